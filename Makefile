@@ -1,0 +1,32 @@
+# The five verbs. `make` alone prints them; PYTHON, ARGS and WORKERS can be set on the command line.
+PYTHON ?= python
+WORKERS ?= 2
+ARGS ?=
+
+.PHONY: help check test conform bench docs
+
+help:
+	@echo "make check    lint, format and types       (needs the extra 'dev')"
+	@echo "make test     the tests                    (needs the extra 'test')"
+	@echo "make conform  the array API test suite     (needs the extra 'test' and the suite)"
+	@echo "make bench    side-by-side benchmarks      (needs the extra 'bench')"
+	@echo "make docs     the pages, in docs/_build    (needs the extra 'docs')"
+	@echo "ARGS=... is passed on, for example: make test ARGS='-k exp -x'"
+
+check:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -m pyright
+
+test:
+	$(PYTHON) -m pytest $(ARGS)
+
+conform:
+	$(PYTHON) conformance/run.py --workers $(WORKERS) $(ARGS)
+
+bench:
+	$(PYTHON) -m benchmarks $(ARGS)
+
+docs:
+	$(PYTHON) -m sphinx -W --keep-going -b html docs docs/_build/html $(ARGS)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from progress import Progress
 from report import print_report, write_json
-from suite import STANDARD_URL, SUITE_URL, Suite, SuiteError, check_pins, download, find
+from suite import STANDARD_URL, SUITE_URL, Suite, SuiteError, SuiteMissingError, check_pins, download, find
 
 HERE = Path(__file__).resolve().parent
 EXACT = "exact_signatures"  # our own chapter: every signature beside the standard's
@@ -31,8 +31,9 @@ def main() -> int:
         suite = prepare(options)
         arguments = pytest_arguments(options, suite)
     except SuiteError as error:
-        print(error, file=sys.stderr)
-        return 2
+        skipped = options.if_found and isinstance(error, SuiteMissingError)
+        print("skipped:" if skipped else "error:", error)
+        return 0 if skipped else 2
     set_environment(options, suite)
     progress, crashed = run(arguments, suite)
     if not progress.results:
@@ -64,6 +65,7 @@ def add_suite_options(parser: argparse.ArgumentParser) -> None:
     add("--suite", type=Path, metavar="DIR", help="its folder; else $ARRAY_API_TESTS_DIR, else the cache")
     add("--download", nargs="?", const=SUITE_URL, metavar="URL", help="fill the cache from here with git")
     add("--array-api-url", default=STANDARD_URL, metavar="URL", help="fetch the standard from here")
+    add("--if-found", action="store_true", help="succeed, and say so, where there is no suite")
     add("--any-commit", action="store_true", help="accept other commits than the pinned ones")
 
 

@@ -14,7 +14,11 @@ STANDARD_URL = "https://github.com/data-apis/array-api"
 
 
 class SuiteError(Exception):
-    """The suite is missing, incomplete or not the one that is meant."""
+    """The suite cannot be used: it is not at the pinned commits, or cannot be fetched."""
+
+
+class SuiteMissingError(SuiteError):
+    """There is no suite where it was looked for."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ def find(given: Path | None = None) -> Suite:
     suite = Suite(Path(path).expanduser().resolve())
     for folder in (suite.tests, suite.stubs):
         if not folder.is_dir():
-            raise SuiteError(
-                f"the array API test suite was not found: {folder} does not exist\n"
+            raise SuiteMissingError(
+                f"the array API test suite was not found: {folder} does not exist; "
                 "name its folder with --suite or $ARRAY_API_TESTS_DIR, or fetch it with --download"
             )
     return suite

@@ -1,0 +1,197 @@
+"""Buffer, an allocation on one device, and TBlob, a typed strided view of it: everything known only at run time.
+
+TBlob is mshadow's type erasure (TBlob) with PyTorch's TensorImpl rules: shared storage plus shape, strides and
+offset; memory allocated when first needed; resize within capacity; shallow copies; a version counter.
+"""
+
+from __future__ import annotations
+
+import weakref
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from .dtypes import DType
+from .errors import expected
+from .layout import Layout, Shape, as_shape, contiguous
+
+if TYPE_CHECKING:
+    from .devices import Device
+
+Native = Any  # a numpy.ndarray or a cupy.ndarray
+
+
+class Buffer:
+    """One allocation on one device.
+
+    storage: the bytes, a 1-d uint8 array of the device's library; None until first asked for.
+    version: how often it has been written.
+    shared: whether someone outside xtensor can write to it (imported or exported without a copy); such memory
+        is never read lazily.
+    """
+
+    __slots__ = ("_readers", "_storage", "device", "nbytes", "shared", "version")
+
+    def __init__(self, device: Device, nbytes: int, storage: Native = None, *, shared: bool = False) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        self.shared = shared
+        self.version = 0
+        self._storage = storage
+        self._readers: list[weakref.ref[Any]] = []
+
+    @property
+    def is_allocated(self) -> bool:
+        return self._storage is not None
+
+    @property
+    def storage(self) -> Native:
+        """The bytes, allocated at the first request; raises MemoryError when there is no room for them."""
+        if self._storage is None:
+            self._storage = self.device.backend.allocate(self.nbytes)
+        return self._storage
+
+    def add_reader(self, node: Any) -> None:
+        """Remember (weakly) a pending node that will read these bytes."""
+        if len(self._readers) >= 64:
+            self._readers = [reader for reader in self._readers if is_pending(reader)]
+        self._readers.append(weakref.ref(node))
+
+    def take_readers(self) -> list[Any]:
+        """Return the nodes that still wait to read these bytes, and forget them."""
+        nodes = [reader() for reader in self._readers if is_pending(reader)]
+        self._readers.clear()
+        return nodes
+
+
+def is_pending(reader: weakref.ref[Any]) -> bool:
+    """Return whether the node behind a reader reference is alive and not yet evaluated."""
+    node = reader()
+    return node is not None and node.blob is None
+
+
+class TBlob:
+    """A typed, strided view of a Buffer: dtype and layout are run-time values.
+
+    It carries no algorithms; `native()` gives the NumPy or CuPy array that has them.
+    """
+
+    __slots__ = ("_buffer", "_layout", "_native", "detached", "device", "dtype", "writeable")
+
+    def __init__(
+        self, buffer: Buffer | None, dtype: DType, layout: Layout | None, device: Device, *, writeable: bool = True
+    ) -> None:
+        self._buffer = buffer
+        self._layout = layout
+        self._native: Native = None
+        self.dtype = dtype
+        self.device = device
+        self.writeable = writeable
+        self.detached = False
+
+    @classmethod
+    def empty(cls, shape: Shape, dtype: DType, device: Device) -> TBlob:
+        """Return a packed blob whose memory is allocated when first needed."""
+        return cls(
+            Buffer(device, prod(shape) * dtype.itemsize), dtype, contiguous(shape, dtype.itemsize), device
+        )
+
+    @classmethod
+    def adopt(cls, native: Native, device: Device, *, shared: bool = False) -> TBlob:
+        """Return a blob over the memory of a native array; its Buffer is made when somebody asks for it."""
+        blob = cls(None, native.dtype, None, device, writeable=native.flags.writeable)
+        blob._native = native
+        if shared:
+            blob.buffer.shared = True
+        return blob
+
+    @property
+    def buffer(self) -> Buffer:
+        """The allocation behind the view."""
+        if self._buffer is None:
+            storage, self._layout = self.device.backend.storage_of(self._native)
+            self._buffer = Buffer(self.device, storage.nbytes, storage)
+        return self._buffer
+
+    @property
+    def layout(self) -> Layout:
+        """Shape, strides and offset in the buffer."""
+        if self._layout is None:
+            _ = self.buffer
+        assert self._layout is not None
+        return self._layout
+
+    @property
+    def shape(self) -> Shape:
+        return self._native.shape if self._layout is None else self._layout.shape
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        return self.layout.is_contiguous(self.dtype.itemsize)
+
+    @property
+    def is_channels_last(self) -> bool:
+        return self.layout.is_channels_last(self.dtype.itemsize)
+
+    def native(self) -> Native:
+        """Return the device library's array over this memory; allocates it if nothing was written yet."""
+        if self._native is None:
+            storage = self.buffer.storage
+            self._native = self.device.backend.view(storage, self.dtype, self.layout, self.writeable)
+        return self._native
+
+    def view(self, layout: Layout, *, writeable: bool | None = None) -> TBlob:
+        """Return another view of the same buffer; read-only views stay read-only."""
+        writeable = self.writeable if writeable is None else writeable and self.writeable
+        return TBlob(self.buffer, self.dtype, layout, self.device, writeable=writeable)
+
+    def flat_2d(self) -> TBlob | None:
+        """Return the view as (rows, columns), or None where that would need a copy (mshadow's FlatTo2D)."""
+        layout = self.layout.flat_2d()
+        return None if layout is None else self.view(layout)
+
+    # ---- TensorImpl's bookkeeping
+
+    def shallow_copy(self) -> TBlob:
+        """Return a second view of the same memory with metadata of its own."""
+        return self.view(self.layout)
+
+    def detach(self) -> TBlob:
+        """Return a shallow copy whose metadata cannot be changed (TensorImpl's allow_tensor_metadata_change)."""
+        copy = self.shallow_copy()
+        copy.detached = True
+        return copy
+
+    def resize(self, shape: Any, *, keep_on_shrink: bool = True) -> None:
+        """Change the shape in place to a packed one (TensorImpl::Resize).
+
+        The memory is kept while the new size fits its capacity (with `keep_on_shrink=False` only while the
+        size stays equal); otherwise this view moves to new memory, allocated when first written, and the
+        contents are dropped. Other views of the old buffer keep it. Raises RuntimeError on a detached blob
+        and ValueError on a read-only one.
+        """
+        if self.detached:
+            raise RuntimeError(expected("resize", "blob", "not be a detached copy", "one made by detach()"))
+        if not self.writeable:
+            raise ValueError(expected("resize", "blob", "be writable", "a read-only view"))
+        lengths = as_shape(shape, "resize")
+        needed, capacity = prod(lengths) * self.dtype.itemsize, self.buffer.nbytes
+        if needed > capacity or (needed < capacity and not keep_on_shrink):
+            self._buffer = Buffer(self.device, needed)
+        self._layout = contiguous(lengths, self.dtype.itemsize)
+        self._native = None
+
+    def reserve(self, shape: Any) -> None:
+        """Make room for `shape` without changing this shape; the contents move along (ReserveSpace)."""
+        capacity = prod(as_shape(shape, "reserve")) * self.dtype.itemsize
+        if capacity <= self.buffer.nbytes:
+            return
+        grown = TBlob(
+            Buffer(self.device, capacity), self.dtype, contiguous(self.shape, self.dtype.itemsize), self.device
+        )
+        if self.buffer.is_allocated:
+            grown.native()[...] = self.native()
+        self._buffer, self._layout, self._native = grown.buffer, grown.layout, None

@@ -1,0 +1,33 @@
+"""The few exceptions, and the one template of every message: `function: argument must ..., got ...`.
+
+The class follows the kind of mistake: TypeError for a wrong dtype or object, ValueError for a wrong value or
+shape, IndexError for an index or axis out of range, BufferError for memory that cannot be shared,
+NotImplementedError for what exists in the standard's text but not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class AxisError(ValueError, IndexError):
+    """An axis out of range: both a ValueError and an IndexError, as NumPy's is."""
+
+
+class StrangerError(TypeError):
+    """An operand of a type xtensor knows nothing of; an operator answers it with NotImplemented."""
+
+
+def expected(function: str, argument: str, must: str, got: object) -> str:
+    """Return the message for one wrong argument: `clip: min must be real, got complex64`."""
+    return f"{function}: {argument} must {must}, got {got}"
+
+
+def mismatch(function: str, x1: object, x2: object, why: str) -> str:
+    """Return the message for two arguments that do not fit: `matmul: x1 (3, 4) and x2 (5, 6) do not match: 4 != 5`."""
+    return f"{function}: x1 {x1} and x2 {x2} do not match: {why}"
+
+
+def one_of(choices: Sequence[object]) -> str:
+    """Return the 'must' part for a closed set of choices."""
+    return "be one of " + ", ".join(repr(choice) for choice in choices)

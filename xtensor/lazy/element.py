@@ -1,0 +1,129 @@
+"""What a row's formula is written in: one element, with Python's operators and the scalar primitives.
+
+A formula such as `lambda a, b: maximum(a, b) + log1p(exp(-abs(a - b)))` runs on any machine: a machine is a
+function from a primitive's name to something that computes it. NumPy's arrays are one machine, generated code
+is another; a row never names one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Machine = Callable[[str], Callable[..., Any]]
+
+
+class Element:
+    """A value of some machine inside a formula."""
+
+    __slots__ = ("machine", "value")
+
+    def __init__(self, machine: Machine, value: Any) -> None:
+        self.machine = machine
+        self.value = value
+
+    def __add__(self, other: Any) -> Element:
+        return primitive("add", self, other)
+
+    def __radd__(self, other: Any) -> Element:
+        return primitive("add", other, self)
+
+    def __sub__(self, other: Any) -> Element:
+        return primitive("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Element:
+        return primitive("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Element:
+        return primitive("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Element:
+        return primitive("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Element:
+        return primitive("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Element:
+        return primitive("divide", other, self)
+
+    def __pow__(self, other: Any) -> Element:
+        return primitive("pow", self, other)
+
+    def __neg__(self) -> Element:
+        return primitive("negative", self)
+
+    def __abs__(self) -> Element:
+        return primitive("abs", self)
+
+    def __lt__(self, other: Any) -> Element:
+        return primitive("less", self, other)
+
+    def __le__(self, other: Any) -> Element:
+        return primitive("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Element:
+        return primitive("greater", self, other)
+
+    def __ge__(self, other: Any) -> Element:
+        return primitive("greater_equal", self, other)
+
+    def __and__(self, other: Any) -> Element:
+        return primitive("bitwise_and", self, other)
+
+    def __or__(self, other: Any) -> Element:
+        return primitive("bitwise_or", self, other)
+
+    def __invert__(self) -> Element:
+        return primitive("bitwise_invert", self)
+
+
+def primitive(name: str, *operands: Any) -> Element:
+    """Apply a primitive to elements and Python numbers; at least one operand is an element."""
+    machine = next(operand.machine for operand in operands if isinstance(operand, Element))
+    values = [operand.value if isinstance(operand, Element) else operand for operand in operands]
+    return Element(machine, machine(name)(*values))
+
+
+def evaluate(formula: Callable[..., Any], machine: Machine, *values: Any) -> Any:
+    """Return the formula's value on one machine, given the machine's own values."""
+    return formula(*(Element(machine, value) for value in values)).value
+
+
+def exp(x: Any) -> Element:
+    """e to the power of x."""
+    return primitive("exp", x)
+
+
+def log(x: Any) -> Element:
+    """The natural logarithm."""
+    return primitive("log", x)
+
+
+def log1p(x: Any) -> Element:
+    """log(1 + x), accurate near 0."""
+    return primitive("log1p", x)
+
+
+def tanh(x: Any) -> Element:
+    """The hyperbolic tangent."""
+    return primitive("tanh", x)
+
+
+def sqrt(x: Any) -> Element:
+    """The square root."""
+    return primitive("sqrt", x)
+
+
+def maximum(a: Any, b: Any) -> Element:
+    """The larger one; NaN if either is."""
+    return primitive("maximum", a, b)
+
+
+def minimum(a: Any, b: Any) -> Element:
+    """The smaller one; NaN if either is."""
+    return primitive("minimum", a, b)
+
+
+def where(condition: Any, a: Any, b: Any) -> Element:
+    """Choose a where the condition holds, else b."""
+    return primitive("where", condition, a, b)

@@ -1,0 +1,482 @@
+"""The Op record, the decorators that make one from a row, and apply(): the only door to a computation.
+
+A public function is written once, as a real `def` under a decorator that holds what is mathematically true of
+it; the decorator replaces the empty body by the door.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import cached_property, wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from .blob import Native
+from .devices import Backend, Device, as_device
+from .devices.cpu import CPU, quiet
+from .dtypes import Category, DType, canonical, promote
+from .errors import StrangerError, expected, mismatch, one_of
+from .layout import Shape, as_axes, as_axis, broadcast_shapes
+from .lazy import element as elements
+from .lazy.graph import Node
+from .lazy.run import before_write, evaluate
+from .options import always_somewhere, settings
+from .tensor import DIRECT_BELOW, Scalar, Tensor, from_native, wrap
+
+F = TypeVar("F", bound=Callable[..., Any])
+Operand = Tensor | Scalar
+SCALARS = (int, float, complex, bool)
+
+# Every row, by name: what tests, docs and the engines are driven by.
+REGISTRY: dict[str, Op] = {}
+
+
+class Op:
+    """One function of the namespace, as its row declares it.
+
+    kind: "elementwise" or "reduction".
+    accepts: the category of dtypes it takes.
+    element: its formula over one element; None where it is a primitive of the machines.
+    identity: of a reduction, its value over nothing; None where it has none.
+    domain: the interval its test samples are drawn from.
+    one_axis: whether a reduction takes a single axis or all, as argmax does.
+    defers: whether a call may be recorded, given the operand dtypes; False where errors depend on values.
+    """
+
+    def __init__(
+        self,
+        stub: Callable[..., Any],
+        kind: str,
+        accepts: Category,
+        *,
+        element: Callable[..., Any] | None = None,
+        identity: Scalar | None = None,
+        domain: tuple[float, float] = (-2.0, 2.0),
+        one_axis: bool = False,
+        defers: Callable[..., bool] | None = None,
+    ) -> None:
+        self.name = stub.__name__
+        self.chapter = stub.__module__.rpartition(".")[2]
+        self.stub = stub
+        self.kind = kind
+        self.accepts = accepts
+        self.element = element
+        self.identity = identity
+        self.domain = domain
+        self.one_axis = one_axis
+        self.defers = defers
+        self._dtypes: dict[Any, DType] = {}
+        REGISTRY[self.name] = self
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the positional parameters: x, or x1 and x2, ..."""
+        found = inspect.signature(self.stub).parameters.values()
+        return tuple(p.name for p in found if p.kind is not p.KEYWORD_ONLY)
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        """Return the function that computes this op on native arrays: the library's own, else the formula."""
+        own = backend.kernel(self.name)
+        if own is not None:
+            return own
+        if self.element is None:
+            raise NotImplementedError(f"{self.name}: {backend!r} has no function of this name and no formula")
+        return self._formula(backend, self.element)
+
+    def _formula(self, backend: Backend, formula: Callable[..., Any]) -> Callable[..., Any]:
+        def machine(primitive: str) -> Callable[..., Any]:
+            return REGISTRY[primitive].kernel(backend)
+
+        def run(*natives: Any) -> Any:
+            return elements.evaluate(formula, machine, *natives)
+
+        return run
+
+    def dtype(self, *operands: DType | type, **params: Any) -> DType:
+        """Return the result dtype for operand dtypes and Python scalar types: what the CPU kernel makes of ones.
+
+        Raises TypeError, naming the argument that is not accepted.
+        """
+        key = (operands, *params.items())
+        found = self._dtypes.get(key)
+        if found is None:
+            samples = [np.ones(1, d) if isinstance(d, np.dtype) else d(1) for d in operands]
+            try:
+                result = CPU.call(self.kernel(CPU), *samples, **params)
+            except TypeError:
+                raise self.refusal(operands) from None
+            found = self._dtypes[key] = np.asarray(result).dtype
+        return found
+
+    def refusal(self, operands: Iterable[DType | type]) -> TypeError:
+        """Return the TypeError for operands of dtypes this op does not take."""
+        dtypes = [d if isinstance(d, np.dtype) else promote(d) for d in operands]
+        for name, dtype in zip(self.parameters, dtypes, strict=False):
+            if dtype.kind not in self.accepts.letters + self.accepts.widens:
+                return TypeError(expected(self.name, name, f"be {self.accepts.word}", dtype))
+        for name, dtype in zip(self.parameters, dtypes, strict=False):
+            if dtype not in self.accepts:
+                return TypeError(expected(self.name, name, f"be {self.accepts.word}", dtype))
+        if len(dtypes) == 1:
+            return TypeError(expected(self.name, "x", f"be {self.accepts.word}", dtypes[0]))
+        return TypeError(mismatch(self.name, dtypes[0], dtypes[1], "they have no common dtype"))
+
+
+# ---- operands
+
+
+def as_operand(value: Any, function: str, argument: str) -> Operand:
+    """Return a value as a Tensor or a Python scalar.
+
+    NumPy arrays and scalars and nested sequences become tensors, as NumPy takes them. Raises StrangerError (a
+    TypeError) for anything else.
+    """
+    if isinstance(value, Tensor) or type(value) in SCALARS:
+        return cast(Operand, value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return from_native(np.asarray(value), shared=isinstance(value, np.ndarray))
+    if isinstance(value, (list, tuple)):
+        return cast(Tensor, asarray_host(value, function, argument))
+    if isinstance(value, SCALARS):  # a subclass, such as an IntEnum
+        return next(kind(value) for kind in (bool, int, float, complex) if isinstance(value, kind))
+    raise StrangerError(expected(function, argument, "be an array or a scalar", type(value).__name__))
+
+
+def as_tensor(value: Any, function: str, argument: str = "x") -> Tensor:
+    """Return a value as a Tensor, Python scalars as 0-d ones; raises StrangerError (a TypeError)."""
+    if isinstance(value, Tensor):
+        return value
+    operand = as_operand(value, function, argument)
+    return operand if isinstance(operand, Tensor) else from_native(np.asarray(operand))
+
+
+def asarray_host(value: Any, function: str, argument: str, dtype: DType | None = None) -> Tensor:
+    """Return Python scalars or nested sequences as a tensor of the standard's default dtypes.
+
+    Raises TypeError for elements that are no numbers, ValueError for ragged nesting, OverflowError for integers
+    that fit no dtype.
+    """
+    try:
+        native = np.array(value, dtype=dtype)
+    except ValueError as error:
+        raise ValueError(expected(function, argument, "be nested evenly", f"a ragged one ({error})")) from None
+    if native.dtype.kind == "O" and all(isinstance(item, int) for item in native.flat):
+        raise OverflowError(expected(function, argument, "hold integers of at most 64 bits", "a larger one"))
+    if native.dtype.kind not in "biufc":
+        raise TypeError(expected(function, argument, "hold numbers or booleans", f"{native.dtype} elements"))
+    return from_native(native)
+
+
+def common_device(function: str, operands: Iterable[Any]) -> Device:
+    """Return the one device of all tensors among the operands; raises ValueError naming two that differ."""
+    found: Device | None = None
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            if found is None:
+                found = operand.device
+            elif operand.device is not found and operand.device != found:
+                raise ValueError(mismatch(function, f"on {found}", f"on {operand.device}", "devices differ"))
+    return found or as_device(settings().device, function)
+
+
+def broadcast(function: str, operands: Iterable[Any]) -> Shape:
+    """Return the shape operands broadcast to; raises ValueError naming the function and the shapes."""
+    try:
+        return broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor)))
+    except ValueError as error:
+        raise ValueError(f"{function}: {error}") from None
+
+
+# ---- the door
+
+
+def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
+    """Compute or record an elementwise op; every dtype, shape and device error is raised here, at the call."""
+    operands = tuple(as_operand(x, op.name, name) for x, name in zip(operands, op.parameters, strict=True))
+    device = common_device(op.name, operands)
+    shape = broadcast(op.name, operands)
+    kinds = [x.dtype if isinstance(x, Tensor) else type(x) for x in operands]
+    dtype = op.dtype(*kinds)
+    if _recordable(op, operands, kinds, shape, dtype):
+        return _record(op, operands, {}, shape, dtype, device)
+    return _direct(op, operands, {}, device)
+
+
+def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
+    """Compute or record a reduction over params["axis"] (None: all axes); errors are raised here, at the call."""
+    x = as_tensor(x, op.name)
+    axis, keepdims = params["axis"], params["keepdims"]
+    if op.one_axis:
+        axes = as_axes(None, x.ndim, op.name) if axis is None else (as_axis(axis, x.ndim, op.name),)
+    else:
+        axes = params["axis"] = as_axes(axis, x.ndim, op.name)
+    if op.identity is None and any(x.shape[a] == 0 for a in axes):
+        raise ValueError(expected(op.name, "x", "have elements along the reduced axes", f"shape {x.shape}"))
+    if params.get("dtype") is not None:
+        params["dtype"] = canonical(params["dtype"], op.name)
+    probe = {**params, "axis": 0 if op.one_axis else (0,), "keepdims": False}
+    dtype = op.dtype(x.dtype, **probe | ({"correction": 0} if "correction" in params else {}))
+    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
+    if _recordable(op, (x,), [x.dtype], x.shape, x.dtype):
+        return _record(op, (x,), params, shape, dtype, x.device)
+    return _direct(op, (x,), params, x.device)
+
+
+def _recordable(
+    op: Op, operands: tuple[Any, ...], kinds: list[Any], shape: Shape, dtype: DType
+) -> bool:
+    """Return whether a call is to be recorded: asked for or worth it, and safe to read later."""
+    lazy = settings().lazy
+    if lazy == "never" or (op.defers is not None and not op.defers(*kinds)):
+        return False
+    if lazy == "auto" and np.prod(shape, dtype=float) * dtype.itemsize < DIRECT_BELOW:
+        return False
+    return all(_reads_later(x) if isinstance(x, Tensor) else _fits(x, kinds) for x in operands)
+
+
+def _reads_later(x: Tensor) -> bool:
+    """Return whether a tensor's memory can be read later: nobody outside may write to it meanwhile."""
+    return x.is_pending or not x.blob.buffer.shared
+
+
+def _fits(scalar: Scalar, kinds: list[Any]) -> bool:
+    """Return whether a Python integer fits every integer dtype beside it, so that no OverflowError is due."""
+    if type(scalar) is not int:
+        return True
+    integers = [np.iinfo(d) for d in kinds if isinstance(d, np.dtype) and d.kind in "iu"]
+    return all(info.min <= scalar <= info.max for info in integers) and -(1 << 63) <= scalar < 1 << 63
+
+
+def _record(
+    op: Op, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
+) -> Tensor:
+    """Return a tensor over a new pending node, evaluated at once where the graph has grown to its bounds."""
+    inputs = tuple(x.value if isinstance(x, Tensor) else x for x in operands)
+    inputs = tuple(x.blob if isinstance(x, Node) and x.blob is not None else x for x in inputs)
+    node = Node(op, inputs, params, shape, dtype, device)
+    limits = settings()
+    if node.steps > limits.fuse_limit or node.pinned > limits.pinned_limit:
+        evaluate([node])
+    return Tensor(node)
+
+
+def _direct(op: Op, operands: tuple[Any, ...], params: dict[str, Any], device: Device) -> Tensor:
+    """Compute now, with the backend's own function."""
+    backend = device.backend
+    natives = [_operand(x) for x in operands]
+    return wrap(backend.asarray(backend.call(op.kernel(backend), *natives, **params)), device)
+
+
+def _operand(x: Operand) -> Native:
+    """Return what a kernel takes for an operand; a small tensor remembers it, so that the next call need not ask."""
+    if not isinstance(x, Tensor):
+        return x
+    native = x.native()
+    if x._small is None and native.nbytes <= DIRECT_BELOW and type(native) is np.ndarray:
+        x._small = native
+    return native
+
+
+def on(x: Tensor | tuple[Tensor, ...], function: Callable[..., Any], name: str = "") -> Any:
+    """Run a library function now: `on(x, lambda xp, a: xp.sort(a))` with the device's NumPy or CuPy as `xp`.
+
+    x: one tensor or several; the function gets their native arrays. Returns a Tensor, or a tuple of them.
+    """
+    tensors = x if isinstance(x, tuple) else (x,)
+    device = common_device(name or "function", tensors)
+    backend = device.backend
+    natives = [_operand(tensor) for tensor in tensors]
+    result = backend.call(function, backend.xp, *natives)
+    if isinstance(result, (tuple, list)):
+        return tuple(_owned(part, natives, device) for part in result)
+    return _owned(result, natives, device)
+
+
+def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
+    """Return a library function's result as a tensor that shares no memory with its inputs."""
+    native = device.backend.asarray(result)
+    roots = [_root(input_) for input_ in natives]
+    if any(_root(native) is root for root in roots):
+        native = native.copy()
+    return wrap(native, device)
+
+
+def _root(native: Native) -> Any:
+    while getattr(native, "base", None) is not None:
+        native = native.base
+    return native
+
+
+def update(target: Tensor, name: str, other: Any) -> Any:
+    """Compute `target = op(target, other)` into the target's own memory, as `+=` and its kin do.
+
+    Every pending reader of that memory is evaluated first. Raises ValueError for a read-only target or an
+    operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
+    """
+    try:
+        operand = as_operand(other, name, "x2")
+    except StrangerError:
+        return NotImplemented
+    if name == "matmul":
+        return _update_matmul(target, operand)
+    op = REGISTRY[name]
+    device = common_device(name, (target, operand))
+    if broadcast(name, (target, operand)) != target.shape:
+        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    dtype = op.dtype(target.dtype, operand.dtype if isinstance(operand, Tensor) else type(operand))
+    check_cast(dtype, target.dtype, name)
+    if isinstance(operand, Tensor):
+        operand.evaluate()
+    backend = device.backend
+    native = writable(target, name)
+    kernel = op.kernel(backend)
+    if isinstance(kernel, np.ufunc):
+        backend.call(kernel, native, _operand(operand), out=native, casting="same_kind")
+    else:
+        native[...] = backend.call(kernel, native, _operand(operand))
+    return target
+
+
+def _update_matmul(target: Tensor, operand: Operand) -> Tensor:
+    from .ops.linear import matmul
+
+    product = matmul(target, operand)
+    if product.shape != target.shape:
+        raise ValueError(expected("matmul", "x2", f"keep x1's shape {target.shape}", f"a product of {product.shape}"))
+    check_cast(product.dtype, target.dtype, "matmul")
+    native = writable(target, "matmul")
+    native[...] = product.native()
+    return target
+
+
+def writable(target: Tensor, function: str) -> Native:
+    """Return the native array to write a tensor's elements into, after its pending readers have been served.
+
+    Raises ValueError for a read-only tensor.
+    """
+    blob = target.blob
+    if not blob.writeable:
+        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
+    before_write(blob.buffer)
+    return blob.native()
+
+
+def check_cast(source: DType, target: DType, function: str) -> None:
+    """Raise TypeError where an in-place result would lose its kind (float into int, complex into float)."""
+    if not np.can_cast(source, target, casting="same_kind"):
+        raise TypeError(expected(function, "the result", f"fit into x1's {target}", source))
+
+
+def shape_of(operand: Operand) -> Shape:
+    return operand.shape if isinstance(operand, Tensor) else ()
+
+
+# ---- rows
+
+
+def elementwise(
+    accepts: Category,
+    *,
+    element: Callable[..., Any] | None = None,
+    domain: tuple[float, float] = (-2.0, 2.0),
+    defers: Callable[..., bool] | None = None,
+) -> Callable[[F], F]:
+    """Declare an elementwise function: a stub with one to three positional parameters."""
+
+    def decorate(stub: F) -> F:
+        op = Op(stub, "elementwise", accepts, element=element, domain=domain, defers=defers)
+        door = {1: _unary, 2: _binary}.get(len(op.parameters), _several)
+        call = wraps(stub)(door(op))
+        call.op = op  # type: ignore[attr-defined]
+        return cast(F, call)
+
+    return decorate
+
+
+# The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
+# once. Whatever it refuses goes through apply(), which says what is wrong.
+_REFUSED = (TypeError, ValueError, OverflowError, RuntimeError)
+
+
+def _unary(op: Op) -> Callable[..., Tensor]:
+    kernel: Any = None
+
+    def call(x: Any, /) -> Tensor:
+        nonlocal kernel
+        if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
+            kernel = kernel or op.kernel(CPU)
+            try:
+                result = quiet.run(kernel, x._small)
+            except _REFUSED:
+                return apply(op, (x,))
+            return wrap(result if type(result) is np.ndarray else np.asarray(result), x.device)
+        return apply(op, (x,))
+
+    return call
+
+
+def _binary(op: Op) -> Callable[..., Tensor]:
+    kernel: Any = None
+
+    def call(x1: Any, x2: Any, /) -> Tensor:
+        nonlocal kernel
+        if type(x1) is Tensor:
+            device = x1.device
+            a = x1._small
+            b = x2._small if type(x2) is Tensor else x2 if type(x2) in SCALARS else None
+        elif type(x2) is Tensor:
+            device = x2.device
+            a = x1 if type(x1) in SCALARS else None
+            b = x2._small
+        else:
+            return apply(op, (x1, x2))
+        if a is None or b is None or always_somewhere[0]:
+            return apply(op, (x1, x2))
+        kernel = kernel or op.kernel(CPU)
+        try:
+            result = quiet.run(kernel, a, b)
+        except _REFUSED:
+            return apply(op, (x1, x2))
+        return wrap(result if type(result) is np.ndarray else np.asarray(result), device)
+
+    return call
+
+
+def _several(op: Op) -> Callable[..., Tensor]:
+    def call(*operands: Any) -> Tensor:
+        if len(operands) != len(op.parameters):
+            raise TypeError(expected(op.name, "the call", f"have {len(op.parameters)} arguments", len(operands)))
+        return apply(op, operands)
+
+    return call
+
+
+def reduction(
+    accepts: Category,
+    *,
+    identity: Scalar | None = None,
+    one_axis: bool = False,
+    domain: tuple[float, float] = (-2.0, 2.0),
+) -> Callable[[F], F]:
+    """Declare a reduction: a stub taking x and keyword-only axis, keepdims and perhaps dtype or correction."""
+
+    def decorate(stub: F) -> F:
+        op = Op(stub, "reduction", accepts, identity=identity, one_axis=one_axis, domain=domain)
+        defaults = dict(stub.__kwdefaults__)  # type: ignore[attr-defined]
+
+        @wraps(stub)
+        def call(x: Any, /, **given: Any) -> Tensor:
+            unknown = given.keys() - defaults.keys()
+            if unknown:
+                raise TypeError(expected(op.name, "a keyword", one_of(list(defaults)), repr(unknown.pop())))
+            return reduce(op, x, {**defaults, **given})
+
+        call.op = op  # type: ignore[attr-defined]
+        return cast(F, call)
+
+    return decorate

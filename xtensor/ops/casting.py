@@ -1,0 +1,48 @@
+"""Data type functions that take arrays: astype and result_type (the others stand in dtypes.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..devices import Device
+from ..dtypes import DType, canonical, promote
+from ..errors import expected
+from ..op import SCALARS, as_tensor, on
+from ..tensor import Tensor
+
+DeviceLike = Device | str | None
+
+
+def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike = None) -> Tensor:
+    """Return x with another dtype: floats are cut towards zero, numbers become whether they are nonzero.
+
+    copy=False returns x itself where dtype and device are its own. Raises TypeError for complex to real.
+    Standard: Data Type Functions, astype.
+    """
+    x = as_tensor(x, "astype")
+    target = canonical(dtype, "astype")
+    if device is not None:
+        x = x.to_device(device)
+    if target == x.dtype:
+        return x.copy() if copy else x
+    if x.dtype.kind == "c" and target.kind not in "cb":
+        raise TypeError(expected("astype", "dtype", "be complex or boolean for complex x", target))
+    return on(x, lambda xp, a: a.astype(target))
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """Return the dtype that results from combining arrays, dtypes and Python scalars.
+
+    Python scalars are weak: they take on the others' dtype within their kind (NEP 50); alone they count with
+    their default dtype. Raises ValueError without arguments, TypeError for what has no dtype. Standard: Data Type
+    Functions, result_type.
+    """
+    if not arrays_and_dtypes:
+        raise ValueError(expected("result_type", "arrays_and_dtypes", "hold at least one", "none"))
+    return canonical(promote(*(_kind(one) for one in arrays_and_dtypes)), "result_type")
+
+
+def _kind(one: Any) -> DType | type:
+    if type(one) in SCALARS:
+        return type(one)
+    return canonical(getattr(one, "dtype", one), "result_type", "arrays_and_dtypes")

@@ -1,0 +1,299 @@
+"""Creation functions (standard section of that name).
+
+`dtype` None means the standard's default (float64, int64, complex128, bool), or the dtype of what is given;
+`device` None the `device` option (cpu), or the device of what is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from ..blob import TBlob
+from ..devices import Device, as_device
+from ..dtypes import DEFAULTS, DType, canonical
+from ..errors import expected, one_of
+from ..layout import Shape, as_shape
+from ..op import as_tensor, asarray_host, on
+from ..options import settings
+from ..tensor import Scalar, Tensor, from_native, wrap
+from .casting import DeviceLike, astype
+
+
+def _device(device: DeviceLike, function: str) -> Device:
+    return as_device(settings().device if device is None else device, function)
+
+
+def _dtype(dtype: Any, default: DType, function: str) -> DType:
+    return default if dtype is None else canonical(dtype, function)
+
+
+def asarray(
+    obj: Any, /, *, dtype: DType | None = None, device: DeviceLike = None, copy: bool | None = None
+) -> Tensor:
+    """Return `obj` as a tensor: a tensor, NumPy array, Python scalar, nested sequence, buffer, DLPack or
+    `__array__` object.
+
+    copy: True always copies, False never (ValueError where it would have to), None only where needed; memory
+    of a NumPy array is shared. Raises TypeError for dtypes outside the standard, OverflowError for integers
+    that do not fit. Standard: Creation Functions, asarray.
+    """
+    wanted = None if dtype is None else canonical(dtype, "asarray")
+    if isinstance(obj, Tensor):
+        return _from_tensor(obj, wanted, device, copy)
+    target = _device(device, "asarray")
+    if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
+        if copy is False:
+            raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
+        return asarray_host(_plain(obj), "asarray", "obj", wanted).to_device(target)
+    if not isinstance(obj, (np.ndarray, np.generic)) and not hasattr(obj, "__array__") and hasattr(obj, "__dlpack__"):
+        return _from_tensor(from_dlpack(obj), wanted, device, copy)
+    return _from_host(obj, wanted, target, copy)
+
+
+def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool | None) -> Tensor:
+    target = x.device if device is None else as_device(device, "asarray")
+    if copy is False and (target != x.device or dtype not in (None, x.dtype)):
+        raise ValueError(expected("asarray", "copy", "be None or True when dtype or device change", copy))
+    moved = x.to_device(target)
+    if dtype not in (None, x.dtype):
+        return astype(moved, cast(DType, dtype))
+    return moved.copy() if copy else moved
+
+
+def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:
+    """Return a tensor over a NumPy array or what NumPy can make one of (buffers, `__array__`)."""
+    native = np.asarray(obj)
+    if native.dtype.kind == "O" and not isinstance(obj, (np.ndarray, np.generic)):
+        raise TypeError(expected("asarray", "obj", "be an array, a scalar or nested sequences", type(obj).__name__))
+    wanted = canonical(native.dtype if dtype is None else dtype, "asarray")
+    if copy is False and wanted != native.dtype:
+        raise ValueError(expected("asarray", "copy", f"be None or True to make {wanted} of {native.dtype}", copy))
+    if copy or wanted != native.dtype:
+        return wrap(np.array(native, dtype=wanted), device)
+    return from_native(native, device, shared=True)
+
+
+def _plain(obj: Any) -> Any:
+    """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
+    if isinstance(obj, Tensor):
+        return obj.numpy()
+    if isinstance(obj, (list, tuple)) and any(isinstance(item, (Tensor, list, tuple)) for item in obj):
+        return [_plain(item) for item in obj]
+    return obj
+
+
+def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
+    """Return a tensor over the memory of any object with `__dlpack__`; memory is shared unless `copy`.
+
+    Raises TypeError for an object without `__dlpack__`, BufferError where the memory cannot be taken over, or
+    not without a copy when copy=False. Standard: Creation Functions, from_dlpack.
+    """
+    if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+        raise TypeError(expected("from_dlpack", "x", "have __dlpack__ and __dlpack_device__", type(x).__name__))
+    target = None if device is None else as_device(device, "from_dlpack")
+    if isinstance(x, Tensor):
+        moved = x.to_device(x.device if target is None else target)
+        return moved.copy() if copy else moved.view(moved.blob.layout)
+    try:
+        native = np.from_dlpack(x, device=None if target is None else "cpu", copy=copy)
+    except (BufferError, MemoryError):
+        raise
+    except Exception as error:  # whatever a foreign producer raises: our callers expect a BufferError
+        must = "give a DLPack capsule of CPU memory"
+        raise BufferError(expected("from_dlpack", "x", must, f"{type(error).__name__}: {error}")) from error
+    return from_native(native, _device(device, "from_dlpack"), shared=True)
+
+
+def empty(shape: int | Sequence[int], *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of unset values; its memory is allocated when first needed.
+
+    Standard: Creation Functions, empty.
+    """
+    lengths = as_shape(shape, "empty")
+    return Tensor(TBlob.empty(lengths, _dtype(dtype, DEFAULTS["real floating"], "empty"), _device(device, "empty")))
+
+
+def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of unset values with x's shape, and its dtype and device where not given.
+
+    Standard: Creation Functions, empty_like.
+    """
+    x = as_tensor(x, "empty_like")
+    return empty(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
+
+
+def full(
+    shape: int | Sequence[int], fill_value: Scalar | Tensor, *, dtype: DType | None = None, device: DeviceLike = None
+) -> Tensor:
+    """Return a tensor of one value throughout; a Python scalar has its kind's default dtype.
+
+    fill_value may be an array that broadcasts to the shape. Raises OverflowError for an integer that does not
+    fit the dtype. Standard: Creation Functions, full.
+    """
+    return _filled("full", as_shape(shape, "full"), fill_value, dtype, device)
+
+
+def full_like(
+    x: Tensor, /, fill_value: Scalar | Tensor, *, dtype: DType | None = None, device: DeviceLike = None
+) -> Tensor:
+    """Return a tensor of one value with x's shape, and its dtype and device where not given.
+
+    Standard: Creation Functions, full_like.
+    """
+    x = as_tensor(x, "full_like")
+    return _filled("full_like", x.shape, fill_value, x.dtype if dtype is None else dtype, device or x.device)
+
+
+def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceLike) -> Tensor:
+    value = as_tensor(value, function, "fill_value") if isinstance(value, (Tensor, np.ndarray, np.generic)) else value
+    kind = value.dtype if isinstance(value, Tensor) else _default_of(value, function)
+    result = empty(shape, dtype=_dtype(dtype, kind, function), device=_device(device, function))
+    result[...] = value
+    return result
+
+
+def _default_of(scalar: Any, function: str) -> DType:
+    for kind, dtype in ((bool, np.dtype("bool")), (int, DEFAULTS["integral"]), (float, DEFAULTS["real floating"])):
+        if isinstance(scalar, kind):
+            return dtype
+    if isinstance(scalar, complex):
+        return DEFAULTS["complex floating"]
+    raise TypeError(expected(function, "fill_value", "be a scalar or an array", type(scalar).__name__))
+
+
+def zeros(shape: int | Sequence[int], *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of zeros. Standard: Creation Functions, zeros."""
+    lengths = as_shape(shape, "zeros")
+    kind, target = _dtype(dtype, DEFAULTS["real floating"], "zeros"), _device(device, "zeros")
+    return wrap(target.backend.zeros(lengths, kind), target)
+
+
+def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of zeros with x's shape, and its dtype and device where not given.
+
+    Standard: Creation Functions, zeros_like.
+    """
+    x = as_tensor(x, "zeros_like")
+    return zeros(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
+
+
+def ones(shape: int | Sequence[int], *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of ones. Standard: Creation Functions, ones."""
+    return _filled("ones", as_shape(shape, "ones"), 1, _dtype(dtype, DEFAULTS["real floating"], "ones"), device)
+
+
+def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
+    """Return a tensor of ones with x's shape, and its dtype and device where not given.
+
+    Standard: Creation Functions, ones_like.
+    """
+    x = as_tensor(x, "ones_like")
+    return _filled("ones_like", x.shape, 1, x.dtype if dtype is None else dtype, device or x.device)
+
+
+def arange(
+    start: float,
+    /,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+) -> Tensor:
+    """Return evenly spaced values from start (0 if only one bound is given) up to, not including, stop.
+
+    dtype: int64 if all bounds are integers, else float64. Raises ValueError for a step of 0. Standard: Creation
+    Functions, arange.
+    """
+    target = None if dtype is None else canonical(dtype, "arange")
+    if step == 0:
+        raise ValueError(expected("arange", "step", "not be 0", step))
+    bounds = (0, start) if stop is None else (start, stop)
+    low, high, by = (bound.item() if isinstance(bound, Tensor) else bound for bound in (*bounds, step))
+    place = _device(device, "arange")
+    try:
+        native = np.arange(low, high, by, dtype=target)
+    except (ValueError, MemoryError) as error:
+        raise type(error)(expected("arange", "bounds", "give a length that fits memory", (low, high, by))) from None
+    except TypeError:
+        raise TypeError(expected("arange", "bounds", "be real numbers", (low, high, by))) from None
+    return from_native(native, place)
+
+
+def linspace(
+    start: complex,
+    stop: complex,
+    /,
+    num: int,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    endpoint: bool = True,
+) -> Tensor:
+    """Return `num` evenly spaced values from start to stop, which is left out if not `endpoint`.
+
+    Raises ValueError for a negative num. Standard: Creation Functions, linspace.
+    """
+    (length,) = as_shape(num, "linspace", "num")
+    low, high = (bound.numpy() if isinstance(bound, Tensor) else bound for bound in (start, stop))
+    place = _device(device, "linspace")
+    target = None if dtype is None else canonical(dtype, "linspace")
+    native = place.backend.call(np.linspace, low, high, length, dtype=target, endpoint=endpoint)
+    return from_native(native, place)
+
+
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+) -> Tensor:
+    """Return a matrix with ones on the k-th diagonal (k > 0 above the main one) and zeros elsewhere.
+
+    Standard: Creation Functions, eye.
+    """
+    shape = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye", "n_rows, n_cols")
+    result = zeros(shape, dtype=dtype, device=device)
+    diagonal = result.view(result.blob.layout.diagonal(k))
+    diagonal[...] = 1
+    return result
+
+
+def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
+    """Return coordinate arrays of 1-d coordinates: of shape (n2, n1, ...) for "xy", (n1, n2, ...) for "ij".
+
+    Raises ValueError for another indexing or arrays of different dtypes. Standard: Creation Functions, meshgrid.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(expected("meshgrid", "indexing", one_of(("xy", "ij")), repr(indexing)))
+    tensors = tuple(as_tensor(x, "meshgrid", "arrays") for x in arrays)
+    for x in tensors:
+        if x.ndim > 1:
+            raise ValueError(expected("meshgrid", "arrays", "have at most 1 axis", f"shape {x.shape}"))
+    if not tensors:
+        return ()
+    grids: tuple[Tensor, ...] = on(tensors, lambda xp, *natives: tuple(xp.meshgrid(*natives, indexing=indexing)))
+    return grids
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """Return a copy of stacked matrices with zeros above the k-th diagonal. Standard: Creation Functions, tril."""
+    return _triangle("tril", x, k)
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
+    """Return a copy of stacked matrices with zeros below the k-th diagonal. Standard: Creation Functions, triu."""
+    return _triangle("triu", x, k)
+
+
+def _triangle(name: str, x: Any, k: int) -> Tensor:
+    x = as_tensor(x, name)
+    if x.ndim < 2:
+        raise ValueError(expected(name, "x", "have at least 2 axes", f"shape {x.shape}"))
+    return on(x, lambda xp, a: getattr(xp, name)(a, k=k))

@@ -1,0 +1,464 @@
+"""Elementwise functions (standard section of that name): one row each.
+
+Every function takes arrays of any shapes that broadcast together and returns a new array of the broadcast
+shape; one of two operands may be a Python scalar, which takes on the other's dtype (NEP 50).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import (
+    ANY,
+    FLOATING,
+    INTEGER,
+    INTEGER_OR_BOOLEAN,
+    NUMERIC,
+    REAL,
+    REAL_FLOATING,
+    DType,
+    iinfo,
+)
+from ..errors import expected
+from ..lazy.element import exp as e_exp
+from ..lazy.element import log1p as e_log1p
+from ..lazy.element import maximum as e_maximum
+from ..lazy.element import where as e_where
+from ..op import Operand, as_tensor, elementwise
+from ..tensor import Tensor
+
+
+_LOG2 = 0.6931471805599453
+
+
+def _power_defers(base: DType | type, exponent: DType | type) -> bool:
+    """Integer powers are computed at the call: a negative exponent is an error only its value shows."""
+    return getattr(base, "kind", "") in ("f", "c") or getattr(exponent, "kind", "") in ("f", "c")
+
+
+@elementwise(NUMERIC)
+def abs(x: Operand, /) -> Tensor:
+    """Return the absolute value of each element; of a complex one its magnitude, as a real dtype."""
+    ...
+
+
+@elementwise(FLOATING, domain=(-0.9, 0.9))
+def acos(x: Operand, /) -> Tensor:
+    """Return the inverse cosine of each element, in radians in [0, pi]."""
+    ...
+
+
+@elementwise(FLOATING, domain=(1.1, 3.0))
+def acosh(x: Operand, /) -> Tensor:
+    """Return the inverse hyperbolic cosine of each element, in [0, inf]."""
+    ...
+
+
+@elementwise(NUMERIC, element=lambda a, b: a + b)
+def add(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the sum of each pair of elements."""
+    ...
+
+
+@elementwise(FLOATING, domain=(-0.9, 0.9))
+def asin(x: Operand, /) -> Tensor:
+    """Return the inverse sine of each element, in radians in [-pi/2, pi/2]."""
+    ...
+
+
+@elementwise(FLOATING)
+def asinh(x: Operand, /) -> Tensor:
+    """Return the inverse hyperbolic sine of each element."""
+    ...
+
+
+@elementwise(FLOATING)
+def atan(x: Operand, /) -> Tensor:
+    """Return the inverse tangent of each element, in radians in [-pi/2, pi/2]."""
+    ...
+
+
+@elementwise(REAL_FLOATING)
+def atan2(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the angle of each point (x2, x1) from the positive x-axis, in radians in [-pi, pi]."""
+    ...
+
+
+@elementwise(FLOATING, domain=(-0.9, 0.9))
+def atanh(x: Operand, /) -> Tensor:
+    """Return the inverse hyperbolic tangent of each element."""
+    ...
+
+
+@elementwise(INTEGER_OR_BOOLEAN, element=lambda a, b: a & b)
+def bitwise_and(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the bits set in both elements of each pair."""
+    ...
+
+
+@elementwise(INTEGER, domain=(0.0, 5.0))
+def bitwise_left_shift(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return each x1 with its bits moved x2 places to the left; 0 from the dtype's width on."""
+    ...
+
+
+@elementwise(INTEGER_OR_BOOLEAN, element=lambda a: ~a)
+def bitwise_invert(x: Operand, /) -> Tensor:
+    """Return each element with every bit flipped."""
+    ...
+
+
+@elementwise(INTEGER_OR_BOOLEAN, element=lambda a, b: a | b)
+def bitwise_or(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the bits set in either element of each pair."""
+    ...
+
+
+@elementwise(INTEGER, domain=(0.0, 5.0))
+def bitwise_right_shift(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return each x1 with its bits moved x2 places to the right, the sign kept."""
+    ...
+
+
+@elementwise(INTEGER_OR_BOOLEAN)
+def bitwise_xor(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the bits set in exactly one element of each pair."""
+    ...
+
+
+@elementwise(REAL)
+def ceil(x: Operand, /) -> Tensor:
+    """Return the smallest integer-valued number not below each element; integers as they are."""
+    ...
+
+
+def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:  # noqa: A002
+    """Return each element moved into [min, max]; a bound that is None does not bind.
+
+    The bounds broadcast against x. A Python integer beyond what x's dtype can hold binds nothing. Raises
+    TypeError for complex dtypes. Standard: Elementwise Functions, clip.
+    """
+    x = as_tensor(x, "clip")
+    for bound, name in ((x, "x"), (min, "min"), (max, "max")):
+        if isinstance(bound, complex) or getattr(getattr(bound, "dtype", None), "kind", "") == "c":
+            raise TypeError(expected("clip", name, "be real", getattr(bound, "dtype", "complex")))
+    result = x
+    if min is not None and not _beyond(min, x, below=True):
+        result = maximum(result, min)
+    if max is not None and not _beyond(max, x, below=False):
+        result = minimum(result, max)
+    return positive(x) if result is x else result
+
+
+def _beyond(bound: Any, x: Tensor, *, below: bool) -> bool:
+    """Return whether a Python integer bound lies outside x's integer dtype on the side where it binds nothing."""
+    if type(bound) is not int or x.dtype.kind not in "iu":
+        return False
+    limits = iinfo(x.dtype)
+    return bound < limits.min if below else bound > limits.max
+
+
+@elementwise(NUMERIC)
+def conj(x: Operand, /) -> Tensor:
+    """Return the complex conjugate of each element; real elements as they are."""
+    ...
+
+
+@elementwise(REAL_FLOATING)
+def copysign(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return each x1 with the sign of x2, signed zeros and NaNs included."""
+    ...
+
+
+@elementwise(FLOATING)
+def cos(x: Operand, /) -> Tensor:
+    """Return the cosine of each element, given in radians."""
+    ...
+
+
+@elementwise(FLOATING)
+def cosh(x: Operand, /) -> Tensor:
+    """Return the hyperbolic cosine of each element."""
+    ...
+
+
+@elementwise(FLOATING, element=lambda a, b: a / b, domain=(0.5, 2.0))
+def divide(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the quotient of each pair of elements; integers divide to floating-point numbers."""
+    ...
+
+
+@elementwise(ANY)
+def equal(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether the elements of each pair are equal, as booleans."""
+    ...
+
+
+@elementwise(FLOATING)
+def exp(x: Operand, /) -> Tensor:
+    """Return e to the power of each element."""
+    ...
+
+
+@elementwise(FLOATING)
+def expm1(x: Operand, /) -> Tensor:
+    """Return exp(x) - 1 for each element, accurate near 0."""
+    ...
+
+
+@elementwise(REAL)
+def floor(x: Operand, /) -> Tensor:
+    """Return the largest integer-valued number not above each element; integers as they are."""
+    ...
+
+
+@elementwise(REAL, domain=(0.5, 2.0))
+def floor_divide(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return floor(x1 / x2) of each pair of elements; x // 0 is 0 for integers."""
+    ...
+
+
+@elementwise(REAL, element=lambda a, b: a > b)
+def greater(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether x1 > x2 for each pair, as booleans."""
+    ...
+
+
+@elementwise(REAL, element=lambda a, b: a >= b)
+def greater_equal(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether x1 >= x2 for each pair, as booleans."""
+    ...
+
+
+@elementwise(REAL_FLOATING)
+def hypot(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return sqrt(x1**2 + x2**2) of each pair, without overflow on the way."""
+    ...
+
+
+@elementwise(NUMERIC)
+def imag(x: Operand, /) -> Tensor:
+    """Return the imaginary part of each element; zeros for real dtypes."""
+    ...
+
+
+@elementwise(NUMERIC)
+def isfinite(x: Operand, /) -> Tensor:
+    """Return whether each element is neither infinite nor NaN, as booleans."""
+    ...
+
+
+@elementwise(NUMERIC)
+def isinf(x: Operand, /) -> Tensor:
+    """Return whether each element is infinite, as booleans."""
+    ...
+
+
+@elementwise(NUMERIC)
+def isnan(x: Operand, /) -> Tensor:
+    """Return whether each element is NaN, as booleans."""
+    ...
+
+
+@elementwise(REAL, element=lambda a, b: a < b)
+def less(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether x1 < x2 for each pair, as booleans."""
+    ...
+
+
+@elementwise(REAL, element=lambda a, b: a <= b)
+def less_equal(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether x1 <= x2 for each pair, as booleans."""
+    ...
+
+
+@elementwise(FLOATING, domain=(0.1, 3.0))
+def log(x: Operand, /) -> Tensor:
+    """Return the natural logarithm of each element; NaN for negative real ones."""
+    ...
+
+
+@elementwise(FLOATING, domain=(-0.9, 3.0))
+def log1p(x: Operand, /) -> Tensor:
+    """Return log(1 + x) for each element, accurate near 0."""
+    ...
+
+
+@elementwise(FLOATING, domain=(0.1, 3.0))
+def log2(x: Operand, /) -> Tensor:
+    """Return the base-2 logarithm of each element."""
+    ...
+
+
+@elementwise(FLOATING, domain=(0.1, 3.0))
+def log10(x: Operand, /) -> Tensor:
+    """Return the base-10 logarithm of each element."""
+    ...
+
+
+@elementwise(
+    REAL_FLOATING,
+    element=lambda a, b: e_where(a == b, a + _LOG2, e_maximum(a, b) + e_log1p(e_exp(-abs(a - b)))),
+)
+def logaddexp(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return log(exp(x1) + exp(x2)) of each pair, without overflow on the way."""
+    ...
+
+
+@elementwise(ANY)
+def logical_and(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether both elements of each pair are true (nonzero), as booleans."""
+    ...
+
+
+@elementwise(ANY)
+def logical_not(x: Operand, /) -> Tensor:
+    """Return whether each element is false (zero), as booleans."""
+    ...
+
+
+@elementwise(ANY)
+def logical_or(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether either element of each pair is true (nonzero), as booleans."""
+    ...
+
+
+@elementwise(ANY)
+def logical_xor(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether exactly one element of each pair is true (nonzero), as booleans."""
+    ...
+
+
+@elementwise(REAL)
+def maximum(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the larger element of each pair; NaN if either is."""
+    ...
+
+
+@elementwise(REAL)
+def minimum(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the smaller element of each pair; NaN if either is."""
+    ...
+
+
+@elementwise(NUMERIC, element=lambda a, b: a * b)
+def multiply(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the product of each pair of elements."""
+    ...
+
+
+@elementwise(NUMERIC, element=lambda a: -a)
+def negative(x: Operand, /) -> Tensor:
+    """Return the negative of each element; unsigned integers wrap."""
+    ...
+
+
+@elementwise(REAL_FLOATING)
+def nextafter(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the next representable number after x1 in the direction of x2."""
+    ...
+
+
+@elementwise(ANY)
+def not_equal(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return whether the elements of each pair differ, as booleans."""
+    ...
+
+
+@elementwise(NUMERIC)
+def positive(x: Operand, /) -> Tensor:
+    """Return a copy of each element."""
+    ...
+
+
+@elementwise(NUMERIC, defers=_power_defers, domain=(0.5, 2.0))
+def pow(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return x1 to the power of x2 for each pair.
+
+    Raises ValueError for a negative integer exponent of an integer base, as NumPy does.
+    """
+    ...
+
+
+@elementwise(NUMERIC)
+def real(x: Operand, /) -> Tensor:
+    """Return the real part of each element; real dtypes as they are."""
+    ...
+
+
+@elementwise(FLOATING, element=lambda a: 1 / a, domain=(0.5, 2.0))
+def reciprocal(x: Operand, /) -> Tensor:
+    """Return 1 / x for each element; integers divide as integers, as NumPy's do."""
+    ...
+
+
+@elementwise(REAL, domain=(0.5, 2.0))
+def remainder(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return x1 - x2 * floor(x1 / x2) of each pair: the sign is that of x2; x % 0 is 0 for integers."""
+    ...
+
+
+@elementwise(NUMERIC)
+def round(x: Operand, /) -> Tensor:
+    """Return the nearest integer-valued number to each element, ties to even; complex by parts."""
+    ...
+
+
+@elementwise(NUMERIC)
+def sign(x: Operand, /) -> Tensor:
+    """Return -1, 0 or 1 by the sign of each element, NaN for NaN; x / abs(x) for complex ones."""
+    ...
+
+
+@elementwise(REAL_FLOATING)
+def signbit(x: Operand, /) -> Tensor:
+    """Return whether the sign bit of each element is set (-0.0 and negative NaNs too), as booleans."""
+    ...
+
+
+@elementwise(FLOATING)
+def sin(x: Operand, /) -> Tensor:
+    """Return the sine of each element, given in radians."""
+    ...
+
+
+@elementwise(FLOATING)
+def sinh(x: Operand, /) -> Tensor:
+    """Return the hyperbolic sine of each element."""
+    ...
+
+
+@elementwise(NUMERIC, element=lambda a: a * a)
+def square(x: Operand, /) -> Tensor:
+    """Return the square of each element."""
+    ...
+
+
+@elementwise(FLOATING, domain=(0.1, 3.0))
+def sqrt(x: Operand, /) -> Tensor:
+    """Return the principal square root of each element; NaN for negative real ones."""
+    ...
+
+
+@elementwise(NUMERIC, element=lambda a, b: a - b)
+def subtract(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the difference of each pair of elements."""
+    ...
+
+
+@elementwise(FLOATING, domain=(-1.2, 1.2))
+def tan(x: Operand, /) -> Tensor:
+    """Return the tangent of each element, given in radians."""
+    ...
+
+
+@elementwise(FLOATING)
+def tanh(x: Operand, /) -> Tensor:
+    """Return the hyperbolic tangent of each element."""
+    ...
+
+
+@elementwise(REAL)
+def trunc(x: Operand, /) -> Tensor:
+    """Return each element without its fraction; integers as they are."""
+    ...

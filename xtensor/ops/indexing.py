@@ -1,0 +1,137 @@
+"""Indexing: take, take_along_axis, and what `x[key]` and `x[key] = value` do.
+
+A key of integers, slices, Ellipsis and None selects a view. A key with an array or list in it (boolean mask or
+integers) selects a copy, by NumPy's rules for advanced indexing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..blob import Native
+from ..dtypes import DType
+from ..errors import expected
+from ..layout import as_axis
+from ..op import as_operand, as_tensor, common_device, on, writable
+from ..tensor import Tensor, wrap
+
+
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Return the elements (slices along `axis`) at integer indices; axis may be None only for one axis.
+
+    Negative indices count from the end. The result has x's shape with the axis replaced by indices' axes. Raises
+    IndexError for an index out of range, TypeError for indices that are no integers. Standard: Indexing
+    Functions, take.
+    """
+    x, indices = as_tensor(x, "take"), as_tensor(indices, "take", "indices")
+    if axis is None and x.ndim != 1:
+        raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
+    along = as_axis(0 if axis is None else axis, x.ndim, "take")
+    _check_integers("take", indices)
+    return _guard("take", lambda: on((x, indices), lambda xp, a, i: xp.take(a, i, axis=along), "take"))
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Return, for each 1-d slice of x along `axis`, the elements at the indices of the matching slice.
+
+    x and indices broadcast along the other axes. Raises IndexError for an index out of range, ValueError for
+    another number of axes. Standard: Indexing Functions, take_along_axis.
+    """
+    x, indices = as_tensor(x, "take_along_axis"), as_tensor(indices, "take_along_axis", "indices")
+    along = as_axis(axis, x.ndim, "take_along_axis")
+    _check_integers("take_along_axis", indices)
+    if x.ndim != indices.ndim:
+        raise ValueError(expected("take_along_axis", "indices", f"have {x.ndim} axes", f"shape {indices.shape}"))
+    return _guard(
+        "take_along_axis",
+        lambda: on((x, indices), lambda xp, a, i: xp.take_along_axis(a, i, axis=along), "take_along_axis"),
+    )
+
+
+def _check_integers(function: str, indices: Tensor) -> None:
+    if indices.dtype.kind not in "iu":
+        raise TypeError(expected(function, "indices", "be integer", indices.dtype))
+
+
+def _guard(function: str, select: Any) -> Any:
+    """Run a selection; say which function an index error of the library came from."""
+    try:
+        return select()
+    except IndexError as error:
+        raise IndexError(f"{function}: {error}") from None
+
+
+def getitem(x: Tensor, key: Any) -> Tensor:
+    """Return `x[key]`: a view for a basic key, else a copy."""
+    if _is_basic(key):
+        return x.view(x.blob.layout.index(key if type(key) is tuple else (key,)))
+    native_key = _native_key(x, key)
+    native = _guard("index", lambda: x.native()[native_key])
+    return wrap(x.device.backend.asarray(native), x.device)
+
+
+def setitem(x: Tensor, key: Any, value: Any) -> None:
+    """Assign `x[key] = value`; the value broadcasts and is cast to x's dtype as NumPy casts on assignment.
+
+    Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
+    OverflowError for a Python integer that does not fit; x is then unchanged.
+    """
+    operand = as_operand(value, "setitem", "value")
+    common_device("setitem", (x, operand))
+    _check_kind(x.dtype, operand)
+    target = x
+    if _is_basic(key):
+        target, key = getitem(x, key), ...
+    native_key = _native_key(x, key)
+    native_value = _apart(target, operand.evaluate()) if isinstance(operand, Tensor) else operand
+    native = writable(target, "setitem")
+    _guard("index", lambda: x.device.backend.call(native.__setitem__, native_key, native_value))
+
+
+def _check_kind(dtype: DType, operand: Any) -> None:
+    complex_value = isinstance(operand, complex) or getattr(getattr(operand, "dtype", None), "kind", "") == "c"
+    if complex_value and dtype.kind not in "cb":
+        raise TypeError(expected("setitem", "value", f"be real to fit into {dtype}", "complex"))
+
+
+def _apart(target: Tensor, value: Tensor) -> Native:
+    """Return the value's native array, copied where it lies in the memory that is about to be written."""
+    into, source = target.blob, value.blob
+    if into.buffer is not source.buffer:
+        return source.native()
+    if into.layout.overlaps(source.layout, into.dtype.itemsize, source.dtype.itemsize):
+        return source.native().copy()
+    return source.native()
+
+
+_BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
+
+
+def _is_basic(key: Any) -> bool:
+    """Return whether a key selects a view; booleans are masks, not integers."""
+    if type(key) is tuple:
+        return all(_is_basic(item) for item in key if type(item) is not tuple) and not any(
+            type(item) is tuple for item in key
+        )
+    return isinstance(key, _BASIC) and not isinstance(key, bool)
+
+
+def _native_key(x: Tensor, key: Any) -> Any:
+    """Return an advanced key with its tensors as native arrays; raises IndexError for what is no index."""
+    if type(key) is tuple:
+        return tuple(_native_key(x, item) for item in key)
+    if isinstance(key, Tensor):
+        common_device("index", (x, key))
+    elif isinstance(key, (*_BASIC, bool, np.bool_)):
+        return key
+    elif isinstance(key, (list, tuple, np.ndarray)):
+        key = np.asarray(key)
+        key = as_tensor(key.astype(np.int64) if key.size == 0 and key.dtype.kind == "f" else key, "index", "key")
+    else:
+        must = "be an integer, slice, Ellipsis, None, or an array or list of integers or booleans"
+        raise IndexError(expected("index", "key", must, type(key).__name__))
+    if key.dtype.kind not in "iub":
+        raise IndexError(expected("index", "key", "be an array of integers or booleans", key.dtype))
+    return key.native()

@@ -1,0 +1,83 @@
+"""Linear algebra functions of the main namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..dtypes import NUMERIC
+from ..errors import expected, mismatch
+from ..layout import as_axis, broadcast_shapes
+from ..op import Operand, as_tensor, on
+from ..tensor import Tensor
+
+
+def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """Return the matrix product: shapes (..., n, k) and (..., k, m) give (..., n, m).
+
+    1-d operands count as a row or a column and lose that axis. Raises TypeError for a scalar operand, ValueError
+    where shapes do not match. Standard: Linear Algebra Functions, matmul.
+    """
+    x1, x2 = _matrix(x1, "x1"), _matrix(x2, "x2")
+    inner = x2.shape[-2] if x2.ndim > 1 else x2.shape[-1]
+    if x1.shape[-1] != inner:
+        raise ValueError(mismatch("matmul", x1.shape, x2.shape, f"{x1.shape[-1]} != {inner}"))
+    try:
+        broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    except ValueError as error:
+        raise ValueError(mismatch("matmul", x1.shape, x2.shape, str(error))) from None
+    return on((x1, x2), lambda xp, a, b: xp.matmul(a, b), "matmul")
+
+
+def _matrix(x: Any, argument: str) -> Tensor:
+    x = as_tensor(x, "matmul", argument)
+    if x.ndim == 0:
+        raise ValueError(expected("matmul", argument, "have at least 1 axis", "shape ()"))
+    return x
+
+
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """Return a stack of matrices (..., n, m) transposed to (..., m, n), as a view.
+
+    Raises ValueError for fewer than 2 axes. Standard: Linear Algebra Functions, matrix_transpose.
+    """
+    x = as_tensor(x, "matrix_transpose")
+    if x.ndim < 2:
+        raise ValueError(expected("matrix_transpose", "x", "have at least 2 axes", f"shape {x.shape}"))
+    axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
+    return x.view(x.blob.layout.permute(axes))
+
+
+def tensordot(
+    x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
+) -> Tensor:
+    """Return the sum of products over the given axes of x1 and x2 (an integer: x1's last and x2's first).
+
+    Raises ValueError where the contracted lengths differ. Standard: Linear Algebra Functions, tensordot.
+    """
+    x1, x2 = as_tensor(x1, "tensordot", "x1"), as_tensor(x2, "tensordot", "x2")
+    return on((x1, x2), lambda xp, a, b: xp.tensordot(a, b, axes=axes), "tensordot")
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Return the dot products conj(x1) . x2 along an axis, over the broadcast of the other axes.
+
+    axis counts from the end within both. Raises ValueError where the lengths differ. Standard: Linear Algebra
+    Functions, vecdot.
+    """
+    x1, x2 = as_tensor(x1, "vecdot", "x1"), as_tensor(x2, "vecdot", "x2")
+    for x, name in ((x1, "x1"), (x2, "x2")):
+        if x.dtype not in NUMERIC:
+            raise TypeError(expected("vecdot", name, "be numeric", x.dtype))
+        as_axis(axis, x.ndim, "vecdot")
+    if x1.shape[axis] != x2.shape[axis]:
+        raise ValueError(mismatch("vecdot", x1.shape, x2.shape, f"{x1.shape[axis]} != {x2.shape[axis]}"))
+    return on((x1, x2), lambda xp, a, b: xp.vecdot(a, b, axis=axis), "vecdot")
+
+
+def dot(x1: Operand, x2: Operand) -> Tensor:
+    """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, else a sum over the last
+    axis of x1 and the last but one of x2.
+    """
+    x1, x2 = as_tensor(x1, "dot", "x1"), as_tensor(x2, "dot", "x2")
+    return on((x1, x2), lambda xp, a, b: xp.dot(a, b), "dot")

@@ -1,0 +1,243 @@
+"""Manipulation functions (standard section of that name).
+
+What only rearranges indices (reshape where strides allow, permute_dims, flip, broadcast_to ...) returns a view
+of the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import layout as layouts
+from ..dtypes import DType, promote
+from ..errors import expected
+from ..layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
+from ..op import as_tensor, common_device, on
+from ..tensor import Tensor, from_native
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
+    """Return the shape the given shapes broadcast to; raises ValueError where they do not.
+
+    Standard: Manipulation Functions, broadcast_shapes.
+    """
+    try:
+        return layouts.broadcast_shapes(*(as_shape(shape, "broadcast_shapes", "shapes") for shape in shapes))
+    except ValueError as error:
+        raise ValueError(f"broadcast_shapes: {error}") from None
+
+
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """Return read-only views of all arrays in their common shape; raises ValueError where there is none.
+
+    Standard: Manipulation Functions, broadcast_arrays.
+    """
+    tensors = [as_tensor(x, "broadcast_arrays", "arrays") for x in arrays]
+    common_device("broadcast_arrays", tensors)
+    shape = broadcast_shapes(*(x.shape for x in tensors))
+    return tuple(broadcast_to(x, shape) for x in tensors)
+
+
+def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
+    """Return a read-only view of x stretched to `shape`; raises ValueError where x does not broadcast to it.
+
+    Standard: Manipulation Functions, broadcast_to.
+    """
+    x = as_tensor(x, "broadcast_to")
+    lengths = as_shape(shape, "broadcast_to")
+    stretched = x.blob.layout.broadcast_to(lengths)
+    if stretched is None:
+        raise ValueError(expected("broadcast_to", "shape", f"be one that {x.shape} broadcasts to", lengths))
+    return x.view(stretched, writeable=False)
+
+
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+    """Return the arrays joined along an existing axis, or flattened and joined if axis is None.
+
+    The result has the promoted dtype. Raises ValueError for no arrays or shapes that differ elsewhere, AxisError
+    for the axis. Standard: Manipulation Functions, concat.
+    """
+    tensors = _joined("concat", arrays)
+    if axis is None:
+        tensors, along = tuple(reshape(x, (x.size,)) for x in tensors), 0
+    else:
+        along = as_axis(axis, tensors[0].ndim, "concat")
+    _check_same("concat", [x.shape[:along] + x.shape[along + 1 :] for x in tensors], tensors)
+    dtype = promote(*(x.dtype for x in tensors))
+    return on(tensors, lambda xp, *natives: xp.concat(_cast(natives, dtype), axis=along), "concat")
+
+
+def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+    """Return arrays of one shape joined along a new axis.
+
+    The result has the promoted dtype. Raises ValueError for no arrays or shapes that differ, AxisError for the
+    axis. Standard: Manipulation Functions, stack.
+    """
+    tensors = _joined("stack", arrays)
+    _check_same("stack", [x.shape for x in tensors], tensors)
+    along = as_axis(axis, tensors[0].ndim + 1, "stack")
+    dtype = promote(*(x.dtype for x in tensors))
+    return on(tensors, lambda xp, *natives: xp.stack(_cast(natives, dtype), axis=along), "stack")
+
+
+def _joined(function: str, arrays: Any) -> tuple[Tensor, ...]:
+    if not isinstance(arrays, (tuple, list, Tensor)):
+        raise TypeError(expected(function, "arrays", "be a tuple or list of arrays", type(arrays).__name__))
+    tensors = tuple(as_tensor(x, function, "arrays") for x in arrays)
+    if not tensors:
+        raise ValueError(expected(function, "arrays", "hold at least one array", "none"))
+    return tensors
+
+
+def _check_same(function: str, rests: list[Shape], tensors: tuple[Tensor, ...]) -> None:
+    for rest, x in zip(rests, tensors, strict=True):
+        if rest != rests[0] or x.ndim != tensors[0].ndim:
+            shapes = f"{tensors[0].shape} and {x.shape}"
+            raise ValueError(expected(function, "arrays", "have equal lengths along the other axes", shapes))
+
+
+def _cast(natives: Sequence[Any], dtype: DType) -> list[Any]:
+    return [native.astype(dtype, copy=False) for native in natives]
+
+
+def expand_dims(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
+    """Return a view with new axes of length 1 at the given positions of the result.
+
+    Raises AxisError, or ValueError for a position named twice. Standard: Manipulation Functions, expand_dims.
+    """
+    x = as_tensor(x, "expand_dims")
+    added = len(axis) if isinstance(axis, (tuple, list)) else 1
+    return x.view(x.blob.layout.insert(as_axes(axis, x.ndim + added, "expand_dims")))
+
+
+def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """Return a view with the order of elements reversed along the given axes (None: all).
+
+    Standard: Manipulation Functions, flip.
+    """
+    x = as_tensor(x, "flip")
+    return x.view(x.blob.layout.flip(as_axes(axis, x.ndim, "flip")))
+
+
+def moveaxis(
+    x: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
+) -> Tensor:
+    """Return a view with axes moved from `source` to `destination`, the others in their order.
+
+    Raises AxisError, or ValueError for unequal numbers. Standard: Manipulation Functions, moveaxis.
+    """
+    x = as_tensor(x, "moveaxis")
+    sources = as_axes(source, x.ndim, "moveaxis", "source")
+    targets = as_axes(destination, x.ndim, "moveaxis", "destination")
+    if len(sources) != len(targets):
+        raise ValueError(expected("moveaxis", "destination", f"name {len(sources)} axes", destination))
+    order = [axis for axis in range(x.ndim) if axis not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, axis)
+    return x.view(x.blob.layout.permute(order))
+
+
+def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
+    """Return a view with the axes in the given order.
+
+    Raises ValueError unless each axis is named once. Standard: Manipulation Functions, permute_dims.
+    """
+    x = as_tensor(x, "permute_dims")
+    order = as_axes(tuple(axes), x.ndim, "permute_dims", "axes")
+    if len(order) != x.ndim:
+        raise ValueError(expected("permute_dims", "axes", f"name each of the {x.ndim} axes once", tuple(axes)))
+    return x.view(x.blob.layout.permute(order))
+
+
+def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Return x with each element (or slice along `axis`) repeated; flattened first if axis is None.
+
+    repeats: one number, or one per element along the axis. Raises ValueError for negative ones or another
+    length, TypeError for repeats that are no integers. Standard: Manipulation Functions, repeat.
+    """
+    x = as_tensor(x, "repeat")
+    times = as_tensor(repeats, "repeat", "repeats")
+    if times.dtype.kind not in "iub":
+        raise TypeError(expected("repeat", "repeats", "be integer", times.dtype))
+    along = None if axis is None else as_axis(axis, x.ndim, "repeat")
+    length = x.size if along is None else x.shape[along]
+    if times.ndim > 1 or times.size not in (1, length):
+        raise ValueError(expected("repeat", "repeats", f"be one number or {length} of them", f"shape {times.shape}"))
+    if np.any(times.native() < 0):
+        raise ValueError(expected("repeat", "repeats", "not be negative", times.tolist()))
+    return on((x, times), lambda xp, a, n: xp.repeat(a, n, axis=along), "repeat")
+
+
+def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Tensor:
+    """Return x's elements in C order under another shape; one length may be -1, for whatever is left.
+
+    A view where strides allow it unless copy=True. Raises ValueError where the size differs, or where
+    copy=False and a copy is needed. Standard: Manipulation Functions, reshape.
+    """
+    x = as_tensor(x, "reshape")
+    lengths = resolve_shape(shape, x.size, "reshape")
+    itemsize = x.dtype.itemsize
+    viewed = None if copy else x.blob.layout.reshape(lengths, itemsize)
+    if viewed is not None:
+        return x.view(viewed)
+    if copy is False:
+        raise ValueError(expected("reshape", "copy", f"be None or True for strides {x.strides}", copy))
+    return from_native(x.native().reshape(lengths, order="C").copy(), x.device)
+
+
+def roll(
+    x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
+) -> Tensor:
+    """Return x with elements moved `shift` places along the axes, those beyond the end coming back at the start.
+
+    axis None rolls the flattened elements. Raises ValueError where shifts and axes differ in number. Standard:
+    Manipulation Functions, roll.
+    """
+    x = as_tensor(x, "roll")
+    along = None if axis is None else tuple(as_axis(a, x.ndim, "roll") for a in _tuple(axis))
+    shifts = _tuple(shift)
+    if along is not None and len(shifts) not in (1, len(along)):
+        raise ValueError(expected("roll", "shift", f"be one number or {len(along)} of them", shift))
+    places = shifts[0] if len(shifts) == 1 else shifts
+    return on(x, lambda xp, a: xp.roll(a, places, axis=along))
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
+    """Return a view without the given axes; raises ValueError for one whose length is not 1.
+
+    Standard: Manipulation Functions, squeeze.
+    """
+    x = as_tensor(x, "squeeze")
+    axes = as_axes(axis, x.ndim, "squeeze")
+    for a in axes:
+        if x.shape[a] != 1:
+            raise ValueError(expected("squeeze", "axis", "name axes of length 1", f"axis {a} of shape {x.shape}"))
+    return x.view(x.blob.layout.drop(axes))
+
+
+def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
+    """Return x repeated as a whole along each axis; shorter shapes are led by axes of length 1.
+
+    Raises ValueError for negative repetitions. Standard: Manipulation Functions, tile.
+    """
+    x = as_tensor(x, "tile")
+    times = as_shape(repetitions, "tile", "repetitions")
+    return on(x, lambda xp, a: xp.tile(a, times))
+
+
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """Return the views along an axis, which they lose; raises AxisError.
+
+    Standard: Manipulation Functions, unstack.
+    """
+    x = as_tensor(x, "unstack")
+    along = as_axis(axis, x.ndim, "unstack")
+    whole: Layout = x.blob.layout
+    return tuple(x.view(whole.pick(along, position)) for position in range(x.shape[along]))

@@ -1,0 +1,68 @@
+"""Searching functions (standard section of that name)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..dtypes import ANY, REAL
+from ..errors import expected, one_of
+from ..op import Operand, as_tensor, elementwise, on, reduction
+from ..tensor import Tensor
+from .statistical import Axis
+
+
+@reduction(REAL, one_axis=True)
+def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Return the index (int64) of the first largest element, counted in C order when axis is None."""
+    ...
+
+
+@reduction(REAL, one_axis=True)
+def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Return the index (int64) of the first smallest element, counted in C order when axis is None."""
+    ...
+
+
+@reduction(ANY, identity=0)
+def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return how many elements are nonzero (True, NaN), as int64."""
+    ...
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """Return the indices (int64) of the nonzero elements, one 1-d array per axis, in C order.
+
+    Raises ValueError for an array without axes. Standard: Searching Functions, nonzero.
+    """
+    x = as_tensor(x, "nonzero")
+    if x.ndim == 0:
+        raise ValueError(expected("nonzero", "x", "have at least 1 axis", "shape ()"))
+    found: tuple[Tensor, ...] = on(x, lambda xp, a: xp.nonzero(a))
+    return found
+
+
+def searchsorted(
+    x1: Tensor, x2: Operand, /, *, side: Literal["left", "right"] = "left", sorter: Tensor | None = None
+) -> Tensor:
+    """Return the indices (int64) at which x2's elements would be inserted into the sorted 1-d x1.
+
+    side: "left" before equal elements, "right" after them; sorter: the indices that sort x1. Raises ValueError
+    for another side or an x1 that is not 1-d. Standard: Searching Functions, searchsorted.
+    """
+    x1, x2 = as_tensor(x1, "searchsorted", "x1"), as_tensor(x2, "searchsorted", "x2")
+    if side not in ("left", "right"):
+        raise ValueError(expected("searchsorted", "side", one_of(("left", "right")), repr(side)))
+    if x1.ndim != 1:
+        raise ValueError(expected("searchsorted", "x1", "have 1 axis", f"shape {x1.shape}"))
+    given = () if sorter is None else (as_tensor(sorter, "searchsorted", "sorter"),)
+
+    def run(xp: Any, a: Any, v: Any, *order: Any) -> Any:
+        return xp.searchsorted(a, v, side=side, sorter=order[0] if order else None)
+
+    return on((x1, x2, *given), run)
+
+
+@elementwise(ANY)
+def where(condition: Operand, x1: Operand, x2: Operand, /) -> Tensor:
+    """Return x1's element where the condition holds (is nonzero) and x2's elsewhere."""
+    ...

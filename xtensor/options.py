@@ -1,0 +1,107 @@
+"""The settings a user can turn, their environment variables, and `xt.options(...)`.
+
+Settings travel in a context variable, so threads and async tasks each have their own. The environment is read
+at first use, never at import.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from .errors import expected, one_of
+
+Lazy = Literal["auto", "always", "never"]
+LAZY: tuple[Lazy, ...] = ("auto", "always", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every switch, as one immutable value.
+
+    lazy: when calls are recorded: "auto" (where the data is large enough to gain), "always", "never".
+    device: the device of arrays created without `device=`.
+    fuse_limit: a pending graph of more steps than this is evaluated.
+    pinned_limit: a pending graph that keeps more bytes of inputs alive than this is evaluated.
+    """
+
+    lazy: Lazy = "auto"
+    device: str = "cpu"
+    fuse_limit: int = 64
+    pinned_limit: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        if self.lazy not in LAZY:
+            raise ValueError(expected("options", "lazy", one_of(LAZY), repr(self.lazy)))
+        if not isinstance(self.device, str):
+            raise TypeError(expected("options", "device", "be a string", repr(self.device)))
+        for name in ("fuse_limit", "pinned_limit"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(expected("options", name, "be a positive integer", repr(value)))
+
+
+# Whether some thread may be recording every call: while this is not 0 the direct shortcut of small operands is
+# closed. It starts at 1 because the environment has not been asked yet.
+always_somewhere = [1]
+_counting = threading.Lock()
+
+_current: ContextVar[Settings | None] = ContextVar("xtensor_settings", default=None)
+_from_environment: list[Settings] = []
+
+
+def settings() -> Settings:
+    """Return the settings in force here."""
+    return _current.get() or _defaults()
+
+
+def _defaults() -> Settings:
+    """Return the settings the environment asks for (`XTENSOR_LAZY`, ...), read once."""
+    if not _from_environment:
+        given: dict[str, Any] = {}
+        for field in fields(Settings):
+            text = os.environ.get(f"XTENSOR_{field.name.upper()}")
+            if text is not None:
+                given[field.name] = int(text) if isinstance(field.default, int) else text
+        _from_environment.append(Settings(**given))
+        if _from_environment[0].lazy != "always":
+            _count_always(-1)
+    return _from_environment[0]
+
+
+def _count_always(change: int) -> None:
+    with _counting:
+        always_somewhere[0] += change
+
+
+class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `with xt.options(lazy="never"):`
+    """Change settings inside a `with` block, or for every call of a decorated function.
+
+    >>> with xt.options(lazy="always"):
+    ...     z = x + y
+
+    Raises TypeError for a setting that does not exist and ValueError for a value it cannot take.
+    """
+
+    def __init__(self, **changes: Any) -> None:
+        known = [field.name for field in fields(Settings)]
+        for name in changes:
+            if name not in known:
+                raise TypeError(expected("options", "a setting", one_of(known), repr(name)))
+        self._changes = changes
+        self._tokens: list[Token[Settings | None]] = []
+        replace(settings(), **changes)  # so that a wrong value is refused here, not when the block is entered
+
+    def __enter__(self) -> Settings:
+        changed = replace(settings(), **self._changes)
+        self._tokens.append(_current.set(changed))
+        _count_always(changed.lazy == "always")
+        return changed
+
+    def __exit__(self, *failure: object) -> None:
+        _count_always(-(settings().lazy == "always"))
+        _current.reset(self._tokens.pop())

@@ -1,0 +1,451 @@
+"""Tensor: the array users hold, a face on a value that is pending (Node) or has its bytes (TBlob).
+
+Operators and methods call the namespace's functions by name, looked up when called; this file knows no maths.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from math import prod
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .blob import Native, TBlob
+from .devices import Device, as_device
+from .dtypes import DType, canonical
+from .errors import expected
+from .layout import Layout, Shape, dense_like
+from .lazy import run
+from .lazy.graph import Node
+from .lazy.run import before_write, force
+from .operators import Operators
+from .options import settings
+
+# The namespace itself, still being filled while this file is read.
+xt: Any = sys.modules[__package__]
+
+# Below this many bytes, and on the CPU, calling NumPy at once is cheaper than recording (DESIGN section 5).
+DIRECT_BELOW = 32 * 1024
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+
+Scalar = bool | int | float | complex
+DLPackDevice = tuple[int, int]
+
+
+class Tensor(Operators):
+    """An array of the array API standard: shape, dtype, device, strided memory, and perhaps no bytes yet.
+
+    Made by the creation functions (`asarray`, `zeros`, ...), never by calling this class.
+    """
+
+    __slots__ = ("__weakref__", "_small", "_value", "device", "dtype", "shape")
+
+    __array_priority__ = 1000  # NumPy hands mixed operators to us instead of swallowing us
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == is elementwise
+
+    shape: Shape
+    dtype: DType
+    device: Device
+    _value: Node | TBlob | None
+    _small: Native  # the native array, where calling the library at once is cheaper than recording
+
+    def __init__(self, value: Node | TBlob) -> None:
+        self._value = value
+        self._small = None
+        self.shape = value.shape
+        self.dtype = value.dtype
+        self.device = value.device
+
+    # ---- the value behind the face
+
+    @property
+    def value(self) -> Node | TBlob:
+        """What stands behind: a pending Node or a TBlob."""
+        if self._value is None:
+            self._value = TBlob.adopt(self._small, self.device)
+        return self._value
+
+    @property
+    def blob(self) -> TBlob:
+        """The bytes, computed now if they are pending."""
+        value = self.value
+        if type(value) is not TBlob:
+            value = self._value = force(value)
+        return value
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the values are still to be computed."""
+        value = self.value
+        return isinstance(value, Node) and value.blob is None
+
+    def evaluate(self) -> Tensor:
+        """Compute the values now, if they are pending, and return this tensor."""
+        _ = self.blob
+        return self
+
+    def native(self) -> Native:
+        """Return the device library's own array over this memory; for reading only."""
+        return self._small if self._small is not None else self.blob.native()
+
+    def exported(self) -> Native:
+        """Return the native array for someone outside, who may write to it from now on."""
+        blob = self.blob
+        before_write(blob.buffer)
+        blob.buffer.shared = True
+        return blob.native()
+
+    def view(self, layout: Layout, *, writeable: bool | None = None) -> Tensor:
+        """Return another view of this tensor's memory."""
+        return Tensor(self.blob.view(layout, writeable=writeable))
+
+    def detach(self) -> Tensor:
+        """Return a tensor that shares this memory and whose metadata cannot be changed."""
+        return Tensor(self.blob.detach())
+
+    # ---- what it looks like
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, gaps not counted."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        return self.blob.layout.strides
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements follow each other in C order without gaps."""
+        return self.blob.is_contiguous
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether a (N, C, spatial...) tensor of 3 to 5 axes is packed as (N, spatial..., C)."""
+        return self.blob.is_channels_last
+
+    @property
+    def is_writeable(self) -> bool:
+        """Whether elements can be assigned; broadcast and read-only imported memory cannot."""
+        return self.blob.writeable
+
+    @property
+    def version(self) -> int:
+        """How often the memory behind this tensor has been written."""
+        return self.blob.buffer.version
+
+    def flat_2d(self) -> Tensor:
+        """Return a view of shape (rows, columns), all axes but the last as rows (mshadow's FlatTo2D).
+
+        Raises ValueError where the strides do not allow it without a copy.
+        """
+        blob = self.blob.flat_2d()
+        if blob is None:
+            raise ValueError(expected("flat_2d", "x", "have strides that flatten", f"strides {self.strides}"))
+        return Tensor(blob)
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The transpose of a matrix, as a view; raises ValueError for any other number of axes than 2."""
+        if self.ndim != 2:
+            must = "have 2 axes (mT transposes stacks of matrices, permute_dims any axes)"
+            raise ValueError(expected("T", "x", must, f"shape {self.shape}"))
+        return self.mT
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The transpose of a stack of matrices, shape (..., n, m), as a view."""
+        return xt.matrix_transpose(self)
+
+    @property
+    def real(self) -> Tensor:
+        """The real part."""
+        return xt.real(self)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part; zeros for a real tensor."""
+        return xt.imag(self)
+
+    # ---- the standard's protocol methods
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
+        """Return the xtensor namespace; raises ValueError for a version of the standard it does not follow."""
+        if api_version is not None and api_version not in VERSIONS:
+            raise ValueError(
+                expected("__array_namespace__", "api_version", f"be one of {VERSIONS}", repr(api_version))
+            )
+        return xt
+
+    def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
+        """Return this tensor on a device; itself if it is there already.
+
+        Raises ValueError for a device that does not exist or a stream the device has not.
+        """
+        target = as_device(device, "to_device")
+        if stream is not None:
+            raise ValueError(expected("to_device", "stream", f"be None on {target}", repr(stream)))
+        return self if target == self.device else from_native(self.numpy(), target)
+
+    def __dlpack_device__(self) -> DLPackDevice:
+        """Return (device type, device id) as DLPack counts them."""
+        return (1, 0)
+
+    def __dlpack__(
+        self,
+        /,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: DLPackDevice | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a DLPack capsule of the memory.
+
+        Negative, broadcast and read-only layouts leave as compact copies, gaps too where the consumer asks for
+        an unversioned capsule (JAX takes no others). Raises BufferError where copy=False forbids that, for a
+        stream, and for another device.
+        """
+        if stream is not None:
+            raise BufferError(expected("__dlpack__", "stream", "be None on the CPU", repr(stream)))
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(
+                expected("__dlpack__", "dl_device", f"be {self.__dlpack_device__()}", repr(dl_device))
+            )
+        if copy or not self._leaves_as_it_is(max_version):
+            if copy is False:
+                must = "be packed, writable and without negative or zero strides when copy=False"
+                raise BufferError(expected("__dlpack__", "x", must, f"strides {self.strides}"))
+            native = _dense_copy(self.blob)
+        else:
+            native = self.exported()
+        return native.__dlpack__(max_version=max_version)
+
+    def _leaves_as_it_is(self, max_version: tuple[int, int] | None) -> bool:
+        blob = self.blob
+        if max_version is None and not blob.layout.is_dense(self.itemsize):
+            return False
+        odd = any(stride < 0 for stride in blob.layout.strides) or blob.layout.may_repeat()
+        return blob.writeable and not odd
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Return a numpy.ndarray, over the same memory where dtype and `copy` allow it."""
+        wanted = self.dtype if dtype is None else np.dtype(dtype)
+        if copy or wanted != self.dtype:
+            if copy is False:
+                raise ValueError(expected("__array__", "dtype", f"be {self.dtype} when copy=False", wanted))
+            return np.array(self.native(), dtype=wanted)
+        host: np.ndarray[Any, Any] = self.exported().view()
+        return host
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return a numpy.ndarray over the same memory."""
+        return self.__array__()
+
+    # ---- Python's protocols
+
+    def _scalar(self, function: str) -> Any:
+        if self.ndim:
+            raise TypeError(expected(function, "x", "have 0 axes", f"shape {self.shape}"))
+        return self.native()[()]
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            must = "have one element (use any() or all())"
+            raise ValueError(expected("bool", "x", must, f"shape {self.shape}"))
+        return bool(self.native())
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        if self.dtype.kind == "c":
+            raise TypeError(expected("float", "x", "be real", self.dtype))
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise TypeError(expected("index", "x", "be integer", self.dtype))
+        return int(self._scalar("index"))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(expected("len", "x", "have at least 1 axis", "shape ()"))
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise TypeError(expected("iter", "x", "have at least 1 axis", "shape ()"))
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(xt.any(self == value))
+
+    def __repr__(self) -> str:
+        text = np.array2string(self.native(), separator=", ", prefix="Tensor(")
+        shape = "" if self.size else f", shape={self.shape}"
+        return f"Tensor({text}{shape}, dtype={self.dtype})"
+
+    def __str__(self) -> str:
+        return str(self.native())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item() if self.ndim == 0 else str(self), spec)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Pickle as a packed NumPy array, which protocol 5 sends out of band."""
+        return from_native, (np.ascontiguousarray(self.native()).reshape(self.shape), self.device)
+
+    def __copy__(self) -> Tensor:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.copy()
+
+    def __getitem__(self, key: Any, /) -> Tensor:
+        return xt.ops.indexing.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        xt.ops.indexing.setitem(self, key, value)
+
+    # ---- conveniences, each the function of that name
+
+    def item(self, *index: int) -> Scalar:
+        """Return one element (the only one, or the one at `index`) as a Python scalar."""
+        value: Scalar = self.native().item(*index)
+        return value
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python scalars."""
+        return self.native().tolist()
+
+    def copy(self) -> Tensor:
+        """Return a copy; axes keep their order in memory."""
+        return from_native(_dense_copy(self.blob), self.device)
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
+        return xt.astype(self, canonical(dtype, "astype"), copy=copy)
+
+    def reshape(self, *shape: Any, copy: bool | None = None) -> Tensor:
+        return xt.reshape(self, shape[0] if len(shape) == 1 else shape, copy=copy)
+
+    def flatten(self) -> Tensor:
+        return xt.reshape(self, (-1,), copy=True) if self.size else xt.reshape(self, (0,))
+
+    def ravel(self) -> Tensor:
+        return xt.reshape(self, (self.size,))
+
+    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
+        if axis is None:
+            axis = tuple(a for a, length in enumerate(self.shape) if length == 1)
+        return xt.squeeze(self, axis)
+
+    def transpose(self, *axes: Any) -> Tensor:
+        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+            axes = axes[0] or ()
+        return xt.permute_dims(self, tuple(axes) or tuple(range(self.ndim))[::-1])
+
+    def dot(self, other: Any) -> Tensor:
+        return xt.ops.linear.dot(self, other)
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        return xt.clip(self, min, max)
+
+    def round(self) -> Tensor:
+        return xt.round(self)
+
+    def conj(self) -> Tensor:
+        return xt.conj(self)
+
+    def sum(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
+        return xt.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def prod(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
+        return xt.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        return xt.mean(self, axis=axis, keepdims=keepdims)
+
+    def std(self, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+        return xt.std(self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def var(self, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+        return xt.var(self, axis=axis, correction=correction, keepdims=keepdims)
+
+    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        return xt.min(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        return xt.max(self, axis=axis, keepdims=keepdims)
+
+    def any(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        return xt.any(self, axis=axis, keepdims=keepdims)
+
+    def all(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+        return xt.all(self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+        return xt.argmax(self, axis=axis, keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+        return xt.argmin(self, axis=axis, keepdims=keepdims)
+
+
+def wrap(native: Native, device: Device) -> Tensor:
+    """Return a tensor over a fresh native array that nobody else holds."""
+    tensor = Tensor.__new__(Tensor)
+    tensor._small = native if native.nbytes <= DIRECT_BELOW else None
+    tensor._value = None if tensor._small is not None else TBlob.adopt(native, device)
+    tensor.shape = native.shape
+    tensor.dtype = native.dtype
+    tensor.device = device
+    return tensor
+
+
+def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:
+    """Return a tensor over a native array, in xtensor's dtypes and byte order.
+
+    shared: whether others may write to the array; it is then never read lazily.
+    Raises TypeError for a dtype xtensor cannot hold.
+    """
+    dtype = canonical(native.dtype, "asarray")
+    if native.dtype != dtype or type(native) is not np.ndarray:
+        native, shared = native.astype(dtype), False
+    return Tensor(TBlob.adopt(native, device or as_device(settings().device, "asarray"), shared=shared))
+
+
+def evaluate(*tensors: Tensor) -> None:
+    """Compute the values of all given tensors now, as far as they are pending."""
+    run.evaluate([x.value for x in tensors if isinstance(x.value, Node)])
+
+
+def _dense_copy(blob: TBlob) -> Native:
+    """Return a packed writable copy of a blob's elements, axes in their order in memory."""
+    itemsize = blob.dtype.itemsize
+    copy = TBlob.empty(blob.shape, blob.dtype, blob.device)
+    copy = copy.view(dense_like(blob.layout, itemsize))
+    copy.native()[...] = blob.native()
+    return copy.native()

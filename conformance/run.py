@@ -17,11 +17,10 @@ from pathlib import Path
 
 import pytest
 from progress import Progress
-from report import print_report, write_json
+from report import EXACT, print_report, write_json
 from suite import STANDARD_URL, SUITE_URL, Suite, SuiteError, SuiteMissingError, check_pins, download, find
 
 HERE = Path(__file__).resolve().parent
-EXACT = "exact_signatures"  # our own chapter: every signature beside the standard's
 
 
 def main() -> int:

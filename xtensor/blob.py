@@ -91,9 +91,7 @@ class TBlob:
     @classmethod
     def empty(cls, shape: Shape, dtype: DType, device: Device) -> TBlob:
         """Return a packed blob whose memory is allocated when first needed."""
-        return cls(
-            Buffer(device, prod(shape) * dtype.itemsize), dtype, contiguous(shape, dtype.itemsize), device
-        )
+        return cls(Buffer(device, prod(shape) * dtype.itemsize), dtype, contiguous(shape, dtype.itemsize), device)
 
     @classmethod
     def adopt(cls, native: Native, device: Device, *, shared: bool = False) -> TBlob:

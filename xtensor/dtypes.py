@@ -14,7 +14,7 @@ from .errors import expected, one_of
 
 DType = np.dtype[Any]
 
-bool = np.dtype("bool")  # noqa: A001 - the standard's name
+bool = np.dtype("bool")
 int8 = np.dtype("int8")
 int16 = np.dtype("int16")
 int32 = np.dtype("int32")
@@ -120,9 +120,7 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
 
 # Each held dtype in both byte orders, to its native form; float16 is held though the standard does not name it.
 _HELD: dict[DType, DType] = {
-    variant: dtype
-    for dtype in [*ALL.values(), np.dtype("float16")]
-    for variant in (dtype, dtype.newbyteorder())
+    variant: dtype for dtype in [*ALL.values(), np.dtype("float16")] for variant in (dtype, dtype.newbyteorder())
 }
 
 

@@ -40,12 +40,18 @@ _NORMS = ("backward", "ortho", "forward")
 
 
 def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the discrete Fourier transform along an axis, as complex. Standard: Fast Fourier Transform Extension, fft."""
+    """Return the discrete Fourier transform along an axis, as complex.
+
+    Standard: Fast Fourier Transform Extension, fft.
+    """
     return _transform("fft", x, n, axis, norm)
 
 
 def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the inverse of fft(). Standard: Fast Fourier Transform Extension, ifft."""
+    """Return the inverse of fft().
+
+    Standard: Fast Fourier Transform Extension, ifft.
+    """
     return _transform("ifft", x, n, axis, norm)
 
 
@@ -57,7 +63,10 @@ def fftn(
     axes: Sequence[int] | None = None,
     norm: Norm = "backward",
 ) -> Tensor:
-    """Return the transform along several axes (None: the last len(s), or all), as complex. Standard: Fast Fourier Transform Extension, fftn."""
+    """Return the transform along several axes (None: the last len(s), or all), as complex.
+
+    Standard: Fast Fourier Transform Extension, fftn.
+    """
     return _transform_n("fftn", x, s, axes, norm)
 
 
@@ -69,17 +78,26 @@ def ifftn(
     axes: Sequence[int] | None = None,
     norm: Norm = "backward",
 ) -> Tensor:
-    """Return the inverse of fftn(). Standard: Fast Fourier Transform Extension, ifftn."""
+    """Return the inverse of fftn().
+
+    Standard: Fast Fourier Transform Extension, ifftn.
+    """
     return _transform_n("ifftn", x, s, axes, norm)
 
 
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the n // 2 + 1 non-negative frequencies of the transform of real x. Standard: Fast Fourier Transform Extension, rfft."""
+    """Return the n // 2 + 1 non-negative frequencies of the transform of real x.
+
+    Standard: Fast Fourier Transform Extension, rfft.
+    """
     return _transform("rfft", x, n, axis, norm)
 
 
 def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the inverse of rfft(), real; n is the output's length. Standard: Fast Fourier Transform Extension, irfft."""
+    """Return the inverse of rfft(), real; n is the output's length.
+
+    Standard: Fast Fourier Transform Extension, irfft.
+    """
     return _transform("irfft", x, n, axis, norm)
 
 
@@ -91,7 +109,10 @@ def rfftn(
     axes: Sequence[int] | None = None,
     norm: Norm = "backward",
 ) -> Tensor:
-    """Return the transform of real x along several axes, the last of them one-sided. Standard: Fast Fourier Transform Extension, rfftn."""
+    """Return the transform of real x along several axes, the last of them one-sided.
+
+    Standard: Fast Fourier Transform Extension, rfftn.
+    """
     return _transform_n("rfftn", x, s, axes, norm)
 
 
@@ -103,17 +124,26 @@ def irfftn(
     axes: Sequence[int] | None = None,
     norm: Norm = "backward",
 ) -> Tensor:
-    """Return the inverse of rfftn(), real; s is the output's shape. Standard: Fast Fourier Transform Extension, irfftn."""
+    """Return the inverse of rfftn(), real; s is the output's shape.
+
+    Standard: Fast Fourier Transform Extension, irfftn.
+    """
     return _transform_n("irfftn", x, s, axes, norm)
 
 
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the real transform of a Hermitian signal given by its non-negative half; n is the output's length. Standard: Fast Fourier Transform Extension, hfft."""
+    """Return the real transform of a Hermitian signal given by its non-negative half; n is the output's length.
+
+    Standard: Fast Fourier Transform Extension, hfft.
+    """
     return _transform("hfft", x, n, axis, norm)
 
 
 def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the inverse of hfft(). Standard: Fast Fourier Transform Extension, ihfft."""
+    """Return the inverse of hfft().
+
+    Standard: Fast Fourier Transform Extension, ihfft.
+    """
     return _transform("ihfft", x, n, axis, norm)
 
 

@@ -50,6 +50,6 @@ class Info:
             as_device(device, function)
 
 
-def __array_namespace_info__() -> Info:
+def __array_namespace_info__() -> Info:  # noqa: N807 - the standard's name
     """Return the object that answers questions about the namespace (standard section "Inspection")."""
     return Info()

@@ -84,6 +84,8 @@ class Layout:
 
     def is_dense(self, itemsize: int) -> bool:
         """Return whether the elements fill one gap-free block, in whatever order of axes."""
+        if self.size == 0:
+            return True
         order = sorted(range(self.ndim), key=lambda axis: abs(self.strides[axis]))
         return all(self.strides[a] > 0 or self.shape[a] == 1 for a in order) and self._is_packed(order, itemsize)
 
@@ -319,9 +321,7 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
         given = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
         lengths = tuple(index(length) for length in given)
     except TypeError:
-        raise TypeError(
-            expected(function, argument, "be an integer or a sequence of integers", repr(shape))
-        ) from None
+        raise TypeError(expected(function, argument, "be an integer or a sequence of integers", repr(shape))) from None
     if any(length < 0 for length in lengths):
         raise ValueError(expected(function, argument, "not be negative", lengths))
     if prod(max(length, 1) for length in lengths) >= 1 << 60:

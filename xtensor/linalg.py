@@ -176,7 +176,7 @@ def matrix_norm(
     /,
     *,
     keepdims: bool = False,
-    ord: float | Literal["fro", "nuc"] | None = "fro",  # noqa: A002
+    ord: float | Literal["fro", "nuc"] | None = "fro",
 ) -> Tensor:
     """Return the norms (...) of matrices (..., n, m).
 
@@ -291,7 +291,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
     return _sum(diagonal(_matrices(x, "trace"), offset=offset), axis=-1, dtype=target)
 
 
-def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Tensor:  # noqa: A002
+def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """Return the norm over `axis` (None: all elements) for any real `ord`, inf and -inf included.
 
     Standard: Linear Algebra Extension, vector_norm.

@@ -15,7 +15,7 @@ import numpy as np
 
 from .blob import Native
 from .devices import Backend, Device, as_device
-from .devices.cpu import CPU, quiet
+from .devices.cpu import CPU, quickly
 from .dtypes import Category, DType, canonical, promote
 from .errors import StrangerError, expected, mismatch, one_of
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
@@ -23,7 +23,7 @@ from .lazy import element as elements
 from .lazy.graph import Node
 from .lazy.run import before_write, evaluate
 from .options import always_somewhere, settings
-from .tensor import DIRECT_BELOW, Scalar, Tensor, from_native, wrap
+from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])
 Operand = Tensor | Scalar
@@ -39,7 +39,7 @@ class Op:
     kind: "elementwise" or "reduction".
     accepts: the category of dtypes it takes.
     element: its formula over one element; None where it is a primitive of the machines.
-    identity: of a reduction, its value over nothing; None where it has none.
+    of_nothing: of a reduction, its value over no elements; None where that is an error.
     domain: the interval its test samples are drawn from.
     one_axis: whether a reduction takes a single axis or all, as argmax does.
     defers: whether a call may be recorded, given the operand dtypes; False where errors depend on values.
@@ -52,7 +52,7 @@ class Op:
         accepts: Category,
         *,
         element: Callable[..., Any] | None = None,
-        identity: Scalar | None = None,
+        of_nothing: Scalar | None = None,
         domain: tuple[float, float] = (-2.0, 2.0),
         one_axis: bool = False,
         defers: Callable[..., bool] | None = None,
@@ -63,7 +63,7 @@ class Op:
         self.kind = kind
         self.accepts = accepts
         self.element = element
-        self.identity = identity
+        self.of_nothing = of_nothing
         self.domain = domain
         self.one_axis = one_axis
         self.defers = defers
@@ -215,7 +215,7 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         axes = as_axes(None, x.ndim, op.name) if axis is None else (as_axis(axis, x.ndim, op.name),)
     else:
         axes = params["axis"] = as_axes(axis, x.ndim, op.name)
-    if op.identity is None and any(x.shape[a] == 0 for a in axes):
+    if op.of_nothing is None and any(x.shape[a] == 0 for a in axes):
         raise ValueError(expected(op.name, "x", "have elements along the reduced axes", f"shape {x.shape}"))
     if params.get("dtype") is not None:
         params["dtype"] = canonical(params["dtype"], op.name)
@@ -227,9 +227,7 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     return _direct(op, (x,), params, x.device)
 
 
-def _recordable(
-    op: Op, operands: tuple[Any, ...], kinds: list[Any], shape: Shape, dtype: DType
-) -> bool:
+def _recordable(op: Op, operands: tuple[Any, ...], kinds: list[Any], shape: Shape, dtype: DType) -> bool:
     """Return whether a call is to be recorded: asked for or worth it, and safe to read later."""
     lazy = settings().lazy
     if lazy == "never" or (op.defers is not None and not op.defers(*kinds)):
@@ -262,7 +260,7 @@ def _record(
     limits = settings()
     if node.steps > limits.fuse_limit or node.pinned > limits.pinned_limit:
         evaluate([node])
-    return Tensor(node)
+    return face(node)
 
 
 def _direct(op: Op, operands: tuple[Any, ...], params: dict[str, Any], device: Device) -> Tensor:
@@ -322,8 +320,6 @@ def update(target: Tensor, name: str, other: Any) -> Any:
         operand = as_operand(other, name, "x2")
     except StrangerError:
         return NotImplemented
-    if name == "matmul":
-        return _update_matmul(target, operand)
     op = REGISTRY[name]
     device = common_device(name, (target, operand))
     if broadcast(name, (target, operand)) != target.shape:
@@ -339,18 +335,6 @@ def update(target: Tensor, name: str, other: Any) -> Any:
         backend.call(kernel, native, _operand(operand), out=native, casting="same_kind")
     else:
         native[...] = backend.call(kernel, native, _operand(operand))
-    return target
-
-
-def _update_matmul(target: Tensor, operand: Operand) -> Tensor:
-    from .ops.linear import matmul
-
-    product = matmul(target, operand)
-    if product.shape != target.shape:
-        raise ValueError(expected("matmul", "x2", f"keep x1's shape {target.shape}", f"a product of {product.shape}"))
-    check_cast(product.dtype, target.dtype, "matmul")
-    native = writable(target, "matmul")
-    native[...] = product.native()
     return target
 
 
@@ -411,7 +395,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
         if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
             kernel = kernel or op.kernel(CPU)
             try:
-                result = quiet.run(kernel, x._small)
+                result = quickly(kernel, x._small)
             except _REFUSED:
                 return apply(op, (x,))
             return wrap(result if type(result) is np.ndarray else np.asarray(result), x.device)
@@ -439,7 +423,7 @@ def _binary(op: Op) -> Callable[..., Tensor]:
             return apply(op, (x1, x2))
         kernel = kernel or op.kernel(CPU)
         try:
-            result = quiet.run(kernel, a, b)
+            result = quickly(kernel, a, b)
         except _REFUSED:
             return apply(op, (x1, x2))
         return wrap(result if type(result) is np.ndarray else np.asarray(result), device)
@@ -459,14 +443,14 @@ def _several(op: Op) -> Callable[..., Tensor]:
 def reduction(
     accepts: Category,
     *,
-    identity: Scalar | None = None,
+    of_nothing: Scalar | None = None,
     one_axis: bool = False,
     domain: tuple[float, float] = (-2.0, 2.0),
 ) -> Callable[[F], F]:
     """Declare a reduction: a stub taking x and keyword-only axis, keepdims and perhaps dtype or correction."""
 
     def decorate(stub: F) -> F:
-        op = Op(stub, "reduction", accepts, identity=identity, one_axis=one_axis, domain=domain)
+        op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain)
         defaults = dict(stub.__kwdefaults__)  # type: ignore[attr-defined]
 
         @wraps(stub)

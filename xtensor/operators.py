@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 # The namespace itself, still being filled while this file is read; functions are looked up when called.
-xt: Any = sys.modules[__package__]
+xt: Any = sys.modules[__name__.partition(".")[0]]
 
 
 class Operators:
@@ -141,7 +141,7 @@ class Operators:
             return NotImplemented
 
     def __imatmul__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "matmul", other)
+        return xt.ops.linear.update_matmul(self, other)
 
     def __and__(self, other: Any, /) -> Tensor:
         try:

@@ -25,7 +25,7 @@ from .operators import Operators
 from .options import settings
 
 # The namespace itself, still being filled while this file is read.
-xt: Any = sys.modules[__package__]
+xt: Any = sys.modules[__name__.partition(".")[0]]
 
 # Below this many bytes, and on the CPU, calling NumPy at once is cheaper than recording (DESIGN section 5).
 DIRECT_BELOW = 32 * 1024
@@ -39,7 +39,8 @@ DLPackDevice = tuple[int, int]
 class Tensor(Operators):
     """An array of the array API standard: shape, dtype, device, strided memory, and perhaps no bytes yet.
 
-    Made by the creation functions (`asarray`, `zeros`, ...), never by calling this class.
+    Made by the creation functions (`asarray`, `zeros`, ...), never by calling this class: it has no __init__, which
+    halves what making one costs.
     """
 
     __slots__ = ("__weakref__", "_small", "_value", "device", "dtype", "shape")
@@ -52,13 +53,6 @@ class Tensor(Operators):
     device: Device
     _value: Node | TBlob | None
     _small: Native  # the native array, where calling the library at once is cheaper than recording
-
-    def __init__(self, value: Node | TBlob) -> None:
-        self._value = value
-        self._small = None
-        self.shape = value.shape
-        self.dtype = value.dtype
-        self.device = value.device
 
     # ---- the value behind the face
 
@@ -101,11 +95,11 @@ class Tensor(Operators):
 
     def view(self, layout: Layout, *, writeable: bool | None = None) -> Tensor:
         """Return another view of this tensor's memory."""
-        return Tensor(self.blob.view(layout, writeable=writeable))
+        return face(self.blob.view(layout, writeable=writeable))
 
     def detach(self) -> Tensor:
         """Return a tensor that shares this memory and whose metadata cannot be changed."""
-        return Tensor(self.blob.detach())
+        return face(self.blob.detach())
 
     # ---- what it looks like
 
@@ -162,7 +156,7 @@ class Tensor(Operators):
         blob = self.blob.flat_2d()
         if blob is None:
             raise ValueError(expected("flat_2d", "x", "have strides that flatten", f"strides {self.strides}"))
-        return Tensor(blob)
+        return face(blob)
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - the standard's name
@@ -192,9 +186,7 @@ class Tensor(Operators):
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
         """Return the xtensor namespace; raises ValueError for a version of the standard it does not follow."""
         if api_version is not None and api_version not in VERSIONS:
-            raise ValueError(
-                expected("__array_namespace__", "api_version", f"be one of {VERSIONS}", repr(api_version))
-            )
+            raise ValueError(expected("__array_namespace__", "api_version", f"be one of {VERSIONS}", repr(api_version)))
         return xt
 
     def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
@@ -229,9 +221,7 @@ class Tensor(Operators):
         if stream is not None:
             raise BufferError(expected("__dlpack__", "stream", "be None on the CPU", repr(stream)))
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(
-                expected("__dlpack__", "dl_device", f"be {self.__dlpack_device__()}", repr(dl_device))
-            )
+            raise BufferError(expected("__dlpack__", "dl_device", f"be {self.__dlpack_device__()}", repr(dl_device)))
         if copy or not self._leaves_as_it_is(max_version):
             if copy is False:
                 must = "be packed, writable and without negative or zero strides when copy=False"
@@ -414,11 +404,26 @@ class Tensor(Operators):
         return xt.argmin(self, axis=axis, keepdims=keepdims)
 
 
+def face(value: Node | TBlob) -> Tensor:
+    """Return a tensor over a value."""
+    tensor = Tensor()
+    tensor._value = value
+    tensor._small = None
+    tensor.shape = value.shape
+    tensor.dtype = value.dtype
+    tensor.device = value.device
+    return tensor
+
+
 def wrap(native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array that nobody else holds."""
-    tensor = Tensor.__new__(Tensor)
-    tensor._small = native if native.nbytes <= DIRECT_BELOW else None
-    tensor._value = None if tensor._small is not None else TBlob.adopt(native, device)
+    """Return a tensor over a fresh native array that nobody else holds; its blob is made when asked for."""
+    tensor = Tensor()
+    if native.nbytes <= DIRECT_BELOW:
+        tensor._small = native
+        tensor._value = None
+    else:
+        tensor._small = None
+        tensor._value = TBlob.adopt(native, device)
     tensor.shape = native.shape
     tensor.dtype = native.dtype
     tensor.device = device
@@ -434,7 +439,7 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
     dtype = canonical(native.dtype, "asarray")
     if native.dtype != dtype or type(native) is not np.ndarray:
         native, shared = native.astype(dtype), False
-    return Tensor(TBlob.adopt(native, device or as_device(settings().device, "asarray"), shared=shared))
+    return face(TBlob.adopt(native, device or as_device(settings().device, "asarray"), shared=shared))
 
 
 def evaluate(*tensors: Tensor) -> None:

@@ -18,20 +18,28 @@ from ..layout import Layout, Shape
 _ALIGNMENT = 64
 
 
-class _Quiet(threading.local):
-    """A context per thread in which NumPy gives no floating-point warnings.
+def _quiet_context() -> Context:
+    """Return a context in which NumPy gives no floating-point warnings.
 
     Running a call in a prepared context costs nothing measurable; `np.errstate` around it costs more than
     adding a hundred numbers.
     """
+    context = Context()
+    context.run(np.seterr, all="ignore")
+    return context
+
+
+class _Quiet(threading.local):
+    """A quiet context per thread: only one thread at a time can be inside a context."""
 
     def __init__(self) -> None:
-        context = Context()
-        context.run(np.seterr, all="ignore")
-        self.run = context.run
+        self.run = _quiet_context().run
 
 
-quiet = _Quiet()
+_quiet = _Quiet()
+
+# For the shortest path only: one context for all threads, which raises RuntimeError when another is inside.
+quickly = _quiet_context().run
 
 
 class _Memory:
@@ -90,8 +98,7 @@ class CPUBackend:
 
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
         try:
-            run = quiet.run
-            return run(function, *args, **params)
+            return _quiet.run(function, *args, **params)
         except RuntimeError as error:
             if "already entered" not in str(error):
                 raise
@@ -127,7 +134,22 @@ def _expm1(x: Any) -> Any:
     if result.dtype.kind == "c":
         special = ~np.isfinite(np.real(x))
         if special.any():
-            return np.where(special, np.exp(x) - np.ones((), result.dtype.type(0).real.dtype), result)
+            limit = np.array(np.exp(x))
+            limit.real -= 1
+            return np.where(special, limit, result)
+    return result
+
+
+def _tanh(x: Any) -> Any:
+    """The hyperbolic tangent; for complex x with an infinite real part the standard's +-1 and a zero of x's sign."""
+    result = np.tanh(x)
+    if result.dtype.kind == "c":
+        infinite = np.isinf(np.real(x))
+        if infinite.any():
+            limit = np.array(result)
+            limit.real = np.copysign(1, np.real(x))
+            limit.imag = np.copysign(0, np.imag(x))
+            return np.where(infinite, limit, result)
     return result
 
 
@@ -188,6 +210,7 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "var": _var,
     "floor_divide": _floor_divide,
     "expm1": _expm1,
+    "tanh": _tanh,
     "round": _round,
     "real": _real,
     "imag": _imag,

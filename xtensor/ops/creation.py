@@ -18,7 +18,7 @@ from ..errors import expected, one_of
 from ..layout import Shape, as_shape
 from ..op import as_tensor, asarray_host, on
 from ..options import settings
-from ..tensor import Scalar, Tensor, from_native, wrap
+from ..tensor import Scalar, Tensor, face, from_native, wrap
 from .casting import DeviceLike, astype
 
 
@@ -30,9 +30,7 @@ def _dtype(dtype: Any, default: DType, function: str) -> DType:
     return default if dtype is None else canonical(dtype, function)
 
 
-def asarray(
-    obj: Any, /, *, dtype: DType | None = None, device: DeviceLike = None, copy: bool | None = None
-) -> Tensor:
+def asarray(obj: Any, /, *, dtype: DType | None = None, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """Return `obj` as a tensor: a tensor, NumPy array, Python scalar, nested sequence, buffer, DLPack or
     `__array__` object.
 
@@ -113,7 +111,7 @@ def empty(shape: int | Sequence[int], *, dtype: DType | None = None, device: Dev
     Standard: Creation Functions, empty.
     """
     lengths = as_shape(shape, "empty")
-    return Tensor(TBlob.empty(lengths, _dtype(dtype, DEFAULTS["real floating"], "empty"), _device(device, "empty")))
+    return face(TBlob.empty(lengths, _dtype(dtype, DEFAULTS["real floating"], "empty"), _device(device, "empty")))
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:

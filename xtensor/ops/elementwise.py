@@ -27,7 +27,6 @@ from ..lazy.element import where as e_where
 from ..op import Operand, as_tensor, elementwise
 from ..tensor import Tensor
 
-
 _LOG2 = 0.6931471805599453
 
 
@@ -132,7 +131,7 @@ def ceil(x: Operand, /) -> Tensor:
     ...
 
 
-def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:  # noqa: A002
+def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Return each element moved into [min, max]; a bound that is None does not bind.
 
     The bounds broadcast against x. A Python integer beyond what x's dtype can hold binds nothing. Raises

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..dtypes import NUMERIC
-from ..errors import expected, mismatch
+from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axis, broadcast_shapes
-from ..op import Operand, as_tensor, on
+from ..op import Operand, as_tensor, check_cast, on
 from ..tensor import Tensor
 
 
@@ -36,6 +36,22 @@ def _matrix(x: Any, argument: str) -> Tensor:
     return x
 
 
+def update_matmul(target: Tensor, other: Operand) -> Tensor:
+    """Compute `target = target @ other` into the target's own memory, as `@=` does.
+
+    Raises ValueError where the product has another shape, TypeError where its dtype does not fit.
+    """
+    try:
+        product = matmul(target, other)
+    except StrangerError:
+        return NotImplemented
+    if product.shape != target.shape:
+        raise ValueError(expected("matmul", "x2", f"keep x1's shape {target.shape}", f"a product of {product.shape}"))
+    check_cast(product.dtype, target.dtype, "matmul")
+    target[...] = product
+    return target
+
+
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """Return a stack of matrices (..., n, m) transposed to (..., m, n), as a view.
 
@@ -48,9 +64,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
     return x.view(x.blob.layout.permute(axes))
 
 
-def tensordot(
-    x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
-) -> Tensor:
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Return the sum of products over the given axes of x1 and x2 (an integer: x1's last and x2's first).
 
     Raises ValueError where the contracted lengths differ. Standard: Linear Algebra Functions, tensordot.

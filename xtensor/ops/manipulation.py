@@ -122,9 +122,7 @@ def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     return x.view(x.blob.layout.flip(as_axes(axis, x.ndim, "flip")))
 
 
-def moveaxis(
-    x: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
-) -> Tensor:
+def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> Tensor:
     """Return a view with axes moved from `source` to `destination`, the others in their order.
 
     Raises AxisError, or ValueError for unequal numbers. Standard: Manipulation Functions, moveaxis.
@@ -188,9 +186,7 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     return from_native(x.native().reshape(lengths, order="C").copy(), x.device)
 
 
-def roll(
-    x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
-) -> Tensor:
+def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """Return x with elements moved `shift` places along the axes, those beyond the end coming back at the start.
 
     axis None rolls the flattened elements. Raises ValueError where shifts and axes differ in number. Standard:

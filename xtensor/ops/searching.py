@@ -23,7 +23,7 @@ def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> 
     ...
 
 
-@reduction(ANY, identity=0)
+@reduction(ANY, of_nothing=0)
 def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return how many elements are nonzero (True, NaN), as int64."""
     ...

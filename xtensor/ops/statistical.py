@@ -7,6 +7,7 @@ length 1), and returns a new array without the reduced axes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 from typing import Any
 
 from ..dtypes import FLOATING, NUMERIC, REAL, DType, canonical
@@ -24,7 +25,7 @@ def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ...
 
 
-@reduction(FLOATING)
+@reduction(FLOATING, of_nothing=nan)
 def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the arithmetic mean; of integers as float64; NaN over no elements."""
     ...
@@ -36,25 +37,25 @@ def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ...
 
 
-@reduction(NUMERIC, identity=1)
+@reduction(NUMERIC, of_nothing=1)
 def prod(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
     """Return the product; small integers are multiplied as int64 or uint64 unless `dtype` says otherwise."""
     ...
 
 
-@reduction(FLOATING)
+@reduction(FLOATING, of_nothing=nan)
 def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """Return the standard deviation with divisor N - correction; NaN where that is not positive."""
     ...
 
 
-@reduction(NUMERIC, identity=0)
+@reduction(NUMERIC, of_nothing=0)
 def sum(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
     """Return the sum; small integers are added as int64 or uint64 unless `dtype` says otherwise."""
     ...
 
 
-@reduction(FLOATING)
+@reduction(FLOATING, of_nothing=nan)
 def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """Return the variance with divisor N - correction; NaN where that is not positive."""
     ...

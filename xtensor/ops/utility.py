@@ -10,13 +10,13 @@ from ..tensor import Tensor
 from .statistical import Axis
 
 
-@reduction(ANY, identity=True)
+@reduction(ANY, of_nothing=True)
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether all elements are true (nonzero; NaN counts as true), as booleans; True over none."""
     ...
 
 
-@reduction(ANY, identity=False)
+@reduction(ANY, of_nothing=False)
 def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return whether any element is true (nonzero; NaN counts as true), as booleans; False over none."""
     ...

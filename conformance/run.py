@@ -34,7 +34,7 @@ def main() -> int:
         print("skipped:" if skipped else "error:", error)
         return 0 if skipped else 2
     set_environment(options, suite)
-    progress, crashed = run(arguments, suite)
+    progress, crashed = run(arguments, suite.path)
     if not progress.results:
         return 2
     print_report(progress.results, progress.elapsed)
@@ -130,10 +130,10 @@ def set_environment(options: argparse.Namespace, suite: Suite) -> None:
     sys.path.insert(0, str(HERE.parent))  # test this checkout, installed or not
 
 
-def run(arguments: list[str], suite: Suite) -> tuple[Progress, bool]:
-    """Run pytest with its output in a log, which is shown if pytest itself breaks down."""
+def run(arguments: list[str], folder: Path) -> tuple[Progress, bool]:
+    """Run pytest in a folder, its output in a log, which is shown if pytest itself breaks down."""
     progress = Progress(sys.stdout)
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as log, contextlib.chdir(suite.path):
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as log, contextlib.chdir(folder):
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             status = pytest.main(arguments, plugins=[progress])
         progress.close()

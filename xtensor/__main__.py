@@ -1,0 +1,213 @@
+"""`python -m xtensor tour` runs existing code on xtensor tensors; `python -m xtensor info` says what is here.
+
+scikit-learn and SciPy are imported by the functions that call them: SciPy reads SCIPY_ARRAY_API at import.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import xtensor as xt
+
+from .devices import devices
+from .options import settings
+
+DEMO = {"sklearn": "scikit-learn", "scipy": "scipy"}  # module: what pip calls it
+CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")  # one library under three names
+AGREES = 1e-9  # relative to the largest element of NumPy's result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return 0 if it went well, 1 if not (argparse itself exits with 2)."""
+    parser = ArgumentParser("python -m xtensor", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("tour", help="run scikit-learn and SciPy on xtensor, then show what the engine did")
+    commands.add_parser("info", help="print versions, devices, lazy mode and threads")
+    return {"tour": tour, "info": info}[parser.parse_args(arguments).command]()
+
+
+# ---- info
+
+
+def info() -> int:
+    """Print what is installed and how calls will run."""
+    rows = [
+        ("xtensor", xt.__version__),
+        ("array API", xt.__array_api_version__),
+        ("Python", platform.python_version()),
+        *((name, _version(name)) for name in ("numpy", "array-api-compat", "llvmlite")),
+        ("cupy", _version(*CUPY)),
+        ("devices", ", ".join(str(device) for device in devices())),
+        ("lazy", settings().lazy),
+        ("engines", "direct (each step is one call of the device's library)"),
+        ("threads", f"{_threads()} available"),
+    ]
+    print(_table(rows, indent=""))
+    return 0
+
+
+def _version(*names: str) -> str:
+    """Return the version of the first distribution that is installed, without importing it."""
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "not installed"
+
+
+def _threads() -> int:
+    """Return how many processors this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+# ---- tour
+
+
+class Result(NamedTuple):
+    """One result of existing code, made from NumPy arrays and from tensors."""
+
+    code: str
+    numpy: Any
+    ours: Any
+
+    def difference(self) -> float:
+        """Return the largest absolute difference of two elements."""
+        return float(np.max(np.abs(np.asarray(self.ours) - np.asarray(self.numpy))))
+
+    def agrees(self) -> bool:
+        """Return whether the results differ by rounding only."""
+        return self.difference() <= AGREES * float(np.max(np.abs(self.numpy)))
+
+    def row(self) -> tuple[str, ...]:
+        """Return the line of the table: shape, and as one number the value or the Euclidean norm."""
+        shape = str(np.shape(self.numpy)) if np.shape(self.numpy) else "scalar"
+        values = (f"{np.linalg.norm(np.asarray(value)):.10g}" for value in (self.numpy, self.ours))
+        return (self.code, type(self.ours).__name__, shape, *values, f"{self.difference():.1e}")
+
+
+def tour() -> int:
+    """Run existing code on xtensor and on NumPy, then show what the engine did."""
+    missing = [package for module, package in DEMO.items() if find_spec(module) is None]
+    if missing:
+        print(f'tour: {" and ".join(missing)} not installed: pip install "xtensor[demo]"', file=sys.stderr)
+        return 1
+    os.environ["SCIPY_ARRAY_API"] = "1"
+    from sklearn import __version__ as sklearn_version
+
+    print(f"1. scikit-learn {sklearn_version} and SciPy {version('scipy')} on its digits data (1797 images, 8 x 8)")
+    print("   The same calls with NumPy arrays and with xtensor tensors. For arrays the number is the norm.\n")
+    results = existing_code()
+    print(_table([("call", "returns", "shape", "NumPy", "xtensor", "largest difference"), *map(Result.row, results)]))
+    wrong = [result.code for result in results if not result.agrees()]
+    print(
+        f"\n   {len(results) - len(wrong)} of {len(results)} agree within {AGREES:g} of the largest element. On the CPU xtensor"
+    )
+    print("   calls NumPy itself, so that results can be equal to the last bit.")
+    print("\n2. What the engine does")
+    with xt.options(lazy="auto"):
+        show_recording()
+        show_barrier()
+    for code in wrong:
+        print(f"tour: {code} differs from NumPy's result", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def existing_code() -> list[Result]:
+    """Run every piece of existing code on NumPy arrays and on tensors of the same numbers."""
+    from sklearn import config_context
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    with config_context(array_api_dispatch=True):
+        expected = run_existing(pixels, labels)
+        ours = run_existing(xt.asarray(pixels), xt.asarray(labels))
+    return [Result(code, expected[code], ours[code]) for code in expected]
+
+
+def run_existing(pixels: Any, labels: Any) -> dict[str, Any]:
+    """Return what scikit-learn and SciPy make of the arrays; they learn from the first half, predict the second."""
+    from scipy.stats import zscore
+    from sklearn.decomposition import PCA
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.linear_model import Ridge
+    from sklearn.metrics import accuracy_score, r2_score
+
+    half = pixels.shape[0] // 2
+    seen, unseen, learnt, truth = pixels[:half, :], pixels[half:, :], labels[:half], labels[half:]
+    predicted = LinearDiscriminantAnalysis(solver="svd").fit(seen, learnt).predict(unseen)
+    lower = Ridge(solver="svd").fit(seen[:, :32], seen[:, 32:]).predict(unseen[:, :32])  # from the upper halves
+    return {
+        "PCA(16).fit_transform": PCA(n_components=16, svd_solver="full").fit_transform(pixels),
+        "LinearDiscriminantAnalysis().predict": predicted,
+        "accuracy_score": accuracy_score(truth, predicted),
+        'Ridge(solver="svd").predict': lower,
+        "r2_score": r2_score(unseen[:, 32:], lower),
+        "scipy.stats.zscore": zscore(pixels, axis=1),
+    }
+
+
+def show_recording() -> None:
+    """Show that a call records, and that asking for a value computes."""
+    x, y = xt.linspace(0.0, 1.0, 1_000_000), xt.ones(1_000_000)
+    print("\n   x, y = xt.linspace(0.0, 1.0, 1_000_000), xt.ones(1_000_000)\n")
+    z, recording = _timed(lambda: xt.exp(x) * y)
+    _say("z = xt.exp(x) * y", f"recorded in {recording}: {_state(z)}")
+    total = xt.sum(z)
+    _say("total = xt.sum(z)", f"one step more: {_state(total)}")
+    number, computing = _timed(lambda: float(total))
+    _say("float(total)", f"{number:.6f}, computed in {computing}: {_state(total)}")
+    _say("z", f"kept, because it is still held: {_state(z)}")
+    print("\n   Dtype and shape errors are raised at the call, whatever is pending. In this release the steps run one")
+    print("   after the other, each as one NumPy call.\n")
+
+
+def show_barrier() -> None:
+    """Show that a write lets those who still have to read the old values read them first."""
+    x = xt.zeros(1_000_000)
+    z = xt.exp(x)
+    _say("x = xt.zeros(1_000_000); z = xt.exp(x)", _state(z))
+    x[...] = 5.0
+    _say("x[...] = 5.0", f"a write is a barrier, z was computed before it: {_state(z)}")
+    _say("float(z[0]), float(x[0])", f"{float(z[0])}, {float(x[0])}")
+
+
+def _state(x: xt.Tensor) -> str:
+    """Say what stands behind a tensor."""
+    if not x.is_pending:
+        return "nothing pending"
+    steps = x.value.steps  # type: ignore[union-attr]  # a pending value is a Node
+    return f"{steps} step{'s' * (steps > 1)} pending, no value computed"
+
+
+def _timed(run: Callable[[], Any]) -> tuple[Any, str]:
+    start = perf_counter()
+    result = run()
+    return result, f"{(perf_counter() - start) * 1e3:.2f} ms"
+
+
+def _say(code: str, text: str) -> None:
+    print(f"   {code:40}{text}")
+
+
+def _table(rows: Iterable[tuple[str, ...]], indent: str = "   ") -> str:
+    """Return rows as lines with columns of equal width."""
+    lines = list(rows)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(indent + text.rstrip() for text in texts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

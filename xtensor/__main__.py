@@ -111,10 +111,8 @@ def tour() -> int:
     results = existing_code()
     print(_table([("call", "returns", "shape", "NumPy", "xtensor", "largest difference"), *map(Result.row, results)]))
     wrong = [result.code for result in results if not result.agrees()]
-    print(
-        f"\n   {len(results) - len(wrong)} of {len(results)} agree within {AGREES:g} of the largest element. On the CPU xtensor"
-    )
-    print("   calls NumPy itself, so that results can be equal to the last bit.")
+    print(f"\n   {len(results) - len(wrong)} of {len(results)} agree within {AGREES:g} of the largest element.")
+    print("   On the CPU xtensor calls NumPy itself, so results can be equal to the last bit.")
     print("\n2. What the engine does")
     with xt.options(lazy="auto"):
         show_recording()

@@ -1,0 +1,56 @@
+"""Random programs of views, writes, indexing and arithmetic give what NumPy gives (see programs.py)."""
+
+from __future__ import annotations
+
+import pytest
+from programs import MODES, Maker, difference, failures, run_oracle
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_few_hundred(seed: int) -> None:
+    for failure in failures(seed, 50):
+        raise failure
+
+
+@pytest.mark.long
+def test_many() -> None:
+    """The longer run; `python -m tests.programs --count 20000 --seed 1` is the same with a report."""
+    for failure in failures(1, 20_000):
+        raise failure
+
+
+def test_programs_are_reproducible() -> None:
+    # a recorded seed must stand for the same program in every process
+    assert Maker(7).lines == Maker(7).lines
+    assert Maker(7).lines != Maker(8).lines
+
+
+def test_programs_hold_every_kind_of_line() -> None:
+    # a generator that no longer makes overlapping writes or errors would pass everything
+    lines = [line for seed in range(300) for line in Maker(seed).lines]
+    kinds = [
+        "[",
+        "None",
+        "...",
+        "permute_dims",
+        "flip",
+        "expand_dims",
+        "squeeze",
+        "reshape",
+        "broadcast_to",
+        "moveaxis",
+    ]
+    kinds += ["unstack", "diagonal", "where", "sum", "astype", "+=", "-=", "*=", "] = v", "'bool'))]", ":-1]", "host"]
+    for kind in kinds:
+        assert any(kind in line for line in lines), kind
+    raised = sum(error is not None for seed in range(300) for error in Maker(seed).side.errors)
+    assert 0.01 < raised / len(lines) < 0.2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_difference_is_seen(mode: str) -> None:
+    # the comparison itself: two lines that mean different things on the two sides
+    lines = ["v0 = xp.zeros((3,))", "v1 = v0[1:]", "v1 += type(xp).__name__ == 'Ours'"]
+    assert "values" in str(difference(lines, mode, run_oracle(lines)))
+    lines = ["v0 = xp.zeros((3,))", "v1 = v0[1:] if type(xp).__name__ == 'Ours' else xp.zeros((2,))"]
+    assert "share" in str(difference(lines, mode, run_oracle(lines)))

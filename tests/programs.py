@@ -315,11 +315,11 @@ class Maker:
             (3, self.library),
             (14, self.inplace),
             (12, self.assign),
-            (3, self.window),
+            (4, self.window),
             (1, self.force),
             (1, self.forget),
             (1, self.misfit),
-            (1, self.cross_border),
+            (2, self.cross_border),
         ]
         weights, choices = [weight for weight, _ in steps], [step for _, step in steps]
         with quiet():
@@ -673,13 +673,18 @@ class Maker:
         shape = self.get(name).shape
         axis = self.rng.choice([a for a, n in enumerate(shape) if n > 1])
         length = self.rng.randint(1, shape[axis])
-        sides = []
-        for _ in range(2):
-            start = self.rng.randint(0, shape[axis] - length)
-            last = start + length - 1
-            span = f"{start}:{last + 1}" if self.chance(0.5) else f"{last}:{start - 1 if start else ''}:-1"
-            sides.append(f"{name}[{':, ' * axis}{span}]")
-        return f" {self.rng.choice(['=', '=', '+=', '-=', '*='])} ".join(sides)
+        before = ":, " * axis
+        target, source = (f"{name}[{before}{self.span(shape[axis], length)}]" for _ in range(2))
+        if self.chance(0.25):
+            indices = [self.rng.randrange(-shape[axis], shape[axis]) for _ in range(length)]
+            return f"{name}[{before}{indices}] = xp.apart({source})"
+        return f"{target} {self.rng.choice(['=', '=', '+=', '-=', '*='])} {source}"
+
+    def span(self, length: int, part: int) -> str:
+        """Return a slice of `part` neighbours of `length` elements, in either direction."""
+        start = self.rng.randint(0, length - part)
+        last = start + part - 1
+        return f"{start}:{last + 1}" if self.chance(0.5) else f"{last}:{start - 1 if start else ''}:-1"
 
     def force(self) -> str | None:
         name = self.any_of()
@@ -690,18 +695,26 @@ class Maker:
         return name and f"del {name}"
 
     def cross_border(self) -> str | None:
-        """Return a line about memory seen from outside: export it, write to it there, import it again."""
+        """Add lines about memory seen from outside: exported, written there while calls are pending, imported."""
         if not self.exported:
             name = self.any_of()
             if name is None:
                 return None
+            if self.chance(0.5):
+                self.add(f"{self.target()} = {name} == {name}")  # perhaps pending when the memory goes out
             self.made += 1
-            self.exported.add(f"v{self.made - 1}")
-            return f"v{self.made - 1} = xp.host({name})"
+            outside = f"v{self.made - 1}"
+            self.exported.add(outside)
+            self.add(f"{outside} = xp.host({name})")
         outside = next(iter(self.exported))
-        if self.get(outside).flags.writeable and self.chance(0.6):
-            return f"{outside}[...] = {self.rng.choice(['1', '0', 'True'])}"
-        return f"{self.target()} = xp.asarray({outside})"
+        writeable = self.get(outside).flags.writeable
+        inside = self.any_of(lambda x: root(x) is root(self.get(outside)))
+        if inside is None or self.chance(0.3):
+            inside = self.target()
+            self.add(f"{inside} = xp.asarray({outside})")
+        if self.chance(0.7):
+            self.add(f"{self.target()} = {inside} == {inside}")
+        return f"{outside}[...] = {self.rng.choice(['1', '0', 'True'])}" if writeable else None
 
 
 def fits(shape: tuple[int, ...], other: tuple[int, ...], into: bool) -> bool:

@@ -1,0 +1,176 @@
+"""The pages: their code runs, the output they show is the real one, and what they point to exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import xtensor as xt
+from xtensor.op import REGISTRY
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+sys.path.insert(0, str(DOCS))
+import pages  # noqa: E402 - in docs/, found through the line above
+
+sys.path.remove(str(DOCS))
+
+every_page = pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Take back what a page declares: the registry drives other tests."""
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+def blocks_of(page: Path, info: str) -> list[pages.Block]:
+    """Return a page's blocks of one kind."""
+    return [block for block in pages.blocks(page.read_text(encoding="utf-8")) if block.info == info]
+
+
+def shown(pieces: list[tuple[str, str]]) -> str:
+    """Return everything a block shows."""
+    return "\n".join(output for _, output in pieces if output)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.usefixtures("registry")
+def test_code_of_a_page_runs(page: Path) -> None:
+    """Every block marked `{run}` runs in the order of the page, and raises what it says it raises."""
+    session = pages.Session()
+    for block in blocks_of(page, "{run}"):
+        try:
+            session.run(block.code, block.raises)
+        except Exception as error:
+            error.add_note(f"in the block at {page.name}:{block.line}")
+            raise
+
+
+def test_readme_shows_the_real_output() -> None:
+    """The first block of the README gives the text under it."""
+    code, *_ = blocks_of(README, "python")
+    output, *_ = blocks_of(README, "text")
+    assert shown(pages.Session().run(code.code)) == output.code.rstrip()
+
+
+def test_readme_shows_a_real_row() -> None:
+    """The row in the README is the one in the code."""
+    import inspect
+
+    _, row = blocks_of(README, "python")
+    assert row.code == inspect.getsource(xt.exp)
+
+
+def test_readme_runs_its_commands_in_ci() -> None:
+    """The README's commands for the demo and the tests are these, word for word: CI runs them."""
+    commands = "".join(block.code for block in blocks_of(README, "sh"))
+    assert 'pip install -e ".[demo]" && python -m xtensor tour\n' in commands
+    assert 'pip install -e ".[test]" && pytest\n' in commands
+
+
+def test_code_with_other_libraries_runs() -> None:
+    """The plain Python of 'Moving existing code' runs; in a process of its own, because SciPy is told at import."""
+    pytest.importorskip("sklearn")
+    (block,) = blocks_of(DOCS / "moving.md", "python")
+    done = subprocess.run([sys.executable, "-c", block.code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_names_in_the_table_of_moved_names_exist() -> None:
+    """Every `xt.name` on the page is there."""
+    text = (DOCS / "moving.md").read_text(encoding="utf-8")
+    for path in set(re.findall(r"`xt\.([a-z_0-9.]+)", text)):
+        found = xt
+        for name in path.split("."):
+            assert hasattr(found, name), f"moving.md names xt.{path}"
+            found = getattr(found, name)
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    """Relative links and the headings they name exist."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http:", "https:")):
+            file, _, heading = target.partition("#")
+            other = page.parent / file
+            assert other.exists(), f"{page.name} links to {target}"
+            headings = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), re.MULTILINE) if heading else []
+            assert not heading or heading in [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "index"], ids=lambda page: page.name)
+def test_every_page_is_in_the_index(page: Path) -> None:
+    """No page is lost."""
+    assert f"\n{page.stem}\n" in (DOCS / "index.md").read_text(encoding="utf-8")
+
+
+def test_coverage_has_every_function() -> None:
+    """The table lists the 174 functions of the standard, and every public row among them."""
+    functions = pages.functions()
+    assert len(functions) == 174
+    assert {f.call.op.name for f in functions if hasattr(f.call, "op")} == set(REGISTRY)
+    assert pages.coverage_table().count("\n") == 175  # a line each, after the heading and its rule
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("exp", "row: elementwise"),
+        ("sum", "row: reduction"),
+        ("flip", "view"),
+        ("sort", "library"),
+        ("take", "library"),
+        ("clip", "function"),
+    ],
+)
+def test_coverage_tells_how_a_function_is_declared(name: str, way: str) -> None:
+    """One of each way."""
+    assert pages.declared(getattr(xt, name)) == way
+
+
+def test_coverage_tries_what_else_a_row_takes() -> None:
+    """Integers go into floating functions; nothing but integers and booleans into bitwise ones."""
+    assert pages.accepted(xt.exp) == ("floating", "boolean, integer")
+    assert pages.accepted(xt.bitwise_and) == ("integer or boolean", "")
+    assert pages.accepted(xt.sort) == ("", "")
+
+
+# The runner itself
+
+
+def test_a_session_shows_what_the_interpreter_would() -> None:
+    """Values of expressions and printed text, each after its statement; None and the rest show nothing."""
+    pieces = pages.Session().run("a = 2\na * 3\nprint('x')\nNone\nb = a\n")
+    assert pieces == [("a = 2\na * 3", "6"), ("print('x')", "x"), ("None\nb = a", "")]
+
+
+def test_a_session_insists_on_the_error() -> None:
+    """The named exception is shown; another passes through, and none at all fails."""
+    session = pages.Session()
+    assert session.run("int('a')", raises="ValueError")[0][1].startswith("ValueError: invalid literal")
+    with pytest.raises(ZeroDivisionError):
+        session.run("1 / 0", raises="ValueError")
+    with pytest.raises(AssertionError, match="does not raise"):
+        session.run("1 / 1", raises="ZeroDivisionError")
+
+
+def test_blocks_are_found_with_their_options() -> None:
+    """Line, word after the fence, option and code."""
+    text = "Words.\n\n```{run}\n:raises: KeyError\n{}[1]\n```\n\n```sh\nls\n```\n"
+    assert list(pages.blocks(text)) == [
+        pages.Block(3, "{run}", "{}[1]\n", "KeyError"),
+        pages.Block(8, "sh", "ls\n"),
+    ]

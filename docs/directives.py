@@ -22,8 +22,12 @@ class Run(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         session = self.env.temp_data.setdefault("session", pages.Session())
+        try:
+            pieces = session.run("\n".join(self.content), self.options.get("raises", ""))
+        except Exception as error:
+            raise self.error(f"{type(error).__name__}: {error}") from error  # with its page and line
         shown: list[nodes.Node] = []
-        for code, output in session.run("\n".join(self.content), self.options.get("raises", "")):
+        for code, output in pieces:
             shown.append(nodes.literal_block(code, code, language="python", classes=["code"]))
             if output:
                 shown.append(nodes.literal_block(output, output, language="text", classes=["output"]))

@@ -18,6 +18,7 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+default_role = "code"  # what docstrings mean by `name`
 
 html_theme = "furo"
 html_title = f"xtensor {release}"

@@ -675,7 +675,7 @@ class Maker:
         length = self.rng.randint(1, shape[axis])
         before = ":, " * axis
         target, source = (f"{name}[{before}{self.span(shape[axis], length)}]" for _ in range(2))
-        if self.chance(0.25):
+        if self.chance(0.4):
             indices = [self.rng.randrange(-shape[axis], shape[axis]) for _ in range(length)]
             return f"{name}[{before}{indices}] = xp.apart({source})"
         return f"{target} {self.rng.choice(['=', '=', '+=', '-=', '*='])} {source}"

@@ -358,7 +358,7 @@ def test_collapse_leaves_few_axes() -> None:
     assert contiguous(base.shape, 4).collapse() == Layout((120,), (4,))
     assert layout_of(base[:, :2], base).collapse() == Layout((2, 40), (240, 4))
     assert layout_of(base[:1, :1, :1, :1], base).collapse() == Layout((), ())
-    assert layout_of(np.broadcast_to(base[0, 0, 0, 0], (3, 4)), base).collapse() == Layout((12,), (0,))
+    assert layout_of(np.broadcast_to(base[0, 0, 0, 0, ...], (3, 4)), base).collapse() == Layout((12,), (0,))
 
 
 # ---- shapes and axes

@@ -54,3 +54,21 @@ def test_a_difference_is_seen(mode: str) -> None:
     assert "values" in str(difference(lines, mode, run_oracle(lines)))
     lines = ["v0 = xp.zeros((3,))", "v1 = v0[1:] if type(xp).__name__ == 'Ours' else xp.zeros((2,))"]
     assert "share" in str(difference(lines, mode, run_oracle(lines)))
+
+
+HARD = [
+    ["v0 = xp.zeros((0,), dtype=xp.complex64)", "v1 = xp.mean(v0)"],  # NaN in both parts
+    ["v0 = xp.arange(9)", "v0[1:] += v0[:-1]", "v0[::-1] = v0", "v0[2:] *= v0[6::-1]"],
+    ["v0 = xp.reshape(xp.arange(9), (3, 3))", "v0 += xp.matrix_transpose(v0)", "v0 -= v0[1]", "v0 *= v0[:, 1:2]"],
+    ["v0 = xp.arange(9000.0)", "v1 = v0 * v0", "v2 = v1 + v0[::-1]", "v0[...] = 7", "v0 += v1", "del v1"],
+    ["v0 = xp.ones((4,))", "v1 = v0[::2] * 3", "v2 = xp.host(v0)", "v2[...] = 5", "v3 = v0 + v1"],
+    ["v0 = xp.arange(4)", "v1 = xp.flip(v0)", "v1[v0 > 1] = xp.apart(v0[:2])"],
+    ["v0 = xp.ones((2, 3))", "v1 = xp.broadcast_to(v0[0], (4, 3))", "v2 = xp.reshape(v1, (12,))", "v1[0, 0] = 1"],
+    ["v0 = xp.asarray([1, 2], dtype=xp.uint8)", "v0[...] = [300, 1]"],  # NumPy: the list must fit, nothing wraps
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("lines", HARD, ids=range(len(HARD)))
+def test_hard_ones(lines: list[str], mode: str) -> None:
+    assert difference(lines, mode, run_oracle(lines)) is None

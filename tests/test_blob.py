@@ -1,0 +1,401 @@
+"""Buffer and TBlob: memory only when needed, TensorImpl's resize rules, versions, and the barrier before writes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.blob import Buffer, TBlob
+from xtensor.devices import as_device
+from xtensor.layout import Layout, contiguous
+
+CPU = as_device("cpu", "tests")
+F4 = np.dtype("float32")
+
+
+def empty(*shape: int) -> TBlob:
+    return TBlob.empty(shape, F4, CPU)
+
+
+def filled(*shape: int) -> TBlob:
+    blob = empty(*shape)
+    blob.native()[...] = np.arange(blob.nbytes // 4).reshape(shape)
+    return blob
+
+
+# ---- memory when it is needed
+
+
+def test_allocated_when_first_needed() -> None:
+    blob = empty(1000, 1000)
+    assert not blob.buffer.is_allocated
+    # what it looks like and views of it need no memory
+    assert blob.shape == (1000, 1000) and blob.nbytes == 4_000_000 and blob.is_contiguous
+    view = blob.view(blob.layout.flip((0,)))
+    assert blob.flat_2d() is not None and blob.shallow_copy().detach().shape == blob.shape
+    assert not blob.buffer.is_allocated
+    view.native()[...] = 1
+    assert blob.buffer.is_allocated and float(blob.native()[0, 0]) == 1
+
+
+def test_a_tensor_is_allocated_when_first_needed() -> None:
+    x = xt.empty((100, 100))
+    y = xt.permute_dims(xt.reshape(x, (50, 200)), (1, 0))[::2]
+    assert not x.blob.buffer.is_allocated
+    y[...] = 3
+    assert x.blob.buffer.is_allocated and x.blob.buffer is y.blob.buffer
+
+
+def test_allocations_are_aligned() -> None:
+    for shape in [(1,), (3, 5), (1000,)]:
+        assert empty(*shape).native().ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(
+    "make", [lambda s: xt.empty(s).evaluate().native(), xt.zeros, xt.ones, lambda s: xt.full(s, 2.5)]
+)
+@pytest.mark.parametrize("shape", [(1 << 50,), (1 << 20, 1 << 20, 1 << 18), 1 << 45])
+def test_no_room(make: Callable[[Any], Any], shape: Any) -> None:
+    with pytest.raises(MemoryError, match=r"^(empty|zeros|ones|full): shape must fit into memory, got "):
+        make(shape)
+
+
+def test_native_is_one_array() -> None:
+    blob = filled(3, 4)
+    assert blob.native() is blob.native()
+
+
+def test_adopt_makes_no_buffer_before_it_is_asked_for() -> None:
+    native = np.arange(12.0).reshape(3, 4)[:, ::-1]
+    blob = TBlob.adopt(native, CPU)
+    assert blob.native() is native and blob.shape == (3, 4) and blob.nbytes == 96
+    assert blob.layout.strides == native.strides
+    np.testing.assert_array_equal(blob.view(blob.layout).native(), native)
+    assert np.shares_memory(blob.view(blob.layout).native(), native)
+    assert not blob.buffer.shared and TBlob.adopt(native, CPU, shared=True).buffer.shared
+
+
+def test_adopted_memory_outlives_its_array() -> None:
+    blob = TBlob.adopt(np.arange(100_000.0)[::-2], CPU)
+    copy = blob.view(blob.layout.flip((0,)))
+    del blob
+    gc.collect()
+    np.testing.assert_array_equal(copy.native(), np.arange(100_000.0)[::-2][::-1])
+
+
+def test_adopted_read_only_stays_so() -> None:
+    native = np.arange(4.0)
+    native.flags.writeable = False
+    blob = TBlob.adopt(native, CPU)
+    assert not blob.writeable
+    assert not blob.view(blob.layout, writeable=True).writeable
+    assert not blob.view(blob.layout).native().flags.writeable
+
+
+def test_views_share_and_see_writes() -> None:
+    blob = filled(4, 6)
+    view = blob.view(blob.layout.index((slice(None, None, -2), slice(1, 4))))
+    np.testing.assert_array_equal(view.native(), blob.native()[::-2, 1:4])
+    view.native()[...] = -1
+    assert (blob.native()[1::2, 1:4] == -1).all()
+
+
+def test_flat_2d() -> None:
+    blob = filled(2, 3, 4)
+    flat = blob.flat_2d()
+    assert flat is not None and flat.shape == (6, 4) and flat.buffer is blob.buffer
+    assert blob.view(blob.layout.permute((1, 0, 2))).flat_2d() is None
+    assert empty().flat_2d().shape == (1, 1)  # type: ignore[union-attr]
+
+
+# ---- resize
+
+
+def test_resize_within_capacity_keeps_memory_and_contents() -> None:
+    blob = filled(4, 6)
+    buffer = blob.buffer
+    for shape in [(2, 3), (24,), (), (0, 5), (3, 8)]:
+        blob.resize(shape)
+        assert blob.buffer is buffer and blob.shape == shape and blob.is_contiguous
+        np.testing.assert_array_equal(blob.native().ravel(), np.arange(np.prod(shape, dtype=int)))
+
+
+def test_resize_beyond_capacity_moves_to_new_memory() -> None:
+    blob = filled(4)
+    old = blob.buffer
+    blob.resize((5,))
+    assert blob.buffer is not old and not blob.buffer.is_allocated and blob.buffer.nbytes == 20
+    blob.resize(2)  # and has the new capacity from now on
+    grown = blob.buffer
+    blob.resize((5, 1))
+    assert blob.buffer is grown
+
+
+def test_resize_gives_memory_back_unless_kept() -> None:
+    blob = filled(4, 6)
+    old = blob.buffer
+    blob.resize((6, 4), keep_on_shrink=False)  # equal size: nothing to give back
+    assert blob.buffer is old
+    blob.resize((2, 3), keep_on_shrink=False)
+    assert blob.buffer is not old and blob.buffer.nbytes == 24
+
+
+def test_resize_leaves_other_views_their_memory() -> None:
+    blob = filled(4)
+    view, copy = blob.view(blob.layout.flip((0,))), blob.shallow_copy()
+    blob.resize((100,))
+    blob.native()[...] = -1
+    np.testing.assert_array_equal(view.native(), [3, 2, 1, 0])
+    np.testing.assert_array_equal(copy.native(), [0, 1, 2, 3])
+    assert view.buffer is copy.buffer is not blob.buffer
+
+
+def test_resize_of_a_view_starts_at_the_beginning_of_the_memory() -> None:
+    # TensorImpl's Resize: sizes change, storage stays; the view's own offset and strides are gone
+    blob = filled(6)
+    view = blob.view(blob.layout.index((slice(4, 1, -1),)))
+    view.resize((2, 2))
+    np.testing.assert_array_equal(view.native(), [[0, 1], [2, 3]])
+    assert blob.shape == (6,)
+
+
+def test_resize_refuses() -> None:
+    blob = filled(4)
+    with pytest.raises(RuntimeError, match="^resize: blob must not be a detached copy"):
+        blob.detach().resize((2,))
+    with pytest.raises(ValueError, match="^resize: blob must be writable"):
+        blob.view(blob.layout, writeable=False).resize((2,))
+    for shape, error in [((-1,), ValueError), ((1.5,), TypeError), ("4", TypeError), ((1 << 61,), ValueError)]:
+        with pytest.raises(error, match="^resize: shape must "):
+            blob.resize(shape)
+    assert blob.shape == (4,) and blob.native().tolist() == [0, 1, 2, 3]
+
+
+def test_reserve_keeps_shape_and_contents() -> None:
+    blob = filled(2, 3)
+    blob.reserve((1,))  # less than there is: nothing happens
+    old = blob.buffer
+    blob.reserve((10, 10))
+    assert blob.buffer is not old and blob.buffer.nbytes == 400 and blob.shape == (2, 3)
+    np.testing.assert_array_equal(blob.native(), np.arange(6).reshape(2, 3))
+    roomy = blob.buffer
+    blob.resize((10, 10))
+    assert blob.buffer is roomy
+
+
+def test_reserve_of_a_view_packs_it() -> None:
+    blob = filled(4, 6)
+    view = blob.view(blob.layout.index((slice(None, None, -1), slice(None, None, 2))))
+    view.reserve((1000,))
+    np.testing.assert_array_equal(view.native(), blob.native()[::-1, ::2])
+    assert view.is_contiguous and not np.shares_memory(view.native(), blob.native())
+
+
+def test_reserve_before_the_first_write_allocates_nothing() -> None:
+    blob = empty(4)
+    blob.reserve((1000,))
+    assert not blob.buffer.is_allocated and blob.buffer.nbytes == 4000
+
+
+def test_reserve_refuses_as_resize_does() -> None:
+    blob = filled(4)
+    with pytest.raises(RuntimeError, match="^reserve: blob must not be a detached copy"):
+        blob.detach().reserve((100,))
+    with pytest.raises(ValueError, match="^reserve: shape must "):
+        blob.reserve((-1,))
+    assert blob.buffer.nbytes == 16
+
+
+# ---- copies of the metadata
+
+
+def test_shallow_copy_and_detach() -> None:
+    blob = filled(2, 3)
+    copy, detached = blob.shallow_copy(), blob.detach()
+    for one in (copy, detached):
+        assert one is not blob and one.buffer is blob.buffer and one.layout == blob.layout
+    blob.native()[0, 0] = 9
+    assert copy.native()[0, 0] == detached.native()[0, 0] == 9
+    copy.resize((6,))
+    assert blob.shape == (2, 3) and copy.shape == (6,)
+    assert detached.detached and not copy.detached and not blob.detached
+
+
+def test_copies_of_a_detached_copy() -> None:
+    # the ancestor's rule is about one object: a shallow copy of it may change again
+    again = filled(4).detach().shallow_copy()
+    again.resize((2,))
+    assert again.shape == (2,)
+
+
+def test_a_detached_tensor_shares_memory() -> None:
+    x = xt.arange(4)
+    y = x.detach()
+    y[0] = 7
+    assert x.tolist() == [7, 1, 2, 3]
+    with pytest.raises(RuntimeError, match="^resize: "):
+        y.blob.resize((2,))
+
+
+# ---- versions
+
+
+def set_view(x: xt.Tensor) -> None:
+    x[1:, ::-1][0, ...] = 2
+
+
+def add_to_view(x: xt.Tensor) -> None:
+    part = xt.reshape(xt.permute_dims(x, (1, 0))[1], (2, 2))
+    part += 1
+
+
+def set_unstacked(x: xt.Tensor) -> None:
+    xt.unstack(x)[2][...] = x[0]
+
+
+def multiply_matrix(x: xt.Tensor) -> None:
+    x @= xt.eye(4)
+
+
+def write_outside(x: xt.Tensor) -> None:
+    np.asarray(x)[0, 0] = 1
+
+
+WRITES: dict[str, Callable[[xt.Tensor], Any]] = {
+    "basic": lambda x: x.__setitem__((0, slice(1, 3)), 5),
+    "element": lambda x: x.__setitem__((0, 0), 5),
+    "ellipsis": lambda x: x.__setitem__(..., 0),
+    "mask": lambda x: x.__setitem__(x > 3, 0),
+    "integers": lambda x: x.__setitem__(([0, 1], [2, 2]), 0),
+    "own view": lambda x: x.__setitem__(slice(None, None, -1), x),
+    "view": set_view,
+    "add to view": add_to_view,
+    "unstacked": set_unstacked,
+    "diagonal": lambda x: xt.linalg.diagonal(x).__setitem__(..., 0),
+    "matmul": multiply_matrix,
+    "detached": lambda x: x.detach().__setitem__(0, 3),
+    **{sign: lambda x, name=f"__{sign}__": getattr(x, name)(2) for sign in ("iadd", "isub", "imul", "ipow")},
+    **{sign: lambda x, name=f"__{sign}__": getattr(x, name)(2) for sign in ("itruediv", "ifloordiv", "imod")},
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+def test_every_write_counts(write: Callable[[xt.Tensor], Any], lazy: Any) -> None:
+    with xt.options(lazy=lazy):
+        x = xt.reshape(xt.arange(16.0), (4, 4))
+        whole, column = x[...], x[:, 0]
+        before = x.version
+        write(x)
+        # the memory's version: every view of it has the same
+        assert x.version > before
+        assert whole.version == column.version == x.version
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_pending_readers_see_the_old_values(write: Callable[[xt.Tensor], Any]) -> None:
+    with xt.options(lazy="always"):
+        x = xt.reshape(xt.arange(16.0), (4, 4)).evaluate()
+        old = np.array(x.tolist())  # no export: shared memory is not read lazily
+        sums, roots, reversed_ = x + x, xt.sqrt(x) * 2, x[::-1] - 1
+        assert sums.is_pending and roots.is_pending and reversed_.is_pending
+        write(x)
+        np.testing.assert_array_equal(sums.native(), old + old)
+        np.testing.assert_array_equal(roots.native(), np.sqrt(old) * 2)
+        np.testing.assert_array_equal(reversed_.native(), old[::-1] - 1)
+
+
+def test_pending_readers_of_large_arrays() -> None:
+    # what lazy="auto" does on its own
+    x = xt.arange(10_000.0)
+    y, z = x * 2, xt.sum(x)
+    assert y.is_pending and z.is_pending
+    x[::2] = 0
+    assert float(z) == 9999 * 5000 and float(y[9998]) == 19996
+
+
+def test_readers_of_a_view_are_served_when_another_view_is_written() -> None:
+    with xt.options(lazy="always"):
+        x = xt.arange(10)
+        x.evaluate()
+        pending = x[:5] + 0
+        x[5:] = -1
+        assert not pending.is_pending  # one barrier per Buffer
+        assert pending.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_reader_of_a_reader_is_served() -> None:
+    with xt.options(lazy="always"):
+        x = xt.ones((3,)).evaluate()
+        y = x + 1
+        z = y * 2
+        del y
+        x += 100
+        assert z.tolist() == [4, 4, 4]
+
+
+def test_an_evaluated_input_written_after_recording() -> None:
+    # y's bytes come to be between recording z and writing to y: z waits for them now
+    with xt.options(lazy="always"):
+        x = xt.ones((3,))
+        y = x + 1
+        z = y * 10
+        y.evaluate()
+        y[...] = 0
+        assert z.tolist() == [20, 20, 20]
+
+
+def test_dead_readers_are_not_computed() -> None:
+    with xt.options(lazy="always"):
+        x = xt.ones((3,)).evaluate()
+        pending = x + 1
+        del pending
+        gc.collect()
+        assert x.blob.buffer.take_readers() == []
+
+
+def test_readers_do_not_pile_up() -> None:
+    with xt.options(lazy="always"):
+        x = xt.ones((3,)).evaluate()
+        for _ in range(1000):
+            x + 1
+        assert len(x.blob.buffer._readers) <= 64
+
+
+def test_memory_others_can_write_is_not_read_later() -> None:
+    with xt.options(lazy="always"):
+        theirs = np.ones(3)
+        x = xt.asarray(theirs)
+        y = x + 1
+        theirs[...] = 50
+        assert y.tolist() == [2, 2, 2]
+        z = xt.ones((3,)).evaluate()
+        pending = z + 1
+        np.asarray(z)[...] = 50  # exporting is a write that may come at any time
+        later = z + 1
+        np.asarray(z)[...] = 70
+        assert pending.tolist() == [2, 2, 2] and later.tolist() == [51, 51, 51]
+
+
+def test_a_failed_write_leaves_pending_readers_right() -> None:
+    with xt.options(lazy="always"):
+        x = xt.ones((3,)).evaluate()
+        y = x + 1
+        with pytest.raises(ValueError, match="^add: "):
+            x += xt.ones((4,))
+        x[0] = 9
+        assert y.tolist() == [2, 2, 2] and x.tolist() == [9, 1, 1]
+
+
+def test_buffer_of_its_own() -> None:
+    buffer = Buffer(CPU, 16)
+    assert not buffer.is_allocated and buffer.version == 0 and not buffer.shared
+    first = TBlob(buffer, F4, contiguous((4,), 4), CPU)
+    second = TBlob(buffer, np.dtype("int32"), Layout((2,), (8,), 4), CPU)  # another dtype over the same bytes
+    first.native()[...] = 1.0
+    assert second.native().tolist() == [0x3F800000] * 2

@@ -5,7 +5,7 @@
 
 from math import e, inf, nan, pi
 
-from . import fft, linalg, op, ops  # op and ops: looked up by the operators when they are called
+from . import fft, linalg
 from .devices import Device
 from .dtypes import (
     bool,

@@ -29,11 +29,11 @@ complex64 = np.dtype("complex64")
 complex128 = np.dtype("complex128")
 
 # The kinds of isdtype(), in the standard's words; each maps names to dtypes in the standard's order.
-_BOOL = {"bool": bool}
-_SIGNED = {"int8": int8, "int16": int16, "int32": int32, "int64": int64}
-_UNSIGNED = {"uint8": uint8, "uint16": uint16, "uint32": uint32, "uint64": uint64}
-_REAL = {"float32": float32, "float64": float64}
-_COMPLEX = {"complex64": complex64, "complex128": complex128}
+_BOOL: dict[str, DType] = {"bool": bool}
+_SIGNED: dict[str, DType] = {"int8": int8, "int16": int16, "int32": int32, "int64": int64}
+_UNSIGNED: dict[str, DType] = {"uint8": uint8, "uint16": uint16, "uint32": uint32, "uint64": uint64}
+_REAL: dict[str, DType] = {"float32": float32, "float64": float64}
+_COMPLEX: dict[str, DType] = {"complex64": complex64, "complex128": complex128}
 KINDS: dict[str, dict[str, DType]] = {
     "bool": _BOOL,
     "signed integer": _SIGNED,
@@ -148,7 +148,8 @@ def promote(*dtypes: DType | type) -> DType:
 
 def real_of(dtype: DType) -> DType:
     """Return the dtype of the real part: complex64 -> float32, complex128 -> float64, others themselves."""
-    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+    parts: dict[DType, DType] = {complex64: float32, complex128: float64}
+    return parts.get(dtype, dtype)
 
 
 class iinfo_object:  # noqa: N801 - the standard's name

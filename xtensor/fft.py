@@ -14,7 +14,7 @@ from .dtypes import DEFAULTS, DType, canonical
 from .errors import expected, one_of
 from .layout import as_axes, as_axis
 from .op import as_tensor, on
-from .ops.creation import DeviceLike
+from .ops.casting import DeviceLike
 from .options import settings
 from .tensor import Tensor
 

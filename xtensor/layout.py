@@ -91,7 +91,7 @@ class Layout:
 
     def may_repeat(self) -> bool:
         """Return whether two indices may name the same memory (a zero stride over more than one element)."""
-        return any(n > 1 and s == 0 for n, s in zip(self.shape, self.strides, strict=True))
+        return self.size > 0 and any(n > 1 and s == 0 for n, s in zip(self.shape, self.strides, strict=True))
 
     def collapse(self) -> Layout:
         """Return the same elements in the same order over as few axes as possible."""

@@ -141,9 +141,10 @@ def as_operand(value: Any, function: str, argument: str) -> Operand:
     if isinstance(value, (np.ndarray, np.generic)):
         return from_native(np.asarray(value), shared=isinstance(value, np.ndarray))
     if isinstance(value, (list, tuple)):
-        return cast(Tensor, asarray_host(value, function, argument))
+        return asarray_host(value, function, argument)
     if isinstance(value, SCALARS):  # a subclass, such as an IntEnum
-        return next(kind(value) for kind in (bool, int, float, complex) if isinstance(value, kind))
+        plain: Scalar = np.asarray(value).item()
+        return plain
     raise StrangerError(expected(function, argument, "be an array or a scalar", type(value).__name__))
 
 
@@ -451,7 +452,7 @@ def reduction(
 
     def decorate(stub: F) -> F:
         op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain)
-        defaults = dict(stub.__kwdefaults__)  # type: ignore[attr-defined]
+        defaults: dict[str, Any] = cast(Any, stub).__kwdefaults__
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:

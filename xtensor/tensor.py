@@ -355,7 +355,7 @@ class Tensor(Operators):
 
     def transpose(self, *axes: Any) -> Tensor:
         if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
-            axes = axes[0] or ()
+            axes = tuple(axes[0] or ())
         return xt.permute_dims(self, tuple(axes) or tuple(range(self.ndim))[::-1])
 
     def dot(self, other: Any) -> Tensor:

@@ -129,13 +129,13 @@ def _floor_divide(x1: Any, x2: Any, **out: Any) -> Any:
 
 
 def _expm1(x: Any) -> Any:
-    """exp(x) - 1; for complex x with a non-finite real part the standard's values, which are those of exp."""
+    """exp(x) - 1; for complex zeros and non-finite real parts the standard's values, which are those of exp."""
     result = np.expm1(x)
     if result.dtype.kind == "c":
-        special = ~np.isfinite(np.real(x))
+        special = ~np.isfinite(np.real(x)) | np.equal(x, 0)
         if special.any():
             limit = np.array(np.exp(x))
-            limit.real -= 1
+            limit.real = limit.real - 1
             return np.where(special, limit, result)
     return result
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,8 +56,8 @@ def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool 
     if copy is False and (target != x.device or dtype not in (None, x.dtype)):
         raise ValueError(expected("asarray", "copy", "be None or True when dtype or device change", copy))
     moved = x.to_device(target)
-    if dtype not in (None, x.dtype):
-        return astype(moved, cast(DType, dtype))
+    if dtype is not None and dtype != x.dtype:
+        return astype(moved, dtype)
     return moved.copy() if copy else moved
 
 
@@ -210,7 +210,7 @@ def arange(
     if step == 0:
         raise ValueError(expected("arange", "step", "not be 0", step))
     bounds = (0, start) if stop is None else (start, stop)
-    low, high, by = (bound.item() if isinstance(bound, Tensor) else bound for bound in (*bounds, step))
+    low, high, by = (_plain_number(bound) for bound in (*bounds, step))
     place = _device(device, "arange")
     try:
         native = np.arange(low, high, by, dtype=target)
@@ -219,6 +219,10 @@ def arange(
     except TypeError:
         raise TypeError(expected("arange", "bounds", "be real numbers", (low, high, by))) from None
     return from_native(native, place)
+
+
+def _plain_number(bound: Any) -> Any:
+    return bound.item() if isinstance(bound, Tensor) else bound
 
 
 def linspace(

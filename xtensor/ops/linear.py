@@ -12,7 +12,7 @@ from ..op import Operand, as_tensor, check_cast, on
 from ..tensor import Tensor
 
 
-def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
+def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the matrix product: shapes (..., n, k) and (..., k, m) give (..., n, m).
 
     1-d operands count as a row or a column and lose that axis. Raises TypeError for a scalar operand, ValueError

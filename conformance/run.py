@@ -78,6 +78,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add("--lazy", choices=["auto", "always", "never"], help="when xtensor records calls")
     add("--engine", metavar="NAME", help="the engine xtensor must use")
     add("--device", metavar="DEV", help="the device xtensor puts arrays on")
+    add("--as-is", action="store_true", help="run without the repair of the suite (repairs.py says what it is)")
     add("--json", type=Path, metavar="FILE", help="write versions, counts and every outcome")
 
 
@@ -95,6 +96,7 @@ def pytest_arguments(options: argparse.Namespace, suite: Suite) -> list[str]:
         f"--xfails-file={HERE / 'xfails.txt'}",
         f"--max-examples={options.examples}",
         "--disable-deadline",
+        *([] if options.as_is else ["-prepairs"]),
     ]
     return [
         f"--rootdir={suite.path}",
@@ -128,6 +130,8 @@ def set_environment(options: argparse.Namespace, suite: Suite) -> None:
     }
     os.environ.update({name: value for name, value in wanted.items() if value is not None})
     sys.path.insert(0, str(HERE.parent))  # test this checkout, installed or not
+    if not options.as_is:
+        print("the suite is run with one repair: None equals no dtype (conformance/repairs.py; --as-is to go without)")
 
 
 def run(arguments: list[str], folder: Path) -> tuple[Progress, bool]:

@@ -336,6 +336,7 @@ class Maker:
         self.side.step(line)
         for name in set(self.variables()) - names:
             if self.variables()[name].size > (40_000 if self.big else 3_000):
+                self.exported.discard(name)
                 self.add(f"del {name}")
 
     # ---- choosing
@@ -706,6 +707,8 @@ class Maker:
             outside = f"v{self.made - 1}"
             self.exported.add(outside)
             self.add(f"{outside} = xp.host({name})")
+            if not self.exported:  # too large to be kept
+                return None
         outside = next(iter(self.exported))
         writeable = self.get(outside).flags.writeable
         inside = self.any_of(lambda x: root(x) is root(self.get(outside)))

@@ -242,9 +242,7 @@ def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_file_length(file: str) -> None:
     """No file is a warehouse."""
     lines = len((HOUSE / file).read_text(encoding="utf-8").splitlines())
-    assert lines <= FILE_LINES, (
-        f"xtensor/{file} has {lines} lines, more than {FILE_LINES}: it holds two ideas"
-    )
+    assert lines <= FILE_LINES, f"xtensor/{file} has {lines} lines, more than {FILE_LINES}: it holds two ideas"
 
 
 @every_file
@@ -261,9 +259,7 @@ def test_most_functions_are_short() -> None:
     """Nine functions in ten have at most twenty lines."""
     lengths = {f"{file}:{f.lineno} {f.name}": length_of(f) for file in FILES for f in functions_of(file)}
     longer = {name: length for name, length in lengths.items() if length > USUAL_FUNCTION_LINES}
-    worst = "\n".join(
-        f"  {length} {name}" for name, length in sorted(longer.items(), key=lambda x: -x[1])[:20]
-    )
+    worst = "\n".join(f"  {length} {name}" for name, length in sorted(longer.items(), key=lambda x: -x[1])[:20])
     assert len(longer) <= len(lengths) / 10, (
         f"{len(longer)} of {len(lengths)} functions have more than {USUAL_FUNCTION_LINES} lines:\n{worst}"
     )
@@ -279,9 +275,7 @@ def code_lines(file: str) -> int:
 def test_package_length() -> None:
     """The budget is defended by deleting."""
     sizes = {file: code_lines(file) for file in FILES}
-    assert sum(sizes.values()) <= PACKAGE_LINES, (
-        f"{sum(sizes.values())} lines, more than {PACKAGE_LINES}: {sizes}"
-    )
+    assert sum(sizes.values()) <= PACKAGE_LINES, f"{sum(sizes.values())} lines, more than {PACKAGE_LINES}: {sizes}"
 
 
 # Words

@@ -12,6 +12,26 @@ import numpy as np
 
 from .errors import expected, one_of
 
+__all__ = [
+    "bool",
+    "can_cast",
+    "complex64",
+    "complex128",
+    "finfo",
+    "float32",
+    "float64",
+    "iinfo",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isdtype",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
 DType = np.dtype[Any]
 
 bool = np.dtype("bool")

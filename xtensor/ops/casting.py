@@ -10,6 +10,11 @@ from ..errors import expected
 from ..op import SCALARS, as_tensor, on
 from ..tensor import Tensor
 
+__all__ = [
+    "astype",
+    "result_type",
+]
+
 DeviceLike = Device | str | None
 
 

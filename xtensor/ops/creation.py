@@ -21,6 +21,25 @@ from ..options import settings
 from ..tensor import Scalar, Tensor, face, from_native, wrap
 from .casting import DeviceLike, astype
 
+__all__ = [
+    "arange",
+    "asarray",
+    "empty",
+    "empty_like",
+    "eye",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "linspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "tril",
+    "triu",
+    "zeros",
+    "zeros_like",
+]
+
 
 def _device(device: DeviceLike, function: str) -> Device:
     return as_device(settings().device if device is None else device, function)

@@ -17,6 +17,11 @@ from ..layout import as_axis
 from ..op import as_operand, as_tensor, common_device, on, writable
 from ..tensor import Tensor, wrap
 
+__all__ = [
+    "take",
+    "take_along_axis",
+]
+
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """Return the elements (slices along `axis`) at integer indices; axis may be None only for one axis.

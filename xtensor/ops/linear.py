@@ -11,6 +11,13 @@ from ..layout import as_axis, broadcast_shapes
 from ..op import Operand, as_tensor, check_cast, on
 from ..tensor import Tensor
 
+__all__ = [
+    "matmul",
+    "matrix_transpose",
+    "tensordot",
+    "vecdot",
+]
+
 
 def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the matrix product: shapes (..., n, k) and (..., k, m) give (..., n, m).

@@ -18,6 +18,24 @@ from ..layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..op import as_tensor, common_device, on
 from ..tensor import Tensor, from_native
 
+__all__ = [
+    "broadcast_arrays",
+    "broadcast_shapes",
+    "broadcast_to",
+    "concat",
+    "expand_dims",
+    "flip",
+    "moveaxis",
+    "permute_dims",
+    "repeat",
+    "reshape",
+    "roll",
+    "squeeze",
+    "stack",
+    "tile",
+    "unstack",
+]
+
 
 def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
     """Return the shape the given shapes broadcast to; raises ValueError where they do not.

@@ -10,6 +10,15 @@ from ..op import Operand, as_tensor, elementwise, on, reduction
 from ..tensor import Tensor
 from .statistical import Axis
 
+__all__ = [
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "nonzero",
+    "searchsorted",
+    "where",
+]
+
 
 @reduction(REAL, one_axis=True)
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:

@@ -7,6 +7,14 @@ from typing import NamedTuple
 from ..op import Operand, as_tensor, on
 from ..tensor import Tensor
 
+__all__ = [
+    "isin",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
+]
+
 
 class UniqueAll(NamedTuple):
     """values, the index of each one's first occurrence, the inverse (x's shape), and how often each occurs."""

@@ -6,6 +6,11 @@ from ..layout import as_axis
 from ..op import as_tensor, on
 from ..tensor import Tensor
 
+__all__ = [
+    "argsort",
+    "sort",
+]
+
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Return the indices (int64) that sort x along an axis; equal elements keep their order if `stable`.

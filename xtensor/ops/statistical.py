@@ -16,6 +16,18 @@ from ..layout import as_axis
 from ..op import as_tensor, on, reduction
 from ..tensor import Tensor
 
+__all__ = [
+    "cumulative_prod",
+    "cumulative_sum",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "std",
+    "sum",
+    "var",
+]
+
 Axis = int | tuple[int, ...] | None
 
 

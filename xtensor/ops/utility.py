@@ -9,6 +9,12 @@ from ..op import as_tensor, on, reduction
 from ..tensor import Tensor
 from .statistical import Axis
 
+__all__ = [
+    "all",
+    "any",
+    "diff",
+]
+
 
 @reduction(ANY, of_nothing=True)
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:

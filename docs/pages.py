@@ -86,7 +86,7 @@ class Session:
 # ---- every function of the standard
 
 # What the namespace holds beside the standard's functions (__array_namespace_info__ is its inspection chapter).
-OURS = ("__array_namespace_info__", "evaluate")
+OURS = ("__array_namespace_info__", "evaluate", "diag")
 
 CHAPTERS = {
     "dtypes": "Data types",
@@ -127,7 +127,8 @@ def functions() -> list[Function]:
 
 def names_of(module: Any) -> list[str]:
     """Return the names of a module's public functions."""
-    public = [name for name in module.__all__ if isinstance(getattr(module, name), FunctionType)]
+    names = getattr(module, "__all__", vars(module))
+    public = [name for name in names if name[0] != "_" and isinstance(getattr(module, name), FunctionType)]
     return [name for name in public if name not in OURS]
 
 

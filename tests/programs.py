@@ -65,6 +65,12 @@ class Oracle:
         return getattr(np, name)
 
     @staticmethod
+    def where(condition: Any, a: Any, b: Any) -> np.ndarray:
+        """Return numpy.where, which alone of NumPy's functions wraps a Python integer that does not fit."""
+        dtype = np.result_type(a, b)
+        return np.where(condition, np.asarray(a, dtype), np.asarray(b, dtype))
+
+    @staticmethod
     def unstack(x: np.ndarray, axis: int = 0) -> tuple[np.ndarray, ...]:
         moved = np.moveaxis(x, axis, 0)
         return tuple(moved[i, ...] for i in range(len(moved)))

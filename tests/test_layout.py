@@ -384,7 +384,7 @@ def test_broadcast_shapes(shapes: tuple[tuple[int, ...], ...]) -> None:
 
 @pytest.mark.parametrize("shapes", [((3,), (4,)), ((0,), (2,)), ((2, 3), (3, 2)), ((1, 2), (3,), (2, 2))])
 def test_broadcast_shapes_refuses(shapes: tuple[tuple[int, ...], ...]) -> None:
-    with pytest.raises(ValueError, match="do not broadcast"):
+    with pytest.raises(ValueError, match="could not be broadcast together"):
         broadcast_shapes(*shapes)
 
 

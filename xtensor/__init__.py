@@ -16,6 +16,7 @@ from .info import __array_namespace_info__ as __array_namespace_info__
 from .ops.casting import *
 from .ops.creation import *
 from .ops.elementwise import *
+from .ops.extras import *
 from .ops.indexing import *
 from .ops.linear import *
 from .ops.manipulation import *

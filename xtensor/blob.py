@@ -39,6 +39,10 @@ class Buffer:
         self._storage = storage
         self._readers: list[weakref.ref[Any]] = []
 
+    def __repr__(self) -> str:
+        state = "allocated" if self.is_allocated else "not allocated"
+        return f"Buffer({self.nbytes} bytes on {self.device}, {state}, version {self.version})"
+
     @property
     def is_allocated(self) -> bool:
         return self._storage is not None
@@ -87,6 +91,9 @@ class TBlob:
         self.device = device
         self.writeable = writeable
         self.detached = False
+
+    def __repr__(self) -> str:
+        return f"TBlob(shape={self.shape}, dtype={self.dtype}, device={self.device})"
 
     @classmethod
     def empty(cls, shape: Shape, dtype: DType, device: Device) -> TBlob:
@@ -141,10 +148,9 @@ class TBlob:
             self._native = self.device.backend.view(storage, self.dtype, self.layout, self.writeable)
         return self._native
 
-    def view(self, layout: Layout, *, writeable: bool | None = None) -> TBlob:
+    def view(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> TBlob:
         """Return another view of the same buffer; read-only views stay read-only."""
-        writeable = self.writeable if writeable is None else writeable and self.writeable
-        return TBlob(self.buffer, self.dtype, layout, self.device, writeable=writeable)
+        return TBlob(self.buffer, dtype or self.dtype, layout, self.device, writeable=writeable and self.writeable)
 
     def flat_2d(self) -> TBlob | None:
         """Return the view as (rows, columns), or None where that would need a copy (mshadow's FlatTo2D)."""
@@ -171,8 +177,7 @@ class TBlob:
         contents are dropped. Other views of the old buffer keep it. Raises RuntimeError on a detached blob
         and ValueError on a read-only one.
         """
-        if self.detached:
-            raise RuntimeError(expected("resize", "blob", "not be a detached copy", "one made by detach()"))
+        self._refuse_detached("resize")
         if not self.writeable:
             raise ValueError(expected("resize", "blob", "be writable", "a read-only view"))
         lengths = as_shape(shape, "resize")
@@ -183,7 +188,11 @@ class TBlob:
         self._native = None
 
     def reserve(self, shape: Any) -> None:
-        """Make room for `shape` without changing this shape; the contents move along (ReserveSpace)."""
+        """Make room for `shape` without changing this shape; the contents move along (ReserveSpace).
+
+        Raises RuntimeError on a detached blob.
+        """
+        self._refuse_detached("reserve")
         capacity = prod(as_shape(shape, "reserve")) * self.dtype.itemsize
         if capacity <= self.buffer.nbytes:
             return
@@ -193,3 +202,7 @@ class TBlob:
         if self.buffer.is_allocated:
             grown.native()[...] = self.native()
         self._buffer, self._layout, self._native = grown.buffer, grown.layout, None
+
+    def _refuse_detached(self, function: str) -> None:
+        if self.detached:
+            raise RuntimeError(expected(function, "blob", "not be a detached copy", "one made by detach()"))

@@ -28,6 +28,18 @@ def mismatch(function: str, x1: object, x2: object, why: str) -> str:
     return f"{function}: x1 {x1} and x2 {x2} do not match: {why}"
 
 
+def prefixed(function: str, error: Exception) -> Exception:
+    """Return a library's error as one that begins with our function's name, of the class users expect."""
+    text = str(error)
+    if text.startswith(f"{function}:"):
+        return error
+    if type(error).__name__ == "LinAlgError":
+        return type(error)(f"{function}: {text}")
+    kinds = (AxisError, IndexError, OverflowError, ValueError, TypeError)
+    kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
+    return kind(f"{function}: {text}")
+
+
 def one_of(choices: Sequence[object]) -> str:
     """Return the 'must' part for a closed set of choices."""
     return "be one of " + ", ".join(repr(choice) for choice in choices)

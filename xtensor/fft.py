@@ -186,7 +186,7 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
     _check_norm(name, norm)
     if n is not None and n < 1:
         raise ValueError(expected(name, "n", "be positive", n))
-    return on(x, lambda xp, a: getattr(xp.fft, name)(a, n=n, axis=along, norm=norm))
+    return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, n=n, axis=along, norm=norm))
 
 
 def _transform_n(name: str, x: Any, s: Sequence[int] | None, axes: Sequence[int] | None, norm: Norm) -> Tensor:
@@ -194,12 +194,15 @@ def _transform_n(name: str, x: Any, s: Sequence[int] | None, axes: Sequence[int]
     x = as_tensor(x, name)
     _check_norm(name, norm)
     if axes is None:
-        along = tuple(range(x.ndim - len(s), x.ndim)) if s is not None else tuple(range(x.ndim))
+        transformed = x.ndim if s is None else len(s)
+        if transformed > x.ndim:
+            raise ValueError(expected(name, "s", f"have at most {x.ndim} lengths", tuple(s or ())))
+        along = tuple(range(x.ndim - transformed, x.ndim))
     else:
         along = as_axes(tuple(axes), x.ndim, name, "axes")
     if s is not None and len(s) != len(along):
         raise ValueError(expected(name, "s", f"have {len(along)} lengths", tuple(s)))
-    return on(x, lambda xp, a: getattr(xp.fft, name)(a, s=s, axes=along, norm=norm))
+    return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, s=s, axes=along, norm=norm))
 
 
 def _check_norm(name: str, norm: str) -> None:
@@ -221,4 +224,4 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: DeviceLike) ->
 def _shift(name: str, x: Any, axes: Any) -> Tensor:
     x = as_tensor(x, name)
     along = as_axes(tuple(axes) if isinstance(axes, Sequence) else axes, x.ndim, name, "axes")
-    return on(x, lambda xp, a: getattr(xp.fft, name)(a, axes=along))
+    return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, axes=along))

@@ -211,6 +211,15 @@ class Layout:
             stride *= length
         return Layout(shape, tuple(reversed(strides)), self.offset)
 
+    def reinterpret(self, itemsize: int, new_itemsize: int) -> Layout | None:
+        """Return the same bytes as elements of another size along the last axis, or None where they do not fit."""
+        if itemsize == new_itemsize:
+            return self
+        if not self.shape or (self.shape[-1] != 1 and self.strides[-1] != itemsize):
+            return None
+        last, rest = divmod(self.shape[-1] * itemsize, new_itemsize)
+        return None if rest else Layout((*self.shape[:-1], last), (*self.strides[:-1], new_itemsize), self.offset)
+
     def index(self, key: tuple[Any, ...]) -> Layout:
         """Return the view a basic index selects: integers, slices, one Ellipsis and None in any order.
 
@@ -257,7 +266,7 @@ def _position(item: Any, length: int, axis: int) -> int:
     position = index(item)
     if not -length <= position < length:
         must = f"be in [{-length}, {length}) for axis {axis}" if length else f"be absent: axis {axis} has size 0"
-        raise IndexError(expected("index", "key", must, position))
+        raise IndexError(expected("index", "key", must, f"{position}, which is out of bounds"))
     return position + length if position < 0 else position
 
 
@@ -306,7 +315,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
             if -axis <= len(shape) and shape[axis] != 1:
                 if length not in (1, shape[axis]):
                     listed = " and ".join(str(tuple(shape)) for shape in shapes)
-                    raise ValueError(f"shapes {listed} do not broadcast: {length} != {shape[axis]}")
+                    raise ValueError(f"shapes {listed} could not be broadcast together: {length} != {shape[axis]}")
                 length = shape[axis]
         result.append(length)
     return tuple(result)
@@ -355,7 +364,7 @@ def as_axis(axis: Any, ndim: int, function: str, argument: str = "axis") -> int:
         raise TypeError(expected(function, argument, "be an integer", repr(axis))) from None
     if not -ndim <= position < ndim:
         must = f"be in [{-ndim}, {ndim})" if ndim else "be absent for 0 axes"
-        raise AxisError(expected(function, argument, must, position))
+        raise AxisError(expected(function, argument, must, f"{position}, which is out of range"))
     return position + ndim if position < 0 else position
 
 

@@ -97,7 +97,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 
     Standard: Linear Algebra Extension, cholesky.
     """
-    return on(_matrices(x, "cholesky", square=True), lambda xp, a: xp.linalg.cholesky(a, upper=upper))
+    return on(_matrices(x, "cholesky", square=True), "cholesky", lambda xp, a: xp.linalg.cholesky(a, upper=upper))
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -109,12 +109,12 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     for x, name in ((x1, "x1"), (x2, "x2")):
         if x.shape[as_axis(axis, x.ndim, "cross")] != 3:
             raise ValueError(expected("cross", name, f"have length 3 along axis {axis}", f"shape {x.shape}"))
-    return on((x1, x2), lambda xp, a, b: xp.linalg.cross(a, b, axis=axis), "cross")
+    return on((x1, x2), "cross", lambda xp, a, b: xp.linalg.cross(a, b, axis=axis))
 
 
 def det(x: Tensor, /) -> Tensor:
     """Return the determinants (...) of square matrices (..., n, n). Standard: Linear Algebra Extension, det."""
-    return on(_matrices(x, "det", square=True), lambda xp, a: xp.linalg.det(a))
+    return on(_matrices(x, "det", square=True), "det", lambda xp, a: xp.linalg.det(a))
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
@@ -123,7 +123,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     Standard: Linear Algebra Extension, diagonal.
     """
     x = _matrices(x, "diagonal")
-    return x.view(x.blob.layout.diagonal(offset))
+    return x.viewed(x.blob.layout.diagonal(offset))
 
 
 def eig(x: Tensor, /) -> EigResult:
@@ -132,7 +132,7 @@ def eig(x: Tensor, /) -> EigResult:
     Standard: Linear Algebra Extension, eig (2025.12).
     """
     x = _matrices(x, "eig", square=True)
-    return EigResult(*on(x, lambda xp, a: tuple(_complex(part, a) for part in xp.linalg.eig(a))))
+    return EigResult(*on(x, "eig", lambda xp, a: tuple(_complex(part, a) for part in xp.linalg.eig(a))))
 
 
 def eigvals(x: Tensor, /) -> Tensor:
@@ -141,7 +141,7 @@ def eigvals(x: Tensor, /) -> Tensor:
     Standard: Linear Algebra Extension, eigvals (2025.12).
     """
     x = _matrices(x, "eigvals", square=True)
-    return on(x, lambda xp, a: _complex(xp.linalg.eigvals(a), a))
+    return on(x, "eigvals", lambda xp, a: _complex(xp.linalg.eigvals(a), a))
 
 
 def _complex(part: Any, matrix: Any) -> Any:
@@ -155,7 +155,7 @@ def eigh(x: Tensor, /) -> EighResult:
 
     Standard: Linear Algebra Extension, eigh.
     """
-    return EighResult(*on(_matrices(x, "eigh", square=True), lambda xp, a: tuple(xp.linalg.eigh(a))))
+    return EighResult(*on(_matrices(x, "eigh", square=True), "eigh", lambda xp, a: tuple(xp.linalg.eigh(a))))
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
@@ -163,12 +163,12 @@ def eigvalsh(x: Tensor, /) -> Tensor:
 
     Standard: Linear Algebra Extension, eigvalsh.
     """
-    return on(_matrices(x, "eigvalsh", square=True), lambda xp, a: xp.linalg.eigvalsh(a))
+    return on(_matrices(x, "eigvalsh", square=True), "eigvalsh", lambda xp, a: xp.linalg.eigvalsh(a))
 
 
 def inv(x: Tensor, /) -> Tensor:
     """Return the inverses of square matrices (..., n, n). Standard: Linear Algebra Extension, inv."""
-    return on(_matrices(x, "inv", square=True), lambda xp, a: xp.linalg.inv(a))
+    return on(_matrices(x, "inv", square=True), "inv", lambda xp, a: xp.linalg.inv(a))
 
 
 def matrix_norm(
@@ -186,7 +186,9 @@ def matrix_norm(
     if ord not in ("fro", "nuc", 1, -1, 2, -2, inf, -inf, None):
         raise ValueError(expected("matrix_norm", "ord", one_of(("fro", "nuc", 1, -1, 2, -2, inf, -inf)), repr(ord)))
     x = _matrices(x, "matrix_norm")
-    return on(x, lambda xp, a: xp.linalg.matrix_norm(a, keepdims=keepdims, ord="fro" if ord is None else ord))
+    return on(
+        x, "matrix_norm", lambda xp, a: xp.linalg.matrix_norm(a, keepdims=keepdims, ord="fro" if ord is None else ord)
+    )
 
 
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
@@ -194,7 +196,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
 
     Standard: Linear Algebra Extension, matrix_power.
     """
-    return on(_matrices(x, "matrix_power", square=True), lambda xp, a: xp.linalg.matrix_power(a, n))
+    return on(_matrices(x, "matrix_power", square=True), "matrix_power", lambda xp, a: xp.linalg.matrix_power(a, n))
 
 
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
@@ -220,7 +222,7 @@ def _with_rtol(name: str, x: Any, rtol: Any) -> Tensor:
     def run(xp: Any, a: Any, *tolerance: Any) -> Any:
         return getattr(xp.linalg, name)(a, rtol=tolerance[0] if tolerance else None)
 
-    return on((_matrices(x, name), *given), run, name)
+    return on((_matrices(x, name), *given), name, run)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -232,7 +234,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     for x, name in ((x1, "x1"), (x2, "x2")):
         if x.ndim != 1:
             raise ValueError(expected("outer", name, "have 1 axis", f"shape {x.shape}"))
-    return on((x1, x2), lambda xp, a, b: xp.linalg.outer(a, b), "outer")
+    return on((x1, x2), "outer", lambda xp, a, b: xp.linalg.outer(a, b))
 
 
 def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
@@ -242,7 +244,7 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
     """
     if mode not in ("reduced", "complete"):
         raise ValueError(expected("qr", "mode", one_of(("reduced", "complete")), repr(mode)))
-    return QRResult(*on(_matrices(x, "qr"), lambda xp, a: tuple(xp.linalg.qr(a, mode=mode))))
+    return QRResult(*on(_matrices(x, "qr"), "qr", lambda xp, a: tuple(xp.linalg.qr(a, mode=mode))))
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
@@ -250,7 +252,9 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 
     Standard: Linear Algebra Extension, slogdet.
     """
-    return SlogdetResult(*on(_matrices(x, "slogdet", square=True), lambda xp, a: tuple(xp.linalg.slogdet(a))))
+    return SlogdetResult(
+        *on(_matrices(x, "slogdet", square=True), "slogdet", lambda xp, a: tuple(xp.linalg.slogdet(a)))
+    )
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -262,7 +266,7 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     rows = x2.shape[-1:] if x2.ndim == 1 else x2.shape[-2:-1]
     if rows != x1.shape[-1:]:
         raise ValueError(mismatch("solve", x1.shape, x2.shape, f"{x1.shape[-1]} equations, {rows} right sides"))
-    return on((x1, x2), lambda xp, a, b: xp.linalg.solve(a, b), "solve")
+    return on((x1, x2), "solve", lambda xp, a, b: xp.linalg.solve(a, b))
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
@@ -271,7 +275,7 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     full_matrices=False: U is (..., n, k) and Vh (..., k, m). Standard: Linear Algebra Extension, svd.
     """
     x = _matrices(x, "svd")
-    return SVDResult(*on(x, lambda xp, a: tuple(xp.linalg.svd(a, full_matrices=full_matrices))))
+    return SVDResult(*on(x, "svd", lambda xp, a: tuple(xp.linalg.svd(a, full_matrices=full_matrices))))
 
 
 def svdvals(x: Tensor, /) -> Tensor:
@@ -279,7 +283,7 @@ def svdvals(x: Tensor, /) -> Tensor:
 
     Standard: Linear Algebra Extension, svdvals.
     """
-    return on(_matrices(x, "svdvals"), lambda xp, a: xp.linalg.svdvals(a))
+    return on(_matrices(x, "svdvals"), "svdvals", lambda xp, a: xp.linalg.svdvals(a))
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:
@@ -298,4 +302,4 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     """
     x = as_tensor(x, "vector_norm")
     axes = None if axis is None else as_axes(axis, x.ndim, "vector_norm")
-    return on(x, lambda xp, a: xp.linalg.vector_norm(a, axis=axes, keepdims=keepdims, ord=ord))
+    return on(x, "vector_norm", lambda xp, a: xp.linalg.vector_norm(a, axis=axes, keepdims=keepdims, ord=ord))

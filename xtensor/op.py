@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cached_property, wraps
+from math import prod
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from .blob import Native
 from .devices import Backend, Device, as_device
 from .devices.cpu import CPU, quickly
 from .dtypes import Category, DType, canonical, promote
-from .errors import StrangerError, expected, mismatch, one_of
+from .errors import StrangerError, expected, mismatch, one_of, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
 from .lazy.graph import Node
@@ -108,23 +109,21 @@ class Op:
             samples = [np.ones(1, d) if isinstance(d, np.dtype) else d(1) for d in operands]
             try:
                 result = CPU.call(self.kernel(CPU), *samples, **params)
-            except TypeError:
-                raise self.refusal(operands) from None
+            except TypeError as error:
+                raise self.refusal(operands, error) from None
             found = self._dtypes[key] = np.asarray(result).dtype
         return found
 
-    def refusal(self, operands: Iterable[DType | type]) -> TypeError:
-        """Return the TypeError for operands of dtypes this op does not take."""
+    def refusal(self, operands: Iterable[DType | type], error: Exception | None = None) -> Exception:
+        """Return the error for operands the kernel did not take: the first whose dtype is not accepted is named."""
         dtypes = [d if isinstance(d, np.dtype) else promote(d) for d in operands]
-        for name, dtype in zip(self.parameters, dtypes, strict=False):
-            if dtype.kind not in self.accepts.letters + self.accepts.widens:
-                return TypeError(expected(self.name, name, f"be {self.accepts.word}", dtype))
-        for name, dtype in zip(self.parameters, dtypes, strict=False):
-            if dtype not in self.accepts:
-                return TypeError(expected(self.name, name, f"be {self.accepts.word}", dtype))
-        if len(dtypes) == 1:
-            return TypeError(expected(self.name, "x", f"be {self.accepts.word}", dtypes[0]))
-        return TypeError(mismatch(self.name, dtypes[0], dtypes[1], "they have no common dtype"))
+        for letters in (self.accepts.letters + self.accepts.widens, self.accepts.letters):
+            for name, dtype in zip(self.parameters, dtypes, strict=False):
+                if dtype.kind not in letters:
+                    return TypeError(expected(self.name, name, f"be {self.accepts.word}", dtype))
+        if error is not None:
+            return prefixed(self.name, error)
+        return TypeError(mismatch(self.name, dtypes[0], dtypes[-1], "they have no common dtype"))
 
 
 # ---- operands
@@ -201,39 +200,51 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     operands = tuple(as_operand(x, op.name, name) for x, name in zip(operands, op.parameters, strict=True))
     device = common_device(op.name, operands)
     shape = broadcast(op.name, operands)
-    kinds = [x.dtype if isinstance(x, Tensor) else type(x) for x in operands]
-    dtype = op.dtype(*kinds)
-    if _recordable(op, operands, kinds, shape, dtype):
-        return _record(op, operands, {}, shape, dtype, device)
-    return _direct(op, operands, {}, device)
+    kinds = tuple(x.dtype if isinstance(x, Tensor) else type(x) for x in operands)
+    if _recordable(op, operands, kinds, shape):
+        return _record(op, operands, {}, shape, op.dtype(*kinds), device)
+    return _direct(op, operands, kinds, {}, device)
 
 
 def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     """Compute or record a reduction over params["axis"] (None: all axes); errors are raised here, at the call."""
     x = as_tensor(x, op.name)
-    axis, keepdims = params["axis"], params["keepdims"]
-    if op.one_axis:
-        axes = as_axes(None, x.ndim, op.name) if axis is None else (as_axis(axis, x.ndim, op.name),)
-    else:
-        axes = params["axis"] = as_axes(axis, x.ndim, op.name)
-    if op.of_nothing is None and any(x.shape[a] == 0 for a in axes):
-        raise ValueError(expected(op.name, "x", "have elements along the reduced axes", f"shape {x.shape}"))
+    axes = _reduced_axes(op, x, params)
     if params.get("dtype") is not None:
         params["dtype"] = canonical(params["dtype"], op.name)
-    probe = {**params, "axis": 0 if op.one_axis else (0,), "keepdims": False}
-    dtype = op.dtype(x.dtype, **probe | ({"correction": 0} if "correction" in params else {}))
+    if not isinstance(params.get("correction", 0), (int, float)):
+        raise TypeError(expected(op.name, "correction", "be a real number", repr(params["correction"])))
+    if not _recordable(op, (x,), (x.dtype,), x.shape):
+        return _direct(op, (x,), (x.dtype,), params, x.device)
+    keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
-    if _recordable(op, (x,), [x.dtype], x.shape, x.dtype):
-        return _record(op, (x,), params, shape, dtype, x.device)
-    return _direct(op, (x,), params, x.device)
+    neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
+    dtype = op.dtype(x.dtype, **{name: neutral.get(name, value) for name, value in params.items()})
+    return _record(op, (x,), params, shape, dtype, x.device)
 
 
-def _recordable(op: Op, operands: tuple[Any, ...], kinds: list[Any], shape: Shape, dtype: DType) -> bool:
+def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
+    """Return the axes a reduction removes, and write `axis` as its kernel takes it."""
+    axis = params["axis"]
+    if op.one_axis and axis is not None:
+        axis = params["axis"] = as_axis(axis, x.ndim, op.name)
+    axes = as_axes(axis, x.ndim, op.name)
+    if not op.one_axis:
+        params["axis"] = axes
+    if op.of_nothing is None and any(x.shape[a] == 0 for a in axes):
+        raise ValueError(expected(op.name, "x", "have elements along the reduced axes", f"shape {x.shape}"))
+    return axes
+
+
+def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
     """Return whether a call is to be recorded: asked for or worth it, and safe to read later."""
+    if len(operands) == 1 and operands[0]._small is not None and not always_somewhere[0]:
+        return False  # the commonest case, found out at once
     lazy = settings().lazy
     if lazy == "never" or (op.defers is not None and not op.defers(*kinds)):
         return False
-    if lazy == "auto" and np.prod(shape, dtype=float) * dtype.itemsize < DIRECT_BELOW:
+    widest = max((kind.itemsize for kind in kinds if isinstance(kind, np.dtype)), default=0)
+    if lazy == "auto" and prod(shape) * widest < DIRECT_BELOW:
         return False
     return all(_reads_later(x) if isinstance(x, Tensor) else _fits(x, kinds) for x in operands)
 
@@ -243,7 +254,7 @@ def _reads_later(x: Tensor) -> bool:
     return x.is_pending or not x.blob.buffer.shared
 
 
-def _fits(scalar: Scalar, kinds: list[Any]) -> bool:
+def _fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
     """Return whether a Python integer fits every integer dtype beside it, so that no OverflowError is due."""
     if type(scalar) is not int:
         return True
@@ -264,11 +275,19 @@ def _record(
     return face(node)
 
 
-def _direct(op: Op, operands: tuple[Any, ...], params: dict[str, Any], device: Device) -> Tensor:
+def _direct(
+    op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], params: dict[str, Any], device: Device
+) -> Tensor:
     """Compute now, with the backend's own function."""
     backend = device.backend
     natives = [_operand(x) for x in operands]
-    return wrap(backend.asarray(backend.call(op.kernel(backend), *natives, **params)), device)
+    try:
+        result = backend.call(op.kernel(backend), *natives, **params)
+    except TypeError as error:
+        raise op.refusal(kinds, error) from None
+    except (ValueError, OverflowError) as error:
+        raise prefixed(op.name, error) from None
+    return wrap(backend.asarray(result), device)
 
 
 def _operand(x: Operand) -> Native:
@@ -281,16 +300,20 @@ def _operand(x: Operand) -> Native:
     return native
 
 
-def on(x: Tensor | tuple[Tensor, ...], function: Callable[..., Any], name: str = "") -> Any:
-    """Run a library function now: `on(x, lambda xp, a: xp.sort(a))` with the device's NumPy or CuPy as `xp`.
+def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) -> Any:
+    """Run a library function now: `on(x, "sort", lambda xp, a: xp.sort(a))` with the device's library as `xp`.
 
-    x: one tensor or several; the function gets their native arrays. Returns a Tensor, or a tuple of them.
+    x: one tensor or several; the function gets their native arrays. name: whose errors these are. Returns a
+    Tensor, or a tuple of them.
     """
     tensors = x if isinstance(x, tuple) else (x,)
-    device = common_device(name or "function", tensors)
+    device = common_device(name, tensors)
     backend = device.backend
     natives = [_operand(tensor) for tensor in tensors]
-    result = backend.call(function, backend.xp, *natives)
+    try:
+        result = backend.call(function, backend.xp, *natives)
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        raise prefixed(name, error) from None
     if isinstance(result, (tuple, list)):
         return tuple(_owned(part, natives, device) for part in result)
     return _owned(result, natives, device)
@@ -332,10 +355,13 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     backend = device.backend
     native = writable(target, name)
     kernel = op.kernel(backend)
-    if isinstance(kernel, np.ufunc):
-        backend.call(kernel, native, _operand(operand), out=native, casting="same_kind")
-    else:
-        native[...] = backend.call(kernel, native, _operand(operand))
+    try:
+        if isinstance(kernel, np.ufunc) and op.defers is None:
+            backend.call(kernel, native, _operand(operand), out=native, casting="same_kind")
+        else:  # computed aside first: a value may be refused half way
+            native[...] = backend.call(kernel, native, _operand(operand))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise prefixed(name, error) from None
     return target
 
 
@@ -456,10 +482,14 @@ def reduction(
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
-            unknown = given.keys() - defaults.keys()
-            if unknown:
-                raise TypeError(expected(op.name, "a keyword", one_of(list(defaults)), repr(unknown.pop())))
-            return reduce(op, x, {**defaults, **given})
+            params = defaults | given
+            if len(params) != len(defaults):
+                unknown = next(iter(given.keys() - defaults.keys()))
+                raise TypeError(expected(op.name, "a keyword", one_of(list(defaults)), repr(unknown)))
+            if "ddof" in params:
+                ddof = params.pop("ddof")
+                params["correction"] = params["correction"] if ddof is None else ddof
+            return reduce(op, x, params)
 
         call.op = op  # type: ignore[attr-defined]
         return cast(F, call)

@@ -15,7 +15,7 @@ import numpy as np
 
 from .blob import Native, TBlob
 from .devices import Device, as_device
-from .dtypes import DType, canonical
+from .dtypes import DType, canonical, real_of
 from .errors import expected
 from .layout import Layout, Shape, dense_like
 from .lazy import run
@@ -93,9 +93,20 @@ class Tensor(Operators):
         blob.buffer.shared = True
         return blob.native()
 
-    def view(self, layout: Layout, *, writeable: bool | None = None) -> Tensor:
+    def viewed(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> Tensor:
         """Return another view of this tensor's memory."""
-        return face(self.blob.view(layout, writeable=writeable))
+        return face(self.blob.view(layout, writeable=writeable, dtype=dtype))
+
+    def view(self, dtype: Any = None) -> Tensor:
+        """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit.
+
+        Raises ValueError where the last axis is not contiguous or its bytes do not divide evenly.
+        """
+        target = self.dtype if dtype is None else canonical(dtype, "view")
+        layout = self.blob.layout.reinterpret(self.itemsize, target.itemsize)
+        if layout is None:
+            raise ValueError(expected("view", "dtype", f"divide a contiguous last axis of {self.dtype}", target))
+        return self.viewed(layout, dtype=target)
 
     def detach(self) -> Tensor:
         """Return a tensor that shares this memory and whose metadata cannot be changed."""
@@ -173,13 +184,18 @@ class Tensor(Operators):
 
     @property
     def real(self) -> Tensor:
-        """The real part."""
-        return xt.real(self)
+        """The real part, as a view."""
+        return self._part(0) if self.dtype.kind == "c" else self.viewed(self.blob.layout)
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary part; zeros for a real tensor."""
-        return xt.imag(self)
+        """The imaginary part, as a view; zeros for a real tensor."""
+        return self._part(1) if self.dtype.kind == "c" else xt.imag(self)
+
+    def _part(self, which: int) -> Tensor:
+        part, layout = real_of(self.dtype), self.blob.layout
+        offset = layout.offset + which * part.itemsize
+        return self.viewed(Layout(layout.shape, layout.strides, offset), dtype=part)
 
     # ---- the standard's protocol methods
 
@@ -197,7 +213,7 @@ class Tensor(Operators):
         target = as_device(device, "to_device")
         if stream is not None:
             raise ValueError(expected("to_device", "stream", f"be None on {target}", repr(stream)))
-        return self if target == self.device else from_native(self.numpy(), target)
+        return self if target == self.device else from_native(self.native(), target)
 
     def __dlpack_device__(self) -> DLPackDevice:
         """Return (device type, device id) as DLPack counts them."""
@@ -266,6 +282,8 @@ class Tensor(Operators):
         return bool(self.native())
 
     def __int__(self) -> int:
+        if self.dtype.kind == "c":
+            raise TypeError(expected("int", "x", "be real", self.dtype))
         return int(self._scalar("int"))
 
     def __float__(self) -> float:
@@ -310,10 +328,10 @@ class Tensor(Operators):
         return from_native, (np.ascontiguousarray(self.native()).reshape(self.shape), self.device)
 
     def __copy__(self) -> Tensor:
-        return self.copy()
+        return self.copy("K")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return self.copy()
+        return self.copy("K")
 
     def __getitem__(self, key: Any, /) -> Tensor:
         return xt.ops.indexing.getitem(self, key)
@@ -332,9 +350,11 @@ class Tensor(Operators):
         """Return the elements as nested lists of Python scalars."""
         return self.native().tolist()
 
-    def copy(self) -> Tensor:
-        """Return a copy; axes keep their order in memory."""
-        return from_native(_dense_copy(self.blob), self.device)
+    def copy(self, order: str = "C") -> Tensor:
+        """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+        if order == "K":
+            return from_native(_dense_copy(self.blob), self.device)
+        return wrap(self.native().copy(order=order), self.device)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
         return xt.astype(self, canonical(dtype, "astype"), copy=copy)
@@ -370,38 +390,76 @@ class Tensor(Operators):
     def conj(self) -> Tensor:
         return xt.conj(self)
 
-    def sum(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
+    # NumPy's own functions (numpy.sum(x), ...) call these with `out=None`, so they must take it.
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("sum", out)
         return xt.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def prod(self, axis: Any = None, dtype: Any = None, *, keepdims: bool = False) -> Tensor:
+    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("prod", out)
         return xt.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def mean(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-        return xt.mean(self, axis=axis, keepdims=keepdims)
+    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("mean", out)
+        return xt.mean(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
-    def std(self, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-        return xt.std(self, axis=axis, correction=correction, keepdims=keepdims)
+    def std(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float | None = None,
+        *,
+        correction: float = 0.0,
+        keepdims: bool = False,
+    ) -> Tensor:
+        _refuse_out("std", out)
+        x = self if dtype is None else self.astype(dtype)
+        return xt.std(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
 
-    def var(self, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-        return xt.var(self, axis=axis, correction=correction, keepdims=keepdims)
+    def var(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float | None = None,
+        *,
+        correction: float = 0.0,
+        keepdims: bool = False,
+    ) -> Tensor:
+        _refuse_out("var", out)
+        x = self if dtype is None else self.astype(dtype)
+        return xt.var(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
 
-    def min(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("min", out)
         return xt.min(self, axis=axis, keepdims=keepdims)
 
-    def max(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("max", out)
         return xt.max(self, axis=axis, keepdims=keepdims)
 
-    def any(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("any", out)
         return xt.any(self, axis=axis, keepdims=keepdims)
 
-    def all(self, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("all", out)
         return xt.all(self, axis=axis, keepdims=keepdims)
 
-    def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+    def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("argmax", out)
         return xt.argmax(self, axis=axis, keepdims=keepdims)
 
-    def argmin(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+    def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("argmin", out)
         return xt.argmin(self, axis=axis, keepdims=keepdims)
+
+
+def _refuse_out(function: str, out: Any) -> None:
+    if out is not None:
+        raise TypeError(expected(function, "out", "be None (assign with x[...] = value)", type(out).__name__))
 
 
 def face(value: Node | TBlob) -> Tensor:
@@ -443,7 +501,10 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
 
 
 def evaluate(*tensors: Tensor) -> None:
-    """Compute the values of all given tensors now, as far as they are pending."""
+    """Compute the values of all given tensors now, as far as they are pending; raises TypeError for others."""
+    for x in tensors:
+        if not isinstance(x, Tensor):
+            raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
     run.evaluate([x.value for x in tensors if isinstance(x.value, Node)])
 
 

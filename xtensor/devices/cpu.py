@@ -132,9 +132,9 @@ def _expm1(x: Any) -> Any:
     """exp(x) - 1; for complex zeros and non-finite real parts the standard's values, which are those of exp."""
     result = np.expm1(x)
     if result.dtype.kind == "c":
-        special = ~np.isfinite(np.real(x)) | np.equal(x, 0)
+        special: Any = ~np.isfinite(np.real(x)) | np.equal(x, 0)
         if special.any():
-            limit = np.array(np.exp(x))
+            limit: Any = np.array(np.exp(x))
             limit.real = limit.real - 1
             return np.where(special, limit, result)
     return result
@@ -146,7 +146,7 @@ def _tanh(x: Any) -> Any:
     if result.dtype.kind == "c":
         infinite = np.isinf(np.real(x))
         if infinite.any():
-            limit = np.array(result)
+            limit: Any = np.array(result)
             limit.real = np.copysign(1, np.real(x))
             limit.imag = np.copysign(0, np.imag(x))
             return np.where(infinite, limit, result)
@@ -156,6 +156,12 @@ def _tanh(x: Any) -> Any:
 def _round(x: Any) -> Any:
     """Round to the nearest integer, ties to even; integers stay what they are."""
     return np.rint(x) if x.dtype.kind in "fc" else np.round(x)
+
+
+def _where(condition: Any, x1: Any, x2: Any) -> Any:
+    """numpy.where, but a Python integer that does not fit raises OverflowError, as in every other function."""
+    dtype = np.result_type(x1, x2)
+    return np.where(condition, np.asarray(x1, dtype), np.asarray(x2, dtype))
 
 
 def _real(x: Any) -> Any:
@@ -194,7 +200,7 @@ def _nothing(function: Callable[..., Any], x: Any, params: dict[str, Any]) -> An
     """Return NaNs of the dtype and shape the function would give."""
     probe = np.ones(tuple(1 if axis in params["axis"] else n for axis, n in enumerate(x.shape)), x.dtype)
     result = function(probe, **params)
-    return np.full_like(result, np.nan)
+    return np.full_like(result, complex(np.nan, np.nan) if result.dtype.kind == "c" else np.nan)
 
 
 # Reductions go to the ufunc at once: numpy.sum and its kin only parse arguments before they do the same.
@@ -212,6 +218,7 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "expm1": _expm1,
     "tanh": _tanh,
     "round": _round,
+    "where": _where,
     "real": _real,
     "imag": _imag,
 }

@@ -70,6 +70,10 @@ class Node:
         for value in inputs:
             self._read(value)
 
+    def __repr__(self) -> str:
+        state = "pending" if self.blob is None else "evaluated"
+        return f"Node({self.op.name}, shape={self.shape}, dtype={self.dtype}, {state})"
+
     def _read(self, value: Any) -> None:
         if isinstance(value, Node):
             value.add_reader(self)

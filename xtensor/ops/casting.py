@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..devices import Device
+from ..devices import Device, as_device
 from ..dtypes import DType, canonical, promote
 from ..errors import expected
 from ..op import SCALARS, as_tensor, on
@@ -27,12 +27,12 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     x = as_tensor(x, "astype")
     target = canonical(dtype, "astype")
     if device is not None:
-        x = x.to_device(device)
+        x = x.to_device(as_device(device, "astype"))
     if target == x.dtype:
-        return x.copy() if copy else x
+        return x.copy("K") if copy else x
     if x.dtype.kind == "c" and target.kind not in "cb":
         raise TypeError(expected("astype", "dtype", "be complex or boolean for complex x", target))
-    return on(x, lambda xp, a: a.astype(target))
+    return on(x, "astype", lambda xp, a: a.astype(target))
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:

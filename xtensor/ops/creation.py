@@ -20,6 +20,7 @@ from ..op import as_tensor, asarray_host, on
 from ..options import settings
 from ..tensor import Scalar, Tensor, face, from_native, wrap
 from .casting import DeviceLike, astype
+from .indexing import setitem
 
 __all__ = [
     "arange",
@@ -77,7 +78,7 @@ def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool 
     moved = x.to_device(target)
     if dtype is not None and dtype != x.dtype:
         return astype(moved, dtype)
-    return moved.copy() if copy else moved
+    return moved.copy("K") if copy else moved
 
 
 def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:
@@ -113,7 +114,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     target = None if device is None else as_device(device, "from_dlpack")
     if isinstance(x, Tensor):
         moved = x.to_device(x.device if target is None else target)
-        return moved.copy() if copy else moved.view(moved.blob.layout)
+        return moved.copy("K") if copy else moved.viewed(moved.blob.layout)
     try:
         native = np.from_dlpack(x, device=None if target is None else "cpu", copy=copy)
     except (BufferError, MemoryError):
@@ -121,7 +122,9 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     except Exception as error:  # whatever a foreign producer raises: our callers expect a BufferError
         must = "give a DLPack capsule of CPU memory"
         raise BufferError(expected("from_dlpack", "x", must, f"{type(error).__name__}: {error}")) from error
-    return from_native(native, _device(device, "from_dlpack"), shared=True)
+    if copy:  # NumPy marks what it takes from an unversioned producer read-only, copies too
+        native = native if native.flags.writeable else native.copy(order="K")
+    return from_native(native, _device(device, "from_dlpack"), shared=not copy)
 
 
 def empty(shape: int | Sequence[int], *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
@@ -168,7 +171,10 @@ def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceL
     value = as_tensor(value, function, "fill_value") if isinstance(value, (Tensor, np.ndarray, np.generic)) else value
     kind = value.dtype if isinstance(value, Tensor) else _default_of(value, function)
     result = empty(shape, dtype=_dtype(dtype, kind, function), device=_device(device, function))
-    result[...] = value
+    try:
+        setitem(result, ..., value, function)
+    except MemoryError:
+        raise MemoryError(expected(function, "shape", "fit into memory", shape)) from None
     return result
 
 
@@ -281,7 +287,7 @@ def eye(
     """
     shape = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye", "n_rows, n_cols")
     result = zeros(shape, dtype=dtype, device=device)
-    diagonal = result.view(result.blob.layout.diagonal(k))
+    diagonal = result.viewed(result.blob.layout.diagonal(k))
     diagonal[...] = 1
     return result
 
@@ -289,7 +295,7 @@ def eye(
 def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
     """Return coordinate arrays of 1-d coordinates: of shape (n2, n1, ...) for "xy", (n1, n2, ...) for "ij".
 
-    Raises ValueError for another indexing or arrays of different dtypes. Standard: Creation Functions, meshgrid.
+    Raises ValueError for another indexing or arrays of more than 1 axis. Standard: Creation Functions, meshgrid.
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(expected("meshgrid", "indexing", one_of(("xy", "ij")), repr(indexing)))
@@ -299,7 +305,9 @@ def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Ten
             raise ValueError(expected("meshgrid", "arrays", "have at most 1 axis", f"shape {x.shape}"))
     if not tensors:
         return ()
-    grids: tuple[Tensor, ...] = on(tensors, lambda xp, *natives: tuple(xp.meshgrid(*natives, indexing=indexing)))
+    grids: tuple[Tensor, ...] = on(
+        tensors, "meshgrid", lambda xp, *natives: tuple(xp.meshgrid(*natives, indexing=indexing))
+    )
     return grids
 
 
@@ -317,4 +325,4 @@ def _triangle(name: str, x: Any, k: int) -> Tensor:
     x = as_tensor(x, name)
     if x.ndim < 2:
         raise ValueError(expected(name, "x", "have at least 2 axes", f"shape {x.shape}"))
-    return on(x, lambda xp, a: getattr(xp, name)(a, k=k))
+    return on(x, name, lambda xp, a: getattr(xp, name)(a, k=k))

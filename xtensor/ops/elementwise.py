@@ -24,7 +24,7 @@ from ..lazy.element import exp as e_exp
 from ..lazy.element import log1p as e_log1p
 from ..lazy.element import maximum as e_maximum
 from ..lazy.element import where as e_where
-from ..op import Operand, as_tensor, elementwise
+from ..op import Operand, as_operand, as_tensor, broadcast, elementwise
 from ..tensor import Tensor
 
 __all__ = [
@@ -208,9 +208,11 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     TypeError for complex dtypes. Standard: Elementwise Functions, clip.
     """
     x = as_tensor(x, "clip")
-    for bound, name in ((x, "x"), (min, "min"), (max, "max")):
-        if isinstance(bound, complex) or getattr(getattr(bound, "dtype", None), "kind", "") == "c":
-            raise TypeError(expected("clip", name, "be real", getattr(bound, "dtype", "complex")))
+    bounds = [as_operand(bound, "clip", name) for bound, name in ((min, "min"), (max, "max")) if bound is not None]
+    for operand, name in zip((x, *bounds), ("x", "min" if min is not None else "max", "max"), strict=False):
+        if isinstance(operand, complex) or (isinstance(operand, Tensor) and operand.dtype.kind == "c"):
+            raise TypeError(expected("clip", name, "be real", getattr(operand, "dtype", "complex")))
+    broadcast("clip", (x, *bounds))
     result = x
     if min is not None and not _beyond(min, x, below=True):
         result = maximum(result, min)

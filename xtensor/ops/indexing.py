@@ -12,9 +12,9 @@ import numpy as np
 
 from ..blob import Native
 from ..dtypes import DType
-from ..errors import expected
+from ..errors import expected, prefixed
 from ..layout import as_axis
-from ..op import as_operand, as_tensor, common_device, on, writable
+from ..op import as_operand, as_tensor, asarray_host, common_device, on, writable
 from ..tensor import Tensor, wrap
 
 __all__ = [
@@ -35,7 +35,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
     along = as_axis(0 if axis is None else axis, x.ndim, "take")
     _check_integers("take", indices)
-    return _guard("take", lambda: on((x, indices), lambda xp, a, i: xp.take(a, i, axis=along), "take"))
+    return _guard("take", lambda: on((x, indices), "take", lambda xp, a, i: xp.take(a, i, axis=along)))
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -51,7 +51,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
         raise ValueError(expected("take_along_axis", "indices", f"have {x.ndim} axes", f"shape {indices.shape}"))
     return _guard(
         "take_along_axis",
-        lambda: on((x, indices), lambda xp, a, i: xp.take_along_axis(a, i, axis=along), "take_along_axis"),
+        lambda: on((x, indices), "take_along_axis", lambda xp, a, i: xp.take_along_axis(a, i, axis=along)),
     )
 
 
@@ -65,40 +65,47 @@ def _guard(function: str, select: Any) -> Any:
     try:
         return select()
     except IndexError as error:
-        raise IndexError(f"{function}: {error}") from None
+        raise prefixed(function, error) from None
 
 
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy."""
     if _is_basic(key):
-        return x.view(x.blob.layout.index(key if type(key) is tuple else (key,)))
+        return x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,)))
     native_key = _native_key(x, key)
     native = _guard("index", lambda: x.native()[native_key])
     return wrap(x.device.backend.asarray(native), x.device)
 
 
-def setitem(x: Tensor, key: Any, value: Any) -> None:
+def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     """Assign `x[key] = value`; the value broadcasts and is cast to x's dtype as NumPy casts on assignment.
 
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.
     """
-    operand = as_operand(value, "setitem", "value")
-    common_device("setitem", (x, operand))
-    _check_kind(x.dtype, operand)
+    if isinstance(value, (list, tuple)):
+        value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None)
+    operand = as_operand(value, function, "value")
+    common_device(function, (x, operand))
+    _check_kind(x.dtype, operand, function)
     target = x
     if _is_basic(key):
         target, key = getitem(x, key), ...
     native_key = _native_key(x, key)
     native_value = _apart(target, operand.evaluate()) if isinstance(operand, Tensor) else operand
-    native = writable(target, "setitem")
-    _guard("index", lambda: x.device.backend.call(native.__setitem__, native_key, native_value))
+    native = writable(target, function)
+    try:
+        x.device.backend.call(native.__setitem__, native_key, native_value)
+    except IndexError as error:
+        raise prefixed("index", error) from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise prefixed(function, error) from None
 
 
-def _check_kind(dtype: DType, operand: Any) -> None:
+def _check_kind(dtype: DType, operand: Any, function: str) -> None:
     complex_value = isinstance(operand, complex) or getattr(getattr(operand, "dtype", None), "kind", "") == "c"
     if complex_value and dtype.kind not in "cb":
-        raise TypeError(expected("setitem", "value", f"be real to fit into {dtype}", "complex"))
+        raise TypeError(expected(function, "value", f"be real to fit into {dtype}", "complex"))
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:

@@ -33,7 +33,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
         broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     except ValueError as error:
         raise ValueError(mismatch("matmul", x1.shape, x2.shape, str(error))) from None
-    return on((x1, x2), lambda xp, a, b: xp.matmul(a, b), "matmul")
+    return on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b))
 
 
 def _matrix(x: Any, argument: str) -> Tensor:
@@ -68,7 +68,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
     if x.ndim < 2:
         raise ValueError(expected("matrix_transpose", "x", "have at least 2 axes", f"shape {x.shape}"))
     axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
-    return x.view(x.blob.layout.permute(axes))
+    return x.viewed(x.blob.layout.permute(axes))
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
@@ -77,7 +77,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     Raises ValueError where the contracted lengths differ. Standard: Linear Algebra Functions, tensordot.
     """
     x1, x2 = as_tensor(x1, "tensordot", "x1"), as_tensor(x2, "tensordot", "x2")
-    return on((x1, x2), lambda xp, a, b: xp.tensordot(a, b, axes=axes), "tensordot")
+    return on((x1, x2), "tensordot", lambda xp, a, b: xp.tensordot(a, b, axes=axes))
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -93,7 +93,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         as_axis(axis, x.ndim, "vecdot")
     if x1.shape[axis] != x2.shape[axis]:
         raise ValueError(mismatch("vecdot", x1.shape, x2.shape, f"{x1.shape[axis]} != {x2.shape[axis]}"))
-    return on((x1, x2), lambda xp, a, b: xp.vecdot(a, b, axis=axis), "vecdot")
+    return on((x1, x2), "vecdot", lambda xp, a, b: xp.vecdot(a, b, axis=axis))
 
 
 def dot(x1: Operand, x2: Operand) -> Tensor:
@@ -101,4 +101,4 @@ def dot(x1: Operand, x2: Operand) -> Tensor:
     axis of x1 and the last but one of x2.
     """
     x1, x2 = as_tensor(x1, "dot", "x1"), as_tensor(x2, "dot", "x2")
-    return on((x1, x2), lambda xp, a, b: xp.dot(a, b), "dot")
+    return on((x1, x2), "dot", lambda xp, a, b: xp.dot(a, b))

@@ -15,7 +15,7 @@ from .. import layout as layouts
 from ..dtypes import DType, promote
 from ..errors import expected
 from ..layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
-from ..op import as_tensor, common_device, on
+from ..op import as_tensor, broadcast, common_device, on
 from ..tensor import Tensor, from_native
 
 __all__ = [
@@ -49,14 +49,16 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
 
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
-    """Return read-only views of all arrays in their common shape; raises ValueError where there is none.
+    """Return views of all arrays in their common shape, those that had to be stretched read-only.
+
+    Raises ValueError where shapes do not broadcast.
 
     Standard: Manipulation Functions, broadcast_arrays.
     """
     tensors = [as_tensor(x, "broadcast_arrays", "arrays") for x in arrays]
     common_device("broadcast_arrays", tensors)
-    shape = broadcast_shapes(*(x.shape for x in tensors))
-    return tuple(broadcast_to(x, shape) for x in tensors)
+    shape = broadcast("broadcast_arrays", tensors)
+    return tuple(x.viewed(x.blob.layout) if x.shape == shape else broadcast_to(x, shape) for x in tensors)
 
 
 def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
@@ -69,7 +71,7 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     stretched = x.blob.layout.broadcast_to(lengths)
     if stretched is None:
         raise ValueError(expected("broadcast_to", "shape", f"be one that {x.shape} broadcasts to", lengths))
-    return x.view(stretched, writeable=False)
+    return x.viewed(stretched, writeable=False)
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
@@ -85,7 +87,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
         along = as_axis(axis, tensors[0].ndim, "concat")
     _check_same("concat", [x.shape[:along] + x.shape[along + 1 :] for x in tensors], tensors)
     dtype = promote(*(x.dtype for x in tensors))
-    return on(tensors, lambda xp, *natives: xp.concat(_cast(natives, dtype), axis=along), "concat")
+    return on(tensors, "concat", lambda xp, *natives: xp.concat(_cast(natives, dtype), axis=along))
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
@@ -98,7 +100,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     _check_same("stack", [x.shape for x in tensors], tensors)
     along = as_axis(axis, tensors[0].ndim + 1, "stack")
     dtype = promote(*(x.dtype for x in tensors))
-    return on(tensors, lambda xp, *natives: xp.stack(_cast(natives, dtype), axis=along), "stack")
+    return on(tensors, "stack", lambda xp, *natives: xp.stack(_cast(natives, dtype), axis=along))
 
 
 def _joined(function: str, arrays: Any) -> tuple[Tensor, ...]:
@@ -128,7 +130,7 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """
     x = as_tensor(x, "expand_dims")
     added = len(axis) if isinstance(axis, (tuple, list)) else 1
-    return x.view(x.blob.layout.insert(as_axes(axis, x.ndim + added, "expand_dims")))
+    return x.viewed(x.blob.layout.insert(as_axes(axis, x.ndim + added, "expand_dims")))
 
 
 def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
@@ -137,7 +139,7 @@ def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     Standard: Manipulation Functions, flip.
     """
     x = as_tensor(x, "flip")
-    return x.view(x.blob.layout.flip(as_axes(axis, x.ndim, "flip")))
+    return x.viewed(x.blob.layout.flip(as_axes(axis, x.ndim, "flip")))
 
 
 def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> Tensor:
@@ -153,7 +155,7 @@ def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[
     order = [axis for axis in range(x.ndim) if axis not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
         order.insert(target, axis)
-    return x.view(x.blob.layout.permute(order))
+    return x.viewed(x.blob.layout.permute(order))
 
 
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
@@ -165,7 +167,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     order = as_axes(tuple(axes), x.ndim, "permute_dims", "axes")
     if len(order) != x.ndim:
         raise ValueError(expected("permute_dims", "axes", f"name each of the {x.ndim} axes once", tuple(axes)))
-    return x.view(x.blob.layout.permute(order))
+    return x.viewed(x.blob.layout.permute(order))
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
@@ -184,7 +186,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
         raise ValueError(expected("repeat", "repeats", f"be one number or {length} of them", f"shape {times.shape}"))
     if np.any(times.native() < 0):
         raise ValueError(expected("repeat", "repeats", "not be negative", times.tolist()))
-    return on((x, times), lambda xp, a, n: xp.repeat(a, n, axis=along), "repeat")
+    return on((x, times), "repeat", lambda xp, a, n: xp.repeat(a, n, axis=along))
 
 
 def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Tensor:
@@ -198,7 +200,7 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     itemsize = x.dtype.itemsize
     viewed = None if copy else x.blob.layout.reshape(lengths, itemsize)
     if viewed is not None:
-        return x.view(viewed)
+        return x.viewed(viewed)
     if copy is False:
         raise ValueError(expected("reshape", "copy", f"be None or True for strides {x.strides}", copy))
     return from_native(x.native().reshape(lengths, order="C").copy(), x.device)
@@ -216,7 +218,7 @@ def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, .
     if along is not None and len(shifts) not in (1, len(along)):
         raise ValueError(expected("roll", "shift", f"be one number or {len(along)} of them", shift))
     places = shifts[0] if len(shifts) == 1 else shifts
-    return on(x, lambda xp, a: xp.roll(a, places, axis=along))
+    return on(x, "roll", lambda xp, a: xp.roll(a, places, axis=along))
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -233,7 +235,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     for a in axes:
         if x.shape[a] != 1:
             raise ValueError(expected("squeeze", "axis", "name axes of length 1", f"axis {a} of shape {x.shape}"))
-    return x.view(x.blob.layout.drop(axes))
+    return x.viewed(x.blob.layout.drop(axes))
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
@@ -243,7 +245,7 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     """
     x = as_tensor(x, "tile")
     times = as_shape(repetitions, "tile", "repetitions")
-    return on(x, lambda xp, a: xp.tile(a, times))
+    return on(x, "tile", lambda xp, a: xp.tile(a, times))
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
@@ -254,4 +256,4 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     x = as_tensor(x, "unstack")
     along = as_axis(axis, x.ndim, "unstack")
     whole: Layout = x.blob.layout
-    return tuple(x.view(whole.pick(along, position)) for position in range(x.shape[along]))
+    return tuple(x.viewed(whole.pick(along, position)) for position in range(x.shape[along]))

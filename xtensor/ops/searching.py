@@ -46,7 +46,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     x = as_tensor(x, "nonzero")
     if x.ndim == 0:
         raise ValueError(expected("nonzero", "x", "have at least 1 axis", "shape ()"))
-    found: tuple[Tensor, ...] = on(x, lambda xp, a: xp.nonzero(a))
+    found: tuple[Tensor, ...] = on(x, "nonzero", lambda xp, a: xp.nonzero(a))
     return found
 
 
@@ -68,7 +68,7 @@ def searchsorted(
     def run(xp: Any, a: Any, v: Any, *order: Any) -> Any:
         return xp.searchsorted(a, v, side=side, sorter=order[0] if order else None)
 
-    return on((x1, x2, *given), run)
+    return on((x1, x2, *given), "searchsorted", run)
 
 
 @elementwise(ANY)

@@ -45,7 +45,7 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Tensor:
     Standard: Set Functions, isin.
     """
     x1, x2 = as_tensor(x1, "isin", "x1"), as_tensor(x2, "isin", "x2")
-    return on((x1, x2), lambda xp, a, b: xp.isin(a, b, invert=invert))
+    return on((x1, x2), "isin", lambda xp, a, b: xp.isin(a, b, invert=invert))
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
@@ -53,7 +53,7 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
     Standard: Set Functions, unique_all.
     """
-    return UniqueAll(*on(as_tensor(x, "unique_all"), lambda xp, a: tuple(xp.unique_all(a))))
+    return UniqueAll(*on(as_tensor(x, "unique_all"), "unique_all", lambda xp, a: tuple(xp.unique_all(a))))
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
@@ -61,7 +61,7 @@ def unique_counts(x: Tensor, /) -> UniqueCounts:
 
     Standard: Set Functions, unique_counts.
     """
-    return UniqueCounts(*on(as_tensor(x, "unique_counts"), lambda xp, a: tuple(xp.unique_counts(a))))
+    return UniqueCounts(*on(as_tensor(x, "unique_counts"), "unique_counts", lambda xp, a: tuple(xp.unique_counts(a))))
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
@@ -69,7 +69,9 @@ def unique_inverse(x: Tensor, /) -> UniqueInverse:
 
     Standard: Set Functions, unique_inverse.
     """
-    return UniqueInverse(*on(as_tensor(x, "unique_inverse"), lambda xp, a: tuple(xp.unique_inverse(a))))
+    return UniqueInverse(
+        *on(as_tensor(x, "unique_inverse"), "unique_inverse", lambda xp, a: tuple(xp.unique_inverse(a)))
+    )
 
 
 def unique_values(x: Tensor, /) -> Tensor:
@@ -77,4 +79,4 @@ def unique_values(x: Tensor, /) -> Tensor:
 
     Standard: Set Functions, unique_values.
     """
-    return on(as_tensor(x, "unique_values"), lambda xp, a: xp.unique_values(a))
+    return on(as_tensor(x, "unique_values"), "unique_values", lambda xp, a: xp.unique_values(a))

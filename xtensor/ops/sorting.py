@@ -19,7 +19,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
     """
     x = as_tensor(x, "argsort")
     axis = as_axis(axis, x.ndim, "argsort")
-    return on(x, lambda xp, a: xp.argsort(a, axis=axis, descending=descending, stable=stable))
+    return on(x, "argsort", lambda xp, a: xp.argsort(a, axis=axis, descending=descending, stable=stable))
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -29,4 +29,4 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
     """
     x = as_tensor(x, "sort")
     axis = as_axis(axis, x.ndim, "sort")
-    return on(x, lambda xp, a: xp.sort(a, axis=axis, descending=descending, stable=stable))
+    return on(x, "sort", lambda xp, a: xp.sort(a, axis=axis, descending=descending, stable=stable))

@@ -38,8 +38,8 @@ def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 @reduction(FLOATING, of_nothing=nan)
-def mean(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the arithmetic mean; of integers as float64; NaN over no elements."""
+def mean(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
+    """Return the arithmetic mean, computed as `dtype`; of integers as float64; NaN over no elements."""
     ...
 
 
@@ -56,8 +56,13 @@ def prod(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdim
 
 
 @reduction(FLOATING, of_nothing=nan)
-def std(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """Return the standard deviation with divisor N - correction; NaN where that is not positive."""
+def std(
+    x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
+) -> Tensor:
+    """Return the standard deviation with divisor N - correction; NaN where that is not positive.
+
+    ddof: NumPy's name for correction.
+    """
     ...
 
 
@@ -68,8 +73,13 @@ def sum(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims
 
 
 @reduction(FLOATING, of_nothing=nan)
-def var(x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """Return the variance with divisor N - correction; NaN where that is not positive."""
+def var(
+    x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
+) -> Tensor:
+    """Return the variance with divisor N - correction; NaN where that is not positive.
+
+    ddof: NumPy's name for correction.
+    """
     ...
 
 
@@ -106,4 +116,4 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: Any, include_initial
         function: Callable[..., Any] = getattr(xp, name)
         return function(a, axis=along, dtype=target, include_initial=include_initial)
 
-    return on(x, run)
+    return on(x, name, run)

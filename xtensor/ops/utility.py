@@ -48,4 +48,6 @@ def diff(
         raise ValueError(expected("diff", "n", "not be negative", n))
     ends = [as_tensor(end, "diff", name) for end, name in ((prepend, "prepend"), (append, "append")) if end is not None]
     names = [name for end, name in ((prepend, "prepend"), (append, "append")) if end is not None]
-    return on((x, *ends), lambda xp, a, *rest: xp.diff(a, n=n, axis=axis, **dict(zip(names, rest, strict=True))))
+    return on(
+        (x, *ends), "diff", lambda xp, a, *rest: xp.diff(a, n=n, axis=axis, **dict(zip(names, rest, strict=True)))
+    )

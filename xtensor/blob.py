@@ -6,6 +6,7 @@ offset; memory allocated when first needed; resize within capacity; shallow copi
 
 from __future__ import annotations
 
+import threading
 import weakref
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from .layout import Layout, Shape, as_shape, contiguous
 
 if TYPE_CHECKING:
     from .devices import Device
+
+# Held where something is made at its first use: two threads must not make two buffers over the same bytes.
+first_use = threading.RLock()
 
 Native = Any  # a numpy.ndarray or a cupy.ndarray
 
@@ -51,26 +55,28 @@ class Buffer:
     def storage(self) -> Native:
         """The bytes, allocated at the first request; raises MemoryError when there is no room for them."""
         if self._storage is None:
-            self._storage = self.device.backend.allocate(self.nbytes)
+            with first_use:
+                if self._storage is None:
+                    self._storage = self.device.backend.allocate(self.nbytes)
         return self._storage
 
     def add_reader(self, node: Any) -> None:
         """Remember (weakly) a pending node that will read these bytes."""
         if len(self._readers) >= 64:
-            self._readers = [reader for reader in self._readers if is_pending(reader)]
+            self._readers = [reader for reader in self._readers if pending(reader)]
         self._readers.append(weakref.ref(node))
 
     def take_readers(self) -> list[Any]:
         """Return the nodes that still wait to read these bytes, and forget them."""
-        nodes = [reader() for reader in self._readers if is_pending(reader)]
+        nodes = [node for reader in self._readers if (node := pending(reader))]
         self._readers.clear()
         return nodes
 
 
-def is_pending(reader: weakref.ref[Any]) -> bool:
-    """Return whether the node behind a reader reference is alive and not yet evaluated."""
+def pending(reader: weakref.ref[Any]) -> Any:
+    """Return the node behind a reader reference if it is alive and not yet evaluated, else None."""
     node = reader()
-    return node is not None and node.blob is None
+    return node if node is not None and node.blob is None else None
 
 
 class TBlob:
@@ -113,9 +119,15 @@ class TBlob:
     def buffer(self) -> Buffer:
         """The allocation behind the view."""
         if self._buffer is None:
+            with first_use:
+                self._make_buffer()
+        assert self._buffer is not None
+        return self._buffer
+
+    def _make_buffer(self) -> None:
+        if self._buffer is None:
             storage, self._layout = self.device.backend.storage_of(self._native)
             self._buffer = Buffer(self.device, storage.nbytes, storage)
-        return self._buffer
 
     @property
     def layout(self) -> Layout:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .blob import Native, TBlob
+from .blob import Native, TBlob, first_use
 from .devices import Device, as_device
 from .dtypes import DType, canonical, real_of
 from .errors import expected
@@ -60,7 +60,9 @@ class Tensor(Operators):
     def value(self) -> Node | TBlob:
         """What stands behind: a pending Node or a TBlob."""
         if self._value is None:
-            self._value = TBlob.adopt(self._small, self.device)
+            with first_use:
+                if self._value is None:
+                    self._value = TBlob.adopt(self._small, self.device)
         return self._value
 
     @property

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..blob import TBlob, is_pending
+from ..blob import TBlob, pending
 from ..devices import Backend, Device
 from ..dtypes import DType
 from ..layout import Shape
@@ -86,14 +86,16 @@ class Node:
     def add_reader(self, node: Node) -> None:
         """Remember (weakly) a pending node that uses this one's result."""
         self._readers.append(weakref.ref(node))
+        if self.blob is not None:  # another thread has just finished it
+            self.blob.buffer.add_reader(node)
 
     def finish(self, blob: TBlob) -> None:
         """Take the result; who waited for this node now waits for the result's buffer, and the inputs are free."""
-        for reader in self._readers:
-            if is_pending(reader):
-                blob.buffer.add_reader(reader())
-        self._readers.clear()
         self.blob = blob
+        for reader in self._readers:
+            if node := pending(reader):
+                blob.buffer.add_reader(node)
+        self._readers.clear()
         self.inputs = ()
         self.steps = self.pinned = 0
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..errors import expected
-from ..op import as_tensor
+from ..op import as_tensor, on
 from ..tensor import Tensor
 from .creation import zeros
 
-__all__ = ["diag"]
+__all__ = ["diag", "einsum"]
 
 
 def diag(x: Tensor, /, k: int = 0) -> Tensor:
@@ -25,3 +27,15 @@ def diag(x: Tensor, /, k: int = 0) -> Tensor:
     diagonal = result.viewed(result.blob.layout.diagonal(k))
     diagonal[...] = x
     return result
+
+
+def einsum(subscripts: str, /, *operands: Tensor, optimize: Any = False) -> Tensor:
+    """Return the sum of products that an Einstein subscript such as "ij,jk->ik" names.
+
+    optimize: as numpy.einsum takes it. Raises ValueError where subscripts and shapes do not fit. Source:
+    numpy.einsum.
+    """
+    tensors = tuple(as_tensor(x, "einsum", "operands") for x in operands)
+    if not isinstance(subscripts, str):
+        raise TypeError(expected("einsum", "subscripts", "be a string", type(subscripts).__name__))
+    return on(tensors, "einsum", lambda xp, *natives: xp.einsum(subscripts, *natives, optimize=optimize))

@@ -1,0 +1,818 @@
+"""Laziness is invisible: what is recorded, what forces it, how far it goes, and that nobody can tell by a value.
+
+The write barrier itself is tested in test_blob.py, errors at the call in test_errors.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import operator
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.devices.cpu import CPUBackend
+from xtensor.lazy.graph import Node
+from xtensor.options import Settings, always_somewhere, settings
+from xtensor.tensor import DIRECT_BELOW
+
+
+@pytest.fixture
+def always() -> Iterator[None]:
+    """Record every call of a test."""
+    with xt.options(lazy="always"):
+        yield
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows by the name of every kernel that runs on more than one element.
+
+    A row asks its kernel once, with single elements, which dtype comes out.
+    """
+    names: list[str] = []
+    call = CPUBackend.call
+
+    def counted(self: CPUBackend, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
+        if any(isinstance(arg, np.ndarray) and arg.size > 1 for arg in args):
+            names.append(function.__name__)
+        return call(self, function, *args, **params)
+
+    monkeypatch.setattr(CPUBackend, "call", counted)
+    return names
+
+
+def pending(values: Any = (1.0, 2.0, 3.0), **keywords: Any) -> xt.Tensor:
+    """Return a tensor of these values that is still to be computed."""
+    x = +xt.asarray(values, **keywords)
+    assert x.is_pending
+    return x
+
+
+def one(dtype: str = "float64") -> xt.Tensor:
+    return pending(1, dtype=dtype)
+
+
+# ---- what forces, and what does not
+
+FORCING: dict[str, Callable[[], tuple[xt.Tensor, Any]]] = {
+    "bool": lambda: (x := one(), bool(x)),
+    "if": lambda: (x := one(), 1 if x else 0),
+    "int": lambda: (x := one(), int(x)),
+    "float": lambda: (x := one(), float(x)),
+    "complex": lambda: (x := one("complex128"), complex(x)),
+    "index": lambda: (x := one("int64"), operator.index(x)),
+    "range": lambda: (x := one("int64"), range(x)),
+    "round": lambda: (x := one(), round(float(x))),
+}
+
+FORCING_ARRAYS: dict[str, Callable[[xt.Tensor], Any]] = {
+    "print": lambda x: print(x),
+    "repr": repr,
+    "str": str,
+    "format": lambda x: f"{x}",
+    "asarray": np.asarray,
+    "numpy": lambda x: x.numpy(),
+    "numpy function": lambda x: np.add(np.ones(3), x),
+    "__dlpack__": lambda x: x.__dlpack__(),
+    "from_dlpack": np.from_dlpack,
+    "own from_dlpack": xt.from_dlpack,
+    "list": list,
+    "unpacking": lambda x: operator.add(*x[:2]),
+    "in": lambda x: 2.0 in x,
+    "item": lambda x: x[0].item(),
+    "tolist": lambda x: x.tolist(),
+    "pickle": pickle.dumps,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "integer": lambda x: x[1],
+    "slice": lambda x: x[1:],
+    "mask": lambda x: x[x > 1],
+    "integers": lambda x: x[xt.asarray([0, 2])],
+    "as a mask of another": lambda x: xt.ones(3)[x > 1],
+    "setitem": lambda x: x.__setitem__(0, 5.0),
+    "as a value to set": lambda x: xt.ones(3).__setitem__(slice(None), x),
+    "in place": lambda x: x.__iadd__(1),
+    "as an operand in place": lambda x: xt.ones(3).__iadd__(x),
+    "evaluate": lambda x: x.evaluate(),
+    "xt.evaluate": xt.evaluate,
+    "strides": lambda x: x.strides,
+    "contiguity": lambda x: x.is_contiguous,
+    "version": lambda x: x.version,
+    "detach": lambda x: x.detach(),
+    "sort": xt.sort,
+    "nonzero": xt.nonzero,
+    "unique": xt.unique_values,
+    "cumulative": xt.cumulative_sum,
+    "matmul": lambda x: x @ x,
+    "concat": lambda x: xt.concat([x, x]),
+    "fft": xt.fft.fft,
+    "take": lambda x: xt.take(x, xt.asarray([1])),
+}
+
+
+@pytest.mark.parametrize("name", FORCING)
+@pytest.mark.usefixtures("always")
+def test_a_python_scalar_forces(name: str) -> None:
+    """What needs a value of Python gets it."""
+    x, value = FORCING[name]()
+    assert not x.is_pending
+    assert value in (1, range(1))
+
+
+@pytest.mark.parametrize("name", FORCING_ARRAYS)
+@pytest.mark.usefixtures("always")
+def test_what_forces(name: str) -> None:
+    """Whoever needs bytes gets them."""
+    x = pending()
+    FORCING_ARRAYS[name](x)
+    assert not x.is_pending
+
+
+NOT_FORCING: dict[str, Callable[[xt.Tensor], Any]] = {
+    "shape": lambda x: x.shape,
+    "dtype": lambda x: x.dtype,
+    "device": lambda x: x.device,
+    "ndim": lambda x: x.ndim,
+    "size": lambda x: x.size,
+    "nbytes": lambda x: x.nbytes,
+    "itemsize": lambda x: x.itemsize,
+    "len": len,
+    "is_pending": lambda x: x.is_pending,
+    "namespace": lambda x: x.__array_namespace__(),
+    "dlpack device": lambda x: x.__dlpack_device__(),
+    "to_device": lambda x: x.to_device("cpu"),
+    "iter": iter,
+    "settings": lambda x: settings(),
+    "add": lambda x: x + 1,
+    "reflected": lambda x: 1 - x,
+    "comparison": lambda x: x == x,
+    "unary": lambda x: -x,
+    "function": xt.exp,
+    "where": lambda x: xt.where(x > 1, x, -x),
+    "clip": lambda x: xt.clip(x, 1, 2),
+    "sum": lambda x: xt.sum(x),
+    "method": lambda x: x.mean(),
+    "reduction": lambda x: xt.argmax(x, axis=0, keepdims=True),
+    "any": lambda x: xt.any(x),
+    "asarray": xt.asarray,
+    "result_type": lambda x: xt.result_type(x, xt.float32),
+    "ones_like": xt.ones_like,
+    "finfo": xt.finfo,
+    "isdtype": lambda x: xt.isdtype(x.dtype, "real floating"),
+    "weak reference": weakref.ref,
+    "a wrong call": lambda x: refused(lambda: x + xt.ones((7,)), ValueError),
+    "a wrong dtype": lambda x: refused(lambda: x & 1, TypeError),
+    "a stranger": lambda x: refused(lambda: x + object(), TypeError),
+}
+
+
+def refused(call: Callable[[], Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call()
+
+
+@pytest.mark.parametrize("name", NOT_FORCING)
+@pytest.mark.usefixtures("always")
+def test_what_does_not_force(name: str, calls: list[str]) -> None:
+    """What needs no bytes computes none, and what can be recorded is."""
+    x = pending()
+    calls.clear()
+    result = NOT_FORCING[name](x)
+    assert x.is_pending
+    assert "positive" not in calls
+    if isinstance(result, xt.Tensor) and name != "ones_like":
+        assert result.is_pending
+
+
+@pytest.mark.usefixtures("always")
+def test_dtype_and_shape_are_known_before_the_values(calls: list[str]) -> None:
+    """A pending tensor's attributes are those its value will have."""
+    x = pending([[1, 2, 3], [4, 5, 6]], dtype=xt.int8)
+    results = [x + 1.5, x / x, x > 0, xt.sum(x), xt.mean(x, axis=0), xt.argmax(x, axis=1, keepdims=True), x + x[:1]]
+    before = [(y.shape, y.dtype, y.ndim, y.size) for y in results]
+    xt.evaluate(*results)
+    assert before == [(n.shape, n.dtype, n.ndim, n.size) for n in (np.array(y.native()) for y in results)]
+
+
+@pytest.mark.usefixtures("always")
+def test_errors_are_raised_at_the_call() -> None:
+    """On pending operands too; nothing is recorded and nothing computed."""
+    x = pending()
+    wrong: list[tuple[Callable[[], Any], type[Exception]]] = [
+        (lambda: x + pending([1.0, 2.0]), ValueError),
+        (lambda: xt.bitwise_and(x, x), TypeError),
+        (lambda: xt.sum(x, axis=1), IndexError),
+        (lambda: xt.max(pending(xt.zeros((0, 3))), axis=0), ValueError),
+        (lambda: pending([1], dtype=xt.int8) + 300, OverflowError),
+        (lambda: pending([2]) ** pending([-1]), ValueError),  # which only values show
+        (lambda: x.to_device("cuda:99"), ValueError),
+    ]
+    for call, error in wrong:
+        with pytest.raises(error):
+            call()
+    assert x.is_pending and x._value._readers == []
+    assert (x + 1).tolist() == [2, 3, 4]
+
+
+# ---- when calls are recorded
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+@pytest.mark.parametrize("nbytes", [8, DIRECT_BELOW - 8, DIRECT_BELOW + 8])
+def test_when_calls_are_recorded(lazy: Any, nbytes: int) -> None:
+    """By default calls are recorded from about 32 KiB on."""
+    x = xt.zeros((nbytes // 8,))
+    with xt.options(lazy=lazy):
+        results = [x + 1, 1 - x, xt.exp(x), xt.sum(x), x > 0]
+    recorded = {"auto": nbytes > DIRECT_BELOW, "always": True, "never": False}[lazy]
+    assert [y.is_pending for y in results] == [recorded] * 5
+
+
+def test_what_was_recorded_stays_so() -> None:
+    """Leaving "always" computes nothing; a pending operand of an eager call is computed for it."""
+    with xt.options(lazy="always"):
+        x = xt.ones(3) + 1
+    assert x.is_pending
+    with xt.options(lazy="never"):
+        y = x * 2
+    assert not y.is_pending and not x.is_pending
+    assert y.tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+def test_shared_memory_is_never_read_lazily(lazy: Any) -> None:
+    """Whoever holds the array may write to it at any time: all that reads it is computed at once."""
+    theirs = np.zeros(10_000)
+    x = xt.asarray(theirs)
+    exported = xt.zeros((10_000,))
+    with xt.options(lazy=lazy):
+        _ = exported.numpy()
+        imported = xt.from_dlpack(theirs)
+        for shared in (x, x[1:-1], xt.reshape(x, (100, 100)).T, imported, exported, exported[::-1], x.detach()):
+            for y in (shared + 1, 1 - shared, xt.sum(shared), xt.where(shared > 0, shared, shared)):
+                assert not y.is_pending
+            own = shared + 1
+            assert (own * 2).is_pending  # what was computed from it is ours
+
+
+@pytest.mark.usefixtures("always")
+def test_a_pending_value_does_not_see_later_writes_from_outside() -> None:
+    """Exporting is a write that may come at any time: readers are served before the memory leaves."""
+    for export in (np.asarray, np.from_dlpack, lambda x: x.numpy(), lambda x: np.asarray(x[1:])):
+        x = xt.zeros((4,)).evaluate()
+        before = x + 1
+        outside = export(x)
+        assert not before.is_pending
+        if outside.flags.writeable:
+            outside[...] = 9
+            after = x + 1
+            outside[...] = 20
+            assert after.tolist()[-1] == 10
+        assert before.tolist() == [1, 1, 1, 1]
+
+
+def test_the_barrier_reaches_values_recorded_elsewhere() -> None:
+    """Recorded in one context and one thread, written in another."""
+    x = xt.asarray([1.0, 2.0])
+    with xt.options(lazy="always"):
+        y = x + 1
+    x += 10  # small and eager
+    assert y.tolist() == [2, 3]
+    with xt.options(lazy="always"):
+        y = x + 1
+        writer = threading.Thread(target=x.__setitem__, args=(0, 0.0))
+        writer.start()
+        writer.join()
+    assert y.tolist() == [12, 13] and x.tolist() == [0, 12]
+
+
+# ---- how far it goes
+
+
+def walk(value: Any) -> int:
+    """Return the number of pending nodes behind a value."""
+    seen: set[int] = set()
+    open_ = [value]
+    while open_:
+        node = open_.pop()
+        if isinstance(node, Node) and node.blob is None and id(node) not in seen:
+            seen.add(id(node))
+            open_.extend(node.inputs)
+    return len(seen)
+
+
+@pytest.mark.parametrize("limit", [1, 5, 64])
+def test_fuse_limit(limit: int) -> None:
+    """A pending graph never has more steps than the limit."""
+    with xt.options(lazy="always", fuse_limit=limit):
+        x = xt.zeros((3,))
+        sizes = []
+        for _ in range(200):
+            x = x + 1
+            sizes.append(walk(x.value))
+        assert max(sizes) == limit
+        assert x.tolist() == [200, 200, 200]
+
+
+def test_pinned_limit() -> None:
+    """A pending graph never keeps more bytes of inputs alive than the limit."""
+    with xt.options(lazy="always", pinned_limit=2000):
+        x, y = xt.zeros((100,)).evaluate(), xt.zeros((100,)).evaluate()
+        both = x + y
+        assert both.is_pending
+        assert not (both + xt.zeros((100,)).evaluate()).is_pending
+        assert (x + 1).is_pending
+
+
+def test_the_default_limits_hold() -> None:
+    """What is pinned by default is bounded too."""
+    assert Settings().fuse_limit <= 64 and Settings().pinned_limit <= 1 << 30
+
+
+@pytest.mark.usefixtures("always")
+def test_a_loop_of_many_steps_stays_bounded() -> None:
+    """100 000 steps without a look at the value: the graph stays small, the result exact."""
+    x = xt.zeros((3,))
+    largest = 0
+    for step in range(100_000):
+        x = x + 1
+        if step % 97 == 0:
+            largest = max(largest, walk(x.value))
+    assert largest <= settings().fuse_limit
+    assert x.tolist() == [100_000] * 3
+
+
+def test_a_long_chain_needs_no_recursion() -> None:
+    """Evaluated or dropped, a chain may be longer than Python's stack."""
+    with xt.options(lazy="always", fuse_limit=1 << 60):
+        for evaluated in (True, False):
+            x = xt.zeros((1,))
+            for _ in range(20_000):
+                x = x + 1
+            assert x.value.steps == 20_000
+            if evaluated:
+                assert float(x[0]) == 20_000
+            del x
+
+
+def test_a_graph_that_doubles() -> None:
+    """A value used twice in each of many steps is one step each, however it is counted."""
+    with xt.options(lazy="always", fuse_limit=1 << 62):
+        x = xt.ones((2,))
+        for _ in range(60):
+            x = x + x
+        assert walk(x.value) <= 60
+        assert x.tolist() == [2.0**60] * 2
+
+
+# ---- once
+
+
+@pytest.mark.usefixtures("always")
+def test_a_value_used_twice_is_computed_once(calls: list[str]) -> None:
+    """Within one graph, by two graphs evaluated together, and by two evaluated apart."""
+    x = xt.ones((3,)).evaluate()
+    calls.clear()
+    y = xt.exp(x)
+    z = y * 2 + y
+    w = y - 1
+    xt.evaluate(z, w)
+    assert sorted(calls) == ["add", "exp", "multiply", "subtract"]
+    v = y + 5
+    y.evaluate()
+    v.evaluate()
+    z.evaluate()
+    assert calls.count("exp") == 1 and len(calls) == 5
+
+
+@pytest.mark.usefixtures("always")
+def test_what_nobody_asks_for_is_not_computed(calls: list[str]) -> None:
+    """A value that is dropped, or not needed, costs nothing."""
+    x = xt.ones((3,)).evaluate()
+    calls.clear()
+    dropped, needed, unasked = xt.exp(x), xt.sin(x), xt.cos(x)
+    del dropped
+    needed.evaluate()
+    assert calls == ["sin"] and unasked.is_pending
+
+
+@pytest.mark.usefixtures("always")
+def test_evaluate() -> None:
+    """Any number of tensors, pending or not, the same one twice; nothing else."""
+    x = pending()
+    y, z = x + 1, xt.ones(2)
+    assert xt.evaluate() is None
+    assert xt.evaluate(x, y, y, z) is None
+    assert not (x.is_pending or y.is_pending)
+    assert y.evaluate() is y
+    pending_one = pending()
+    for stranger in (np.ones(2), 1.0, None, [x]):
+        with pytest.raises(TypeError, match="^evaluate: tensors must be tensors, got "):
+            xt.evaluate(pending_one, stranger)
+
+
+# ---- what is let go
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Run a test without the garbage collector: what goes must go by itself."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("always", "no_collector")
+def test_nodes_drop_their_inputs() -> None:
+    """An evaluated node keeps nothing alive: not its inputs' nodes, not their bytes."""
+    x = xt.ones((100,)).evaluate()
+    y = x + 1
+    z = y * 2
+    node, memory = weakref.ref(y.value), weakref.ref(x.native())
+    del x, y
+    assert node() is not None and memory() is not None
+    kept = z.value
+    z.evaluate()
+    assert node() is None and memory() is None
+    assert kept.inputs == () and kept.steps == kept.pinned == 0
+    assert z.tolist() == [4.0] * 100
+
+
+@pytest.mark.usefixtures("always", "no_collector")
+def test_a_tensor_forgets_its_node() -> None:
+    """After evaluation the tensor holds the bytes alone."""
+    x = xt.ones((3,)) + 1
+    node = weakref.ref(x.value)
+    x.evaluate()
+    assert node() is None
+
+
+@pytest.mark.usefixtures("always", "no_collector")
+def test_dropped_graphs_go() -> None:
+    """A graph nobody evaluated goes with its last tensor, and so do the bytes it would have read."""
+    x = xt.ones((100,)).evaluate()
+    y = xt.exp(x) + xt.sum(x)
+    memory = weakref.ref(x.native())
+    del x, y
+    assert memory() is None
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+@pytest.mark.usefixtures("no_collector")
+def test_no_reference_cycles(lazy: Any) -> None:
+    """Calls, views, writes, errors, evaluation and export leave nothing for the collector."""
+
+    def work() -> None:
+        with xt.options(lazy=lazy):
+            x = xt.reshape(xt.arange(10_000.0), (100, 100))
+            y = xt.exp(x) * 2 + xt.sum(x, axis=0)
+            x[1:, ::2] += y[:-1, ::2]
+            y[y > 3] = 0
+            z = xt.sort(x @ y)
+            _ = float(xt.sum(z)), np.asarray(z), xt.unstack(x)[0], repr(y)
+
+    work()
+    gc.collect()
+    work()
+    assert gc.collect() == 0
+
+
+# ---- failures
+
+
+@pytest.mark.usefixtures("always")
+def test_a_failing_kernel_leaves_the_graph_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was computed before the failure stays computed, the rest pending; it can be asked for again."""
+    x = xt.ones((3,)).evaluate()
+    y = x + 1
+    z = xt.exp(y)
+    w = z * 2
+
+    def no_room(self: CPUBackend, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
+        if function is np.exp:
+            raise MemoryError("no room")
+        return function(*args, **params)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUBackend, "call", no_room)
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                w.evaluate()
+            assert w.is_pending and z.is_pending and not y.is_pending
+    np.testing.assert_array_equal(np.asarray(w), np.exp(np.full(3, 2.0)) * 2)
+
+
+@pytest.mark.usefixtures("always")
+def test_a_failure_at_the_barrier_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a pending reader cannot be computed now, the write must not happen: its old values would be lost."""
+    x = xt.ones((3,)).evaluate()
+    y = xt.exp(x)
+
+    def no_room(self: CPUBackend, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUBackend, "call", no_room)
+        with pytest.raises(MemoryError):
+            x[...] = 5.0
+    assert x.tolist() == [1, 1, 1]
+    x[...] = 7.0  # the reader still waits, so it is served now
+    np.testing.assert_array_equal(np.asarray(y), np.exp(np.ones(3)))
+
+
+# ---- options
+
+
+def test_options_in_a_block() -> None:
+    """They hold inside, nest, and end with the block, also by an exception."""
+    x = xt.ones(3)
+    assert settings().lazy == "auto"
+    with xt.options(lazy="always") as outer:
+        assert outer.lazy == settings().lazy == "always" and (x + 1).is_pending
+        with xt.options(lazy="never", fuse_limit=3):
+            assert not (x + 1).is_pending and settings().fuse_limit == 3
+        with pytest.raises(KeyError), xt.options(fuse_limit=7):
+            assert settings().lazy == "always" and settings().fuse_limit == 7
+            raise KeyError
+        assert (x + 1).is_pending and settings().fuse_limit == Settings().fuse_limit
+    assert not (x + 1).is_pending and settings().lazy == "auto"
+
+
+def test_options_as_a_decorator() -> None:
+    """Each call of the function runs under them, also when it calls itself."""
+
+    @xt.options(lazy="always")
+    def step(depth: int) -> list[str]:
+        """Say what is in force."""
+        return [settings().lazy, *(step(depth - 1) if depth else [])]
+
+    assert step(3) == ["always"] * 4 and settings().lazy == "auto"
+    assert step.__name__ == "step" and step.__doc__ == "Say what is in force."
+
+
+def test_options_used_again() -> None:
+    """One object may be entered many times, inside itself too."""
+    never = xt.options(lazy="never")
+    for _ in range(2):
+        with never, xt.options(lazy="always"), never:
+            assert settings().lazy == "never"
+        assert settings().lazy == "auto"
+
+
+def test_the_short_way_is_open_again() -> None:
+    """Small calls skip the settings only while nobody records everything."""
+    _ = settings()
+    before = always_somewhere[0]
+    with xt.options(lazy="always"), xt.options(lazy="never"), xt.options(lazy="always"):
+        assert always_somewhere[0] == before + 2
+    with pytest.raises(ValueError):
+        xt.options(lazy="sometimes")
+    assert always_somewhere[0] == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "text"),
+    [
+        ({"lazyness": "auto"}, TypeError, "options: a setting must be one of 'lazy', 'device', "),
+        ({"lazy": "sometimes"}, ValueError, "options: lazy must be one of 'auto', 'always', 'never', got 'sometimes'"),
+        ({"lazy": None}, ValueError, "options: lazy must be one of 'auto', 'always', 'never', got None"),
+        ({"fuse_limit": 0}, ValueError, "options: fuse_limit must be a positive integer, got 0"),
+        ({"fuse_limit": 1.5}, ValueError, "options: fuse_limit must be a positive integer, got 1.5"),
+        ({"pinned_limit": -1}, ValueError, "options: pinned_limit must be a positive integer, got -1"),
+        ({"device": 3}, TypeError, "options: device must be a string, got 3"),
+    ],
+)
+def test_wrong_options(changes: dict[str, Any], error: type[Exception], text: str) -> None:
+    """Said where the options are written, not where the block is entered."""
+    with pytest.raises(error) as caught:
+        xt.options(**changes)
+    assert str(caught.value).startswith(text)
+    assert settings() == Settings()
+
+
+def run_threads(*functions: Callable[[], Any]) -> None:
+    """Run functions at the same time and raise what they raise."""
+    failures: list[BaseException] = []
+
+    def guarded(function: Callable[[], Any]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    if failures:
+        raise failures[0]
+
+
+def test_threads_have_their_own_options() -> None:
+    """What one thread sets, no other sees."""
+    barrier = threading.Barrier(3, timeout=20)
+    x = xt.ones(3)
+
+    def under(lazy: Any) -> Callable[[], None]:
+        def body() -> None:
+            with xt.options(lazy=lazy):
+                barrier.wait()
+                assert settings().lazy == lazy
+                assert (x + 1).is_pending == (lazy == "always")
+                barrier.wait()
+
+        return body
+
+    run_threads(under("always"), under("never"), under("auto"))
+    assert settings().lazy == "auto" and not (x + 1).is_pending
+
+
+def test_threads_share_a_decorated_function() -> None:
+    """A decorator is one object for all threads: their blocks may overlap in any order."""
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+
+    @xt.options(lazy="always")
+    def overlapping(enter: threading.Event, leave: threading.Event) -> None:
+        enter.set()
+        assert leave.wait(5)
+        assert settings().lazy == "always"
+
+    def first() -> None:
+        overlapping(first_in, second_in)
+        assert settings().lazy == "auto"
+        first_out.set()
+
+    def second() -> None:
+        assert first_in.wait(5)
+        try:
+            overlapping(second_in, first_out)
+        finally:
+            assert settings().lazy == "auto"
+
+    run_threads(first, second)
+
+
+def test_tasks_have_their_own_options() -> None:
+    """So do coroutines on one thread."""
+
+    async def under(lazy: Any) -> str:
+        with xt.options(lazy=lazy):
+            await asyncio.sleep(0.01)
+            return settings().lazy
+
+    async def both() -> list[str]:
+        return await asyncio.gather(under("always"), under("never"))
+
+    assert asyncio.run(both()) == ["always", "never"]
+
+
+# ---- the environment
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("XTENSOR_")}
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**clean, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+def test_the_environment_says_when_calls_are_recorded(lazy: str) -> None:
+    """XTENSOR_LAZY holds in every thread; options inside it win."""
+    code = """
+import threading
+import xtensor as xt
+x, seen = xt.ones(3), []
+def look():
+    seen.append((x + 1).is_pending)
+    seen.append(xt.exp(x).is_pending)
+    with xt.options(lazy="never"):
+        seen.append((x + 1).is_pending)
+look()
+thread = threading.Thread(target=look)
+thread.start(); thread.join()
+print(seen, (xt.ones(10_000) + 1).is_pending)
+"""
+    done = run_python(code, XTENSOR_LAZY=lazy)
+    yes = lazy == "always"
+    assert done.stdout.strip() == f"{[yes, yes, False] * 2} {lazy != 'never'}", done.stderr
+
+
+def test_the_environment_is_read_at_first_use() -> None:
+    """Set after the import and before the first call, it still counts; set after that, no more."""
+    code = """
+import os
+import xtensor as xt
+os.environ["XTENSOR_LAZY"] = "always"
+x = xt.ones(3)
+print((x + 1).is_pending)
+os.environ["XTENSOR_LAZY"] = "never"
+print((x + 1).is_pending)
+"""
+    done = run_python(code)
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text"),
+    [
+        ("XTENSOR_LAZY", "sometimes", "lazy must be one of 'auto', 'always', 'never', got 'sometimes'"),
+        ("XTENSOR_FUSE_LIMIT", "many", "fuse_limit must be a positive integer, got 'many'"),
+        ("XTENSOR_FUSE_LIMIT", "0", "fuse_limit must be a positive integer, got 0"),
+    ],
+)
+def test_a_wrong_environment(variable: str, value: str, text: str) -> None:
+    """Importing is no use yet: the first call says what is wrong, in the same words as options()."""
+    code = "import xtensor as xt; print('imported'); xt.ones(3) + 1"
+    done = run_python(code, **{variable: value})
+    assert done.stdout.strip() == "imported"
+    assert done.stderr.strip().splitlines()[-1].endswith(text)
+    assert done.stderr.strip().splitlines()[-1].startswith("ValueError: ")
+
+
+# ---- threads
+
+THREADS, ROUNDS = 8, 300
+
+
+def thread_program(number: int, shared: list[xt.Tensor], known: list[Any]) -> None:
+    """Compute with tensors all threads hold and with own ones; compare with NumPy each time."""
+    random = np.random.default_rng(number)
+    for turn in range(ROUNDS):
+        which = int(random.integers(len(shared)))
+        size = known[which].size
+        n = random.uniform(-1, 1, size)
+        x = xt.asarray(n, copy=True)
+        with xt.options(lazy=("always", "auto", "never")[turn % 3]):
+            y = xt.exp(x) * shared[which] + shared[which]
+            total = xt.sum(y)
+            x[: size // 2] = 0.0
+        np.testing.assert_array_equal(y.native(), np.exp(n) * known[which] + known[which])
+        assert abs(float(total) - float(np.sum(y.native()))) < 1e-9 * size
+
+
+def test_threads_get_numpys_values() -> None:
+    """Eight threads force the same pending tensors and their own, small and large, thousands of times."""
+    with xt.options(lazy="always"):
+        bases = [np.linspace(0.0, 1.0, size) for size in (1, 7, 100, 5000) for _ in range(10)]
+        shared = [xt.sin(xt.asarray(base, copy=True)) * 2 for base in bases]
+    known = [np.sin(base) * 2 for base in bases]
+    assert all(x.is_pending for x in shared)
+    run_threads(*[lambda number=number: thread_program(number, shared, known) for number in range(THREADS)])
+
+
+def test_threads_forcing_one_value(calls: list[str]) -> None:
+    """However many ask at once, it is computed once, and all see the same memory."""
+    for _ in range(200):
+        with xt.options(lazy="always"):
+            x = xt.exp(xt.ones((50,)))
+        calls.clear()
+        barrier = threading.Barrier(4, timeout=20)
+        seen: list[Any] = []
+
+        def ask(x: xt.Tensor = x, barrier: Any = barrier, seen: list[Any] = seen) -> None:
+            barrier.wait()
+            seen.append(x.native())
+
+        run_threads(*[ask] * 4)
+        assert calls == ["exp"]
+        assert all(np.shares_memory(one, seen[0]) for one in seen)
+
+
+def test_threads_writing_and_reading() -> None:
+    """A writer and readers recorded before each write: every reader sees one whole state, never a mixture."""
+    x = xt.zeros((2000,))
+    stop = threading.Event()
+
+    def write() -> None:
+        try:
+            for _ in range(1500):
+                x[...] = 1.0
+                x[...] = 0.0
+        finally:
+            stop.set()
+
+    def read() -> None:
+        with xt.options(lazy="always"):
+            while not stop.is_set():
+                y = x + 1
+                _ = y * 2
+                y.evaluate()
+                assert set(y.tolist()) <= {1.0, 2.0}
+
+    run_threads(write, read, read)

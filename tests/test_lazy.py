@@ -747,7 +747,16 @@ def test_a_wrong_environment(variable: str, value: str, text: str) -> None:
 
 # ---- threads
 
-THREADS, ROUNDS = 8, 300
+THREADS, ROUNDS = 8, 500
+
+
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """Let threads take over from each other much more often than they do by default."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
 
 
 def thread_program(number: int, shared: list[xt.Tensor], known: list[Any]) -> None:
@@ -766,6 +775,7 @@ def thread_program(number: int, shared: list[xt.Tensor], known: list[Any]) -> No
         assert abs(float(total) - float(np.sum(y.native()))) < 1e-9 * size
 
 
+@pytest.mark.usefixtures("hurried")
 def test_threads_get_numpys_values() -> None:
     """Eight threads force the same pending tensors and their own, small and large, thousands of times."""
     with xt.options(lazy="always"):
@@ -776,6 +786,7 @@ def test_threads_get_numpys_values() -> None:
     run_threads(*[lambda number=number: thread_program(number, shared, known) for number in range(THREADS)])
 
 
+@pytest.mark.usefixtures("hurried")
 def test_threads_forcing_one_value(calls: list[str]) -> None:
     """However many ask at once, it is computed once, and all see the same memory."""
     for _ in range(200):
@@ -794,6 +805,7 @@ def test_threads_forcing_one_value(calls: list[str]) -> None:
         assert all(np.shares_memory(one, seen[0]) for one in seen)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_threads_writing_and_reading() -> None:
     """A writer and readers recorded before each write: every reader sees one whole state, never a mixture."""
     x = xt.zeros((2000,))

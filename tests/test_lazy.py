@@ -28,6 +28,12 @@ from xtensor.options import Settings, always_somewhere, settings
 from xtensor.tensor import DIRECT_BELOW
 
 
+@pytest.fixture(autouse=True)
+def defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin with the default settings in every thread, whatever the environment asks of the other tests."""
+    monkeypatch.setattr(sys.modules["xtensor.options"], "_from_environment", [Settings()])
+
+
 @pytest.fixture
 def always() -> Iterator[None]:
     """Record every call of a test."""

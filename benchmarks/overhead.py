@@ -77,6 +77,7 @@ def print_imports(repeats: int) -> None:
 def process(code: str) -> Callable[[], float]:
     """Return a function that runs code in a fresh interpreter and returns the seconds that took."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or every process would compile what was edited last
 
     def measure() -> float:
         start = perf_counter()

@@ -22,6 +22,7 @@ HOUSE = ROOT / "xtensor"
 
 ROOMS = [
     "errors.py",
+    "locks.py",
     "options.py",
     "dtypes.py",
     "layout.py",

@@ -738,7 +738,7 @@ print((x + 1).is_pending)
     ("variable", "value", "text"),
     [
         ("XTENSOR_LAZY", "sometimes", "lazy must be one of 'auto', 'always', 'never', got 'sometimes'"),
-        ("XTENSOR_FUSE_LIMIT", "many", "fuse_limit must be a positive integer, got 'many'"),
+        ("XTENSOR_FUSE_LIMIT", "many", "XTENSOR_FUSE_LIMIT must be a positive integer, got 'many'"),
         ("XTENSOR_FUSE_LIMIT", "0", "fuse_limit must be a positive integer, got 0"),
     ],
 )

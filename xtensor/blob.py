@@ -6,22 +6,54 @@ offset; memory allocated when first needed; resize within capacity; shallow copi
 
 from __future__ import annotations
 
-import threading
 import weakref
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from .dtypes import DType
 from .errors import expected
-from .layout import Layout, Shape, as_shape, contiguous
+from .layout import Layout, Shape, as_shape, c_strides, contiguous
+from .locks import fork_safe_lock
 
 if TYPE_CHECKING:
     from .devices import Device
 
 # Held where something is made at its first use: two threads must not make two buffers over the same bytes.
-first_use = threading.RLock()
+first_use = fork_safe_lock()
+
+# Held while a list of readers changes.
+reading = fork_safe_lock()
 
 Native = Any  # a numpy.ndarray or a cupy.ndarray
+
+
+class Readers:
+    """The pending nodes that will read some bytes, held weakly; threads may add to it at once."""
+
+    __slots__ = ("_references", "_room")
+
+    def __init__(self) -> None:
+        self._references: list[weakref.ref[Any]] = []
+        self._room = 64
+
+    def add(self, node: Any) -> None:
+        """Remember a node; dead and finished ones are dropped as often as their number doubles."""
+        with reading:
+            self._references.append(weakref.ref(node))
+            if len(self._references) > self._room:
+                self._references = [reference for reference in self._references if _pending(reference)]
+                self._room = max(64, 2 * len(self._references))
+
+    def waiting(self) -> list[Any]:
+        """Return the nodes that are alive and still wait to read."""
+        with reading:
+            return [node for reference in self._references if (node := _pending(reference))]
+
+
+def _pending(reference: weakref.ref[Any]) -> Any:
+    """Return the node behind a reference if it is alive and not yet evaluated, else None."""
+    node = reference()
+    return node if node is not None and node.blob is None else None
 
 
 class Buffer:
@@ -29,11 +61,12 @@ class Buffer:
 
     storage: the bytes, a 1-d uint8 array of the device's library; None until first asked for.
     version: how often it has been written.
+    readers: the pending nodes that read it.
     shared: whether someone outside xtensor can write to it (imported or exported without a copy); such memory
         is never read lazily.
     """
 
-    __slots__ = ("_readers", "_storage", "device", "nbytes", "shared", "version")
+    __slots__ = ("_storage", "device", "nbytes", "readers", "shared", "version")
 
     def __init__(self, device: Device, nbytes: int, storage: Native = None, *, shared: bool = False) -> None:
         self.device = device
@@ -41,7 +74,7 @@ class Buffer:
         self.shared = shared
         self.version = 0
         self._storage = storage
-        self._readers: list[weakref.ref[Any]] = []
+        self.readers = Readers()
 
     def __repr__(self) -> str:
         state = "allocated" if self.is_allocated else "not allocated"
@@ -59,24 +92,6 @@ class Buffer:
                 if self._storage is None:
                     self._storage = self.device.backend.allocate(self.nbytes)
         return self._storage
-
-    def add_reader(self, node: Any) -> None:
-        """Remember (weakly) a pending node that will read these bytes."""
-        if len(self._readers) >= 64:
-            self._readers = [reader for reader in self._readers if pending(reader)]
-        self._readers.append(weakref.ref(node))
-
-    def take_readers(self) -> list[Any]:
-        """Return the nodes that still wait to read these bytes, and forget them."""
-        nodes = [node for reader in self._readers if (node := pending(reader))]
-        self._readers.clear()
-        return nodes
-
-
-def pending(reader: weakref.ref[Any]) -> Any:
-    """Return the node behind a reader reference if it is alive and not yet evaluated, else None."""
-    node = reader()
-    return node if node is not None and node.blob is None else None
 
 
 class TBlob:
@@ -186,17 +201,20 @@ class TBlob:
 
         The memory is kept while the new size fits its capacity (with `keep_on_shrink=False` only while the
         size stays equal); otherwise this view moves to new memory, allocated when first written, and the
-        contents are dropped. Other views of the old buffer keep it. Raises RuntimeError on a detached blob
+        contents are dropped. Other views of the old buffer keep it. A tensor is resized by Tensor.resize, which
+        also lets pending readers finish first. Raises RuntimeError on a detached blob
         and ValueError on a read-only one.
         """
         self._refuse_detached("resize")
         if not self.writeable:
             raise ValueError(expected("resize", "blob", "be writable", "a read-only view"))
         lengths = as_shape(shape, "resize")
-        needed, capacity = prod(lengths) * self.dtype.itemsize, self.buffer.nbytes
+        itemsize = self.dtype.itemsize
+        start, needed = self.layout.extent(itemsize)[0], prod(lengths) * itemsize
+        capacity = self.buffer.nbytes - start
         if needed > capacity or (needed < capacity and not keep_on_shrink):
-            self._buffer = Buffer(self.device, needed)
-        self._layout = contiguous(lengths, self.dtype.itemsize)
+            self._buffer, start = Buffer(self.device, needed), 0
+        self._layout = Layout(lengths, c_strides(lengths, itemsize), start)
         self._native = None
 
     def reserve(self, shape: Any) -> None:

@@ -72,17 +72,6 @@ DEFAULTS: dict[str, DType] = {
     "indexing": int64,
 }
 
-# NumPy's one-letter kinds of each kind above; float16 counts as real floating wherever it is met.
-_LETTERS = {
-    "bool": "b",
-    "signed integer": "i",
-    "unsigned integer": "u",
-    "integral": "iu",
-    "real floating": "f",
-    "complex floating": "c",
-    "numeric": "iufc",
-}
-
 
 class Category:
     """What a function accepts: NumPy's kind letters, and the word used in messages, tests and docs.
@@ -109,12 +98,10 @@ class Category:
         return [dtype for dtype in ALL.values() if dtype.kind in self.letters]
 
 
-BOOLEAN = Category("boolean", "b", widens="iufc")
 INTEGER_OR_BOOLEAN = Category("integer or boolean", "iub")
 INTEGER = Category("integer", "iu", widens="b")
 REAL_FLOATING = Category("real floating", "f", widens="iub")
 FLOATING = Category("floating", "fc", widens="iub")
-COMPLEX = Category("complex floating", "c")
 REAL = Category("real", "iuf", widens="b")
 NUMERIC = Category("numeric", "iufc", widens="b")
 ANY = Category("any", "biufc")
@@ -154,10 +141,17 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> Any:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str):
-        if kind not in _LETTERS:
-            raise ValueError(expected("isdtype", "kind", one_of(list(_LETTERS)), repr(kind)))
-        return dtype.kind in _LETTERS[kind]
+        if kind not in KINDS:
+            raise ValueError(expected("isdtype", "kind", one_of(list(KINDS)), repr(kind)))
+        return dtype.kind in {one.kind for one in KINDS[kind].values()}  # by letter, so that float16 counts
     return dtype == canonical(kind, "isdtype", "kind")
+
+
+def check_real(source: Any, target: DType, function: str, argument: str) -> None:
+    """Raise TypeError where complex values would go into a dtype without imaginary parts."""
+    kind = source.kind if isinstance(source, np.dtype) else "c" if isinstance(source, complex) else ""
+    if kind == "c" and target.kind not in "cb":
+        raise TypeError(expected(function, argument, f"be real to fit into {target}", "complex"))
 
 
 def promote(*dtypes: DType | type) -> DType:

@@ -12,11 +12,11 @@ from typing import Any, Literal
 from .devices import as_device
 from .dtypes import DEFAULTS, DType, canonical
 from .errors import expected, one_of
-from .layout import as_axes, as_axis
+from .layout import as_axes, as_axis, as_index
 from .op import as_tensor, on
 from .ops.casting import DeviceLike
 from .options import settings
-from .tensor import Tensor
+from .tensor import Tensor, wrap
 
 __all__ = [
     "fft",
@@ -184,7 +184,7 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
     x = as_tensor(x, name)
     along = as_axis(axis, x.ndim, name)
     _check_norm(name, norm)
-    if n is not None and n < 1:
+    if n is not None and as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))
     return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, n=n, axis=along, norm=norm))
 
@@ -213,12 +213,12 @@ def _check_norm(name: str, norm: str) -> None:
 def _frequencies(name: str, n: int, d: float, dtype: Any, device: DeviceLike) -> Tensor:
     target = as_device(settings().device if device is None else device, name)
     kind = DEFAULTS["real floating"] if dtype is None else canonical(dtype, name)
-    if n < 1:
+    if as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))
     if kind.kind not in "fc":
         raise TypeError(expected(name, "dtype", "be floating", kind))
-    xp = target.backend.xp
-    return as_tensor(getattr(xp.fft, name)(n, d=d).astype(kind), name)
+    backend = target.backend
+    return wrap(backend.call(getattr(backend.xp.fft, name), n, d=d).astype(kind), target)
 
 
 def _shift(name: str, x: Any, axes: Any) -> Tensor:

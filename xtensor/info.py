@@ -8,6 +8,7 @@ from . import dtypes
 from .devices import Device, as_device, devices
 from .dtypes import DType
 from .errors import expected, one_of
+from .layout import MAX_NDIM
 from .options import settings
 
 
@@ -16,7 +17,7 @@ class Info:
 
     def capabilities(self) -> dict[str, Any]:
         """Return whether boolean indexing and data-dependent shapes work, and the largest number of axes."""
-        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": MAX_NDIM}
 
     def default_device(self) -> Device:
         """Return the device of arrays created without one."""

@@ -15,6 +15,8 @@ from .errors import AxisError, expected
 
 Shape = tuple[int, ...]
 
+MAX_NDIM = 64  # NumPy's and CuPy's
+
 
 class Layout:
     """Shape, strides (bytes) and offset (bytes) of a view."""
@@ -335,8 +337,8 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
         raise ValueError(expected(function, argument, "not be negative", lengths))
     if prod(max(length, 1) for length in lengths) >= 1 << 60:
         raise ValueError(expected(function, argument, "have fewer than 2**60 elements", lengths))
-    if len(lengths) > 64:
-        raise ValueError(expected(function, argument, "have at most 64 axes", len(lengths)))
+    if len(lengths) > MAX_NDIM:
+        raise ValueError(expected(function, argument, f"have at most {MAX_NDIM} axes", len(lengths)))
     return lengths
 
 
@@ -356,24 +358,31 @@ def resolve_shape(shape: Any, size: int, function: str) -> Shape:
     return lengths
 
 
+def as_index(value: Any, function: str, argument: str) -> int:
+    """Return an integer argument as an int; raises TypeError naming it."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(expected(function, argument, "be an integer", repr(value))) from None
+
+
 def as_axis(axis: Any, ndim: int, function: str, argument: str = "axis") -> int:
     """Return one axis as a non-negative int; raises TypeError or AxisError."""
-    try:
-        position = index(axis)
-    except TypeError:
-        raise TypeError(expected(function, argument, "be an integer", repr(axis))) from None
+    position = as_index(axis, function, argument)
     if not -ndim <= position < ndim:
         must = f"be in [{-ndim}, {ndim})" if ndim else "be absent for 0 axes"
         raise AxisError(expected(function, argument, must, f"{position}, which is out of range"))
     return position + ndim if position < 0 else position
 
 
-def as_axes(axis: Any, ndim: int, function: str, argument: str = "axis") -> tuple[int, ...]:
+def as_axes(
+    axis: Any, ndim: int, function: str, argument: str = "axis", *, none_is_all: bool = True
+) -> tuple[int, ...]:
     """Return None (all axes), one axis or a sequence of axes as a tuple of distinct non-negative ints.
 
     Raises TypeError, AxisError, or ValueError when an axis is named twice.
     """
-    if axis is None:
+    if axis is None and none_is_all:
         return tuple(range(ndim))
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = tuple(as_axis(one, ndim, function, argument) for one in given)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from .dtypes import DType, canonical
 from .errors import expected, mismatch, one_of
-from .layout import as_axes, as_axis
+from .layout import as_axes, as_axis, as_index
 from .op import as_tensor, on
 from .ops.linear import matmul, matrix_transpose, tensordot, vecdot
 from .ops.statistical import Axis
@@ -123,7 +123,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     Standard: Linear Algebra Extension, diagonal.
     """
     x = _matrices(x, "diagonal")
-    return x.viewed(x.blob.layout.diagonal(offset))
+    return x.viewed(x.blob.layout.diagonal(as_index(offset, "diagonal", "offset")))
 
 
 def eig(x: Tensor, /) -> EigResult:
@@ -292,7 +292,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
     Standard: Linear Algebra Extension, trace.
     """
     target = None if dtype is None else canonical(dtype, "trace")
-    return _sum(diagonal(_matrices(x, "trace"), offset=offset), axis=-1, dtype=target)
+    return _sum(diagonal(_matrices(x, "trace"), offset=as_index(offset, "trace", "offset")), axis=-1, dtype=target)
 
 
 def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Tensor:

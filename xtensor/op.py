@@ -7,28 +7,30 @@ it; the decorator replaces the empty body by the door.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, wraps
 from math import prod
-from typing import Any, TypeVar, cast
+from numbers import Real
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 
 from .blob import Native
 from .devices import Backend, Device, as_device
 from .devices.cpu import CPU, quickly
-from .dtypes import Category, DType, canonical, promote
+from .dtypes import Category, DType, canonical, check_real, promote
 from .errors import StrangerError, expected, mismatch, one_of, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
 from .lazy.graph import Node
-from .lazy.run import before_write, evaluate
+from .lazy.run import before_write, ledger
 from .options import always_somewhere, settings
 from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])
 Operand = Tensor | Scalar
-SCALARS = (int, float, complex, bool)
+SCALARS = get_args(Scalar)
 
 # Every row, by name: what tests, docs and the engines are driven by.
 REGISTRY: dict[str, Op] = {}
@@ -43,7 +45,7 @@ class Op:
     of_nothing: of a reduction, its value over no elements; None where that is an error.
     domain: the interval its test samples are drawn from.
     one_axis: whether a reduction takes a single axis or all, as argmax does.
-    defers: whether a call may be recorded, given the operand dtypes; False where errors depend on values.
+    fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Op:
         of_nothing: Scalar | None = None,
         domain: tuple[float, float] = (-2.0, 2.0),
         one_axis: bool = False,
-        defers: Callable[..., bool] | None = None,
+        fails_on_values: Callable[..., bool] | None = None,
     ) -> None:
         self.name = stub.__name__
         self.chapter = stub.__module__.rpartition(".")[2]
@@ -67,7 +69,7 @@ class Op:
         self.of_nothing = of_nothing
         self.domain = domain
         self.one_axis = one_axis
-        self.defers = defers
+        self.fails_on_values = fails_on_values or (lambda *kinds: False)
         self._dtypes: dict[Any, DType] = {}
         REGISTRY[self.name] = self
 
@@ -85,15 +87,19 @@ class Op:
         own = backend.kernel(self.name)
         if own is not None:
             return own
-        if self.element is None:
+        if self.element is None:  # a primitive: only a backend can compute it
             raise NotImplementedError(f"{self.name}: {backend!r} has no function of this name and no formula")
         return self._formula(backend, self.element)
 
     def _formula(self, backend: Backend, formula: Callable[..., Any]) -> Callable[..., Any]:
+        takes = self.accepts.letters + self.accepts.widens
+
         def machine(primitive: str) -> Callable[..., Any]:
             return REGISTRY[primitive].kernel(backend)
 
         def run(*natives: Any) -> Any:
+            if any(np.result_type(native).kind not in takes for native in natives):
+                raise TypeError("formula: a dtype is not accepted")  # refusal() says which
             return elements.evaluate(formula, machine, *natives)
 
         return run
@@ -117,11 +123,13 @@ class Op:
     def refusal(self, operands: Iterable[DType | type], error: Exception | None = None) -> Exception:
         """Return the error for operands the kernel did not take: the first whose dtype is not accepted is named."""
         dtypes = [d if isinstance(d, np.dtype) else promote(d) for d in operands]
-        for letters in (self.accepts.letters + self.accepts.widens, self.accepts.letters):
+        about_dtypes = error is None or re.match("ufunc|numpy boolean|The numpy boolean|formula", str(error))
+        standard, wider = self.accepts.letters, self.accepts.letters + self.accepts.widens
+        for letters in (wider, standard) if about_dtypes else (wider,):
             for name, dtype in zip(self.parameters, dtypes, strict=False):
                 if dtype.kind not in letters:
                     return TypeError(expected(self.name, name, f"be {self.accepts.word}", dtype))
-        if error is not None:
+        if error is not None and (not about_dtypes or len(dtypes) == 1):
             return prefixed(self.name, error)
         return TypeError(mismatch(self.name, dtypes[0], dtypes[-1], "they have no common dtype"))
 
@@ -162,9 +170,16 @@ def asarray_host(value: Any, function: str, argument: str, dtype: DType | None =
     that fit no dtype.
     """
     try:
-        native = np.array(value, dtype=dtype)
+        native = CPU.call(np.array, value, dtype=dtype)
     except ValueError as error:
-        raise ValueError(expected(function, argument, "be nested evenly", f"a ragged one ({error})")) from None
+        if "inhomogeneous" in str(error):
+            raise ValueError(expected(function, argument, "be nested evenly", "a ragged sequence")) from None
+        raise prefixed(function, error) from None
+    except OverflowError:
+        raise OverflowError(expected(function, argument, f"fit into {dtype}", "a larger integer")) from None
+    except TypeError:
+        must = "hold numbers" if dtype is None else f"hold numbers that fit into {dtype}"
+        raise TypeError(expected(function, argument, must, type(value).__name__)) from None
     if native.dtype.kind == "O" and all(isinstance(item, int) for item in native.flat):
         raise OverflowError(expected(function, argument, "hold integers of at most 64 bits", "a larger one"))
     if native.dtype.kind not in "biufc":
@@ -198,6 +213,8 @@ def broadcast(function: str, operands: Iterable[Any]) -> Shape:
 def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op; every dtype, shape and device error is raised here, at the call."""
     operands = tuple(as_operand(x, op.name, name) for x, name in zip(operands, op.parameters, strict=True))
+    if not any(isinstance(x, Tensor) for x in operands):
+        operands = (as_tensor(operands[0], op.name), *operands[1:])
     device = common_device(op.name, operands)
     shape = broadcast(op.name, operands)
     kinds = tuple(x.dtype if isinstance(x, Tensor) else type(x) for x in operands)
@@ -210,10 +227,7 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     """Compute or record a reduction over params["axis"] (None: all axes); errors are raised here, at the call."""
     x = as_tensor(x, op.name)
     axes = _reduced_axes(op, x, params)
-    if params.get("dtype") is not None:
-        params["dtype"] = canonical(params["dtype"], op.name)
-    if not isinstance(params.get("correction", 0), (int, float)):
-        raise TypeError(expected(op.name, "correction", "be a real number", repr(params["correction"])))
+    _check_params(op, x, params)
     if not _recordable(op, (x,), (x.dtype,), x.shape):
         return _direct(op, (x,), (x.dtype,), params, x.device)
     keepdims = params["keepdims"]
@@ -221,6 +235,20 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
     dtype = op.dtype(x.dtype, **{name: neutral.get(name, value) for name, value in params.items()})
     return _record(op, (x,), params, shape, dtype, x.device)
+
+
+def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:
+    """Check what a reduction is told besides its axes, and write it as the kernels take it."""
+    if not isinstance(params["keepdims"], (bool, int, np.bool_)):
+        raise TypeError(expected(op.name, "keepdims", "be True or False", repr(params["keepdims"])))
+    params["keepdims"] = bool(params["keepdims"])
+    if not isinstance(params.get("correction", 0), Real):
+        raise TypeError(expected(op.name, "correction", "be a real number", repr(params["correction"])))
+    if params.get("dtype") is not None:
+        dtype = params["dtype"] = canonical(params["dtype"], op.name)
+        if dtype not in op.accepts:
+            raise TypeError(expected(op.name, "dtype", f"be {op.accepts.word}", dtype))
+        check_real(x.dtype, dtype, op.name, "x")
 
 
 def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
@@ -241,11 +269,13 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     if len(operands) == 1 and operands[0]._small is not None and not always_somewhere[0]:
         return False  # the commonest case, found out at once
     lazy = settings().lazy
-    if lazy == "never" or (op.defers is not None and not op.defers(*kinds)):
+    if lazy == "never" or op.fails_on_values(*kinds):
         return False
     widest = max((kind.itemsize for kind in kinds if isinstance(kind, np.dtype)), default=0)
     if lazy == "auto" and prod(shape) * widest < DIRECT_BELOW:
         return False
+    if prod(shape) * widest > settings().pinned_limit:
+        return False  # what might not fit into memory says so at the call
     return all(_reads_later(x) if isinstance(x, Tensor) else _fits(x, kinds) for x in operands)
 
 
@@ -269,9 +299,7 @@ def _record(
     inputs = tuple(x.value if isinstance(x, Tensor) else x for x in operands)
     inputs = tuple(x.blob if isinstance(x, Node) and x.blob is not None else x for x in inputs)
     node = Node(op, inputs, params, shape, dtype, device)
-    limits = settings()
-    if node.steps > limits.fuse_limit or node.pinned > limits.pinned_limit:
-        evaluate([node])
+    ledger.enter(node)
     return face(node)
 
 
@@ -348,18 +376,19 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     device = common_device(name, (target, operand))
     if broadcast(name, (target, operand)) != target.shape:
         raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
-    dtype = op.dtype(target.dtype, operand.dtype if isinstance(operand, Tensor) else type(operand))
-    check_cast(dtype, target.dtype, name)
+    kind = operand.dtype if isinstance(operand, Tensor) else type(operand)
+    check_cast(op.dtype(target.dtype, kind), target.dtype, name)
     if isinstance(operand, Tensor):
         operand.evaluate()
     backend = device.backend
-    native = writable(target, name)
     kernel = op.kernel(backend)
     try:
-        if isinstance(kernel, np.ufunc) and op.defers is None:
+        if isinstance(kernel, np.ufunc) and not op.fails_on_values(target.dtype, kind):
+            native = writable(target, name)
             backend.call(kernel, native, _operand(operand), out=native, casting="same_kind")
         else:  # computed aside first: a value may be refused half way
-            native[...] = backend.call(kernel, native, _operand(operand))
+            result = backend.call(kernel, target.native(), _operand(operand))
+            writable(target, name)[...] = result
     except (TypeError, ValueError, OverflowError) as error:
         raise prefixed(name, error) from None
     return target
@@ -395,12 +424,12 @@ def elementwise(
     *,
     element: Callable[..., Any] | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
-    defers: Callable[..., bool] | None = None,
+    fails_on_values: Callable[..., bool] | None = None,
 ) -> Callable[[F], F]:
     """Declare an elementwise function: a stub with one to three positional parameters."""
 
     def decorate(stub: F) -> F:
-        op = Op(stub, "elementwise", accepts, element=element, domain=domain, defers=defers)
+        op = Op(stub, "elementwise", accepts, element=element, domain=domain, fails_on_values=fails_on_values)
         door = {1: _unary, 2: _binary}.get(len(op.parameters), _several)
         call = wraps(stub)(door(op))
         call.op = op  # type: ignore[attr-defined]

@@ -7,13 +7,13 @@ at first use, never at import.
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from typing import Any, Literal
 
 from .errors import expected, one_of
+from .locks import fork_safe_lock
 
 Lazy = Literal["auto", "always", "never"]
 LAZY: tuple[Lazy, ...] = ("auto", "always", "never")
@@ -48,7 +48,7 @@ class Settings:
 # Whether some thread may be recording every call: while this is not 0 the direct shortcut of small operands is
 # closed. It starts at 1 because the environment has not been asked yet.
 always_somewhere = [1]
-_counting = threading.Lock()
+_counting = fork_safe_lock()
 
 _current: ContextVar[Settings | None] = ContextVar("xtensor_settings", default=None)
 _from_environment: list[Settings] = []
@@ -61,16 +61,25 @@ def settings() -> Settings:
 
 def _defaults() -> Settings:
     """Return the settings the environment asks for (`XTENSOR_LAZY`, ...), read once."""
-    if not _from_environment:
-        given: dict[str, Any] = {}
-        for field in fields(Settings):
-            text = os.environ.get(f"XTENSOR_{field.name.upper()}")
-            if text is not None:
-                given[field.name] = int(text) if isinstance(field.default, int) else text
-        _from_environment.append(Settings(**given))
-        if _from_environment[0].lazy != "always":
-            _count_always(-1)
+    with _counting:
+        if not _from_environment:
+            given = {field.name: value for field in fields(Settings) if (value := _environment(field)) is not None}
+            _from_environment.append(Settings(**given))
+            if _from_environment[0].lazy != "always":
+                _count_always(-1)
     return _from_environment[0]
+
+
+def _environment(field: Field[Any]) -> Any:
+    """Return what the environment says of one setting, None where it says nothing."""
+    name = f"XTENSOR_{field.name.upper()}"
+    text = os.environ.get(name)
+    if text is None or not isinstance(field.default, int):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(expected("options", name, "be a positive integer", repr(text))) from None
 
 
 def _count_always(change: int) -> None:
@@ -93,15 +102,21 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
             if name not in known:
                 raise TypeError(expected("options", "a setting", one_of(known), repr(name)))
         self._changes = changes
-        self._tokens: list[Token[Settings | None]] = []
+        self._entered: list[tuple[Token[Settings | None], bool]] = []
         replace(settings(), **changes)  # so that a wrong value is refused here, not when the block is entered
 
     def __enter__(self) -> Settings:
         changed = replace(settings(), **self._changes)
-        self._tokens.append(_current.set(changed))
-        _count_always(changed.lazy == "always")
+        always = changed.lazy == "always"
+        _count_always(always)
+        self._entered.append((_current.set(changed), always))
         return changed
 
     def __exit__(self, *failure: object) -> None:
-        _count_always(-(settings().lazy == "always"))
-        _current.reset(self._tokens.pop())
+        token, always = self._entered.pop()
+        _current.reset(token)
+        _count_always(-always)
+
+    def _recreate_cm(self) -> options:
+        """Return a fresh one for each call of a decorated function, which threads may share (ContextDecorator)."""
+        return options(**self._changes)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from math import prod
+from operator import attrgetter
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -43,14 +44,14 @@ class Tensor(Operators):
     halves what making one costs.
     """
 
-    __slots__ = ("__weakref__", "_small", "_value", "device", "dtype", "shape")
+    __slots__ = ("__weakref__", "_device", "_dtype", "_shape", "_small", "_value")
 
     __array_priority__ = 1000  # NumPy hands mixed operators to us instead of swallowing us
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == is elementwise
 
-    shape: Shape
-    dtype: DType
-    device: Device
+    _shape: Shape
+    _dtype: DType
+    _device: Device
     _value: Node | TBlob | None
     _small: Native  # the native array, where calling the library at once is cheaper than recording
 
@@ -91,8 +92,8 @@ class Tensor(Operators):
     def exported(self) -> Native:
         """Return the native array for someone outside, who may write to it from now on."""
         blob = self.blob
+        blob.buffer.shared = True  # first, so that no other thread records a reader in between
         before_write(blob.buffer)
-        blob.buffer.shared = True
         return blob.native()
 
     def viewed(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> Tensor:
@@ -110,11 +111,35 @@ class Tensor(Operators):
             raise ValueError(expected("view", "dtype", f"divide a contiguous last axis of {self.dtype}", target))
         return self.viewed(layout, dtype=target)
 
+    def resize(self, shape: Any, *, keep_on_shrink: bool = True) -> Tensor:
+        """Change the shape in place to a packed one, and return this tensor (TBlob.resize says how).
+
+        Pending readers finish first. Raises RuntimeError on a detached tensor, ValueError on a read-only one.
+        """
+        before_write(self.blob.buffer)
+        self.blob.resize(shape, keep_on_shrink=keep_on_shrink)
+        self._shape, self._small = self.blob.shape, None
+        return self
+
     def detach(self) -> Tensor:
         """Return a tensor that shares this memory and whose metadata cannot be changed."""
         return face(self.blob.detach())
 
-    # ---- what it looks like
+    # ---- what it looks like; attrgetter makes properties that are read at the speed of C
+
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> Shape: ...
+        @property
+        def dtype(self) -> DType: ...
+        @property
+        def device(self) -> Device: ...
+
+    else:
+        shape = property(attrgetter("_shape"), doc="Length of each axis, a tuple of ints.")
+        dtype = property(attrgetter("_dtype"), doc="The data type, a numpy.dtype.")
+        device = property(attrgetter("_device"), doc="Where the memory is.")
 
     @property
     def ndim(self) -> int:
@@ -327,7 +352,8 @@ class Tensor(Operators):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle as a packed NumPy array, which protocol 5 sends out of band."""
-        return from_native, (np.ascontiguousarray(self.native()).reshape(self.shape), self.device)
+        native = self.exported() if protocol >= 5 else self.native()
+        return _unpickle, (np.ascontiguousarray(native).reshape(self.shape), self.device)
 
     def __copy__(self) -> Tensor:
         return self.copy("K")
@@ -386,8 +412,13 @@ class Tensor(Operators):
     def clip(self, min: Any = None, max: Any = None) -> Tensor:
         return xt.clip(self, min, max)
 
-    def round(self) -> Tensor:
-        return xt.round(self)
+    def round(self, decimals: int = 0) -> Tensor:
+        if decimals == 0:
+            return xt.round(self)
+        return wrap(self.device.backend.asarray(self.native().round(decimals)), self.device)
+
+    def __round__(self, decimals: int = 0) -> Tensor:
+        return self.round(decimals)
 
     def conj(self) -> Tensor:
         return xt.conj(self)
@@ -469,9 +500,9 @@ def face(value: Node | TBlob) -> Tensor:
     tensor = Tensor()
     tensor._value = value
     tensor._small = None
-    tensor.shape = value.shape
-    tensor.dtype = value.dtype
-    tensor.device = value.device
+    tensor._shape = value.shape
+    tensor._dtype = value.dtype
+    tensor._device = value.device
     return tensor
 
 
@@ -484,9 +515,9 @@ def wrap(native: Native, device: Device) -> Tensor:
     else:
         tensor._small = None
         tensor._value = TBlob.adopt(native, device)
-    tensor.shape = native.shape
-    tensor.dtype = native.dtype
-    tensor.device = device
+    tensor._shape = native.shape
+    tensor._dtype = native.dtype
+    tensor._device = device
     return tensor
 
 
@@ -508,6 +539,11 @@ def evaluate(*tensors: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
     run.evaluate([x.value for x in tensors if isinstance(x.value, Node)])
+
+
+def _unpickle(native: Native, device: Device) -> Tensor:
+    """Return a pickled tensor; memory that came out of band may have other owners."""
+    return from_native(native, device, shared=not native.flags.owndata)
 
 
 def _dense_copy(blob: TBlob) -> Native:

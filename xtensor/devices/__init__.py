@@ -53,10 +53,6 @@ class Backend(Protocol):
         """Return a host value or array as a native array, copied only where needed."""
         ...
 
-    def to_host(self, native: Native) -> Any:
-        """Return a native array as a numpy.ndarray, without a copy where memory is shared."""
-        ...
-
 
 class Device:
     """Where an array lives: `cpu` or `cuda:N`. Equal to, and hashed as, its name."""

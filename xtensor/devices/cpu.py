@@ -109,9 +109,6 @@ class CPUBackend:
     def asarray(self, value: Any, dtype: DType | None = None) -> Any:
         return np.asarray(value, dtype)
 
-    def to_host(self, native: Any) -> Any:
-        return native
-
 
 # ---- where NumPy and the standard differ
 
@@ -120,6 +117,7 @@ def _floor_divide(x1: Any, x2: Any, **out: Any) -> Any:
     """Floor division with the standard's values for infinities: those of floor(x1 / x2)."""
     quotient = np.floor_divide(x1, x2, **out)
     if quotient.dtype.kind == "f":
+        x1, x2 = np.asarray(x1, quotient.dtype), np.asarray(x2, quotient.dtype)
         infinite = np.isinf(x1) | np.isinf(x2)
         if infinite.any():
             target = np.asarray(quotient)

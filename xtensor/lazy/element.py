@@ -55,6 +55,11 @@ class Element:
     def __abs__(self) -> Element:
         return primitive("abs", self)
 
+    def __eq__(self, other: object) -> Element:  # type: ignore[override]
+        return primitive("equal", self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __lt__(self, other: Any) -> Element:
         return primitive("less", self, other)
 
@@ -87,6 +92,11 @@ def primitive(name: str, *operands: Any) -> Element:
 def evaluate(formula: Callable[..., Any], machine: Machine, *values: Any) -> Any:
     """Return the formula's value on one machine, given the machine's own values."""
     return formula(*(Element(machine, value) for value in values)).value
+
+
+def absolute(x: Any) -> Element:
+    """The absolute value; rows cannot say abs(), which is a row's own name."""
+    return primitive("abs", x)
 
 
 def exp(x: Any) -> Element:

@@ -5,11 +5,10 @@ A value is a Node or a TBlob. A node's inputs are values or Python scalars; once
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..blob import TBlob, pending
+from ..blob import Readers, TBlob
 from ..devices import Backend, Device
 from ..dtypes import DType
 from ..layout import Shape
@@ -30,13 +29,13 @@ class Node:
     inputs: Nodes, TBlobs and Python scalars; () once evaluated.
     params: keyword arguments of the kernel (axis, keepdims, dtype ...).
     blob: the result, None while pending.
-    steps, pinned: size of the pending graph below (shared parts counted once per use), and the bytes of the
-        blobs it keeps alive.
+    readers: the pending nodes that use this one.
+    steps, pinned: size of the pending graph below, and the bytes of the buffers it keeps alive; shared parts are
+        counted once per use.
     """
 
     __slots__ = (
         "__weakref__",
-        "_readers",
         "blob",
         "device",
         "dtype",
@@ -44,6 +43,7 @@ class Node:
         "op",
         "params",
         "pinned",
+        "readers",
         "shape",
         "steps",
     )
@@ -64,7 +64,7 @@ class Node:
         self.dtype = dtype
         self.device = device
         self.blob: TBlob | None = None
-        self._readers: list[weakref.ref[Node]] = []
+        self.readers = Readers()
         self.steps = 1
         self.pinned = 0
         for value in inputs:
@@ -76,26 +76,21 @@ class Node:
 
     def _read(self, value: Any) -> None:
         if isinstance(value, Node):
-            value.add_reader(self)
+            value.readers.add(self)
+            if value.blob is not None:  # another thread has just finished it
+                value.blob.buffer.readers.add(self)
             self.steps += value.steps
             self.pinned += value.pinned
         elif isinstance(value, TBlob):
-            value.buffer.add_reader(self)
-            self.pinned += value.nbytes
-
-    def add_reader(self, node: Node) -> None:
-        """Remember (weakly) a pending node that uses this one's result."""
-        self._readers.append(weakref.ref(node))
-        if self.blob is not None:  # another thread has just finished it
-            self.blob.buffer.add_reader(node)
+            value.buffer.readers.add(self)
+            self.pinned += value.buffer.nbytes
 
     def finish(self, blob: TBlob) -> None:
         """Take the result; who waited for this node now waits for the result's buffer, and the inputs are free."""
         self.blob = blob
-        for reader in self._readers:
-            if node := pending(reader):
-                blob.buffer.add_reader(node)
-        self._readers.clear()
+        for node in self.readers.waiting():
+            blob.buffer.readers.add(node)
+        self.readers = Readers()
         self.inputs = ()
         self.steps = self.pinned = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..devices import Device, as_device
-from ..dtypes import DType, canonical, promote
+from ..dtypes import DType, canonical, check_real, promote
 from ..errors import expected
 from ..op import SCALARS, as_tensor, on
 from ..tensor import Tensor
@@ -30,8 +30,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
         x = x.to_device(as_device(device, "astype"))
     if target == x.dtype:
         return x.copy("K") if copy else x
-    if x.dtype.kind == "c" and target.kind not in "cb":
-        raise TypeError(expected("astype", "dtype", "be complex or boolean for complex x", target))
+    check_real(x.dtype, target, "astype", "x")
     return on(x, "astype", lambda xp, a: a.astype(target))
 
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..blob import TBlob
 from ..devices import Device, as_device
-from ..dtypes import DEFAULTS, DType, canonical
+from ..dtypes import DEFAULTS, DType, canonical, check_real
 from ..errors import expected, one_of
-from ..layout import Shape, as_shape
+from ..layout import Shape, as_index, as_shape
 from ..op import as_tensor, asarray_host, on
 from ..options import settings
 from ..tensor import Scalar, Tensor, face, from_native, wrap
@@ -67,7 +67,7 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: DeviceLike = Non
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
         return asarray_host(_plain(obj), "asarray", "obj", wanted).to_device(target)
     if not isinstance(obj, (np.ndarray, np.generic)) and not hasattr(obj, "__array__") and hasattr(obj, "__dlpack__"):
-        return _from_tensor(from_dlpack(obj), wanted, device, copy)
+        return _from_tensor(from_dlpack(obj, copy=copy), wanted, device, copy if wanted is None else None)
     return _from_host(obj, wanted, target, copy)
 
 
@@ -83,21 +83,22 @@ def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool 
 
 def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:
     """Return a tensor over a NumPy array or what NumPy can make one of (buffers, `__array__`)."""
-    native = np.asarray(obj)
+    native = np.asarray(obj, copy=False if copy is False else None)
     if native.dtype.kind == "O" and not isinstance(obj, (np.ndarray, np.generic)):
         raise TypeError(expected("asarray", "obj", "be an array, a scalar or nested sequences", type(obj).__name__))
     wanted = canonical(native.dtype if dtype is None else dtype, "asarray")
     if copy is False and wanted != native.dtype:
         raise ValueError(expected("asarray", "copy", f"be None or True to make {wanted} of {native.dtype}", copy))
+    check_real(native.dtype, wanted, "asarray", "obj")
     if copy or wanted != native.dtype:
-        return wrap(np.array(native, dtype=wanted), device)
+        return wrap(device.backend.call(np.array, native, dtype=wanted), device)
     return from_native(native, device, shared=True)
 
 
 def _plain(obj: Any) -> Any:
     """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
     if isinstance(obj, Tensor):
-        return obj.numpy()
+        return obj.native()
     if isinstance(obj, (list, tuple)) and any(isinstance(item, (Tensor, list, tuple)) for item in obj):
         return [_plain(item) for item in obj]
     return obj
@@ -234,6 +235,8 @@ def arange(
     target = None if dtype is None else canonical(dtype, "arange")
     if step == 0:
         raise ValueError(expected("arange", "step", "not be 0", step))
+    if start is None:
+        raise TypeError(expected("arange", "start", "be a number", start))
     bounds = (0, start) if stop is None else (start, stop)
     low, high, by = (_plain_number(bound) for bound in (*bounds, step))
     place = _device(device, "arange")
@@ -264,11 +267,18 @@ def linspace(
 
     Raises ValueError for a negative num. Standard: Creation Functions, linspace.
     """
-    (length,) = as_shape(num, "linspace", "num")
-    low, high = (bound.numpy() if isinstance(bound, Tensor) else bound for bound in (start, stop))
+    length = as_index(num, "linspace", "num")
+    if length < 0:
+        raise ValueError(expected("linspace", "num", "not be negative", length))
+    low, high = (bound.native() if isinstance(bound, Tensor) else bound for bound in (start, stop))
     place = _device(device, "linspace")
     target = None if dtype is None else canonical(dtype, "linspace")
-    native = place.backend.call(np.linspace, low, high, length, dtype=target, endpoint=endpoint)
+    if target is not None:
+        check_real(np.result_type(low, high), target, "linspace", "start and stop")
+    try:
+        native = place.backend.call(np.linspace, low, high, length, dtype=target, endpoint=endpoint)
+    except TypeError:
+        raise TypeError(expected("linspace", "start and stop", "be numbers", (start, stop))) from None
     return from_native(native, place)
 
 
@@ -287,7 +297,7 @@ def eye(
     """
     shape = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye", "n_rows, n_cols")
     result = zeros(shape, dtype=dtype, device=device)
-    diagonal = result.viewed(result.blob.layout.diagonal(k))
+    diagonal = result.viewed(result.blob.layout.diagonal(as_index(k, "eye", "k")))
     diagonal[...] = 1
     return result
 

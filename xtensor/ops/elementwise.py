@@ -18,8 +18,10 @@ from ..dtypes import (
     REAL_FLOATING,
     DType,
     iinfo,
+    promote,
 )
 from ..errors import expected
+from ..lazy.element import absolute
 from ..lazy.element import exp as e_exp
 from ..lazy.element import log1p as e_log1p
 from ..lazy.element import maximum as e_maximum
@@ -100,9 +102,9 @@ __all__ = [
 _LOG2 = 0.6931471805599453
 
 
-def _power_defers(base: DType | type, exponent: DType | type) -> bool:
+def _may_refuse(base: DType | type, exponent: DType | type) -> bool:
     """Integer powers are computed at the call: a negative exponent is an error only its value shows."""
-    return getattr(base, "kind", "") in ("f", "c") or getattr(exponent, "kind", "") in ("f", "c")
+    return promote(base, exponent).kind in "iub"
 
 
 @elementwise(NUMERIC)
@@ -123,7 +125,7 @@ def acosh(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(NUMERIC, element=lambda a, b: a + b)
+@elementwise(NUMERIC)
 def add(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the sum of each pair of elements."""
     ...
@@ -159,7 +161,7 @@ def atanh(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(INTEGER_OR_BOOLEAN, element=lambda a, b: a & b)
+@elementwise(INTEGER_OR_BOOLEAN)
 def bitwise_and(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the bits set in both elements of each pair."""
     ...
@@ -171,13 +173,13 @@ def bitwise_left_shift(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(INTEGER_OR_BOOLEAN, element=lambda a: ~a)
+@elementwise(INTEGER_OR_BOOLEAN)
 def bitwise_invert(x: Operand, /) -> Tensor:
     """Return each element with every bit flipped."""
     ...
 
 
-@elementwise(INTEGER_OR_BOOLEAN, element=lambda a, b: a | b)
+@elementwise(INTEGER_OR_BOOLEAN)
 def bitwise_or(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the bits set in either element of each pair."""
     ...
@@ -253,7 +255,7 @@ def cosh(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(FLOATING, element=lambda a, b: a / b, domain=(0.5, 2.0))
+@elementwise(FLOATING, domain=(0.5, 2.0))
 def divide(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the quotient of each pair of elements; integers divide to floating-point numbers."""
     ...
@@ -289,13 +291,13 @@ def floor_divide(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(REAL, element=lambda a, b: a > b)
+@elementwise(REAL)
 def greater(x1: Operand, x2: Operand, /) -> Tensor:
     """Return whether x1 > x2 for each pair, as booleans."""
     ...
 
 
-@elementwise(REAL, element=lambda a, b: a >= b)
+@elementwise(REAL)
 def greater_equal(x1: Operand, x2: Operand, /) -> Tensor:
     """Return whether x1 >= x2 for each pair, as booleans."""
     ...
@@ -331,13 +333,13 @@ def isnan(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(REAL, element=lambda a, b: a < b)
+@elementwise(REAL)
 def less(x1: Operand, x2: Operand, /) -> Tensor:
     """Return whether x1 < x2 for each pair, as booleans."""
     ...
 
 
-@elementwise(REAL, element=lambda a, b: a <= b)
+@elementwise(REAL)
 def less_equal(x1: Operand, x2: Operand, /) -> Tensor:
     """Return whether x1 <= x2 for each pair, as booleans."""
     ...
@@ -369,7 +371,7 @@ def log10(x: Operand, /) -> Tensor:
 
 @elementwise(
     REAL_FLOATING,
-    element=lambda a, b: e_where(a == b, a + _LOG2, e_maximum(a, b) + e_log1p(e_exp(-abs(a - b)))),
+    element=lambda a, b: e_where(a == b, a + _LOG2, e_maximum(a, b) + e_log1p(e_exp(-absolute(a - b)))),
 )
 def logaddexp(x1: Operand, x2: Operand, /) -> Tensor:
     """Return log(exp(x1) + exp(x2)) of each pair, without overflow on the way."""
@@ -412,13 +414,13 @@ def minimum(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(NUMERIC, element=lambda a, b: a * b)
+@elementwise(NUMERIC)
 def multiply(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the product of each pair of elements."""
     ...
 
 
-@elementwise(NUMERIC, element=lambda a: -a)
+@elementwise(NUMERIC)
 def negative(x: Operand, /) -> Tensor:
     """Return the negative of each element; unsigned integers wrap."""
     ...
@@ -442,7 +444,7 @@ def positive(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(NUMERIC, defers=_power_defers, domain=(0.5, 2.0))
+@elementwise(NUMERIC, fails_on_values=_may_refuse, domain=(0.5, 2.0))
 def pow(x1: Operand, x2: Operand, /) -> Tensor:
     """Return x1 to the power of x2 for each pair.
 
@@ -511,7 +513,7 @@ def sqrt(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(NUMERIC, element=lambda a, b: a - b)
+@elementwise(NUMERIC)
 def subtract(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the difference of each pair of elements."""
     ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import expected
+from ..layout import as_index
 from ..op import as_tensor, on
 from ..tensor import Tensor
 from .creation import zeros
@@ -17,7 +18,7 @@ def diag(x: Tensor, /, k: int = 0) -> Tensor:
 
     Raises ValueError for another number of axes. Source: numpy.diag.
     """
-    x = as_tensor(x, "diag")
+    x, k = as_tensor(x, "diag"), as_index(k, "diag", "k")
     if x.ndim == 2:
         return x.viewed(x.blob.layout.diagonal(k))
     if x.ndim != 1:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..blob import Native
-from ..dtypes import DType
+from ..dtypes import check_real
 from ..errors import expected, prefixed
 from ..layout import as_axis
 from ..op import as_operand, as_tensor, asarray_host, common_device, on, writable
@@ -35,7 +35,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
     along = as_axis(0 if axis is None else axis, x.ndim, "take")
     _check_integers("take", indices)
-    return _guard("take", lambda: on((x, indices), "take", lambda xp, a, i: xp.take(a, i, axis=along)))
+    return on((x, indices), "take", lambda xp, a, i: xp.take(a, i, axis=along))
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -49,10 +49,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     _check_integers("take_along_axis", indices)
     if x.ndim != indices.ndim:
         raise ValueError(expected("take_along_axis", "indices", f"have {x.ndim} axes", f"shape {indices.shape}"))
-    return _guard(
-        "take_along_axis",
-        lambda: on((x, indices), "take_along_axis", lambda xp, a, i: xp.take_along_axis(a, i, axis=along)),
-    )
+    return on((x, indices), "take_along_axis", lambda xp, a, i: xp.take_along_axis(a, i, axis=along))
 
 
 def _check_integers(function: str, indices: Tensor) -> None:
@@ -60,20 +57,15 @@ def _check_integers(function: str, indices: Tensor) -> None:
         raise TypeError(expected(function, "indices", "be integer", indices.dtype))
 
 
-def _guard(function: str, select: Any) -> Any:
-    """Run a selection; say which function an index error of the library came from."""
-    try:
-        return select()
-    except IndexError as error:
-        raise prefixed(function, error) from None
-
-
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy."""
     if _is_basic(key):
         return x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,)))
     native_key = _native_key(x, key)
-    native = _guard("index", lambda: x.native()[native_key])
+    try:
+        native = x.native()[native_key]
+    except IndexError as error:
+        raise prefixed("index", error) from None
     return wrap(x.device.backend.asarray(native), x.device)
 
 
@@ -87,7 +79,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
         value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None)
     operand = as_operand(value, function, "value")
     common_device(function, (x, operand))
-    _check_kind(x.dtype, operand, function)
+    check_real(getattr(operand, "dtype", operand), x.dtype, function, "value")
     target = x
     if _is_basic(key):
         target, key = getitem(x, key), ...
@@ -100,12 +92,6 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
         raise prefixed("index", error) from None
     except (ValueError, TypeError, OverflowError) as error:
         raise prefixed(function, error) from None
-
-
-def _check_kind(dtype: DType, operand: Any, function: str) -> None:
-    complex_value = isinstance(operand, complex) or getattr(getattr(operand, "dtype", None), "kind", "") == "c"
-    if complex_value and dtype.kind not in "cb":
-        raise TypeError(expected(function, "value", f"be real to fit into {dtype}", "complex"))
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:
@@ -127,7 +113,9 @@ def _is_basic(key: Any) -> bool:
         return all(_is_basic(item) for item in key if type(item) is not tuple) and not any(
             type(item) is tuple for item in key
         )
-    return isinstance(key, _BASIC) and not isinstance(key, bool)
+    if isinstance(key, _BASIC):
+        return not isinstance(key, bool)
+    return hasattr(key, "__index__") and not isinstance(key, (Tensor, np.ndarray, np.bool_))
 
 
 def _native_key(x: Tensor, key: Any) -> Any:

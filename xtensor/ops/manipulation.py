@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import layout as layouts
 from ..dtypes import DType, promote
-from ..errors import expected
+from ..errors import expected, prefixed
 from ..layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..op import as_tensor, broadcast, common_device, on
 from ..tensor import Tensor, from_native
@@ -45,7 +45,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
     try:
         return layouts.broadcast_shapes(*(as_shape(shape, "broadcast_shapes", "shapes") for shape in shapes))
     except ValueError as error:
-        raise ValueError(f"broadcast_shapes: {error}") from None
+        raise prefixed("broadcast_shapes", error) from None
 
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
@@ -130,7 +130,7 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """
     x = as_tensor(x, "expand_dims")
     added = len(axis) if isinstance(axis, (tuple, list)) else 1
-    return x.viewed(x.blob.layout.insert(as_axes(axis, x.ndim + added, "expand_dims")))
+    return x.viewed(x.blob.layout.insert(as_axes(axis, x.ndim + added, "expand_dims", none_is_all=False)))
 
 
 def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
@@ -148,8 +148,8 @@ def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[
     Raises AxisError, or ValueError for unequal numbers. Standard: Manipulation Functions, moveaxis.
     """
     x = as_tensor(x, "moveaxis")
-    sources = as_axes(source, x.ndim, "moveaxis", "source")
-    targets = as_axes(destination, x.ndim, "moveaxis", "destination")
+    sources = as_axes(source, x.ndim, "moveaxis", "source", none_is_all=False)
+    targets = as_axes(destination, x.ndim, "moveaxis", "destination", none_is_all=False)
     if len(sources) != len(targets):
         raise ValueError(expected("moveaxis", "destination", f"name {len(sources)} axes", destination))
     order = [axis for axis in range(x.ndim) if axis not in sources]
@@ -164,6 +164,8 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     Raises ValueError unless each axis is named once. Standard: Manipulation Functions, permute_dims.
     """
     x = as_tensor(x, "permute_dims")
+    if not isinstance(axes, Sequence):
+        raise TypeError(expected("permute_dims", "axes", "be a sequence of integers", repr(axes)))
     order = as_axes(tuple(axes), x.ndim, "permute_dims", "axes")
     if len(order) != x.ndim:
         raise ValueError(expected("permute_dims", "axes", f"name each of the {x.ndim} axes once", tuple(axes)))
@@ -203,7 +205,7 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
         return x.viewed(viewed)
     if copy is False:
         raise ValueError(expected("reshape", "copy", f"be None or True for strides {x.strides}", copy))
-    return from_native(x.native().reshape(lengths, order="C").copy(), x.device)
+    return from_native(x.native().copy(order="C").reshape(lengths), x.device)
 
 
 def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Tensor:
@@ -231,7 +233,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     Standard: Manipulation Functions, squeeze.
     """
     x = as_tensor(x, "squeeze")
-    axes = as_axes(axis, x.ndim, "squeeze")
+    axes = as_axes(axis, x.ndim, "squeeze", none_is_all=False)
     for a in axes:
         if x.shape[a] != 1:
             raise ValueError(expected("squeeze", "axis", "name axes of length 1", f"axis {a} of shape {x.shape}"))

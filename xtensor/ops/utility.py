@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dtypes import ANY
 from ..errors import expected
-from ..layout import as_axis
+from ..layout import as_axis, as_index
 from ..op import as_tensor, on, reduction
 from ..tensor import Tensor
 from .statistical import Axis
@@ -44,7 +44,7 @@ def diff(
     """
     x = as_tensor(x, "diff")
     axis = as_axis(axis, x.ndim, "diff")
-    if n < 0:
+    if as_index(n, "diff", "n") < 0:
         raise ValueError(expected("diff", "n", "not be negative", n))
     ends = [as_tensor(end, "diff", name) for end, name in ((prepend, "prepend"), (append, "append")) if end is not None]
     names = [name for end, name in ((prepend, "prepend"), (append, "append")) if end is not None]

@@ -272,7 +272,7 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     if lazy == "never" or op.fails_on_values(*kinds):
         return False
     widest = max((kind.itemsize for kind in kinds if isinstance(kind, np.dtype)), default=0)
-    if lazy == "auto" and prod(shape) * widest < DIRECT_BELOW:
+    if lazy == "auto" and prod(shape) * widest <= DIRECT_BELOW:
         return False
     if prod(shape) * widest > settings().pinned_limit:
         return False  # what might not fit into memory says so at the call

@@ -26,7 +26,8 @@ class Settings:
     lazy: when calls are recorded: "auto" (where the data is large enough to gain), "always", "never".
     device: the device of arrays created without `device=`.
     fuse_limit: a pending graph of more steps than this is evaluated.
-    pinned_limit: a pending graph that keeps more bytes of inputs alive than this is evaluated.
+    pinned_limit: when all that is pending keeps more bytes of inputs alive than this, it is evaluated; a call whose
+        result alone is larger is not recorded.
     """
 
     lazy: Lazy = "auto"

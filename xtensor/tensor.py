@@ -28,7 +28,7 @@ from .options import settings
 # The namespace itself, still being filled while this file is read.
 xt: Any = sys.modules[__name__.partition(".")[0]]
 
-# Below this many bytes, and on the CPU, calling NumPy at once is cheaper than recording (DESIGN section 5).
+# Up to this many bytes, and on the CPU, calling NumPy at once is cheaper than recording (DESIGN section 5).
 DIRECT_BELOW = 32 * 1024
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")

@@ -216,8 +216,12 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     if not any(isinstance(x, Tensor) for x in operands):
         operands = (as_tensor(operands[0], op.name), *operands[1:])
     device = common_device(op.name, operands)
-    shape = broadcast(op.name, operands)
     kinds = tuple(x.dtype if isinstance(x, Tensor) else type(x) for x in operands)
+    try:
+        shape = broadcast(op.name, operands)
+    except ValueError:
+        op.dtype(*kinds)  # where dtypes are wrong as well, NumPy speaks of them first
+        raise
     if _recordable(op, operands, kinds, shape):
         return _record(op, operands, {}, shape, op.dtype(*kinds), device)
     return _direct(op, operands, kinds, {}, device)
@@ -374,10 +378,10 @@ def update(target: Tensor, name: str, other: Any) -> Any:
         return NotImplemented
     op = REGISTRY[name]
     device = common_device(name, (target, operand))
-    if broadcast(name, (target, operand)) != target.shape:
-        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
     kind = operand.dtype if isinstance(operand, Tensor) else type(operand)
     check_cast(op.dtype(target.dtype, kind), target.dtype, name)
+    if broadcast(name, (target, operand)) != target.shape:
+        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
     if isinstance(operand, Tensor):
         operand.evaluate()
     backend = device.backend

@@ -19,7 +19,7 @@ import numpy as np
 from .blob import Native
 from .devices import Backend, Device, as_device
 from .devices.cpu import CPU, quickly
-from .dtypes import Category, DType, canonical, check_real, promote
+from .dtypes import ANY, Category, DType, canonical, check_real, promote
 from .errors import StrangerError, expected, mismatch, one_of, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
@@ -423,6 +423,18 @@ def shape_of(operand: Operand) -> Shape:
 # ---- rows
 
 
+def _finish(op: Op, call: Callable[..., Any]) -> None:
+    """Give a row's function its record, and its docstring what the record knows."""
+    call.op = op  # type: ignore[attr-defined]
+    others = "" if op.accepts is ANY else ", others where NumPy converts them"
+    shapes = " Raises ValueError where shapes do not broadcast." if len(op.parameters) > 1 else ""
+    call.__doc__ = f"""{(op.stub.__doc__ or "").rstrip()}
+
+    Takes {op.accepts.word} dtypes{others}; raises TypeError for the rest.{shapes}
+    Chapter of the standard: {op.chapter.capitalize()} Functions.
+    """
+
+
 def elementwise(
     accepts: Category,
     *,
@@ -436,7 +448,7 @@ def elementwise(
         op = Op(stub, "elementwise", accepts, element=element, domain=domain, fails_on_values=fails_on_values)
         door = {1: _unary, 2: _binary}.get(len(op.parameters), _several)
         call = wraps(stub)(door(op))
-        call.op = op  # type: ignore[attr-defined]
+        _finish(op, call)
         return cast(F, call)
 
     return decorate
@@ -524,7 +536,7 @@ def reduction(
                 params["correction"] = params["correction"] if ddof is None else ddof
             return reduce(op, x, params)
 
-        call.op = op  # type: ignore[attr-defined]
+        _finish(op, call)
         return cast(F, call)
 
     return decorate

@@ -123,3 +123,28 @@ def test_internal_reading_does_not_export() -> None:
     assert not xt.fft.fftfreq(8).blob.buffer.shared
     with xt.options(lazy="auto"):
         assert (a + 1).is_pending
+
+
+MISMATCHED: list[tuple[Any, type[Exception], str]] = [
+    (1, ValueError, r"^tensordot: x1 \(2, 3\) and x2 \(2, 3\) do not match: \[3\] != \[2\]"),
+    (3, ValueError, r"^tensordot: axes must be in \[0, 2\], got 3"),
+    ("x", ValueError, "^tensordot: axes must be an integer or two sequences, got x"),
+    (1.5, TypeError, "^tensordot: axes must be an integer, got 1.5"),
+    (((5,), (0,)), IndexError, r"^tensordot: axes must be in \[-2, 2\), got 5"),
+]
+
+
+@pytest.mark.parametrize(("axes", "kind", "text"), MISMATCHED)
+def test_tensordot_names_what_does_not_fit(axes: Any, kind: type[Exception], text: str) -> None:
+    """Contracted axes are checked before the library is called."""
+    with pytest.raises(kind, match=text):
+        xt.tensordot(xt.ones((2, 3)), xt.ones((2, 3)), axes=axes)
+
+
+@pytest.mark.parametrize("axes", [0, 2, ((0, 1), (0, 1)), ((-1,), (-1,)), (1, 1), ((), ())])
+def test_tensordot_equals_numpy(axes: Any) -> None:
+    """What fits gives NumPy's product."""
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(
+        xt.tensordot(xt.asarray(x), xt.asarray(x), axes=axes).numpy(), np.tensordot(x, x, axes=axes)
+    )

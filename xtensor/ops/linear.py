@@ -7,7 +7,7 @@ from typing import Any
 
 from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
-from ..layout import as_axis, broadcast_shapes
+from ..layout import as_axes, as_axis, as_index, broadcast_shapes
 from ..op import Operand, as_tensor, check_cast, on
 from ..tensor import Tensor
 
@@ -77,7 +77,26 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     Raises ValueError where the contracted lengths differ. Standard: Linear Algebra Functions, tensordot.
     """
     x1, x2 = as_tensor(x1, "tensordot", "x1"), as_tensor(x2, "tensordot", "x2")
-    return on((x1, x2), "tensordot", lambda xp, a, b: xp.tensordot(a, b, axes=axes))
+    first, second = _contracted(x1, x2, axes)
+    lengths, others = [x1.shape[a] for a in first], [x2.shape[a] for a in second]
+    if lengths != others:
+        raise ValueError(
+            mismatch("tensordot", x1.shape, x2.shape, f"{lengths} != {others} along axes {first}, {second}")
+        )
+    return on((x1, x2), "tensordot", lambda xp, a, b: xp.tensordot(a, b, axes=(first, second)))
+
+
+def _contracted(x1: Tensor, x2: Tensor, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the axes of x1 and of x2 that tensordot sums over."""
+    if isinstance(axes, Sequence):
+        if len(axes) != 2:
+            raise ValueError(expected("tensordot", "axes", "be an integer or two sequences", axes))
+        first, second = axes
+        return as_axes(first, x1.ndim, "tensordot", "axes"), as_axes(second, x2.ndim, "tensordot", "axes")
+    count = as_index(axes, "tensordot", "axes")
+    if not 0 <= count <= min(x1.ndim, x2.ndim):
+        raise ValueError(expected("tensordot", "axes", f"be in [0, {min(x1.ndim, x2.ndim)}]", count))
+    return tuple(range(x1.ndim - count, x1.ndim)), tuple(range(count))
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:

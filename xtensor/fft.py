@@ -7,7 +7,7 @@ inverse), "forward", or "ortho" (its square root on both). float32 and complex64
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from .devices import as_device
 from .dtypes import DEFAULTS, DType, canonical
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 Norm = Literal["backward", "ortho", "forward"]
-_NORMS = ("backward", "ortho", "forward")
+_NORMS: tuple[Norm, ...] = get_args(Norm)
 
 
 def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:

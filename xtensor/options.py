@@ -10,13 +10,13 @@ import os
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from dataclasses import Field, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from .errors import expected, one_of
 from .locks import fork_safe_lock
 
 Lazy = Literal["auto", "always", "never"]
-LAZY: tuple[Lazy, ...] = ("auto", "always", "never")
+LAZY: tuple[Lazy, ...] = get_args(Lazy)
 
 
 @dataclass(frozen=True, slots=True)

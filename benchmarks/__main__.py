@@ -1,27 +1,50 @@
-"""The command line: `python -m benchmarks [NAME] [--quick]`."""
+"""The command line: `python -m benchmarks [NAME ...] [options]`."""
 
 from __future__ import annotations
 
 import argparse
 from importlib import import_module
+from inspect import signature
+from pathlib import Path
 
-# Each is a file of this folder with a function main(quick).
-BENCHMARKS = ("overhead",)
+from .peers import PEERS
+from .workloads import DTYPES, WORKLOADS
+
+# Each is a file of this folder with a function main; it is given the options that its parameters name.
+BENCHMARKS = ("overhead", "engine", "latency", "memory", "accuracy")
+USUAL = ("overhead", "engine")
 
 
 def main() -> None:
-    """Run the benchmarks asked for, or all."""
+    """Run the benchmarks asked for, or the usual ones."""
+    parser = make_parser()
+    options = vars(parser.parse_args())
+    names = options.pop("names") or USUAL
+    for name in names:
+        if name not in BENCHMARKS:
+            parser.error(f"no benchmark {name!r}: there is {', '.join(BENCHMARKS)}")
+    for name in names:
+        benchmark = import_module(f"benchmarks.{name}").main
+        benchmark(**{option: options[option] for option in signature(benchmark).parameters if option in options})
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser; all but the first two options are those of `engine`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Side-by-side benchmarks.")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}; all if none is given"
-    )
-    parser.add_argument("--quick", action="store_true", help="a few repeats only: whether it runs, not how fast")
-    options = parser.parse_args()
-    unknown = [name for name in options.names if name not in BENCHMARKS]
-    if unknown:
-        parser.error(f"no benchmark {unknown[0]!r}: there is {', '.join(BENCHMARKS)}")
-    for name in options.names or BENCHMARKS:
-        import_module(f"benchmarks.{name}").main(options.quick)
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; {' and '.join(USUAL)} if none is given")
+    add("--quick", action="store_true", help="a few repeats only: whether it runs, not how fast")
+    engine = parser.add_argument_group("engine")
+    add = engine.add_argument
+    names = [workload.name for workload in WORKLOADS]
+    add("--sizes", nargs="+", type=int, metavar="N", help="numbers of elements")
+    add("--workloads", nargs="+", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
+    add("--dtypes", nargs="+", choices=DTYPES, metavar="DTYPE", help=f"of {', '.join(DTYPES)}")
+    add("--peers", nargs="*", choices=PEERS, metavar="NAME", help=f"of {', '.join(PEERS)}; all installed if not given")
+    add("--repeats", type=int, metavar="N", help="rounds in which each contestant is timed once")
+    add("--out", type=Path, default=Path("build/benchmarks"), metavar="FOLDER", help="for the chart, JSON and tables")
+    add("--device", choices=["cpu"], default="cpu")
+    return parser
 
 
 if __name__ == "__main__":

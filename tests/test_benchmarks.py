@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
-from benchmarks.__main__ import BENCHMARKS  # noqa: E402 - found through the line above
-from benchmarks.measure import Times, print_table, take_turns  # noqa: E402 - likewise
+from benchmarks import engine, progress, report  # noqa: E402 - found through the line above
+from benchmarks.__main__ import BENCHMARKS  # noqa: E402 - likewise
+from benchmarks.measure import Times, print_table, repeated, take_turns, warmed  # noqa: E402 - likewise
 from benchmarks.overhead import EXPRESSIONS  # noqa: E402 - likewise
+from benchmarks.peers import Numexpr, Peer, TorchCompile, UnsupportedError, Xtensor, installed  # noqa: E402 - likewise
+from benchmarks.workloads import WORKLOADS, Workload, uniform  # noqa: E402 - likewise
 
 sys.path.remove(str(ROOT))
+
+CASES = [(workload, dtype) for workload in WORKLOADS for dtype in workload.dtypes]
+every_case = pytest.mark.parametrize(("workload", "dtype"), CASES, ids=[f"{w.name}-{dtype}" for w, dtype in CASES])
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line."""
     command = [sys.executable, "-m", "benchmarks", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+# ---- the command line
 
 
 def test_overhead_prints_a_line_for_everything() -> None:
@@ -40,6 +54,183 @@ def test_an_unknown_benchmark() -> None:
     assert f"no benchmark 'speed': there is {', '.join(BENCHMARKS)}" in done.stderr
 
 
+def test_engine_runs_every_workload_with_every_peer(tmp_path: Path) -> None:
+    """Nobody fails or is wrong; tables, numbers and chart are written. torch.compile would take too long here."""
+    peers = [name for name in installed() if name != TorchCompile.name]
+    done = run("engine", "--quick", "--sizes", "100", "--out", str(tmp_path), "--peers", *peers)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "benchmarks.txt").read_text(encoding="utf-8").strip() in done.stdout
+    numbers = json.loads((tmp_path / "benchmarks.json").read_text(encoding="utf-8"))
+    assert [(row["workload"], row["dtype"]) for row in numbers["rows"]] == [(w.name, dtype) for w, dtype in CASES]
+    assert list(numbers["threads"]) == ["xtensor", *peers]
+    for row in numbers["rows"]:
+        assert all("reductions" in reason for reason in row["absent"].values()), row
+        assert {*row["times"], *row["absent"]} == {"xtensor", *peers}
+        assert all(times["median"] >= times["least"] > 0 for times in row["times"].values())
+    assert all(speed > 0 for speed in numbers["bandwidth"].values())
+    assert (tmp_path / "benchmarks.png").exists() == bool(find_spec("matplotlib"))
+
+
+def test_engine_runs_what_is_chosen(tmp_path: Path) -> None:
+    """Sizes, workloads, dtypes; no peers at all is a choice too."""
+    chosen = ("--sizes", "100", "400", "--workloads", "heat", "softmax", "--dtypes", "float32", "--peers")
+    done = run("engine", "--quick", "--out", str(tmp_path), *chosen)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
+    found = [(row["size"], row["workload"], row["dtype"], list(row["times"])) for row in rows]
+    assert found == [(size, name, "float32", ["xtensor"]) for size in (100, 400) for name in ("softmax", "heat")]
+
+
+def test_latency_prints_its_tables() -> None:
+    """Small arrays always; the rest as far as the engines are there."""
+    done = run("latency", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "\nten costly steps " in done.stdout
+    assert "cache_info" in done.stdout
+
+
+def test_memory_prints_a_line_for_each_library() -> None:
+    """Where the system tells its peaks."""
+    done = run("memory", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "/proc" in done.stdout or ("\nxtensor " in done.stdout and "\nnumpy " in done.stdout)
+
+
+# ---- workloads
+
+
+@every_case
+def test_workload_agrees_with_numpy(workload: Workload, dtype: str) -> None:
+    """xtensor gives NumPy's values and dtype, close to those in float64."""
+    given = workload.inputs(np.random.default_rng(1), 100, dtype)
+    ours, expected = Xtensor(), workload.formula(np, *given)
+    result = ours.numpy(ours.function(workload, dtype)(*map(ours.operand, given)))
+    assert result.dtype == np.asarray(expected).dtype
+    allowed = engine.TOLERANCE.get(dtype, 0.0)
+    assert engine.relative_error(result, np.asarray(expected)) <= allowed
+    assert engine.relative_error(result, engine.reference(workload, given)) <= allowed
+
+
+def test_bytes_are_counted_once() -> None:
+    """Operands and result, in their own dtypes."""
+    axpy = WORKLOADS[0]
+    given = axpy.inputs(np.random.default_rng(1), 100, "float32")
+    assert axpy.moved(given, axpy.formula(np, *given)) == 3 * 400
+
+
+def test_numexpr_gets_constants_of_the_dtype() -> None:
+    """A literal would turn all of a float32 formula into float64; integers and digits in names are left alone."""
+    pytest.importorskip("numexpr")
+    text, constants = Numexpr().with_constants("2.5*x + 1.0*x1 - 2.5*y**2", "float32")
+    assert text == "k0*x + k1*x1 - k0*y**2"
+    assert constants == {"k0": np.float32(2.5), "k1": np.float32(1.0)}
+    assert {type(value) for value in constants.values()} == {np.float32}
+
+
+# ---- a row
+
+
+class Stub(Peer):
+    """A contestant that does what a test wants."""
+
+    def __init__(self, does: Callable[..., Any]) -> None:
+        super().__init__()
+        self.name = does.__name__  # type: ignore[misc]  # each stub has its own
+        self.does = does
+
+    def function(self, workload: Workload, dtype: str) -> Callable[..., Any]:
+        if self.name == "unable":
+            raise UnsupportedError("it cannot")
+        return self.does
+
+
+def test_only_right_results_are_timed() -> None:
+    """Wrong values, wrong shapes, failures and inability are told apart."""
+
+    def right(x: Any) -> Any:
+        return x + x
+
+    def wrong(x: Any) -> Any:
+        return x * 2.001
+
+    def short(x: Any) -> Any:
+        return right(x)[1:]
+
+    def failing(x: Any) -> Any:
+        raise MemoryError("none left\nat all")
+
+    def unable(x: Any) -> Any:
+        raise AssertionError
+
+    workload = Workload("double", lambda xp, x: 2.0 * x, "no text", uniform(1.0, 2.0))
+    peers: list[Peer] = [Stub(does) for does in (right, wrong, short, failing, unable)]
+    (row,) = engine.run([(workload, "float32")], [50], peers, engine.QUICK)
+    assert list(row.times) == ["right"]
+    assert set(row.first) == {"right", "wrong", "short"}
+    assert row.absent.pop("wrong").startswith("wrong: relative error 5.0e-04")
+    assert row.absent == {
+        "short": "wrong: relative error inf",
+        "failing": "failed: MemoryError: none left",
+        "unable": "it cannot",
+    }
+
+
+def test_rounds_fit_the_time() -> None:
+    """As many as asked for while they are short, five at least."""
+    effort = engine.Effort(repeats=20, seconds=10.0, pause=0.0)
+    assert [effort.rounds({"a": least, "b": least}) for least in (1e-6, 0.25, 60.0)] == [20, 10, 5]
+
+
+# ---- the report
+
+
+def row_of(size: int, moved: int = 0, **seconds: float) -> engine.Row:
+    """Return a row of the same least and median times."""
+    times = {name: Times(value, value) for name, value in seconds.items()}
+    return engine.Row(f"w{len(seconds)}", "float32", size, moved > 0, moved, dict(seconds), times)
+
+
+def result_of(*rows: engine.Row) -> report.Result:
+    """Return a run with these rows, of NumPy, JAX and xtensor."""
+    about = {"cpu": "C", "cores": 2, "last_level_cache": 1 << 20, "versions": {"python": "3"}}
+    return report.Result(about, {"xtensor": 2, "numpy": 1, "jax": 2}, {"slow": 5.0, "fast": 10.0}, False, list(rows))
+
+
+def test_summary_counts() -> None:
+    """Ahead of every peer, level, behind one of them; slower than NumPy."""
+    result = result_of(
+        row_of(10, xtensor=1.0, numpy=4.0, jax=2.0),
+        row_of(10, xtensor=1.0, numpy=4.0, jax=1.01),
+        row_of(10, xtensor=1.0, numpy=4.0, jax=0.5),
+        row_of(10, xtensor=1.0, numpy=0.8),
+    )
+    assert report.summary_line(result, 10) == ["10", "4", "1", "1", "2", "1, at most 1.25 times", ""]
+    text = report.summary(result)
+    assert "w3 float32 10: jax takes 0.50" in text
+    assert "w2 float32 10: 1.25" in text
+
+
+def test_fraction_of_the_bandwidth() -> None:
+    """For memory-bound rows larger than the cache, of the fastest triad."""
+    small, large = row_of(10, moved=1 << 10, xtensor=1.0), row_of(10, moved=8_000_000_000, xtensor=1.0)
+    result = result_of(small, large, row_of(10, xtensor=1.0))
+    assert [result.fraction(row) for row in result.rows] == [None, 0.8, None]
+    assert report.summary_line(result, 10)[-1] == "1 of 1"
+
+
+def test_size_table_says_why_a_cell_has_no_time() -> None:
+    """Wrong and failed are written; where a library has no such expression the cell is empty."""
+    row = row_of(10, xtensor=1e-3, numpy=2e-3)
+    row.absent["jax"] = "wrong: relative error 1"
+    assert report.size_line(result_of(row), row) == ["w2 float32", "1", "0.0", "", "2.00 (2.00)", "wrong"]
+    row.absent["jax"] = "no such thing"
+    assert report.size_line(result_of(row), row)[-1] == ""
+    assert "jax, no such thing: w2 float32 10" in report.reasons(result_of(row))
+
+
+# ---- measuring
+
+
 def test_contestants_take_turns() -> None:
     """Round by round; the first round only warms up."""
     turns: list[str] = []
@@ -55,7 +246,24 @@ def test_contestants_take_turns() -> None:
     assert found["b"].over(found["a"]) == "3.00 (1.50)"
 
 
+def test_warming_up_and_repeating() -> None:
+    """Some calls at least; a measurement is one call more than those it times, which fill 2 ms."""
+    calls: list[int] = []
+    assert warmed(lambda: calls.append(1), 0.01) < 0.01
+    assert len(calls) >= 20
+    calls.clear()
+    assert repeated(lambda: calls.append(1), least=1e-4)() > 0
+    assert len(calls) == 21
+
+
 def test_tables_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     """Words to the left, numbers to the right."""
     print_table("Title", ["name", "us"], [["x", "1.00"], ["longer", "12.00"]])
     assert capsys.readouterr().out == "\nTitle\nname       us\n------  -----\nx        1.00\nlonger  12.00\n"
+
+
+def test_progress_without_tqdm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Plain lines on stderr."""
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    assert list(progress.progress("ab", 2)) == ["a", "b"]
+    assert capsys.readouterr() == ("", "1/2\n2/2\n")

@@ -36,18 +36,26 @@ class Readers:
         self._references: list[weakref.ref[Any]] = []
         self._room = 64
 
-    def add(self, node: Any) -> None:
-        """Remember a node; dead and finished ones are dropped as often as their number doubles."""
-        with reading:
-            self._references.append(weakref.ref(node))
-            if len(self._references) > self._room:
-                self._references = [reference for reference in self._references if _pending(reference)]
+    def __len__(self) -> int:
+        return len(self._references)
+
+    def add(self, reference: weakref.ref[Any]) -> None:
+        """Remember a node; dead and finished ones are dropped as often as their number doubles.
+
+        Appending needs no lock, and forgetting only deletes single entries: no thread loses what another adds.
+        """
+        self._references.append(reference)
+        if len(self._references) > self._room:
+            with reading:
+                for place in range(len(self._references) - 1, -1, -1):
+                    if _pending(self._references[place]) is None:
+                        del self._references[place]
                 self._room = max(64, 2 * len(self._references))
 
     def waiting(self) -> list[Any]:
         """Return the nodes that are alive and still wait to read."""
         with reading:
-            return [node for reference in self._references if (node := _pending(reference))]
+            return [node for reference in self._references if (node := _pending(reference)) is not None]
 
 
 def _pending(reference: weakref.ref[Any]) -> Any:
@@ -66,7 +74,7 @@ class Buffer:
         is never read lazily.
     """
 
-    __slots__ = ("_storage", "device", "nbytes", "readers", "shared", "version")
+    __slots__ = ("_address", "_storage", "device", "nbytes", "readers", "shared", "version")
 
     def __init__(self, device: Device, nbytes: int, storage: Native = None, *, shared: bool = False) -> None:
         self.device = device
@@ -74,6 +82,7 @@ class Buffer:
         self.shared = shared
         self.version = 0
         self._storage = storage
+        self._address: int | None = None
         self.readers = Readers()
 
     def __repr__(self) -> str:
@@ -93,6 +102,13 @@ class Buffer:
                     self._storage = self.device.backend.allocate(self.nbytes)
         return self._storage
 
+    @property
+    def address(self) -> int:
+        """Where the bytes are, for generated code; raises MemoryError as `storage` does."""
+        if self._address is None:
+            self._address = self.storage.__array_interface__["data"][0]
+        return self._address
+
 
 class TBlob:
     """A typed, strided view of a Buffer: dtype and layout are run-time values.
@@ -100,7 +116,7 @@ class TBlob:
     It carries no algorithms; `native()` gives the NumPy or CuPy array that has them.
     """
 
-    __slots__ = ("_buffer", "_layout", "_native", "detached", "device", "dtype", "writeable")
+    __slots__ = ("_buffer", "_layout", "_native", "_packed", "detached", "device", "dtype", "writeable")
 
     def __init__(
         self, buffer: Buffer | None, dtype: DType, layout: Layout | None, device: Device, *, writeable: bool = True
@@ -108,6 +124,7 @@ class TBlob:
         self._buffer = buffer
         self._layout = layout
         self._native: Native = None
+        self._packed: bool | None = None
         self.dtype = dtype
         self.device = device
         self.writeable = writeable
@@ -165,6 +182,13 @@ class TBlob:
         return self.layout.is_contiguous(self.dtype.itemsize)
 
     @property
+    def is_packed(self) -> bool:
+        """The same, remembered: an evaluation asks for every operand."""
+        if self._packed is None:
+            self._packed = self.is_contiguous
+        return self._packed
+
+    @property
     def is_channels_last(self) -> bool:
         return self.layout.is_channels_last(self.dtype.itemsize)
 
@@ -215,7 +239,7 @@ class TBlob:
         if needed > capacity or (needed < capacity and not keep_on_shrink):
             self._buffer, start = Buffer(self.device, needed), 0
         self._layout = Layout(lengths, c_strides(lengths, itemsize), start)
-        self._native = None
+        self._native = self._packed = None
 
     def reserve(self, shape: Any) -> None:
         """Make room for `shape` without changing this shape; the contents move along (ReserveSpace).
@@ -231,7 +255,7 @@ class TBlob:
         )
         if self.buffer.is_allocated:
             grown.native()[...] = self.native()
-        self._buffer, self._layout, self._native = grown.buffer, grown.layout, None
+        self._buffer, self._layout, self._native, self._packed = grown.buffer, grown.layout, None, None
 
     def _refuse_detached(self, function: str) -> None:
         if self.detached:

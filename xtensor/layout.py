@@ -301,6 +301,49 @@ def dense_like(layout: Layout, itemsize: int) -> Layout:
     return Layout(layout.shape, tuple(strides))
 
 
+def keep_order(shape: Shape, itemsize: int, operands: Sequence[Shape], axes: Sequence[int] = ()) -> Shape:
+    """Return the strides of a new packed array for what is computed from operands with these strides over `shape`.
+
+    The axes keep the operands' order in memory where they agree about it, else C order wins: NumPy's order="K", the
+    rule of its iterator. axes: those that a reduction removes; they get stride 0.
+    """
+    order = _memory_order(len(shape), operands)
+    strides = [0] * len(shape)
+    step = itemsize
+    for axis in order:
+        if axis not in axes:
+            strides[axis] = step
+            step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def _memory_order(ndim: int, operands: Sequence[Shape]) -> list[int]:
+    """Return the axes, fastest first: an insertion sort that leaves the C order where strides say nothing else."""
+    order: list[int] = []
+    for axis in reversed(range(ndim)):
+        place = len(order)
+        for before in range(len(order) - 1, -1, -1):
+            verdict = _is_faster(axis, order[before], operands)
+            if verdict is None:
+                continue
+            if not verdict:
+                break
+            place = before
+        order.insert(place, axis)
+    return order
+
+
+def _is_faster(axis: int, other: int, operands: Sequence[Shape]) -> bool | None:
+    """Return whether an axis moves in smaller steps than another one; None if no operand moves along both."""
+    verdict: bool | None = None
+    for strides in operands:
+        if strides[axis] and strides[other]:
+            if abs(strides[other]) <= abs(strides[axis]):
+                return False
+            verdict = True
+    return verdict
+
+
 def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
     """Return the shape the given shapes broadcast to.
 

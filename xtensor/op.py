@@ -12,25 +12,29 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, wraps
 from math import prod
 from numbers import Real
+from sys import getrefcount
 from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 
-from .blob import Native
+from .blob import Native, TBlob
 from .devices import Backend, Device, as_device
 from .devices.cpu import CPU, quickly
-from .dtypes import ANY, Category, DType, canonical, check_real, promote
+from .dtypes import ANY, FLOATING, REAL_FLOATING, Category, DType, canonical, check_real, promote
 from .errors import StrangerError, expected, mismatch, one_of, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
 from .lazy.graph import Node
-from .lazy.run import before_write, ledger
+from .lazy.run import before_write, ledger, write
 from .options import always_somewhere, settings
 from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])
 Operand = Tensor | Scalar
 SCALARS = get_args(Scalar)
+
+# What accepts only floating-point dtypes is mostly a function that takes long: recording pays off sooner.
+_COSTLY = (FLOATING, REAL_FLOATING)
 
 # Every row, by name: what tests, docs and the engines are driven by.
 REGISTRY: dict[str, Op] = {}
@@ -46,6 +50,9 @@ class Op:
     domain: the interval its test samples are drawn from.
     one_axis: whether a reduction takes a single axis or all, as argmax does.
     fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
+    composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
+    direct_below: the bytes of the result up to which calling the library at once is cheaper than recording.
+    recorded: the result dtypes of operand dtypes that have been recorded before.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class Op:
         domain: tuple[float, float] = (-2.0, 2.0),
         one_axis: bool = False,
         fails_on_values: Callable[..., bool] | None = None,
+        composed: Callable[..., Tensor] | None = None,
     ) -> None:
         self.name = stub.__name__
         self.chapter = stub.__module__.rpartition(".")[2]
@@ -70,6 +78,9 @@ class Op:
         self.domain = domain
         self.one_axis = one_axis
         self.fails_on_values = fails_on_values or (lambda *kinds: False)
+        self.composed = composed
+        self.direct_below = DIRECT_BELOW // 2 if accepts in _COSTLY else DIRECT_BELOW
+        self.recorded: dict[tuple[Any, ...], DType] = {}
         self._dtypes: dict[Any, DType] = {}
         REGISTRY[self.name] = self
 
@@ -212,6 +223,9 @@ def broadcast(function: str, operands: Iterable[Any]) -> Shape:
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op; every dtype, shape and device error is raised here, at the call."""
+    recorded = _recorded_before(op, operands)
+    if recorded is not None:
+        return recorded
     operands = tuple(as_operand(x, op.name, name) for x, name in zip(operands, op.parameters, strict=True))
     if not any(isinstance(x, Tensor) for x in operands):
         operands = (as_tensor(operands[0], op.name), *operands[1:])
@@ -223,8 +237,59 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         op.dtype(*kinds)  # where dtypes are wrong as well, NumPy speaks of them first
         raise
     if _recordable(op, operands, kinds, shape):
-        return _record(op, operands, {}, shape, op.dtype(*kinds), device)
+        dtype = op.recorded[kinds] = op.dtype(*kinds)
+        return _record(op, operands, {}, shape, dtype, device)
     return _direct(op, operands, kinds, {}, device)
+
+
+def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
+    """Record the commonest call without further questions: large or pending tensors of one shape, and Python numbers,
+    of dtypes that the op has recorded before. None for any other call.
+    """
+    shape: Any = None
+    device: Any = None
+    pending = False
+    kinds: list[Any] = []
+    inputs: list[Any] = []
+    for x in operands:
+        kind = type(x)
+        if kind is Tensor:
+            value = x._value
+            if type(value) is Node:
+                if value.blob is None:
+                    pending = True
+                else:
+                    value = x._value = value.blob
+            if type(value) is TBlob:
+                buffer = value._buffer
+                if buffer is None or buffer.shared:
+                    return None
+            elif type(value) is not Node:
+                return None
+            if shape is None:
+                shape, device = x._shape, x._device
+            elif x._shape != shape or x._device is not device:
+                return None
+            kinds.append(x._dtype)
+            inputs.append(value)
+        elif kind is float or (kind is int and 0 <= x <= 127):  # an integer that fits every dtype
+            kinds.append(kind)
+            inputs.append(x)
+        else:
+            return None
+    dtype = op.recorded.get(tuple(kinds))
+    if dtype is None:
+        return None
+    limits = settings()
+    nbytes = prod(shape) * dtype.itemsize
+    if limits.lazy != "always" and (limits.lazy == "never" or not (pending or nbytes > op.direct_below)):
+        return None
+    if nbytes > limits.pinned_limit:
+        return None
+    node = Node(op, tuple(inputs), {}, shape, dtype, device)
+    result = face(node)
+    ledger.enter(node)
+    return result
 
 
 def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
@@ -236,9 +301,17 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         return _direct(op, (x,), (x.dtype,), params, x.device)
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
+    if op.composed is not None and x.dtype in _COMPOSED and x.size and params.get("dtype") in (None, x.dtype):
+        composed = op.composed(x, params)
+        if composed is not None:
+            return composed
     neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
     dtype = op.dtype(x.dtype, **{name: neutral.get(name, value) for name, value in params.items()})
     return _record(op, (x,), params, shape, dtype, x.device)
+
+
+# The dtypes in which a composed reduction gives the same bits as NumPy's own function.
+_COMPOSED = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:
@@ -271,21 +344,28 @@ def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
 def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
     """Return whether a call is to be recorded: asked for or worth it, and safe to read later."""
     if len(operands) == 1 and operands[0]._small is not None and not always_somewhere[0]:
-        return False  # the commonest case, found out at once
+        if operands[0]._small.nbytes <= op.direct_below:
+            return False  # the commonest case, found out at once
     lazy = settings().lazy
     if lazy == "never" or op.fails_on_values(*kinds):
         return False
-    widest = max((kind.itemsize for kind in kinds if isinstance(kind, np.dtype)), default=0)
-    if lazy == "auto" and prod(shape) * widest <= DIRECT_BELOW:
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
+    if lazy == "auto" and nbytes <= op.direct_below and not any(_is_node(x) for x in tensors):
         return False
-    if prod(shape) * widest > settings().pinned_limit:
+    if nbytes > settings().pinned_limit:
         return False  # what might not fit into memory says so at the call
     return all(_reads_later(x) if isinstance(x, Tensor) else _fits(x, kinds) for x in operands)
 
 
+def _is_node(x: Tensor) -> bool:
+    """Return whether a tensor is a pending node, which recording spares from being computed now."""
+    return type(x._value) is Node and x._value.blob is None
+
+
 def _reads_later(x: Tensor) -> bool:
     """Return whether a tensor's memory can be read later: nobody outside may write to it meanwhile."""
-    return x.is_pending or not x.blob.buffer.shared
+    return _is_node(x) or not x.blob.buffer.shared
 
 
 def _fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
@@ -297,14 +377,44 @@ def _fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
 
 
 def _record(
-    op: Op, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
+    op: Op | _Cast, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
 ) -> Tensor:
     """Return a tensor over a new pending node, evaluated at once where the graph has grown to its bounds."""
-    inputs = tuple(x.value if isinstance(x, Tensor) else x for x in operands)
-    inputs = tuple(x.blob if isinstance(x, Node) and x.blob is not None else x for x in inputs)
+    inputs = tuple(_value(x) if isinstance(x, Tensor) else x for x in operands)
     node = Node(op, inputs, params, shape, dtype, device)
+    result = face(node)
     ledger.enter(node)
-    return face(node)
+    return result
+
+
+def _value(x: Tensor) -> Node | TBlob:
+    """Return what a node reads of a tensor: the pending node behind it, else its bytes."""
+    value = x.value
+    return value if type(value) is Node and value.blob is None else x.blob
+
+
+class _Cast:
+    """The conversion to another dtype, as something that can be recorded; its parameter is the dtype."""
+
+    name = "astype"
+    kind = "elementwise"
+    element = None
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        return lambda a, dtype: a.astype(dtype)
+
+
+CAST = _Cast()
+
+
+def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
+    """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
+    limits = settings()
+    nbytes = x.size * max(x.itemsize, dtype.itemsize)
+    worth = _is_node(x) or nbytes > DIRECT_BELOW or limits.lazy == "always"
+    if limits.lazy == "never" or not worth or nbytes > limits.pinned_limit or not _reads_later(x):
+        return None
+    return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
 
 
 def _direct(
@@ -382,6 +492,8 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     check_cast(op.dtype(target.dtype, kind), target.dtype, name)
     if broadcast(name, (target, operand)) != target.shape:
         raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    if _update_fused(op, target, operand, kind):
+        return target
     if isinstance(operand, Tensor):
         operand.evaluate()
     backend = device.backend
@@ -396,6 +508,54 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     except (TypeError, ValueError, OverflowError) as error:
         raise prefixed(name, error) from None
     return target
+
+
+# In-place work on more bytes goes through the engine even where nothing is pending: it has the threads.
+_LARGE_UPDATE = 1 << 20
+
+
+def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
+    """Update a target in one pass together with what its operand still waits for; return whether that was possible."""
+    pending = isinstance(operand, Tensor) and _is_node(operand)
+    if settings().lazy == "never" or op.fails_on_values(target.dtype, kind) or target.blob.writeable is False:
+        return False
+    if not pending and target.nbytes < _LARGE_UPDATE:
+        return False
+    if isinstance(operand, Tensor) and not _reads_later(operand):
+        return False
+    value = _value(operand) if isinstance(operand, Tensor) else operand
+    if not isinstance(operand, Tensor) and not _fits(operand, (target.dtype, kind)):
+        return False
+    node = Node(op, (target.blob, value), {}, target.shape, op.dtype(target.dtype, kind), target.device)
+    return _write(node, target, operand)
+
+
+def store(target: Tensor, operand: Tensor, function: str) -> bool:
+    """Compute a pending value straight into a target of its shape; return whether that was possible.
+
+    Raises ValueError for a read-only target.
+    """
+    if not target.blob.writeable:
+        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
+    value = operand.value
+    if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
+        return False
+    return _write(Node(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device), target, operand)
+
+
+# References to an operand that only the statement `x[...] = operand` or `x += operand` itself holds.
+_OWN_REFERENCES = 7
+
+
+def _write(node: Node, target: Tensor, operand: Operand) -> bool:
+    """Compute a node into a target, converted to its dtype.
+
+    An operand that nobody but the statement holds need not be kept.
+    """
+    if node.dtype != target.dtype:
+        node = Node(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
+    passing = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= _OWN_REFERENCES else None
+    return write(node, target.blob, passing if isinstance(passing, Node) else None)
 
 
 def writable(target: Tensor, function: str) -> Native:
@@ -461,10 +621,11 @@ _REFUSED = (TypeError, ValueError, OverflowError, RuntimeError)
 
 def _unary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = None
+    limit = op.direct_below
 
     def call(x: Any, /) -> Tensor:
         nonlocal kernel
-        if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
+        if type(x) is Tensor and x._small is not None and x._small.nbytes <= limit and not always_somewhere[0]:
             kernel = kernel or op.kernel(CPU)
             try:
                 result = quickly(kernel, x._small)
@@ -518,11 +679,14 @@ def reduction(
     of_nothing: Scalar | None = None,
     one_axis: bool = False,
     domain: tuple[float, float] = (-2.0, 2.0),
+    composed: Callable[..., Tensor] | None = None,
 ) -> Callable[[F], F]:
     """Declare a reduction: a stub taking x and keyword-only axis, keepdims and perhaps dtype or correction."""
 
     def decorate(stub: F) -> F:
-        op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain)
+        op = Op(
+            stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain, composed=composed
+        )
         defaults: dict[str, Any] = cast(Any, stub).__kwdefaults__
 
         @wraps(stub)

@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from .errors import expected, one_of
 from .locks import fork_safe_lock
 
 Lazy = Literal["auto", "always", "never"]
+Engine = Literal["auto", "direct", "interpret", "llvm"]
 LAZY: tuple[Lazy, ...] = get_args(Lazy)
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+SHOWN = ("plan", "llvm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +27,47 @@ class Settings:
     """Every switch, as one immutable value.
 
     lazy: when calls are recorded: "auto" (where the data is large enough to gain), "always", "never".
+    engine: what runs recorded calls: "auto" (whatever is fastest), "direct" (one library call after the other),
+        "interpret" (library calls on blocks that fit the cache), "llvm" (generated code).
     device: the device of arrays created without `device=`.
+    threads: how many threads a computation may use; None for as many as the process has processors.
+    fast_math: whether generated code may contract a * b + c into one rounding.
     fuse_limit: a pending graph of more steps than this is evaluated.
     pinned_limit: when all that is pending keeps more bytes of inputs alive than this, it is evaluated; a call whose
         result alone is larger is not recorded.
+    cache_dir: the folder of compiled kernels, "" for none; None for xtensor/kernels in the user's cache folder.
+    show: what is printed to standard error as it is evaluated: "plan", "llvm", or both with a comma between.
     """
 
     lazy: Lazy = "auto"
+    engine: Engine = "auto"
     device: str = "cpu"
+    threads: int | None = field(default=None, metadata={"environment": "XTENSOR_NUM_THREADS"})
+    fast_math: bool = False
     fuse_limit: int = 64
     pinned_limit: int = 1 << 30
+    cache_dir: str | None = None
+    show: str = ""
 
     def __post_init__(self) -> None:
-        if self.lazy not in LAZY:
-            raise ValueError(expected("options", "lazy", one_of(LAZY), repr(self.lazy)))
+        for name, words in (("lazy", LAZY), ("engine", ENGINES)):
+            value = getattr(self, name)
+            if value not in words:
+                raise ValueError(expected("options", name, one_of(words), repr(value)))
         if not isinstance(self.device, str):
             raise TypeError(expected("options", "device", "be a string", repr(self.device)))
-        for name in ("fuse_limit", "pinned_limit"):
+        if not isinstance(self.fast_math, bool):
+            raise TypeError(expected("options", "fast_math", "be True or False", repr(self.fast_math)))
+        for name in ("fuse_limit", "pinned_limit", "threads"):
             value = getattr(self, name)
+            if name == "threads" and value is None:
+                continue
             if not isinstance(value, int) or value < 1:
                 raise ValueError(expected("options", name, "be a positive integer", repr(value)))
+        if not isinstance(self.cache_dir, (str, type(None))):
+            raise TypeError(expected("options", "cache_dir", "be a string or None", repr(self.cache_dir)))
+        if not set(filter(None, self.show.split(","))) <= set(SHOWN):
+            raise ValueError(expected("options", "show", f"name some of {', '.join(SHOWN)}", repr(self.show)))
 
 
 # Whether some thread may be recording every call: while this is not 0 the direct shortcut of small operands is
@@ -64,23 +88,30 @@ def _defaults() -> Settings:
     """Return the settings the environment asks for (`XTENSOR_LAZY`, ...), read once."""
     with _counting:
         if not _from_environment:
-            given = {field.name: value for field in fields(Settings) if (value := _environment(field)) is not None}
+            given = {one.name: value for one in fields(Settings) if (value := _environment(one)) is not None}
             _from_environment.append(Settings(**given))
             if _from_environment[0].lazy != "always":
                 _count_always(-1)
     return _from_environment[0]
 
 
-def _environment(field: Field[Any]) -> Any:
+def _environment(setting: Field[Any]) -> Any:
     """Return what the environment says of one setting, None where it says nothing."""
-    name = f"XTENSOR_{field.name.upper()}"
+    name = setting.metadata.get("environment", f"XTENSOR_{setting.name.upper()}")
     text = os.environ.get(name)
-    if text is None or not isinstance(field.default, int):
+    if text is None or "str" in str(setting.type) or "Literal" in str(setting.type) or isinstance(setting.default, str):
         return text
+    if isinstance(setting.default, bool):
+        if text not in _SWITCHES:
+            raise ValueError(expected("options", name, one_of(list(_SWITCHES)), repr(text)))
+        return _SWITCHES[text]
     try:
         return int(text)
     except ValueError:
         raise ValueError(expected("options", name, "be a positive integer", repr(text))) from None
+
+
+_SWITCHES = {"0": False, "1": True}
 
 
 def _count_always(change: int) -> None:
@@ -98,7 +129,7 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
     """
 
     def __init__(self, **changes: Any) -> None:
-        known = [field.name for field in fields(Settings)]
+        known = [one.name for one in fields(Settings)]
         for name in changes:
             if name not in known:
                 raise TypeError(expected("options", "a setting", one_of(known), repr(name)))

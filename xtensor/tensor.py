@@ -11,6 +11,7 @@ from math import prod
 from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from .dtypes import DType, canonical, real_of
 from .errors import expected
 from .layout import Layout, Shape, dense_like
 from .lazy import run
-from .lazy.graph import Node
-from .lazy.run import before_write, force
+from .lazy.graph import Node, Part
+from .lazy.run import before_write, force, look
 from .operators import Operators
 from .options import settings
 
@@ -29,7 +30,7 @@ from .options import settings
 xt: Any = sys.modules[__name__.partition(".")[0]]
 
 # Up to this many bytes, and on the CPU, calling NumPy at once is cheaper than recording (DESIGN section 5).
-DIRECT_BELOW = 32 * 1024
+DIRECT_BELOW = 128 * 1024
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 
@@ -52,14 +53,14 @@ class Tensor(Operators):
     _shape: Shape
     _dtype: DType
     _device: Device
-    _value: Node | TBlob | None
+    _value: Node | TBlob | Part | None
     _small: Native  # the native array, where calling the library at once is cheaper than recording
 
     # ---- the value behind the face
 
     @property
-    def value(self) -> Node | TBlob:
-        """What stands behind: a pending Node or a TBlob."""
+    def value(self) -> Node | TBlob | Part:
+        """What stands behind: a pending Node, a part of one, or a TBlob."""
         if self._value is None:
             with first_use:
                 if self._value is None:
@@ -78,7 +79,7 @@ class Tensor(Operators):
     def is_pending(self) -> bool:
         """Whether the values are still to be computed."""
         value = self.value
-        return isinstance(value, Node) and value.blob is None
+        return type(value) is not TBlob and value.blob is None
 
     def evaluate(self) -> Tensor:
         """Compute the values now, if they are pending, and return this tensor."""
@@ -87,7 +88,9 @@ class Tensor(Operators):
 
     def native(self) -> Native:
         """Return the device library's own array over this memory; for reading only."""
-        return self._small if self._small is not None else self.blob.native()
+        if self._small is not None:
+            return self._small
+        return look(self._value) if type(self._value) is Part else self.blob.native()
 
     def exported(self) -> Native:
         """Return the native array for someone outside, who may write to it from now on."""
@@ -495,9 +498,11 @@ def _refuse_out(function: str, out: Any) -> None:
         raise TypeError(expected(function, "out", "be None (assign with x[...] = value)", type(out).__name__))
 
 
-def face(value: Node | TBlob) -> Tensor:
+def face(value: Node | TBlob | Part) -> Tensor:
     """Return a tensor over a value."""
     tensor = Tensor()
+    if type(value) is Node:
+        value.face = ref(tensor)
     tensor._value = value
     tensor._small = None
     tensor._shape = value.shape
@@ -538,7 +543,9 @@ def evaluate(*tensors: Tensor) -> None:
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
-    run.evaluate([x.value for x in tensors if isinstance(x.value, Node)])
+    run.evaluate([x.value for x in tensors if type(x.value) is Node])
+    for x in tensors:
+        x.evaluate()
 
 
 def _unpickle(native: Native, device: Device) -> Tensor:

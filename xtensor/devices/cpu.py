@@ -14,8 +14,7 @@ import numpy as np
 from ..dtypes import DType
 from ..errors import expected
 from ..layout import Layout, Shape
-
-_ALIGNMENT = 64
+from ..pool import POOL, POOLED, aligned
 
 
 def _quiet_context() -> Context:
@@ -66,16 +65,17 @@ class CPUBackend:
 
     def allocate(self, nbytes: int) -> Any:
         try:
-            memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        except (MemoryError, ValueError):
+            return POOL.allocate(nbytes)
+        except MemoryError:
             raise MemoryError(expected("empty", "shape", "fit into memory", f"{nbytes} bytes")) from None
-        start = -memory.ctypes.data % _ALIGNMENT
-        return memory[start : start + nbytes]
 
     def zeros(self, shape: Shape, dtype: DType) -> Any:
+        nbytes = prod(shape) * dtype.itemsize
         try:
-            return np.zeros(shape, dtype)
-        except (MemoryError, ValueError):
+            if nbytes < POOLED:  # aligning costs more than making them
+                return np.zeros(shape, dtype)
+            return np.ndarray(shape, dtype, aligned(np.zeros, nbytes))
+        except (MemoryError, OverflowError, ValueError):
             raise MemoryError(expected("zeros", "shape", "fit into memory", shape)) from None
 
     def view(self, storage: Any, dtype: DType, layout: Layout, writeable: bool) -> Any:

@@ -5,8 +5,9 @@ A value is a Node or a TBlob. A node's inputs are values or Python scalars; once
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
+from weakref import ref
 
 from ..blob import Readers, TBlob
 from ..devices import Backend, Device
@@ -15,10 +16,18 @@ from ..layout import Shape
 
 
 class Operation(Protocol):
-    """What the lazy layer knows of an op: its name and the function that computes it on a backend."""
+    """What the lazy layer knows of an op.
+
+    kind: "elementwise", "reduction" or "view".
+    element: the formula of an elementwise op over one element, None for a primitive of the machines.
+    """
 
     @property
     def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def element(self) -> Callable[..., Any] | None: ...
 
     def kernel(self, backend: Backend) -> Callable[..., Any]: ...
 
@@ -29,9 +38,12 @@ class Node:
     inputs: Nodes, TBlobs and Python scalars; () once evaluated.
     params: keyword arguments of the kernel (axis, keepdims, dtype ...).
     blob: the result, None while pending.
-    readers: the pending nodes that use this one.
+    readers: the pending nodes that use this one, None before the first.
+    face: a weak reference to whoever shows this value to the user; a value that is shown is kept when computed.
+    name: what the user calls the value, None without one.
     steps, pinned: size of the pending graph below, and the bytes of the buffers it keeps alive; shared parts are
         counted once per use.
+    reference: the one weak reference under which others remember this node.
     """
 
     __slots__ = (
@@ -39,11 +51,14 @@ class Node:
         "blob",
         "device",
         "dtype",
+        "face",
         "inputs",
+        "name",
         "op",
         "params",
         "pinned",
         "readers",
+        "reference",
         "shape",
         "steps",
     )
@@ -64,48 +79,111 @@ class Node:
         self.dtype = dtype
         self.device = device
         self.blob: TBlob | None = None
-        self.readers = Readers()
-        self.steps = 1
-        self.pinned = 0
+        self.readers: Readers | None = None
+        self.face: Callable[[], Any] | None = None
+        self.name: str | None = None
+        self.reference = reference = ref(self)
+        steps, pinned = 1, 0
         for value in inputs:
-            self._read(value)
+            kind = type(value)
+            if kind is TBlob:
+                buffer = value.buffer
+                buffer.readers.add(reference)
+                pinned += buffer.nbytes
+            elif kind is Node:
+                value.read_by(reference)
+                steps += value.steps
+                pinned += value.pinned
+        self.steps = steps
+        self.pinned = pinned
 
     def __repr__(self) -> str:
         state = "pending" if self.blob is None else "evaluated"
         return f"Node({self.op.name}, shape={self.shape}, dtype={self.dtype}, {state})"
 
-    def _read(self, value: Any) -> None:
-        if isinstance(value, Node):
-            value.readers.add(self)
-            if value.blob is not None:  # another thread has just finished it
-                value.blob.buffer.readers.add(self)
-            self.steps += value.steps
-            self.pinned += value.pinned
-        elif isinstance(value, TBlob):
-            value.buffer.readers.add(self)
-            self.pinned += value.buffer.nbytes
+    def read_by(self, reference: ref[Node]) -> None:
+        """Remember a node that reads this one."""
+        if self.readers is None:
+            self.readers = Readers()
+        self.readers.add(reference)
+        if self.blob is not None:  # another thread has just finished it
+            self.blob.buffer.readers.add(reference)
+
+    def is_shown(self) -> bool:
+        """Return whether somebody holds this value."""
+        return self.face is not None and self.face() is not None
+
+    def readers_outside(self, inside: Any) -> list[Node]:
+        """Return the pending nodes that use this one and are not among those inside."""
+        return [] if self.readers is None else [node for node in self.readers.waiting() if node not in inside]
 
     def finish(self, blob: TBlob) -> None:
         """Take the result; who waited for this node now waits for the result's buffer, and the inputs are free."""
         self.blob = blob
-        for node in self.readers.waiting():
-            blob.buffer.readers.add(node)
-        self.readers = Readers()
+        if self.readers is not None:
+            waiting = self.readers.waiting()
+            if waiting:
+                readers = blob.buffer.readers
+                for node in waiting:
+                    readers.add(node.reference)
+            self.readers = None
         self.inputs = ()
         self.steps = self.pinned = 0
 
 
-def pending_below(nodes: list[Node]) -> list[Node]:
+class Part:
+    """A basic index of a pending node, itself not computed: what `z[0]` is until somebody looks.
+
+    It shows the memory that the node will have. `seen` is what was computed for a look at the part alone, good
+    only while the node is pending.
+    """
+
+    __slots__ = ("blob", "device", "dtype", "key", "seen", "shape", "whole")
+
+    def __init__(self, whole: Node, key: tuple[Any, ...], shape: Shape) -> None:
+        self.whole = whole
+        self.key = key
+        self.shape = shape
+        self.dtype = whole.dtype
+        self.device = whole.device
+        self.blob: TBlob | None = None
+        self.seen: Any = None
+
+
+def pending_below(nodes: Iterable[Node]) -> list[Node]:
     """Return the pending nodes these need, each after its inputs; walks without recursion."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(nodes)]
+    order: dict[Node, None] = {}
+    stack = [node for node in nodes if node.blob is None]
     while stack:
-        node, inputs_done = stack.pop()
-        if inputs_done:
-            order.append(node)
-        elif node.blob is None and node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((value, False) for value in node.inputs if isinstance(value, Node))
-    return order
+        node = stack[-1]
+        if node in order:
+            stack.pop()
+            continue
+        above = len(stack)
+        for value in node.inputs:
+            if type(value) is Node and value.blob is None and value not in order:
+                stack.append(value)
+        if len(stack) == above:
+            stack.pop()
+            order[node] = None
+    return list(order)
+
+
+def last_users(nodes: Iterable[Node]) -> list[Node]:
+    """Return the pending nodes at the ends of everything that uses these: evaluating them evaluates all between.
+
+    A node that is shown, or that nobody uses, is an end.
+    """
+    ends: list[Node] = []
+    seen: set[Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        users = node.readers_outside(())
+        if node.is_shown() or not users:
+            ends.append(node)
+        stack.extend(users)
+    return ends

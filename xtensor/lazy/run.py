@@ -2,45 +2,159 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 from ..blob import Buffer, Native, TBlob
+from ..devices.cpu import CPU
+from ..layout import Layout, Shape, contiguous, keep_order
 from ..locks import fork_safe_lock
 from ..options import settings
-from .graph import Node, pending_below
+from . import engines
+from .graph import Node, Part, last_users, pending_below
+from .plan import Kernel, Plan, Trace, plan_of
 
 # One evaluation at a time: two threads that force the same node must get the same bytes.
 _evaluating = fork_safe_lock()
 
+# Graphs of more nodes are evaluated piece by piece.
+PIECE = 192
 
-def force(value: Node | TBlob) -> TBlob:
+# Work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
+DIRECT_BYTES = 32 * 1024
+
+
+def force(value: Node | TBlob | Part) -> TBlob:
     """Return a value's bytes, computing them if they are pending."""
     if isinstance(value, TBlob):
         return value
     if value.blob is None:
-        evaluate([value])
+        if isinstance(value, Part):
+            whole = force(value.whole)
+            value.blob, value.seen = whole.view(whole.layout.index(value.key)), None
+        else:
+            evaluate([value])
     assert value.blob is not None
     return value.blob
 
 
-def evaluate(nodes: list[Node]) -> None:
-    """Compute pending nodes and everything they need, step by step."""
+def evaluate(nodes: Sequence[Node]) -> None:
+    """Compute pending nodes and everything they need."""
     with _evaluating:
-        todo = pending_below(nodes)[::-1]
+        order = pending_below(nodes)
+        if len(order) <= PIECE:
+            if order:
+                _evaluate(order, [node for node in nodes if node.blob is None])
+            return
+        wanted = set(nodes)
+        for start in range(0, len(order), PIECE):
+            piece = order[start : start + PIECE]
+            _evaluate(piece, [node for node in piece if node in wanted])
+            order[start : start + PIECE] = [None] * len(piece)  # type: ignore[list-item]  # let go of what is done
+
+
+def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> None:
+    """Compute nodes that stand in order, keeping those that are wanted, shown, or used from outside."""
+    if into is None and _goes_direct(order):
+        todo = order[::-1]
+        order.clear()
         while todo:  # a step is let go as soon as it is done, so that its bytes can be
             node = todo.pop()
             node.finish(_step(node))
+        return
+    trace = Trace(order, wanted)
+    plan = plan_of(trace)
+    if settings().show:
+        print(engines.described(trace, plan, settings().show), file=sys.stderr)
+    _Evaluation(trace, plan, into).run()
+
+
+def _goes_direct(order: list[Node]) -> bool:
+    """Return whether to call the library step by step: asked for, or the only one that can, or the arrays small."""
+    engine = settings().engine
+    if engine == "direct" or any(node.device.backend is not CPU for node in order):
+        return True
+    largest = 0
+    for node in order:
+        size = prod(node.shape) * node.dtype.itemsize
+        for value in node.inputs:
+            if isinstance(value, (Node, TBlob)):
+                nbytes = prod(value.shape) * value.dtype.itemsize
+                if nbytes == 0:
+                    return True
+                size = max(size, nbytes)
+        if size == 0:
+            return True
+        largest = max(largest, size)
+    return engine == "auto" and largest <= DIRECT_BYTES
 
 
 def before_write(buffer: Buffer) -> None:
     """Evaluate every pending reader of a buffer, so that a write cannot change what they saw; count the write."""
     with _evaluating:
+        evaluate(last_users(buffer.readers.waiting()))
         evaluate(buffer.readers.waiting())
         buffer.version += 1
 
 
+def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
+    """Compute a pending node straight into existing memory of its shape and dtype; return whether that was possible.
+
+    Everything else that waits to read that memory is computed first. It is not possible where the node's graph
+    reads the memory at other places than it writes; nothing has then been done.
+
+    passing: a node below whose holder is about to let it go, so that it need not be kept. It is kept all the same
+    where its value could not be found again after the write.
+    """
+    with _evaluating:
+        order = pending_below([node])
+        if len(order) > PIECE or _goes_direct(order) or not _reads_in_place(order, blob):
+            return False
+        inside = set(order)
+        others = [reader for reader in blob.buffer.readers.waiting() if reader not in inside]
+        evaluate([end for end in last_users(others) if end not in inside])
+        evaluate([reader for reader in blob.buffer.readers.waiting() if reader not in inside])
+        order = pending_below([node])
+        blob.buffer.version += 1
+        if passing is not None and not _reads(pending_below([passing]), blob.buffer):
+            passing.face = None
+        _evaluate(order, [node], (node, blob))
+        return True
+
+
+def _reads(nodes: Iterable[Node], buffer: Buffer) -> bool:
+    """Return whether any of these nodes reads a buffer."""
+    for node in nodes:
+        for value in node.inputs:
+            read = value.blob if isinstance(value, Node) else value
+            if isinstance(read, TBlob) and read.buffer is buffer:
+                return True
+    return False
+
+
+def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
+    """Return whether a graph reads a blob's memory only element by element where it will be written."""
+    if blob.layout.may_repeat():
+        return False
+    for node in order:
+        for value in node.inputs:
+            read = value.blob if isinstance(value, Node) else value
+            if not isinstance(read, TBlob) or read.buffer is not blob.buffer:
+                continue
+            layout, target = read.layout, blob.layout
+            same = (layout.shape, layout.strides, layout.offset) == (target.shape, target.strides, target.offset)
+            if same and read.dtype == blob.dtype and node.shape == blob.shape:
+                continue
+            if layout.overlaps(target, read.dtype.itemsize, blob.dtype.itemsize):
+                return False
+    return True
+
+
 def _step(node: Node) -> TBlob:
+    """Compute one node by the backend's own function."""
     backend = node.device.backend
     natives = [_operand(value) for value in node.inputs]
     result = backend.call(node.op.kernel(backend), *natives, **node.params)
@@ -53,6 +167,144 @@ def _operand(value: Any) -> Native:
         assert value.blob is not None
         return value.blob.native()
     return value.native() if isinstance(value, TBlob) else value
+
+
+class _Evaluation:
+    """One run of a plan over the values of a trace."""
+
+    def __init__(self, trace: Trace, plan: Plan, into: tuple[Node, TBlob] | None) -> None:
+        self.trace = trace
+        self.plan = plan
+        self.values = trace.values
+        self.blobs: dict[int, TBlob] = {n: v for n, v in enumerate(trace.values) if type(v) is TBlob}
+        self.packed = all(blob.is_packed for blob in self.blobs.values())
+        self.strides: dict[int, Shape] = {}
+        self.destination: dict[int, TBlob] = {}
+        if into is not None:
+            node, blob = into
+            self.destination[trace.numbers[node]] = blob
+            self.packed = self.packed and blob.is_packed
+        if not self.packed:
+            self._find_strides()
+
+    def run(self) -> None:
+        if not self._run_rows():
+            for kernel, finished in zip(self.plan.kernels, self.plan.last, strict=True):
+                self._run(kernel)
+                for number in finished:
+                    del self.blobs[number]
+        for number in self.plan.kept:
+            self.values[number].finish(self.blobs[number])
+
+    def _run_rows(self) -> bool:
+        """Run all kernels block by block where the plan and the memory allow it."""
+        if not self.plan.rows or not self.packed:
+            return False
+        results = [n for kernel in self.plan.kernels for n in kernel.results if n in self.plan.kept]
+        made = {number: self._result(number) for number in results}
+        done = engines.run_rows(self.plan, self.values, {**self.blobs, **made})
+        if done:
+            self.blobs.update(made)
+        return done
+
+    def _run(self, kernel: Kernel) -> None:
+        if kernel.direct is not None:
+            self.blobs[kernel.direct] = self._direct(kernel.direct)
+            return
+        inputs = [self.blobs[number] for number in kernel.inputs]
+        results = [self._result(number) for number in kernel.results]
+        scalars = [self.values[number] for number in kernel.scalars]
+        engines.run(kernel, self.values[kernel.domain].shape, inputs, scalars, results)
+        self.blobs.update(zip(kernel.results, results, strict=True))
+
+    def _direct(self, number: int) -> TBlob:
+        """Compute a node that no loop can: by the backend's own function on finished inputs."""
+        node = self.values[number]
+        backend = node.device.backend
+        natives = [
+            self.blobs[argument].native() if argument in self.blobs else self.values[argument]
+            for argument in self.trace.arguments[number]
+        ]
+        result = backend.call(node.op.kernel(backend), *natives, **node.params)
+        return TBlob.adopt(backend.asarray(result), node.device)
+
+    def _result(self, number: int) -> TBlob:
+        """Return the memory of a result: given, or new with the layout that NumPy's result would have."""
+        if number in self.destination:
+            return self.destination[number]
+        node = self.values[number]
+        itemsize = node.dtype.itemsize
+        if self.packed:
+            layout = contiguous(node.shape, itemsize)
+        else:
+            layout = Layout(node.shape, self.strides[number])
+        buffer = Buffer(node.device, prod(node.shape) * itemsize)
+        return TBlob(buffer, node.dtype, layout, node.device)
+
+    # ---- layouts of results
+
+    def _find_strides(self) -> None:
+        """Find the strides each node's result has: those NumPy would give it, step by step."""
+        for number, blob in self.blobs.items():
+            self.strides[number] = blob.layout.strides
+        for number, node in self.trace.nodes():
+            reduces = node.op.kind == "reduction"
+            arguments = [a for a in self.trace.arguments[number] if a in self.strides]
+            domain = self.values[arguments[0]].shape if reduces else node.shape
+            operands = [_over(domain, self.values[a].shape, self.strides[a]) for a in arguments]
+            if not reduces:
+                self.strides[number] = keep_order(domain, node.dtype.itemsize, operands)
+                continue
+            axes = node.params["axis"]
+            axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+            strides = keep_order(domain, node.dtype.itemsize, operands, axes)
+            keepdims = node.params["keepdims"]
+            self.strides[number] = tuple([s for a, s in enumerate(strides) if keepdims or a not in axes])
+
+
+def _over(domain: Shape, shape: Shape, strides: Shape) -> Shape:
+    """Return an operand's strides over a domain it broadcasts to; 0 along axes of length 1."""
+    missing = len(domain) - len(shape)
+    return (0,) * missing + tuple([0 if n == 1 else s for n, s in zip(shape, strides, strict=True)])
+
+
+# ---- a look at a part
+
+
+def look(part: Part) -> Native:
+    """Return the elements of a part for reading; while its node is pending, only they are computed."""
+    with _evaluating:
+        if part.blob is None and part.whole.blob is None:
+            if part.seen is None:
+                part.seen = _compute_part(part)
+            return part.seen
+        return force(part).native()
+
+
+def _compute_part(part: Part) -> Native:
+    """Compute the elements of a part alone, from the same parts of everything elementwise that it needs."""
+    found: dict[Node, Native] = {}
+    for node in pending_below([part.whole]):
+        natives = []
+        for value in node.inputs:
+            if isinstance(value, Node) and value.blob is None:
+                natives.append(found[value])
+            elif isinstance(value, (Node, TBlob)):
+                blob = force(value)
+                layout = blob.layout.broadcast_to(part.whole.shape)
+                assert layout is not None
+                natives.append(blob.view(layout.index(part.key)).native())
+            else:
+                natives.append(value)
+        backend = node.device.backend
+        found[node] = backend.asarray(backend.call(node.op.kernel(backend), *natives, **node.params))
+    return found[part.whole]
+
+
+def can_look(node: Node) -> bool:
+    """Return whether parts of a pending node can be computed alone: all it needs is elementwise, of one shape."""
+    below = pending_below([node])
+    return all(one.op.kind == "elementwise" and one.shape == node.shape for one in below)
 
 
 # ---- bounds
@@ -69,12 +321,13 @@ class Ledger:
     def enter(self, node: Node) -> None:
         """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
         limits = settings()
-        with _evaluating:
-            self._nodes.append(weakref.ref(node))
-            self._bytes += sum(value.buffer.nbytes for value in node.inputs if isinstance(value, TBlob))
-            if node.steps > limits.fuse_limit:
-                evaluate([node])
-            if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
+        self._nodes.append(node.reference)
+        if node.pinned:
+            self._bytes += sum([value.buffer.nbytes for value in node.inputs if type(value) is TBlob])
+        if node.steps > limits.fuse_limit:
+            evaluate([node])
+        if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
+            with _evaluating:
                 self._settle(limits.pinned_limit)
 
     def _settle(self, limit: int) -> None:
@@ -83,9 +336,9 @@ class Ledger:
         buffers = {id(v.buffer): v.buffer.nbytes for n in nodes for v in n.inputs if isinstance(v, TBlob)}
         self._bytes = sum(buffers.values())
         if self._bytes > limit:
-            evaluate(nodes)
+            evaluate(last_users(nodes))
             nodes, self._bytes = [], 0
-        self._nodes = [weakref.ref(node) for node in nodes]
+        self._nodes = [node.reference for node in nodes]
         self._room = max(4096, 2 * len(nodes))
 
 

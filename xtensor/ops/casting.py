@@ -7,7 +7,7 @@ from typing import Any
 from ..devices import Device, as_device
 from ..dtypes import DType, canonical, check_real, promote
 from ..errors import expected
-from ..op import SCALARS, as_tensor, on
+from ..op import SCALARS, as_tensor, cast_later, on
 from ..tensor import Tensor
 
 __all__ = [
@@ -31,7 +31,8 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     if target == x.dtype:
         return x.copy("K") if copy else x
     check_real(x.dtype, target, "astype", "x")
-    return on(x, "astype", lambda xp, a: a.astype(target))
+    later = cast_later(x, target)
+    return on(x, "astype", lambda xp, a: a.astype(target)) if later is None else later
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:

@@ -6,6 +6,7 @@ integers) selects a copy, by NumPy's rules for advanced indexing.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import numpy as np
 from ..blob import Native
 from ..dtypes import check_real
 from ..errors import expected, prefixed
-from ..layout import as_axis
-from ..op import as_operand, as_tensor, asarray_host, common_device, on, writable
-from ..tensor import Tensor, wrap
+from ..layout import as_axis, contiguous
+from ..lazy.graph import Node, Part
+from ..lazy.run import can_look
+from ..op import as_operand, as_tensor, asarray_host, common_device, on, store, writable
+from ..tensor import Tensor, face, wrap
 
 __all__ = [
     "take",
@@ -60,13 +63,30 @@ def _check_integers(function: str, indices: Tensor) -> None:
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy."""
     if _is_basic(key):
-        return x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,)))
+        key = key if type(key) is tuple else (key,)
+        part = _part(x, key)
+        return x.viewed(x.blob.layout.index(key)) if part is None else face(part)
     native_key = _native_key(x, key)
     try:
         native = x.native()[native_key]
     except IndexError as error:
         raise prefixed("index", error) from None
     return wrap(x.device.backend.asarray(native), x.device)
+
+
+# A look at no more than this share of a pending value computes only what is looked at.
+_SMALL_PART = 1 / 8
+
+
+def _part(x: Tensor, key: tuple[Any, ...]) -> Part | None:
+    """Return a small view of a pending value as a part that can be looked at alone, else None."""
+    value = x.value
+    if type(value) is not Node or value.blob is not None:
+        return None
+    shape = contiguous(x.shape, x.itemsize).index(key).shape
+    if prod(shape) > x.size * _SMALL_PART or not can_look(value):
+        return None
+    return Part(value, key, shape)
 
 
 def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
@@ -82,7 +102,9 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     check_real(getattr(operand, "dtype", operand), x.dtype, function, "value")
     target = x
     if _is_basic(key):
-        target, key = getitem(x, key), ...
+        target, key = x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,))), ...
+        if isinstance(operand, Tensor) and operand.is_pending and store(target, operand, function):
+            return
     native_key = _native_key(x, key)
     native_value = _apart(target, operand.evaluate()) if isinstance(operand, Tensor) else operand
     native = writable(target, function)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import nan
+from math import prod as prod_of
 from typing import Any
 
-from ..dtypes import FLOATING, NUMERIC, REAL, DType, canonical
+from ..dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
 from ..errors import expected
 from ..layout import as_axis
 from ..op import as_tensor, on, reduction
 from ..tensor import Tensor
+from .casting import astype
+from .elementwise import divide, multiply, sqrt, subtract
 
 __all__ = [
     "cumulative_prod",
@@ -31,13 +34,41 @@ __all__ = [
 Axis = int | tuple[int, ...] | None
 
 
+def _mean_of(x: Tensor, params: dict[str, Any]) -> Tensor:
+    """The mean as a sum and a quotient, so that it fuses with what surrounds it."""
+    return _quotient(sum(x, axis=params["axis"], keepdims=params["keepdims"]), _count(x, params["axis"]))
+
+
+def _var_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
+    """The variance as the mean squared distance from the mean; None where the divisor is not positive."""
+    divisor = _count(x, params["axis"]) - params["correction"]
+    if not divisor > 0:
+        return None
+    distance = subtract(x, _mean_of(x, {"axis": params["axis"], "keepdims": True}))
+    return _quotient(sum(multiply(distance, distance), axis=params["axis"], keepdims=params["keepdims"]), divisor)
+
+
+def _std_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
+    variance = _var_of(x, params)
+    return None if variance is None else sqrt(variance)
+
+
+def _quotient(total: Tensor, divisor: float) -> Tensor:
+    """Divide as NumPy does: in float64, whose quotient is then rounded."""
+    return astype(divide(astype(total, float64, copy=False), float(divisor)), total.dtype, copy=False)
+
+
+def _count(x: Tensor, axes: tuple[int, ...]) -> int:
+    return prod_of(x.shape[axis] for axis in axes)
+
+
 @reduction(REAL)
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element; NaN if there is one. Raises ValueError where there are no elements."""
     ...
 
 
-@reduction(FLOATING, of_nothing=nan)
+@reduction(FLOATING, of_nothing=nan, composed=_mean_of)
 def mean(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
     """Return the arithmetic mean, computed as `dtype`; of integers as float64; NaN over no elements."""
     ...
@@ -55,7 +86,7 @@ def prod(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdim
     ...
 
 
-@reduction(FLOATING, of_nothing=nan)
+@reduction(FLOATING, of_nothing=nan, composed=_std_of)
 def std(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
 ) -> Tensor:
@@ -72,7 +103,7 @@ def sum(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims
     ...
 
 
-@reduction(FLOATING, of_nothing=nan)
+@reduction(FLOATING, of_nothing=nan, composed=_var_of)
 def var(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
 ) -> Tensor:

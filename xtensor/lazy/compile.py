@@ -1,0 +1,336 @@
+"""Machine code: LLVM IR compiled for this machine by llvmlite, kept in memory and on disk.
+
+Code is first made cheaply, and made well in the background once it has proved hot. Compiled objects are kept in a
+folder of the user's, named by a hash of everything they depend on and sealed by a hash of their content.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from ..locks import fork_safe_lock
+from ..options import settings
+from .llvm import Form, source
+from .plan import Program
+
+Function = Callable[[bytes], None]
+
+# Code generation levels of LLVM: the cheap one spends a third of the time and its code runs 10 to 50 % slower.
+CHEAP, GOOD = 0, 2
+
+# Code that has run so often, or for so many seconds, is worth compiling well.
+HOT_CALLS, HOT_SECONDS = 12, 0.01
+
+# Compiled kernels held in memory; the oldest go first.
+CODES = 1024
+
+# Held while LLVM works: a fork in between would leave the child with LLVM's own locks shut.
+_compiling = fork_safe_lock()
+
+
+class Host(NamedTuple):
+    """The machine code is made for. vector_bytes: of one register; streams: whether stores can bypass the caches."""
+
+    triple: str
+    cpu: str
+    features: str
+    version: str
+    vector_bytes: int
+    streams: bool
+
+
+@cache
+def host() -> Host | None:
+    """Return this machine, or None where there is no llvmlite or no fused multiply-add."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        return None
+    features = llvm.get_host_cpu_features()
+    triple = llvm.get_process_triple()
+    x86 = triple.startswith("x86_64")
+    if x86 and not (features.get("fma") and features.get("avx2")):
+        return None
+    if not x86 and not triple.startswith(("aarch64", "arm64")):
+        return None
+    wide = all(features.get(name) for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+    vector_bytes = (64 if wide else 32) if x86 else 16
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return Host(triple, llvm.get_host_cpu_name(), features.flatten(), version, vector_bytes, x86)
+
+
+class Code:
+    """One kernel's machine code. `call(slots)` runs it; it is exchanged for better code when that is ready."""
+
+    __slots__ = ("call", "calls", "level", "library", "seconds", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.calls = 0
+        self.seconds = 0.0
+        self.level = CHEAP
+        self.library: Any = None
+        self.call: Function = _no_code
+
+    def used(self, seconds: float) -> None:
+        """Count a use; hot code is compiled well, once, in the background."""
+        self.calls += 1
+        self.seconds += seconds
+        if self.level == CHEAP and (self.calls >= HOT_CALLS or self.seconds > HOT_SECONDS):
+            self.level = GOOD
+            _improver.improve(self)
+
+
+def _no_code(slots: bytes) -> None:
+    raise AssertionError("code is called before it is compiled")
+
+
+class Counts:
+    """What the cache of kernels has done since the start; read by `xt.cache_info()`.
+
+    compiled: kernels made by LLVM; improved: those made again with more care; loaded: those found on disk;
+    hits: kernels asked for that were in memory; seconds: spent compiling in the foreground.
+    """
+
+    def __init__(self) -> None:
+        self.compiled = self.improved = self.loaded = self.hits = 0
+        self.seconds = 0.0
+
+
+counts = Counts()
+_codes: dict[tuple[Program, Form, bool], Code] = {}
+
+
+def code_of(program: Program, form: Form, contract: bool) -> Code:
+    """Return the machine code of a program in a form; raises LacksError where generated code lacks a step."""
+    key = (program, form, contract)
+    found = _codes.get(key)
+    if found is not None:
+        counts.hits += 1
+        return found
+    started = perf_counter()
+    with _compiling:
+        code = Code(source(program, form, contract=contract))
+        _make(code, CHEAP)
+        if len(_codes) >= CODES:
+            for old in list(_codes)[: CODES // 4]:
+                del _codes[old]
+        _codes[key] = code
+    counts.seconds += perf_counter() - started
+    return code
+
+
+def is_ready(program: Program, form: Form, contract: bool) -> bool:
+    """Return whether a kernel's code is in memory."""
+    return (program, form, contract) in _codes
+
+
+def cached() -> int:
+    """Return how many kernels are in memory."""
+    return len(_codes)
+
+
+def forget() -> None:
+    """Drop all kernels from memory; the disk keeps its own."""
+    _codes.clear()
+
+
+# ---- from text to an address
+
+
+def _make(code: Code, level: int) -> None:
+    """Compile a kernel, or load what an earlier process compiled, and link it."""
+    name = _file_name(code.text, level)
+    found = _disk.load(name)
+    if found is not None:
+        try:
+            _link(code, found, level)
+            counts.loaded += 1
+            return
+        except RuntimeError:  # not an object file, whatever its seal says
+            _disk.drop(name)
+    made = _object_of(code.text, level)
+    counts.compiled += 1
+    _link(code, made, level)
+    _disk.save(name, made)
+
+
+@cache
+def _target_machine(level: int) -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = host()
+    assert machine is not None
+    target = llvm.Target.from_triple(machine.triple)
+    return target.create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="small", jit=True
+    )
+
+
+@cache
+def _linker() -> Any:
+    import llvmlite.binding as llvm
+
+    _target_machine(CHEAP)
+    machine = host()
+    assert machine is not None
+    return llvm.create_lljit_compiler(llvm.Target.from_triple(machine.triple).create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=CHEAP, reloc="pic", codemodel="small", jit=True
+    ))
+
+
+def _object_of(text: str, level: int) -> bytes:
+    import llvmlite.binding as llvm
+
+    machine = _target_machine(level)
+    compiled: bytes = machine.emit_object(llvm.parse_assembly(text))
+    return compiled
+
+
+_linked = [0]
+
+
+def _link(code: Code, compiled: bytes, level: int) -> None:
+    import llvmlite.binding as llvm
+
+    _linked[0] += 1  # LLVM never lets go of a library's name
+    builder = llvm.JITLibraryBuilder().add_object_img(compiled).export_symbol("kernel")
+    library = builder.link(_linker(), f"kernel{_linked[0]}")
+    function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(library["kernel"])
+    code.library = (code.library, library)  # another thread may still be inside the old code
+    code.call, code.level = function, level
+
+
+# ---- better code in the background
+
+
+class _Improver:
+    """A thread that compiles hot kernels well, one after the other; it ends when there is nothing to do."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Code] = []
+        self.lock = fork_safe_lock()
+        self.running = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=_acquire, after_in_parent=_release, after_in_child=self._start_over)
+
+    def _start_over(self) -> None:
+        self.waiting, self.running = [], False
+
+    def improve(self, code: Code) -> None:
+        with self.lock:
+            self.waiting.append(code)
+            if not self.running and not sys.is_finalizing():
+                self.running = True
+                threading.Thread(target=self._work, name="xtensor-compile", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self.lock:
+                if not self.waiting:
+                    self.running = False
+                    return
+                code = self.waiting.pop(0)
+            with _compiling:
+                _make(code, GOOD)
+                counts.improved += 1
+
+    def wait(self) -> None:
+        """Wait until nothing is waiting; for benchmarks and tests."""
+        while self.running:
+            threading.Event().wait(0.001)
+
+
+def _acquire() -> None:
+    _compiling.__enter__()
+
+
+def _release() -> None:
+    _compiling.__exit__(None, None, None)
+
+
+_improver = _Improver()
+wait_for_better_code = _improver.wait
+
+
+# ---- the disk
+
+
+def _file_name(text: str, level: int) -> str:
+    machine = host()
+    stamp = "\n".join([text, str(level), *map(str, machine or ())])
+    return hashlib.sha256(stamp.encode()).hexdigest()[:40]
+
+
+class _Disk:
+    """Compiled objects as files `<name>.o`: 32 bytes of SHA-256 of the rest, then the object.
+
+    Files are executed, so the folder belongs to the user alone, and one that others may write to is not used. They
+    are written aside and renamed, so that no reader sees half a file; whatever does not match its seal is ignored.
+    All failures of the disk are silent: it is only a cache.
+    """
+
+    def folder(self) -> Path | None:
+        """Return the folder, made if need be; None where there shall be none or it cannot be trusted."""
+        given = settings().cache_dir
+        if given == "":
+            return None
+        try:
+            path = Path(given).expanduser() if given is not None else _default_folder()
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if hasattr(os, "getuid"):
+                found = path.stat()
+                if found.st_uid != os.getuid() or found.st_mode & 0o022:
+                    return None
+            return path
+        except (OSError, RuntimeError):
+            return None
+
+    def load(self, name: str) -> bytes | None:
+        folder = self.folder()
+        if folder is None:
+            return None
+        try:
+            content = (folder / f"{name}.o").read_bytes()
+        except OSError:
+            return None
+        seal, compiled = content[:32], content[32:]
+        return compiled if hashlib.sha256(compiled).digest() == seal else None
+
+    def save(self, name: str, compiled: bytes) -> None:
+        folder = self.folder()
+        if folder is None:
+            return
+        try:
+            handle, aside = tempfile.mkstemp(dir=folder, prefix=name, suffix=".part")
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(compiled).digest() + compiled)
+            os.replace(aside, folder / f"{name}.o")
+        except OSError:
+            return
+
+    def drop(self, name: str) -> None:
+        folder = self.folder()
+        if folder is not None:
+            (folder / f"{name}.o").unlink(missing_ok=True)
+
+
+def _default_folder() -> Path:
+    cache_home = os.environ.get("XDG_CACHE_HOME")
+    base = Path(cache_home) if cache_home else Path.home() / ".cache"
+    return base / "xtensor" / "kernels"
+
+
+_disk = _Disk()

@@ -1,0 +1,163 @@
+"""The choice of engine, kernel by kernel, and what each is handed.
+
+Generated code where it exists or pays for its making; the interpreter where there is no compiler, a step that
+generated code lacks, or too little work yet.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from ..blob import TBlob
+from ..devices.cpu import CPU
+from ..layout import Shape
+from ..options import settings
+from . import interpret, rows
+from .compile import host
+from .launch import Target, operand, run_map, run_reduction, scalar_bytes
+from .llvm import LacksError, check
+from .plan import Kernel, Plan, Program
+from .vecmath import FUNCTIONS
+
+# Seconds that library calls must be expected to have taken for a program before it is worth compiling.
+COMPILE_SECONDS = 0.002
+
+# What a library call spends on one element: per byte it moves, and more where it computes a function.
+SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
+
+# Programs with a step that generated code lacks, and why.
+_lacking: dict[Program, str] = {}
+
+# Seconds of library calls estimated so far for programs not compiled yet.
+_spent: dict[Program, float] = {}
+
+_compiled: set[Program] = set()
+
+
+def run(
+    kernel: Kernel, shape: Shape, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]
+) -> None:
+    """Run one kernel: inputs and scalars in the program's order, results as its outputs and then its reductions."""
+    if choose(kernel.program, shape)[0] == "llvm":
+        try:
+            _generated(kernel, shape, inputs, scalars, results)
+            _compiled.add(kernel.program)
+            return
+        except LacksError as lack:
+            _lacking[kernel.program] = str(lack)
+        except RuntimeError as error:  # of the compiler
+            _give_up(kernel.program, error)
+    _interpreted(kernel, shape, inputs, scalars, results)
+
+
+def choose(program: Program, shape: Shape) -> tuple[str, str]:
+    """Return the engine for a program over a shape, and why."""
+    engine = settings().engine
+    if engine == "interpret":
+        return "interpret", "asked for"
+    if host() is None:
+        return "interpret", "there is no llvmlite, or this processor has no fused multiply-add"
+    if program in _lacking:
+        return "interpret", f"there is no {_lacking[program]}"
+    if engine == "llvm":
+        return "llvm", "asked for"
+    if program in _compiled:
+        return "llvm", "it is compiled"
+    if len(_spent) > 4096:
+        _spent.clear()
+    spent = _spent[program] = _spent.get(program, 0.0) + library_seconds(program, shape)
+    if spent > COMPILE_SECONDS:
+        return "llvm", f"library calls would have taken {spent * 1e3:.1f} ms by now"
+    return "interpret", f"library calls take {spent * 1e3:.2f} ms so far, less than compiling"
+
+
+def library_seconds(program: Program, shape: Shape) -> float:
+    """Estimate what the library's own functions take for a program over a shape."""
+    each = 0.0
+    for step in program.steps:
+        each += 3 * step.dtype.itemsize * SECONDS_PER_BYTE
+        each += SECONDS_PER_FUNCTION * (step.op.name in FUNCTIONS)
+    each += sum(reduction.dtype.itemsize for reduction in program.reductions) * SECONDS_PER_BYTE
+    return each * prod(shape)
+
+
+def _give_up(program: Program, error: Exception) -> None:
+    """Leave a program to the interpreter after the compiler failed on it, and say so."""
+    _lacking[program] = f"code, because compiling it failed: {error}"
+    warnings.warn(f"xtensor: {_lacking[program]}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
+
+
+# ---- generated code
+
+
+def _generated(
+    kernel: Kernel, shape: Shape, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]
+) -> None:
+    program, contract = kernel.program, settings().fast_math
+    check(program)
+    outputs, reduced = results[: len(program.outputs)], results[len(program.outputs) :]
+    operands = [operand(blob, shape) for blob in (*inputs, *outputs)]
+    packed = b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, program.scalars, strict=True)])
+    if not reduced:
+        run_map(program, shape, operands, packed, contract)
+        return
+    targets = [
+        Target(reduction, blob, operand(_with_axes(blob, shape, kernel.axes), shape))
+        for reduction, blob in zip(program.reductions, reduced, strict=True)
+    ]
+    run_reduction(program, shape, kernel.axes, operands, targets, packed, contract)
+
+
+def _with_axes(blob: TBlob, shape: Shape, axes: Sequence[int]) -> TBlob:
+    """Return the view of a reduction's result that has the reduced axes, with length 1."""
+    if len(blob.shape) == len(shape):
+        return blob
+    return blob.view(blob.layout.insert(axes))
+
+
+# ---- the interpreter
+
+
+def _interpreted(
+    kernel: Kernel, shape: Shape, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]
+) -> None:
+    """Run a kernel's steps by blocks, and its reductions over the finished arrays."""
+    program = kernel.program
+    arrays = [blob.native() for blob in inputs]
+    outputs = [blob.native() for blob in results[: len(program.outputs)]]
+    found = interpret.evaluate_all(program, shape, arrays, scalars, outputs)
+    for reduction, blob in zip(program.reductions, results[len(program.outputs) :], strict=True):
+        function = reduction.op.kernel(CPU)
+        blob.native()[...] = CPU.call(function, found[reduction.arg], **dict(reduction.params))
+
+
+# ---- rows
+
+
+def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob]) -> bool:
+    """Run all kernels of a plan block by block over rows; return False, with nothing done, where that does not pay.
+
+    blobs: what lies in memory: inputs, and results that are kept.
+    """
+    shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
+    if not rows.pays(plan, shape):
+        return False
+    if settings().engine == "interpret":
+        return False
+    for kernel in plan.kernels:
+        if choose(kernel.program, values[kernel.domain].shape)[0] != "llvm":
+            return False
+        try:
+            check(kernel.program)
+        except LacksError as lack:
+            _lacking[kernel.program] = str(lack)
+            return False
+    try:
+        rows.run(plan, shape, values, blobs, settings().fast_math)
+    except LacksError:
+        return False
+    _compiled.update(kernel.program for kernel in plan.kernels)
+    return True

@@ -1,0 +1,185 @@
+"""The blocked interpreter: a program run by NumPy's own functions, one block that fits the cache at a time.
+
+Every step is the call that would be made without recording, with `out=` in a block of scratch memory, so elementwise
+results have the same bits. It knows every dtype and needs no compiler: the fallback of generated code, and the
+oracle of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..blob import Native
+from ..devices.cpu import CPU
+from ..dtypes import DType
+from ..layout import Shape
+from ..threads import count, run
+from .plan import Program
+from .plan import program as the_program
+
+# Bytes of one operand in a block: a few of them fit the second-level cache beside each other.
+BLOCK_BYTES = 128 * 1024
+
+# Bytes of all operands from which a second thread gains more than waking it costs.
+PARALLEL_BYTES = 4 << 20
+
+Key = tuple[Any, ...]
+
+
+class Move(NamedTuple):
+    """One step as the interpreter makes it: `registers[to] = function(*registers[args])`.
+
+    fills: whether the function is a ufunc that can write into given memory. scratch: whether `to` is scratch memory.
+    """
+
+    function: Any
+    args: tuple[int, ...]
+    to: int
+    fills: bool
+    params: dict[str, Any]
+
+
+class Recipe(NamedTuple):
+    """A program's moves. Registers: inputs, scalars, then outputs, then scratch blocks of these dtypes."""
+
+    moves: tuple[Move, ...]
+    scratch: tuple[DType, ...]
+
+
+def evaluate(program: Program, arrays: Sequence[Native], scalars: Sequence[Any], outputs: Sequence[Native]) -> None:
+    """Run a program's steps over arrays of one shape, into outputs of that shape."""
+    recipe = recipe_of(program)
+    inputs, outputs = _flat(arrays, outputs)
+    shape = outputs[0].shape
+    widest = program.widest
+    blocks = list(blocks_of(shape, max(BLOCK_BYTES // widest, 1)))
+    parts = min(count(), len(blocks)) if prod(shape) * widest * len(arrays) > PARALLEL_BYTES else 1
+    bounds = [len(blocks) * part // parts for part in range(parts + 1)]
+
+    def task(part: int) -> Any:
+        mine = blocks[bounds[part] : bounds[part + 1]]
+        return lambda: CPU.call(_run_blocks, recipe, inputs, scalars, outputs, mine)
+
+    run([task(part) for part in range(parts)])
+
+
+def evaluate_all(
+    program: Program, shape: Shape, arrays: Sequence[Native], scalars: Sequence[Any], outputs: Sequence[Native]
+) -> dict[int, Native]:
+    """Run a program's steps and return, by number, the values its reductions need, each over the whole shape."""
+    wanted = {reduction.arg for reduction in program.reductions}
+    found = {number: array for number, array in enumerate(arrays) if number in wanted}
+    found |= dict(zip(program.outputs, outputs, strict=True))
+    more = sorted(wanted - set(found))
+    if more:
+        extra = [np.empty(shape, program.dtypes[number]) for number in more]
+        found |= dict(zip(more, extra, strict=True))
+        whole = plain(program, (*program.outputs, *more))
+        evaluate(whole, arrays, scalars, [*outputs, *extra])
+    elif program.outputs:
+        evaluate(plain(program, program.outputs), arrays, scalars, outputs)
+    return found
+
+
+def plain(program: Program, outputs: tuple[int, ...]) -> Program:
+    """Return a program's steps with other outputs and no reductions."""
+    return the_program(program.inputs, program.scalars, program.known, program.steps, outputs, ())
+
+
+def _run_blocks(
+    recipe: Recipe, inputs: Sequence[Native], scalars: Sequence[Any], outputs: Sequence[Native], blocks: Sequence[Key]
+) -> None:
+    """Run the moves over some blocks, in scratch memory of their own."""
+    largest = max(prod(outputs[0][key].shape) for key in blocks)
+    memory = [np.empty(largest, dtype) for dtype in recipe.scratch]
+    for key in blocks:
+        written = [output[key] for output in outputs]
+        shape = written[0].shape
+        size = prod(shape)
+        registers = [array[key] for array in inputs]
+        registers += [*scalars, *written, *(block[:size].reshape(shape) for block in memory)]
+        for function, args, to, fills, params in recipe.moves:
+            operands = [registers[arg] for arg in args]
+            if fills:
+                function(*operands, out=registers[to], **params)
+            else:
+                registers[to][...] = function(*operands, **params)
+
+
+def blocks_of(shape: Sequence[int], limit: int) -> Iterator[Key]:
+    """Yield keys that cut an array into blocks of at most `limit` elements, in C order."""
+    inner = prod(shape[1:])
+    if not shape:
+        yield (...,)
+    elif inner > limit:
+        for index in range(shape[0]):
+            yield from ((index, *rest) for rest in blocks_of(shape[1:], limit))
+    else:
+        step = max(limit // max(inner, 1), 1)
+        for start in range(0, shape[0], step):
+            yield (slice(start, start + step),)
+
+
+def _flat(arrays: Sequence[Native], outputs: Sequence[Native]) -> tuple[list[Native], list[Native]]:
+    """Return operands of one shape as runs of memory where all are packed, else with the first output's axis order."""
+    shape = outputs[0].shape
+    every = [*arrays, *outputs]
+    if all(array.shape == shape and array.flags.c_contiguous for array in every):
+        every = [array.reshape(-1) for array in every]
+    else:
+        every = [array if array.shape == shape else np.broadcast_to(array, shape) for array in every]
+        order = sorted(range(len(shape)), key=lambda axis: -abs(outputs[0].strides[axis]))
+        every = [array.transpose(order) for array in every]
+    return every[: len(arrays)], every[len(arrays) :]
+
+
+# ---- recipes
+
+
+@lru_cache(maxsize=1024)
+def recipe_of(program: Program) -> Recipe:
+    """Return a program's moves, with as few scratch blocks as its values' lives allow."""
+    first_step = len(program.inputs) + len(program.scalars)
+    register = dict(enumerate(range(first_step)))
+    for place, number in enumerate(program.outputs):
+        register[number] = first_step + place
+    scratch = _Scratch(first_step + len(program.outputs))
+    last_use = {arg: place for place, step in enumerate(program.steps) for arg in step.args}
+    moves = []
+    for place, step in enumerate(program.steps):
+        number = first_step + place
+        if number not in register:
+            register[number] = scratch.take(step.dtype)
+        function = step.op.kernel(CPU)
+        fills = isinstance(function, np.ufunc)
+        args = tuple(register[arg] for arg in step.args)
+        moves.append(Move(function, args, register[number], fills, dict(step.params)))
+        for arg in set(step.args):
+            if arg >= first_step and last_use[arg] == place:
+                scratch.give_back(register[arg])
+    return Recipe(tuple(moves), tuple(scratch.dtypes))
+
+
+class _Scratch:
+    """Scratch blocks, handed out by dtype and taken back when a value is dead."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.dtypes: list[DType] = []
+        self.free: dict[DType, list[int]] = {}
+
+    def take(self, dtype: DType) -> int:
+        free = self.free.get(dtype)
+        if free:
+            return free.pop()
+        self.dtypes.append(dtype)
+        return self.first + len(self.dtypes) - 1
+
+    def give_back(self, register: int) -> None:
+        if register >= self.first:
+            self.free.setdefault(self.dtypes[register - self.first], []).append(register)

@@ -1,0 +1,540 @@
+"""Programs as LLVM IR: the loop nest around a program's steps, written as text that needs no optimiser.
+
+A kernel is one function of one pointer, to a block of 8-byte slots: the lengths of its loops from the outermost, then
+for each operand its address and its strides in bytes, then the scalars. So code is made for a program and for how
+its operands lie along the innermost axis, never for sizes, strides or scalars.
+
+The innermost loop takes a whole vector per round; its last, partial round loads and stores under a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..dtypes import DType
+from . import element
+from .plan import Program, Reduction, Step
+from .plan import program as the_program
+from .primitives import BOOL, PRIMITIVES, LacksError, cast, maximum, minimum, small_power
+from .vector import Vector, Writer
+
+# How an operand lies along the innermost axis: side by side, the same element throughout, or any other stride.
+PACKED, SAME, STRIDED = "packed", "same", "strided"
+
+# Accumulators of a reduction take turns, so that one addition need not wait for the one before it.
+TURNS = 4
+
+
+class Form(NamedTuple):
+    """What code depends on besides the program.
+
+    lanes: elements per vector. depth: nested loops. lie: how each operand (inputs, outputs) lies along the innermost
+    axis. streams: whether outputs bypass the caches.
+    """
+
+    lanes: int
+    depth: int
+    lie: tuple[str, ...]
+    streams: bool = False
+
+
+def memory_type(dtype: DType) -> str:
+    """Return the LLVM type of one element in memory; booleans are bytes there."""
+    if dtype.kind == "f":
+        return {4: "float", 8: "double"}[dtype.itemsize]
+    return f"i{8 * dtype.itemsize}"
+
+
+def check(program: Program) -> None:
+    """Raise LacksError for a program with a dtype that generated code does not have."""
+    for dtype in (*program.dtypes, *(r.dtype for r in program.reductions), *(d for s in program.steps for d in s.loop)):
+        if dtype.kind not in "biuf" or dtype.itemsize not in (1, 2, 4, 8) or dtype == np.float16:
+            raise LacksError(f"{dtype} in generated code")
+
+
+def lanes_of(program: Program, vector_bytes: int) -> int:
+    """Return how many elements a vector holds: the widest dtype fills a register."""
+    return max(vector_bytes // program.widest, 1)
+
+
+def source(program: Program, form: Form, *, contract: bool = False) -> str:
+    """Return the LLVM IR of a module with one function, `kernel`.
+
+    Raises LacksError where the program has a step or dtype that generated code lacks.
+    """
+    check(program)
+    return _Text(program, form, contract).module()
+
+
+class _Text:
+    """The text of one kernel while it is written, block by block."""
+
+    def __init__(self, program: Program, form: Form, contract: bool) -> None:
+        self.program = program
+        self.form = form
+        self.writer = Writer(form.lanes)
+        self.writer.flags = "contract " if contract else ""
+        self.lines: list[str] = []
+        self.operands = [*program.inputs, *(program.dtypes[number] for number in program.outputs)]
+        self.operands += [reduction.dtype for reduction in program.reductions]
+        self.mask = f"<{form.lanes} x i1>"
+        self.steps = f"<{form.lanes} x i64>"
+
+    def module(self) -> str:
+        self._entry()
+        for level in range(self.form.depth - 1):
+            self._open(level)
+        self._row()
+        for level in reversed(range(self.form.depth - 1)):
+            self._close(level)
+        if self.form.streams:
+            self.writer.declarations.add("declare void @llvm.x86.sse.sfence()")
+            self.lines.append("call void @llvm.x86.sse.sfence()")
+        self.lines += ["ret void", "}"]
+        return "\n".join(
+            [
+                *sorted(self.writer.declarations),
+                *self.writer.globals.values(),
+                "define void @kernel(ptr %slots) {",
+                *self.lines,
+                "!0 = !{i32 1}",
+                "",
+            ]
+        )
+
+    def _block(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.writer.block = label
+
+    def _written(self) -> None:
+        """Take over what the writer has emitted."""
+        self.lines += self.writer.lines
+        self.writer.lines.clear()
+
+    # ---- the slots
+
+    def _entry(self) -> None:
+        """Load every slot; scalars and the offsets of strided lanes are made into vectors once."""
+        self._block("entry")
+        slot = 0
+
+        def load(name: str, kind: str) -> None:
+            nonlocal slot
+            self.lines.append(f"%{name}.slot = getelementptr i64, ptr %slots, i64 {slot}")
+            self.lines.append(f"%{name} = load {kind}, ptr %{name}.slot, align 8")
+            slot += 1
+
+        for level in range(self.form.depth):
+            load(f"n{level}", "i64")
+        for place in range(len(self.operands)):
+            load(f"p{place}", "ptr")
+            for level in range(self.form.depth - 1):
+                load(f"s{place}.{level}", "i64")
+            if self._lie(place) == STRIDED:
+                load(f"s{place}", "i64")
+                self._spread(f"%s{place}", f"spread{place}", "i64")
+                self.lines.append(f"%lanes{place} = mul {self.steps} %spread{place}, {self._counting()}")
+        self.scalars = []
+        for place, dtype in enumerate(self.program.scalars):
+            kind = memory_type(dtype)
+            load(f"c{place}", kind)
+            self._spread(f"%c{place}", f"scalar{place}", kind)
+            self.scalars.append(self._value(f"%scalar{place}", dtype))
+
+    def _lie(self, place: int) -> str | None:
+        """Return how an operand lies; None for the result of a reduction, which is written once per row."""
+        return self.form.lie[place] if place < len(self.form.lie) else None
+
+    def _counting(self) -> str:
+        return "<" + ", ".join(f"i64 {lane}" for lane in range(self.form.lanes)) + ">"
+
+    def _spread(self, scalar: str, name: str, kind: str) -> None:
+        """Make a vector of one number in every lane."""
+        lanes = self.form.lanes
+        vector = f"<{lanes} x {kind}>"
+        self.lines.append(f"%{name}.one = insertelement {vector} poison, {kind} {scalar}, i32 0")
+        self.lines.append(
+            f"%{name} = shufflevector {vector} %{name}.one, {vector} poison, <{lanes} x i32> zeroinitializer"
+        )
+
+    def _value(self, name: str, dtype: DType) -> Vector:
+        """Return a vector that lies in a register as memory has it, as its dtype; bytes become truth values."""
+        if dtype != BOOL:
+            return Vector(self.writer, name, dtype)
+        self._written()
+        truth = f"{name}.truth"
+        self.lines.append(f"{truth} = icmp ne <{self.form.lanes} x i8> {name}, zeroinitializer")
+        return Vector(self.writer, truth, BOOL)
+
+    # ---- the loops around the rows
+
+    def _pointer(self, place: int, level: int) -> str:
+        """Return the address of an operand inside the loop of a level."""
+        return f"%p{place}" if level < 0 else f"%p{place}.{level}"
+
+    def _open(self, level: int) -> None:
+        before = "entry" if level == 0 else f"loop{level - 1}"
+        self.lines.append(f"br label %loop{level}")
+        self._block(f"loop{level}")
+        self.lines.append(f"%i{level} = phi i64 [0, %{before}], [%i{level}.next, %latch{level}]")
+        for place in range(len(self.operands)):
+            outer, inner = self._pointer(place, level - 1), self._pointer(place, level)
+            self.lines.append(f"{inner} = phi ptr [{outer}, %{before}], [{inner}.next, %latch{level}]")
+
+    def _close(self, level: int) -> None:
+        self.lines.append(f"br label %latch{level}")
+        self._block(f"latch{level}")
+        self.lines.append(f"%i{level}.next = add i64 %i{level}, 1")
+        for place in range(len(self.operands)):
+            inner = self._pointer(place, level)
+            self.lines.append(f"{inner}.next = getelementptr i8, ptr {inner}, i64 %s{place}.{level}")
+        self.lines.append(f"%again{level} = icmp ult i64 %i{level}.next, %n{level}")
+        self.lines.append(f"br i1 %again{level}, label %loop{level}, label %end{level}")
+        self._block(f"end{level}")
+
+    # ---- one row
+
+    def _row(self) -> None:
+        """Write the innermost loop: head, whole or partial loads, the steps, whole or partial stores."""
+        inner = self.form.depth - 1
+        before = "entry" if inner == 0 else f"loop{inner - 1}"
+        same = self._load_same()
+        self.lines.append("br label %head")
+        self._block("head")
+        self.lines.append(f"%i = phi i64 [0, %{before}], [%i.next, %next]")
+        self._open_reductions(before)
+        self.lines += [
+            f"%i.next = add i64 %i, {self.form.lanes}",
+            f"%whole = icmp ule i64 %i.next, %n{inner}",
+            "br i1 %whole, label %load.whole, label %load.part",
+        ]
+        vectors = self._loads(same)
+        values = self._steps(vectors)
+        terms = self._reduced(values)
+        self.lines.append("br i1 %whole, label %store.whole, label %store.part")
+        self._stores(values)
+        self._close_reductions(terms)
+        self.lines += [f"%more = icmp ult i64 %i.next, %n{inner}", "br i1 %more, label %head, label %done"]
+        self._block("done")
+        self._finish_reductions()
+
+    def _row_pointer(self, place: int) -> str:
+        return self._pointer(place, self.form.depth - 2)
+
+    def _load_same(self) -> dict[int, str]:
+        """Load, once per row, what stays the same along it."""
+        names = {}
+        for place, dtype in enumerate(self.program.inputs):
+            if self._lie(place) == SAME:
+                kind = memory_type(dtype)
+                self.lines.append(f"%same{place}.one.value = load {kind}, ptr {self._row_pointer(place)}, align 1")
+                self._spread(f"%same{place}.one.value", f"same{place}", kind)
+                names[place] = f"%same{place}"
+        return names
+
+    def _vector_type(self, dtype: DType) -> str:
+        return f"<{self.form.lanes} x {memory_type(dtype)}>"
+
+    def _addresses(self, place: int, suffix: str) -> str:
+        """Write the address of a round's elements: of the first where they are packed, else of each; return its name."""
+        base, name = self._row_pointer(place), f"%at{place}{suffix}"
+        if self._lie(place) == PACKED:
+            self.lines.append(f"{name} = getelementptr {memory_type(self.operands[place])}, ptr {base}, i64 %i")
+            return name
+        self.lines.append(f"{name}.offset = mul i64 %i, %s{place}")
+        self.lines.append(f"{name}.first = getelementptr i8, ptr {base}, i64 {name}.offset")
+        self.lines.append(f"{name} = getelementptr i8, ptr {name}.first, {self.steps} %lanes{place}")
+        return name
+
+    def _loads(self, same: dict[int, str]) -> list[Vector]:
+        """Write both kinds of loads and return the loaded inputs."""
+        moving = [place for place in range(len(self.program.inputs)) if place not in same]
+        self._block("load.whole")
+        whole = [self._load(place, ".w", None) for place in moving]
+        self.lines.append("br label %body")
+        self._block("load.part")
+        lanes = self.form.lanes
+        self.lines.append(f"%left = sub i64 %n{self.form.depth - 1}, %i")
+        self._spread("%left", "lefts", "i64")
+        self.lines.append(f"%mask.part = icmp ugt {self.steps} %lefts, {self._counting()}")
+        part = [self._load(place, ".p", "%mask.part") for place in moving]
+        self.lines.append("br label %body")
+        self._block("body")
+        ones = f"<{', '.join(['i1 true'] * lanes)}>"
+        self.lines.append(f"%mask = phi {self.mask} [{ones}, %load.whole], [%mask.part, %load.part]")
+        for place, one, other in zip(moving, whole, part, strict=True):
+            kind = self._vector_type(self.program.inputs[place])
+            self.lines.append(f"%in{place} = phi {kind} [{one}, %load.whole], [{other}, %load.part]")
+        names = [same.get(place, f"%in{place}") for place in range(len(self.program.inputs))]
+        return [self._value(name, dtype) for name, dtype in zip(names, self.program.inputs, strict=True)]
+
+    def _load(self, place: int, suffix: str, mask: str | None) -> str:
+        """Write one load, whole or under a mask; return the name of what was loaded."""
+        dtype = self.program.inputs[place]
+        kind, short = self._vector_type(dtype), self._short(dtype)
+        address, name = self._addresses(place, suffix), f"%load{place}{suffix}"
+        if self._lie(place) == PACKED:
+            if mask is None:
+                self.lines.append(f"{name} = load {kind}, ptr {address}, align 1")
+            else:
+                self._declare(f"{kind} @llvm.masked.load.{short}.p0(ptr, {self.mask}, {kind})")
+                self.lines.append(
+                    f"{name} = call {kind} @llvm.masked.load.{short}.p0"
+                    f"(ptr align 1 {address}, {self.mask} {mask}, {kind} zeroinitializer)"
+                )
+            return name
+        pointers = f"<{self.form.lanes} x ptr>"
+        self._declare(f"{kind} @llvm.masked.gather.{short}.v{self.form.lanes}p0({pointers}, {self.mask}, {kind})")
+        given = mask or f"<{', '.join(['i1 true'] * self.form.lanes)}>"
+        self.lines.append(
+            f"{name} = call {kind} @llvm.masked.gather.{short}.v{self.form.lanes}p0"
+            f"({pointers} align {dtype.itemsize} {address}, {self.mask} {given}, {kind} zeroinitializer)"
+        )
+        return name
+
+    def _short(self, dtype: DType) -> str:
+        """Return a vector type as intrinsics' names spell it."""
+        return f"v{self.form.lanes}{'f' if dtype.kind == 'f' else 'i'}{8 * dtype.itemsize}"
+
+    def _declare(self, text: str) -> None:
+        self.writer.declarations.add(f"declare {text}")
+
+    # ---- the steps
+
+    def _steps(self, inputs: Sequence[Vector]) -> list[Vector]:
+        """Write the program's steps and return the vector of every value."""
+        values = [*inputs, *self.scalars]
+        known = dict(self.program.known)
+        for step in self.program.steps:
+            operands = [cast(values[arg], dtype) for arg, dtype in zip(step.args, step.loop, strict=True)]
+            exponent = known.get(step.args[-1])
+            if exponent is not None and operands[0].dtype.kind == "f":
+                result = small_power(operands[0], int(exponent))
+            else:
+                result = _compute(step, operands)
+            values.append(cast(result, step.dtype))
+        self._written()
+        return values
+
+    # ---- stores
+
+    def _stores(self, values: Sequence[Vector]) -> None:
+        first = len(self.program.inputs)
+        stored = []
+        for number in self.program.outputs:
+            stored.append(values[number])
+        self._block("store.whole")
+        for place, value in enumerate(stored, first):
+            self._store(place, value, ".sw", None)
+        self.lines.append("br label %next")
+        self._block("store.part")
+        for place, value in enumerate(stored, first):
+            self._store(place, value, ".sp", "%mask")
+        self.lines.append("br label %next")
+        self._block("next")
+
+    def _store(self, place: int, value: Vector, suffix: str, mask: str | None) -> None:
+        """Write one store, whole or under a mask."""
+        kind, short = self._vector_type(value.dtype), self._short(value.dtype)
+        name = value.name
+        if value.dtype == BOOL:
+            name = f"%bytes{place}{suffix}"
+            self.lines.append(f"{name} = zext {self.mask} {value.name} to {kind}")
+        address = self._addresses(place, suffix)
+        if self._lie(place) == PACKED:
+            if mask is None:
+                how = f"align {self.form.lanes * value.dtype.itemsize}, !nontemporal !0" if self.form.streams else "align 1"
+                self.lines.append(f"store {kind} {name}, ptr {address}, {how}")
+            else:
+                self._declare(f"void @llvm.masked.store.{short}.p0({kind}, ptr, {self.mask})")
+                self.lines.append(
+                    f"call void @llvm.masked.store.{short}.p0({kind} {name}, ptr align 1 {address}, {self.mask} {mask})"
+                )
+            return
+        pointers = f"<{self.form.lanes} x ptr>"
+        self._declare(f"void @llvm.masked.scatter.{short}.v{self.form.lanes}p0({kind}, {pointers}, {self.mask})")
+        given = mask or f"<{', '.join(['i1 true'] * self.form.lanes)}>"
+        self.lines.append(
+            f"call void @llvm.masked.scatter.{short}.v{self.form.lanes}p0"
+            f"({kind} {name}, {pointers} align {value.dtype.itemsize} {address}, {self.mask} {given})"
+        )
+
+    # ---- reductions of a row
+
+    def _open_reductions(self, before: str) -> None:
+        for place, reduction in enumerate(self.program.reductions):
+            kind, start = self._register_type(reduction), identity(reduction)
+            for turn in range(TURNS):
+                source = f"%acc{place}.{turn + 1}" if turn + 1 < TURNS else f"%acc{place}.new"
+                self.lines.append(
+                    f"%acc{place}.{turn} = phi {kind} [{self.writer.splat(start, reduction.dtype).name}, %{before}], [{source}, %next]"
+                )
+
+    def _register_type(self, reduction: Reduction) -> str:
+        return self.mask if reduction.dtype == BOOL else self._vector_type(reduction.dtype)
+
+    def _reduced(self, values: Sequence[Vector]) -> list[Vector]:
+        """Write what each accumulator becomes in a whole round."""
+        terms = []
+        for place, reduction in enumerate(self.program.reductions):
+            term = reduction_term(reduction, values[reduction.arg])
+            accumulator = Vector(self.writer, f"%acc{place}.0", reduction.dtype)
+            terms.append(combine(reduction, accumulator, term))
+        self._written()
+        return terms
+
+    def _close_reductions(self, terms: Sequence[Vector]) -> None:
+        """In a partial round, lanes beyond the end keep their accumulator."""
+        for place, (reduction, term) in enumerate(zip(self.program.reductions, terms, strict=True)):
+            kind = self._register_type(reduction)
+            self.lines.append(
+                f"%acc{place}.new = select {self.mask} %mask, {kind} {term.name}, {kind} %acc{place}.0"
+            )
+
+    def _finish_reductions(self) -> None:
+        """Combine turns and then lanes in a fixed tree, and store the row's results."""
+        first = len(self.program.inputs) + len(self.program.outputs)
+        for place, reduction in enumerate(self.program.reductions):
+            turns = [f"%acc{place}.{turn + 1}" for turn in range(TURNS - 1)] + [f"%acc{place}.new"]
+            vectors = [Vector(self.writer, name, reduction.dtype) for name in turns]
+            while len(vectors) > 1:
+                vectors = [combine(reduction, a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+            result = self._across_lanes(reduction, vectors[0])
+            self._written()
+            self._store_scalar(first + place, result)
+
+    def _across_lanes(self, reduction: Reduction, vector: Vector) -> Vector:
+        width = self.form.lanes
+        while width > 1:
+            width //= 2
+            order = ", ".join(f"i32 {(lane + width) % self.form.lanes}" for lane in range(self.form.lanes))
+            text = f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{self.form.lanes} x i32> <{order}>"
+            vector = combine(reduction, vector, self.writer.emit(text, vector.dtype))
+        return vector
+
+    def _store_scalar(self, place: int, vector: Vector) -> None:
+        name, kind = f"%result{place}", memory_type(vector.dtype)
+        if vector.dtype == BOOL:
+            self.lines.append(f"{name}.bit = extractelement {vector.type} {vector.name}, i32 0")
+            self.lines.append(f"{name} = zext i1 {name}.bit to i8")
+        else:
+            self.lines.append(f"{name} = extractelement {vector.type} {vector.name}, i32 0")
+        self.lines.append(f"store {kind} {name}, ptr {self._row_pointer(place)}, align 1")
+
+
+# ---- steps by name
+
+
+def _compute(step: Step, operands: list[Vector]) -> Vector:
+    """Write one step: a primitive, a conversion, or a row's formula."""
+    if step.op.name == "astype":
+        return cast(operands[0], step.dtype)
+    primitive = PRIMITIVES.get(step.op.name)
+    if primitive is not None:
+        return primitive(*operands)
+    if step.op.element is None:
+        raise LacksError(f"{step.op.name} in generated code")
+    if any(operand.dtype.kind != "f" for operand in operands):
+        raise LacksError(f"the formula of {step.op.name} in {operands[0].dtype}")
+    return element.evaluate(step.op.element, _machine, *operands)
+
+
+def _machine(name: str) -> Any:
+    """Return a primitive for formulas, where a Python number takes the dtype of the vectors beside it."""
+    primitive = PRIMITIVES.get(name)
+    if primitive is None:
+        raise LacksError(f"{name} in generated code")
+
+    def compute(*operands: Any) -> Vector:
+        vector = next(o for o in operands if isinstance(o, Vector) and o.dtype.kind == "f")
+        given = [o if isinstance(o, Vector) else vector.writer.splat(o, vector.dtype) for o in operands]
+        return primitive(*given)
+
+    return compute
+
+
+def identity(reduction: Reduction) -> Any:
+    """Return what a reduction's accumulator starts from."""
+    name, dtype = reduction.op.name, reduction.dtype
+    if name in ("max", "min"):
+        if dtype.kind == "f":
+            return -np.inf if name == "max" else np.inf
+        if dtype == BOOL:
+            return name == "min"
+        return np.iinfo(dtype).min if name == "max" else np.iinfo(dtype).max
+    if name == "sum" and dtype.kind == "f":
+        return -0.0  # so that a sum of negative zeros is one
+    return {"sum": 0, "count_nonzero": 0, "prod": 1, "any": False, "all": True}[name]
+
+
+def reduction_term(reduction: Reduction, value: Vector) -> Vector:
+    """Return what one element contributes."""
+    if reduction.op.name in ("any", "all", "count_nonzero"):
+        value = cast(value, BOOL)
+    return cast(value, reduction.dtype)
+
+
+def combine(reduction: Reduction, a: Vector, b: Vector) -> Vector:
+    """Return two partial results together."""
+    name = reduction.op.name
+    if name in ("sum", "count_nonzero"):
+        return a + b
+    if name == "prod":
+        return a * b
+    if name in ("any", "all"):
+        return a | b if name == "any" else a & b
+    return maximum(a, b) if name == "max" else minimum(a, b)
+
+
+# ---- reductions of outer axes
+
+
+class _Named(NamedTuple):
+    """An operation that is only a primitive's name."""
+
+    name: str
+    kind: str = "elementwise"
+    element: Any = None
+
+
+_CONVERT = _Named("astype")
+_COMBINING = {"sum": "add", "count_nonzero": "add", "prod": "multiply", "any": "logical_or", "all": "logical_and"} | {
+    "max": "maximum",
+    "min": "minimum",
+}
+
+
+@lru_cache(maxsize=1024)
+def folded(program: Program) -> Program:
+    """Return the program that combines each element with what lies in memory so far, instead of reducing a row.
+
+    The accumulators are the last inputs and the last outputs.
+    """
+    count = len(program.reductions)
+    first = len(program.inputs)
+    shift = [number if number < first else number + count for number in range(len(program.dtypes))]
+    steps = [step._replace(args=tuple(shift[arg] for arg in step.args)) for step in program.steps]
+    outputs = [shift[number] for number in program.outputs]
+    following = len(program.dtypes) + count
+    for place, reduction in enumerate(program.reductions):
+        value, dtype = shift[reduction.arg], program.dtypes[reduction.arg]
+        for wanted in _conversions(reduction):
+            steps.append(Step(_CONVERT, (), (value,), (dtype,), wanted))
+            value, dtype, following = following, wanted, following + 1
+        combined = _Named(_COMBINING[reduction.op.name])
+        steps.append(Step(combined, (), (first + place, value), (dtype, dtype), dtype))
+        outputs.append(following)
+        following += 1
+    inputs = (*program.inputs, *(reduction.dtype for reduction in program.reductions))
+    known = tuple((shift[number], value) for number, value in program.known)
+    return the_program(inputs, program.scalars, known, tuple(steps), tuple(outputs), ())
+
+
+def _conversions(reduction: Reduction) -> list[DType]:
+    """Return the dtypes an element passes through before it is combined."""
+    truth = [BOOL] if reduction.op.name in ("any", "all", "count_nonzero") else []
+    return [*truth, reduction.dtype]

@@ -1,0 +1,399 @@
+"""Where to cut: pending nodes become kernels, loops that read and write memory once.
+
+`trace` numbers the values of a graph and gives its structure a key; `cut` turns the structure into kernels. Nothing
+here depends on sizes, strides or the values of scalars, so a plan is made once per structure and remembered.
+
+The plan is mshadow's: expressions say what is computed, plans say how, and are made of indices and dtypes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..blob import TBlob
+from ..dtypes import DType, promote
+from .graph import Node, Operation
+
+# Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
+COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
+
+# Plans and programs remembered at most.
+REMEMBERED = 4096
+
+# Exponents that become multiplications; all other scalars are run-time arguments of the code.
+SMALL_POWERS = (2, 3, 4)
+
+
+class Step(NamedTuple):
+    """One operation inside a loop.
+
+    args: numbers of the values it takes; loop: the dtypes they are converted to first; dtype: what comes out.
+    params: the op's parameters (the dtype of a cast), as pairs.
+    """
+
+    op: Operation
+    params: tuple[tuple[str, Any], ...]
+    args: tuple[int, ...]
+    loop: tuple[DType, ...]
+    dtype: DType
+
+
+class Reduction(NamedTuple):
+    """A reduction at the end of a loop, of the value numbered `arg`, accumulated and returned as `dtype`."""
+
+    op: Operation
+    params: tuple[tuple[str, Any], ...]
+    arg: int
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What one loop does to one element, in numbers of its own: inputs first, then scalars, then a step each.
+
+    There is one object per program (`program` makes it), so that programs compare and hash at once.
+
+    inputs: dtypes read from memory; scalars: dtypes of the run-time numbers; outputs: which values are written.
+    known: scalars whose value changes the code, as (number, value). reductions: all over the same axes.
+    """
+
+    inputs: tuple[DType, ...]
+    scalars: tuple[DType, ...]
+    known: tuple[tuple[int, Any], ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+    reductions: tuple[Reduction, ...]
+
+    @cached_property
+    def dtypes(self) -> list[DType]:
+        """The dtype of every value."""
+        return [*self.inputs, *self.scalars, *(step.dtype for step in self.steps)]
+
+    @cached_property
+    def widest(self) -> int:
+        """Bytes of the largest value."""
+        return max(dtype.itemsize for dtype in (*self.dtypes, *(one.dtype for one in self.reductions)))
+
+
+_programs: dict[Any, Program] = {}
+
+
+def program(*facts: Any) -> Program:
+    """Return the one Program of these fields."""
+    found = _programs.get(facts)
+    if found is None:
+        if len(_programs) >= REMEMBERED:
+            _programs.clear()
+        found = _programs[facts] = Program(*facts)
+    return found
+
+
+class Kernel(NamedTuple):
+    """A program and the values of the graph it works on, by their numbers in the trace.
+
+    domain: the value whose shape the loop runs over.
+    results: what the program's outputs and then its reductions become.
+    axes: of reductions, the reduced axes of the domain.
+    direct: the number of a node that is computed by the backend's own function instead, else None.
+    """
+
+    program: Program
+    domain: int
+    inputs: tuple[int, ...]
+    scalars: tuple[int, ...]
+    results: tuple[int, ...]
+    axes: tuple[int, ...] = ()
+    direct: int | None = None
+
+
+class Plan(NamedTuple):
+    """Kernels in the order they run.
+
+    last: for each kernel, the temporary values that nobody needs after it.
+    rows: where all kernels can run block by block over the leading axes, the number of those axes, else 0.
+    """
+
+    kernels: tuple[Kernel, ...]
+    last: tuple[tuple[int, ...], ...]
+    kept: frozenset[int]
+    rows: int
+
+
+# ---- trace
+
+
+class Trace:
+    """A pending graph with its values numbered: `values[number]` is a Node, a TBlob or a Python scalar.
+
+    arguments: of each node's number, the numbers of its inputs. kept: the nodes whose bytes somebody will want.
+    known: the scalars that code is made for, by number.
+    key: the structure, equal for graphs that one plan serves.
+    """
+
+    __slots__ = ("_shapes", "arguments", "kept", "key", "known", "numbers", "values")
+
+    def __init__(self, order: Sequence[Node], wanted: Iterable[Node]) -> None:
+        self.values: list[Any] = []
+        self.numbers: dict[Any, int] = {}
+        self.arguments: dict[int, tuple[int, ...]] = {}
+        self.kept: set[int] = set()
+        self.known: dict[int, Any] = {}
+        self._shapes: dict[Any, int] = {}
+        key: list[Any] = []
+        for node in order:
+            self._enter(node, key)
+        self._keep(order, wanted)
+        key.append(tuple(sorted(self.kept)))
+        self.key = tuple(key)
+
+    def _enter(self, node: Node, key: list[Any]) -> None:
+        """Number a node and those of its inputs that are new."""
+        values, numbers = self.values, self.numbers
+        arguments = []
+        for value in node.inputs:
+            kind = type(value)
+            if kind is Node and value.blob is not None:
+                value, kind = value.blob, TBlob
+            if kind is TBlob or kind is Node:
+                number = numbers.get(value)
+                if number is None:
+                    number = numbers[value] = len(values)
+                    values.append(value)
+                    key.append(value.dtype)
+                    key.append(self._shape(value.shape, key))
+            else:
+                number = len(values)
+                values.append(value)
+                key.append(kind)
+                if node.op.name == "pow" and value in SMALL_POWERS:
+                    self.known[number] = value
+                    key.append(value)
+            arguments.append(number)
+        number = numbers[node] = len(values)
+        values.append(node)
+        taken = self.arguments[number] = tuple(arguments)
+        key.append(node.op)
+        key.append(taken)
+        key.append(self._shape(node.shape, key))
+        if node.params:
+            key.append(tuple(node.params.items()))
+
+    def _shape(self, shape: Any, key: list[Any]) -> int:
+        """Return the number of a shape; of a new one the key learns what a plan may depend on."""
+        number = self._shapes.get(shape)
+        if number is None:
+            number = self._shapes[shape] = len(self._shapes)
+            key.append(tuple([length == 1 for length in shape]))
+        return number
+
+    def _keep(self, order: Sequence[Node], wanted: Iterable[Node]) -> None:
+        """Find out which nodes are to be kept: the wanted ones, those shown, and those used from outside."""
+        numbers, kept = self.numbers, self.kept
+        for node in wanted:
+            kept.add(numbers[node])
+        for node in order:
+            face = node.face
+            if face is not None and face() is not None:
+                kept.add(numbers[node])
+            elif node.readers is not None and len(node.readers) > 1 and node.readers_outside(numbers):
+                kept.add(numbers[node])
+
+    def nodes(self) -> Iterator[tuple[int, Node]]:
+        """Yield the numbered nodes, each after its inputs."""
+        for number in self.arguments:
+            yield number, self.values[number]
+
+
+# ---- what a step computes with
+
+
+def loop_of(op: Operation, kinds: tuple[Any, ...], dtype: DType) -> tuple[DType, ...]:
+    """Return the dtypes an elementwise op converts its operands to, given their dtypes or scalar types.
+
+    These are the loops of NumPy's ufuncs; `dtype` is the result's.
+    """
+    if op.name == "where":
+        return np.dtype(bool), dtype, dtype
+    if op.name == "astype":
+        return kinds
+    ufunc = getattr(np, _UFUNCS.get(op.name, op.name), None)
+    if not isinstance(ufunc, np.ufunc):
+        common = promote(*kinds)
+        return (common,) * len(kinds)
+    found = [np.dtype(bool) if kind is bool else kind for kind in kinds]
+    return tuple(ufunc.resolve_dtypes((*found, None))[: len(kinds)])
+
+
+_UFUNCS = {"round": "rint", "real": "positive", "imag": "positive"}
+
+
+# ---- cut
+
+
+_plans: dict[Any, Plan] = {}
+
+
+def plan_of(trace: Trace) -> Plan:
+    """Return the kernels of a graph; graphs of one structure share a plan."""
+    found = _plans.get(trace.key)
+    if found is None:
+        if len(_plans) >= REMEMBERED:
+            _plans.clear()
+        found = _plans[trace.key] = _Cut(trace).plan()
+    return found
+
+
+class _Cut:
+    """One cutting: every node gets a level and a group; a group becomes a kernel.
+
+    Edges within a group stay in registers. They join nodes of one shape, or lead from an elementwise node into a
+    reduction. All others raise the level, so that no path leaves a group and comes back.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.values = trace.values
+        self.level: dict[int, int] = {}
+        self.group: dict[int, tuple[Any, ...]] = {}
+        for number, node in trace.nodes():
+            self._place(number, node)
+        self._separate_axes()
+
+    def _place(self, number: int, node: Node) -> None:
+        """Give a node its level and group."""
+        arguments = self.trace.arguments[number]
+        elementwise = node.op.kind == "elementwise"
+        if not elementwise and node.op.name not in COMBINING:
+            level = 1 + max((self.level.get(a, -1) for a in arguments), default=-1)
+            self.group[number] = (level, 0, number)
+        else:
+            domain = node.shape if elementwise else self.values[arguments[0]].shape
+            level = max((self._level_from(a, domain) for a in arguments), default=0)
+            self.group[number] = (level, 0, "loop", domain)
+        self.level[number] = level
+
+    def _level_from(self, argument: int, domain: Any) -> int:
+        if argument not in self.level:
+            return 0
+        node = self.values[argument]
+        fuses = node.op.kind == "elementwise" and node.shape == domain
+        return self.level[argument] + (0 if fuses else 1)
+
+    def _separate_axes(self) -> None:
+        """Give reductions over other axes than their group's first ones a loop of their own, after it."""
+        first: dict[tuple[Any, ...], Any] = {}
+        for number, group in list(self.group.items()):
+            node = self.values[number]
+            if node.op.kind == "reduction" and len(group) == 4:
+                axes = node.params["axis"]
+                if axes != first.setdefault(group, axes):
+                    self.group[number] = (group[0], 1, *group[2:], axes)
+
+    def plan(self) -> Plan:
+        members: dict[tuple[Any, ...], list[int]] = {}
+        for number, group in self.group.items():
+            members.setdefault(group, []).append(number)
+        order = sorted(members, key=lambda group: group[:2])
+        kernels = tuple(self._kernel(members[group]) for group in order)
+        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), _common_rows(kernels, self.values))
+
+    def _is_stored(self, number: int, group: tuple[Any, ...]) -> bool:
+        """Return whether a value is written to memory: kept, or used by another kernel."""
+        if number in self.trace.kept:
+            return True
+        users = (user for user, arguments in self.trace.arguments.items() if number in arguments)
+        return any(self.group[user] != group for user in users)
+
+    def _kernel(self, members: list[int]) -> Kernel:
+        first = self.values[members[0]]
+        if first.op.kind != "elementwise" and first.op.name not in COMBINING:
+            return self._direct(members[0])
+        group = self.group[members[0]]
+        inputs, scalars = self._sources(members, group)
+        local = {number: place for place, number in enumerate((*inputs, *scalars))}
+        mapped = [number for number in members if self.values[number].op.kind == "elementwise"]
+        reduced = [number for number in members if number not in set(mapped)]
+        for number in mapped:
+            local[number] = len(local)
+        steps = tuple(self._step(number, local) for number in mapped)
+        scalar_dtypes = _scalar_dtypes(steps, len(inputs), len(scalars))
+        reductions = tuple(self._reduction(number, local) for number in reduced)
+        stored = [number for number in mapped if self._is_stored(number, group)]
+        made = program(
+            tuple(self.values[number].dtype for number in inputs),
+            scalar_dtypes,
+            tuple((local[n], self.trace.known[n]) for n in scalars if n in self.trace.known),
+            steps,
+            tuple(local[number] for number in stored),
+            reductions,
+        )
+        domain = mapped[0] if mapped else self.trace.arguments[reduced[0]][0]
+        axes = self.values[reduced[0]].params["axis"] if reduced else ()
+        return Kernel(made, domain, inputs, scalars, (*stored, *reduced), axes)
+
+    def _direct(self, number: int) -> Kernel:
+        inputs = tuple(a for a in self.trace.arguments[number] if isinstance(self.values[a], (Node, TBlob)))
+        nothing = program((), (), (), (), (), ())
+        return Kernel(nothing, number, inputs, (), (number,), (), number)
+
+    def _sources(self, members: list[int], group: tuple[Any, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the numbers of what a kernel reads from memory, and of its scalars."""
+        inputs: dict[int, None] = {}
+        scalars: list[int] = []
+        for number in members:
+            for argument in self.trace.arguments[number]:
+                if not isinstance(self.values[argument], (Node, TBlob)):
+                    scalars.append(argument)
+                elif self.group.get(argument) != group or self.values[argument].op.kind != "elementwise":
+                    inputs[argument] = None
+        return tuple(inputs), tuple(scalars)
+
+    def _step(self, number: int, local: dict[int, int]) -> Step:
+        node, arguments = self.values[number], self.trace.arguments[number]
+        kinds = tuple(getattr(self.values[a], "dtype", None) or type(self.values[a]) for a in arguments)
+        loop = loop_of(node.op, kinds, node.dtype)
+        return Step(node.op, tuple(node.params.items()), tuple(local[a] for a in arguments), loop, node.dtype)
+
+    def _reduction(self, number: int, local: dict[int, int]) -> Reduction:
+        node = self.values[number]
+        return Reduction(node.op, tuple(node.params.items()), local[self.trace.arguments[number][0]], node.dtype)
+
+    def _last_uses(self, kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
+        """Return for each kernel which temporaries it is the last to use."""
+        last = {number: place for place, kernel in enumerate(kernels) for number in (*kernel.results, *kernel.inputs)}
+        temporary = [n for n in last if isinstance(self.values[n], Node) and n not in self.trace.kept]
+        return tuple(tuple(n for n in temporary if last[n] == place) for place in range(len(kernels)))
+
+
+def _scalar_dtypes(steps: Sequence[Step], before: int, count: int) -> tuple[DType, ...]:
+    """Return the dtype each scalar has in the one step that takes it."""
+    used = {arg: dtype for step in steps for arg, dtype in zip(step.args, step.loop, strict=True)}
+    return tuple(used[before + place] for place in range(count))
+
+
+def _common_rows(kernels: Sequence[Kernel], values: Sequence[Any]) -> int:
+    """Return how many leading axes all kernels share when every reduction is over all the axes after them.
+
+    Then a block of rows can go through all kernels while it is in the cache. 0 where that is not so.
+    """
+    reducing = [kernel for kernel in kernels if kernel.program.reductions]
+    if len(kernels) < 2 or not reducing or any(kernel.direct is not None for kernel in kernels):
+        return 0
+    shape, axes = values[reducing[0].domain].shape, reducing[0].axes
+    rows = len(shape) - len(axes)
+    narrow = (*shape[:rows], *(1,) * len(axes))
+    if rows == 0 or tuple(sorted(axes)) != tuple(range(rows, len(shape))):
+        return 0
+    for kernel in kernels:
+        whole = values[kernel.domain].shape == shape
+        kept = all(dict(reduction.params)["keepdims"] for reduction in kernel.program.reductions)
+        if kernel.program.reductions and not (whole and kept and set(kernel.axes) == set(axes)):
+            return 0
+        if not whole and values[kernel.domain].shape != narrow:
+            return 0
+    return rows

@@ -1,0 +1,143 @@
+"""Row programs: reduce, then map over the same rows, block by block, so that memory is read once.
+
+Softmax is one: the largest of each row, the exponentials, their sum, the quotients. A block of rows goes through all
+kernels while it lies in the second-level cache; what only the program itself needs lives in scratch rows there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..blob import TBlob
+from ..layout import Shape, c_strides
+from ..threads import count
+from ..threads import run as run_tasks
+from .launch import DEPTH, PARALLEL_BYTES, Job, Nest, job_of, scalar_bytes
+from .llvm import LacksError
+from .plan import Kernel, Plan
+
+# Bytes of a block of rows, of one operand, and the longest row that is worth a block.
+BLOCK_BYTES, ROW_BYTES = 128 * 1024, 256 * 1024
+
+# Elements below which the whole array lies in the cache anyway.
+LEAST = 32 * 1024
+
+
+class Lane(NamedTuple):
+    """One operand of a kernel as the rows go by: its value's number, and bytes from one row to the next."""
+
+    number: int
+    step: int
+
+
+class Stage(NamedTuple):
+    """A kernel ready to run over any number of rows: its first length is the rows, `rest` the others."""
+
+    job: Job
+    lanes: tuple[Lane, ...]
+    rest: tuple[int, ...]
+
+
+def pays(plan: Plan, shape: Shape) -> bool:
+    """Return whether running by rows is possible and worth it for a domain of this shape."""
+    cells = prod(shape[plan.rows :])
+    widest = max(kernel.program.widest for kernel in plan.kernels)
+    return cells > 1 and cells * widest <= ROW_BYTES and prod(shape) >= LEAST
+
+
+def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool) -> None:
+    """Run a plan's kernels over blocks of rows. All blobs are packed; a narrow one has one element for a row."""
+    rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
+    stages = [_stage(kernel, shape, plan.rows, values, contract) for kernel in plan.kernels]
+    scratch = _scratch_sizes(plan, values, blobs, rows)
+    widest = max(kernel.program.widest for kernel in plan.kernels)
+    size = max(min(BLOCK_BYTES // (cells * widest), rows), 1)
+    starts = range(0, rows, size)
+    parts = min(count(), len(starts)) if rows * cells * widest > PARALLEL_BYTES else 1
+    fixed = {number: blob.buffer.address + blob.layout.offset for number, blob in blobs.items()}
+
+    def task(part: int) -> Callable[[], None]:
+        mine = starts[len(starts) * part // parts : len(starts) * (part + 1) // parts]
+        return lambda: _run_blocks(stages, mine, size, rows, fixed, scratch)
+
+    started = perf_counter()
+    run_tasks([task(part) for part in range(parts)])
+    for stage in stages:
+        stage.job.code.used((perf_counter() - started) / len(stages))
+
+
+def _run_blocks(
+    stages: Sequence[Stage], starts: range, size: int, rows: int, fixed: Mapping[int, int], scratch: Mapping[int, int]
+) -> None:
+    """Run all stages over the blocks that begin at `starts`, with scratch rows of this thread's own."""
+    memory = {number: np.empty(nbytes * size + 64, np.uint8) for number, nbytes in scratch.items()}
+    own = {number: -(-block.__array_interface__["data"][0] // 64) * 64 for number, block in memory.items()}
+    for start in starts:
+        for job, lanes, rest in stages:
+            addresses = [own[n] if n in own else fixed[n] + start * step for n, step in lanes]
+            job.code.call(job.slots((min(size, rows - start), *rest), addresses))
+
+
+def _scratch_sizes(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], rows: int) -> dict[int, int]:
+    """Return the bytes of one row of every value that lives only inside the program."""
+    made = [number for kernel in plan.kernels for number in kernel.results if number not in blobs]
+    return {n: prod(values[n].shape) // rows * values[n].dtype.itemsize for n in made}
+
+
+def _stage(kernel: Kernel, shape: Shape, lead: int, values: Sequence[Any], contract: bool) -> Stage:
+    """Return a kernel as a stage: loops over the rows, and over the cells of a row if it is not narrow."""
+    program, rows = kernel.program, prod(shape[:lead])
+    narrow = values[kernel.domain].shape != shape
+    cells = () if narrow else shape[lead:]
+    numbers = (*kernel.inputs, *kernel.results)
+    plain = [_strides(values[n], rows, lead, cells) for n in numbers[: len(kernel.inputs) + len(program.outputs)]]
+    reduced = [_strides(values[n], rows, lead, (1,) * len(cells)) for n in numbers[len(plain) :]]
+    inner_lengths, inner = _merged(cells, [strides[1:] for strides in (*plain, *reduced)])
+    if len(inner_lengths) > (1 if reduced else DEPTH - 1):
+        raise LacksError("row whose operands lie in too many ways")
+    nest = Nest(
+        (rows, *inner_lengths),
+        tuple((strides[0], *rest) for strides, rest in zip((*plain, *reduced), inner, strict=True)),
+        (False,) * (1 + len(inner_lengths)),
+    )
+    sizes = [values[n].dtype.itemsize for n in numbers]
+    scalars = [scalar_bytes(values[n], dtype) for n, dtype in zip(kernel.scalars, program.scalars, strict=True)]
+    job = job_of(program, nest, sizes, b"".join(scalars), contract)
+    lanes = tuple(Lane(n, strides[0]) for n, strides in zip(numbers, nest.strides, strict=True))
+    return Stage(job, lanes, tuple(inner_lengths))
+
+
+def _strides(value: Any, rows: int, lead: int, cells: Shape) -> Shape:
+    """Return a packed value's strides over (rows, *cells), 0 where it does not move."""
+    itemsize = value.dtype.itemsize
+    own = (1,) * (lead + len(cells) - len(value.shape)) + tuple(value.shape)
+    leading, trailing = own[:lead], own[lead:]
+    strides = c_strides(trailing, itemsize)
+    if prod(leading) not in (1, rows):
+        raise LacksError("row block of an operand that repeats along some leading axes")
+    row = prod(trailing) * itemsize if prod(leading) == rows else 0
+    trailing_strides = tuple([0 if n == 1 else s for n, s in zip(trailing, strides, strict=True)][: len(cells)])
+    return (row, *trailing_strides)
+
+
+def _merged(lengths: Shape, strides: Sequence[Shape]) -> tuple[list[int], list[list[int]]]:
+    """Return neighbouring axes joined where every operand's strides allow it; at most two are left or it is refused."""
+    kept: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    for axis, length in enumerate(lengths):
+        if length == 1:
+            continue
+        if kept and all(m[-1] == s[axis] * length for m, s in zip(merged, strides, strict=True)):
+            kept[-1] *= length
+            for m, s in zip(merged, strides, strict=True):
+                m[-1] = s[axis]
+        else:
+            kept.append(length)
+            for m, s in zip(merged, strides, strict=True):
+                m.append(s[axis])
+    return kept, merged

@@ -1,0 +1,401 @@
+"""Memory of the CPU that is used again: blocks by size class, because fresh pages cost more than the arithmetic.
+
+The policy. A size is rounded up to one of eight classes per power of two. An idle block of that class serves it, or of
+the next ones while at most a quarter of the block stays unused. Where there is none and a fresh block would carry the
+pool beyond its room, idle blocks are dropped first, the largest first. The room is the most that was in use at once;
+it grows when a size dropped for its sake is asked for again soon, so that a program which alternates between sizes
+settles. Idle blocks beyond the limit are dropped at once, and those unused for ten seconds at the next call. A forked
+child starts without any: writing to pages it shares with its parent would copy them first.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from ctypes import addressof, c_char
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from .errors import expected
+from .locks import fork_safe_lock
+
+ALIGNMENT = 64
+POOLED = 1 << 16  # smaller ones come from NumPy's allocator: half the time, and few pages to be touched
+HUGE_PAGE = 1 << 21  # blocks from here on are mappings: a fault of a huge page costs a twentieth of its small pages'
+IDLE_SECONDS = 10.0
+LEAST_ROOM = 1 << 24
+
+_BYTE = np.dtype(np.uint8)
+_Array = np.ndarray[Any, Any]
+_array: Any = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the pool holds and has done. Sizes are bytes, of whole blocks.
+
+    in_use: blocks that some array looks at.
+    idle: blocks kept for the next request.
+    peak: the most that was in use at once.
+    limit: idle blocks beyond this are dropped.
+    hits, misses: how many requests an idle block served, and how many took fresh memory.
+    returned: idle memory given back to the system so far.
+    """
+
+    in_use: int
+    idle: int
+    peak: int
+    limit: int
+    hits: int
+    misses: int
+    returned: int
+
+
+def size_class(nbytes: int) -> int:
+    """Return the size of the block for a request: eight classes per power of two, so at most an eighth is waste."""
+    step = _step(nbytes - 1)
+    return -(-nbytes // step) * step
+
+
+def _step(size: int) -> int:
+    """Return how far the class after `size` is from it."""
+    return 1 << (size.bit_length() - 4)
+
+
+def aligned(make: Callable[..., Any], nbytes: int) -> Any:
+    """Return bytes from `np.empty` or `np.zeros` that begin at a multiple of 64."""
+    memory = make(nbytes + ALIGNMENT, _BYTE)
+    start = -_address(memory) % ALIGNMENT
+    return memory[start : start + nbytes]
+
+
+def _address(memory: Any) -> int:
+    """Return where a buffer begins, in a quarter of the time of `memory.ctypes.data`."""
+    return addressof(c_char.from_buffer(memory))
+
+
+# ---- blocks
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Memory of one size class, where in it the first aligned byte is, and since when nobody uses it."""
+
+    memory: Any
+    start: int
+    nbytes: int
+    since: float = 0.0
+
+
+class _Heap(_Array):
+    """Memory of NumPy's allocator, in a class of its own: views would skip an owner that lies on a plain array."""
+
+    __slots__ = ()
+
+
+def _fresh_block(nbytes: int) -> Block:
+    """Return a block of fresh memory; raises MemoryError."""
+    try:
+        return _mapping(nbytes) if nbytes >= HUGE_PAGE and hasattr(mmap, "MAP_PRIVATE") else _heap(nbytes)
+    except (MemoryError, OSError, OverflowError, ValueError):  # what NumPy and mmap say to sizes no machine has
+        raise MemoryError(expected("allocate", "nbytes", "fit into memory", nbytes)) from None
+
+
+def _heap(nbytes: int) -> Block:
+    memory = _Heap((nbytes + ALIGNMENT,), _BYTE)
+    return Block(memory, -_address(memory) % ALIGNMENT, nbytes)
+
+
+def _mapping(nbytes: int) -> Block:
+    """Return pages of our own, huge ones where there are such; dropped, they go straight back to the system."""
+    for length in (-(-nbytes // HUGE_PAGE) * HUGE_PAGE, nbytes + HUGE_PAGE):  # only old kernels need the second
+        memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        start = -_address(memory) % HUGE_PAGE
+        if start + nbytes <= length:
+            break
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel built without them
+            memory.madvise(mmap.MADV_HUGEPAGE, start, nbytes)
+    return Block(memory, start, nbytes)
+
+
+def _owner_class(pool: weakref.ref[Pool]) -> Any:
+    """Return the class of the arrays that stand between a block and its views.
+
+    Whatever looks at the memory keeps the owner as its base. When the last is gone, the block goes back to the pool,
+    or dies where the pool is no more.
+    """
+
+    class Owner(_Array):
+        __slots__ = ("block",)
+        block: Block
+
+        def __del__(self) -> None:
+            home = pool()
+            if home is not None:
+                home.take_back(self.block)
+
+    return Owner
+
+
+# ---- the pool
+
+
+class Pool:
+    """Blocks of memory, in use or idle. Any thread may call it, and so may a finalizer that runs inside a call."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._lock: Any = fork_safe_lock()
+        self._busy = False  # inside a step: a second one of the same thread comes from a finalizer or a signal
+        self._back: deque[Block] = deque()  # given back, not yet sorted in
+        self._idle: dict[int, list[Block]] = {}  # by size, the one used last at the end
+        self._in_use = self._idle_bytes = self._peak = 0
+        self._hits = self._misses = self._returned = 0
+        self._room = LEAST_ROOM
+        self._dropped: dict[int, float] = {}  # the sizes dropped to make room, and when
+        self._swept = 0.0
+        this: weakref.ref[Pool] = weakref.ref(self)
+        self._owner = _owner_class(this)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=lambda: _forget_idle(this()))
+
+    # ---- what its users call
+
+    def allocate(self, nbytes: int) -> Any:
+        """Return `nbytes` unset bytes at a multiple of 64; raises MemoryError when there is no room for them.
+
+        They go back to the pool when the last array over them is gone.
+        """
+        if nbytes < POOLED:
+            return aligned(np.empty, nbytes)
+        block = self._take(nbytes)
+        try:
+            owner = self._owner(block.nbytes, _BYTE, block.memory, block.start)
+        except BaseException:
+            self.take_back(block)
+            raise
+        owner.block = block
+        return _array(nbytes, _BYTE, owner)
+
+    def take_back(self, block: Block) -> None:
+        """Put a block among the idle ones; the finalizers of owners call it.
+
+        It waits for nobody: the lock may be held by the very call that this finalizer interrupts, which then, or at
+        the latest the next one, finds the block.
+        """
+        self._back.append(block)
+        if self._lock.acquire(False):
+            try:
+                self._alone(self._settle)
+            finally:
+                self._lock.release()
+
+    def stats(self) -> Stats:
+        """Return what the pool holds and has done."""
+        with self._lock:
+            self._alone(self._settle)
+            held = (self._in_use, self._idle_bytes, self._peak, self.limit)
+            return Stats(*held, self._hits, self._misses, self._returned)
+
+    def trim(self) -> int:
+        """Give all idle memory back to the system; returns how many bytes."""
+        with self._lock:
+            before = self._returned
+            self._alone(self._drop_all)
+            return self._returned - before
+
+    @property
+    def limit(self) -> int:
+        """Idle blocks beyond this many bytes are dropped; None sets it to a quarter of the machine's memory."""
+        return _quarter_of_memory() if self._limit is None else self._limit
+
+    @limit.setter
+    def limit(self, nbytes: int | None) -> None:
+        with self._lock:
+            self._limit = nbytes
+            self._alone(self._settle)
+            self._alone(self._drop, self._idle_bytes - self.limit)
+
+    # ---- steps, taken under the lock
+
+    def _alone(self, step: Callable[..., Any], *args: Any) -> Any:
+        """Take a step; do nothing where this thread is inside one already."""
+        if self._busy:
+            return None
+        self._busy = True
+        try:
+            return step(*args)
+        finally:
+            self._busy = False
+
+    def _take(self, nbytes: int) -> Block:
+        """Return a block of at least `nbytes`, counted as in use: an idle one, or a fresh one."""
+        with self._lock:
+            idle: Block | None = self._alone(self._find, nbytes)
+            if idle is not None:
+                self._hits += 1
+                return self._lend(idle)
+        fresh = self._make(size_class(nbytes))
+        with self._lock:
+            self._misses += 1
+            return self._lend(fresh)
+
+    def _lend(self, block: Block) -> Block:
+        self._in_use += block.nbytes
+        if self._in_use > self._peak:
+            self._peak = self._in_use
+        return block
+
+    def _make(self, size: int) -> Block:
+        """Return a fresh block; where there is no room for it, the idle ones are given up first."""
+        with suppress(MemoryError):
+            return _fresh_block(size)
+        self.trim()
+        return _fresh_block(size)
+
+    def _find(self, nbytes: int) -> Block | None:
+        """Return an idle block of which at most a quarter would be waste, or None and room for a fresh one."""
+        now = self._settle()
+        size = fitting = size_class(nbytes)
+        while 3 * fitting <= 4 * nbytes:
+            stack = self._idle.get(fitting)
+            if stack:
+                self._idle_bytes -= fitting
+                return stack.pop()
+            fitting += _step(fitting)
+        self._make_room(size, now)
+        return None
+
+    def _make_room(self, size: int, now: float) -> None:
+        """Drop idle blocks so that a fresh one fits the room, or widen that if dropping this size was a mistake."""
+        excess = self._in_use + self._idle_bytes + size - max(self._room, self._peak)
+        if size in self._dropped:
+            self._room += max(excess, 0)
+        elif excess > 0:
+            for lost in self._drop(excess):
+                self._dropped[lost] = now
+
+    def _settle(self) -> float:
+        """Sort in what was given back, and drop what is too much or too old; returns the time."""
+        now = monotonic()
+        while self._back:
+            self._sort_in(self._back.popleft(), now)
+        if now > self._swept + 1:
+            self._sweep(now)
+        return now
+
+    def _sort_in(self, block: Block, now: float) -> None:
+        size = block.nbytes
+        block.since = now
+        stack = self._idle.get(size)
+        if stack is None:
+            stack = self._idle[size] = []
+        stack.append(block)
+        self._in_use -= size
+        self._idle_bytes += size
+        if self._idle_bytes > self.limit:
+            self._drop(self._idle_bytes - self.limit)
+
+    def _drop(self, excess: int) -> list[int]:
+        """Give at least `excess` idle bytes back to the system, the largest blocks first; returns their sizes."""
+        lost = []
+        for size in sorted(self._idle, reverse=True):
+            stack = self._idle[size]
+            while stack and excess > 0:
+                del stack[0]
+                self._gave_back(size)
+                excess -= size
+                lost.append(size)
+        return lost
+
+    def _drop_all(self) -> None:
+        self._settle()
+        self._drop(self._idle_bytes)
+        self._idle.clear()
+        self._dropped.clear()
+        self._room = LEAST_ROOM
+
+    def _sweep(self, now: float) -> None:
+        """Drop what nobody has used for long, and forget what was dropped long ago."""
+        self._swept, oldest = now, now - IDLE_SECONDS
+        for size, stack in list(self._idle.items()):
+            while stack and stack[0].since < oldest:
+                del stack[0]
+                self._gave_back(size)
+            if not stack:
+                del self._idle[size]
+        self._dropped = {size: when for size, when in self._dropped.items() if when >= oldest}
+
+    def _gave_back(self, size: int) -> None:
+        self._idle_bytes -= size
+        self._returned += size
+
+    def forget_idle(self) -> None:
+        """Drop what was idle at a fork, whatever another thread of the parent was doing to it."""
+        self._busy = False
+        while self._back:
+            self._in_use -= self._back.popleft().nbytes
+        self._idle.clear()
+        self._idle_bytes = 0
+
+
+def _forget_idle(pool: Pool | None) -> None:
+    if pool is not None:
+        pool.forget_idle()
+
+
+# ---- the machine
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
+_UNKNOWN_MEMORY = 1 << 32  # what a machine is taken to have that does not tell
+
+
+@cache
+def _quarter_of_memory() -> int:
+    """Return a quarter of the memory this process may use: the machine's, or its control group's where that is less."""
+    limits = [_physical_memory()]
+    for folder in cgroup_folders("memory"):
+        for text in (cgroup_value(folder / "memory.max"), cgroup_value(folder / "memory.limit_in_bytes")):
+            if text.isdigit():
+                limits.append(int(text))
+    return min(limits) // 4
+
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return _UNKNOWN_MEMORY
+
+
+def cgroup_folders(controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's control group (version 1 or 2) and of those around it, innermost first."""
+    for line in cgroup_value(_OWN_CGROUPS).splitlines():
+        _, controllers, name = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        group = PurePosixPath(name).relative_to("/")
+        for part in (group, *group.parents):
+            yield _CGROUPS / (controller if controllers else "") / part
+
+
+def cgroup_value(file: Path) -> str:
+    """Return what stands in a file of the system, nothing where it does not exist."""
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+POOL = Pool()

@@ -83,13 +83,14 @@ def main(
         effort = replace(effort, repeats=repeats)
     chosen = [one for one in WORKLOADS if workloads is None or one.name in workloads]
     cases = [(one, dtype) for one in chosen for dtype in one.dtypes if dtypes is None or dtype in dtypes]
+    about = machine.description()  # first: the run itself is a load
     with cold_caches():
         entered = contestants(chosen_peers(peers, quick))
         before = bandwidth(quick)
         rows = run(cases, sizes or (QUICK_SIZES if quick else SIZES), entered, effort)
         after = bandwidth(quick)
     result = report.Result(
-        machine=machine.description(),
+        machine=about,
         threads={peer.name: peer.threads() for peer in entered},
         bandwidth={way: max(before[way], after[way]) for way in before},
         quick=quick,

@@ -37,7 +37,7 @@ STEP_KINDS: tuple[Callable[[Any, Any, Any], Any], ...] = (
     lambda xp, x, y: xp.maximum(x, y),
     lambda xp, x, y: xp.where(x > 0.5, x, y),
 )
-CHILD = "import sys; from benchmarks.latency import first_evaluation; print(first_evaluation(sys.argv[1], 0))"
+CHILD = "import sys; from benchmarks.latency import first_evaluation; print(first_evaluation(sys.argv[1], ''))"
 
 
 def main(quick: bool = False) -> None:
@@ -64,7 +64,7 @@ def has_engine(name: str) -> bool:
     return True
 
 
-def expression(seed: int) -> Callable[..., Any]:
+def expression(seed: str) -> Callable[..., Any]:
     """Return an expression of ten random steps on two operands: no engine has compiled it before."""
     chosen = Random(seed).choices(STEP_KINDS, k=STEPS)
 
@@ -81,7 +81,7 @@ def operands(size: int) -> list[Any]:
     return [xt.asarray(np.linspace(start, 2.0, size), copy=True) for start in (-1.0, 0.5)]
 
 
-def first_evaluation(engine: str, seed: int) -> float:
+def first_evaluation(engine: str, seed: str) -> float:
     """Return the seconds of an expression's first evaluation by an engine."""
     with xt.options(engine=engine):
         formula, given = expression(seed), operands(SIZE)
@@ -92,9 +92,10 @@ def print_first_evaluations(engines: list[str], count: int) -> None:
     """Print first and second evaluations of new expressions in this process, which has compiled before."""
     rows = []
     for engine in engines:
-        first_evaluation(engine, -1)
-        first = [first_evaluation(engine, seed) for seed in range(count)]
-        second = [first_evaluation(engine, seed) for seed in range(count)]
+        first_evaluation(engine, engine)
+        seeds = [f"{engine} {number}" for number in range(count)]  # no engine meets the kernels of another
+        first = [first_evaluation(engine, seed) for seed in seeds]
+        second = [first_evaluation(engine, seed) for seed in seeds]
         rows.append([engine, *(f"{value * 1e3:.2f}" for value in (median(first), max(first), median(second)))])
     if rows:
         title = f"First evaluation of {count} new {STEPS}-step expressions, {SIZE:,} float64, warm process"

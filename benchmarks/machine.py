@@ -43,11 +43,12 @@ def versions() -> dict[str, str]:
 
 
 def description() -> dict[str, object]:
-    """Return all of this, for the JSON file."""
+    """Return all of this, and the load average of the last minute, for the JSON file."""
     return {
         "cpu": cpu(),
         "cores": cores(),
         "last_level_cache": last_level_cache(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
         "platform": platform.platform(),
         "versions": versions(),
     }

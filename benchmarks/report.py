@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 OURS, NUMPY = "xtensor", "numpy"
 LEVEL = 1.05  # a peer within 5 % is level
+BUSY = 0.5  # load average: another process that runs at times makes spinning threads wait for whole time slices
 GOOD = 0.8  # of the bandwidth: as much as is asked of a memory-bound workload
 
 
@@ -77,6 +78,8 @@ def header(result: Result) -> str:
     threads = ", ".join(f"{name} {count}" for name, count in result.threads.items())
     lines = [f"{about['cpu']}, {about['cores']} cores, last-level cache {about['last_level_cache'] >> 20} MiB"]
     lines += [versions, f"threads: {threads}"]
+    if about["load"] > BUSY:
+        lines.append(f"The machine was busy (load average {about['load']:.1f} before the run): expect noise.")
     if result.quick:
         lines.append("A quick run: it shows that everything works, not how fast it is.")
     ways = sorted(result.bandwidth.items(), key=lambda way: -way[1])

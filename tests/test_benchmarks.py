@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,7 @@ def row_of(size: int, moved: int = 0, **seconds: float) -> engine.Row:
 
 def result_of(*rows: engine.Row) -> report.Result:
     """Return a run with these rows, of NumPy, JAX and xtensor."""
-    about = {"cpu": "C", "cores": 2, "last_level_cache": 1 << 20, "versions": {"python": "3"}}
+    about = {"cpu": "C", "cores": 2, "last_level_cache": 1 << 20, "load": 1.5, "versions": {"python": "3"}}
     return report.Result(about, {"xtensor": 2, "numpy": 1, "jax": 2}, {"slow": 5.0, "fast": 10.0}, False, list(rows))
 
 
@@ -208,6 +209,15 @@ def test_summary_counts() -> None:
     text = report.summary(result)
     assert "w3 float32 10: jax takes 0.50" in text
     assert "w2 float32 10: 1.25" in text
+
+
+def test_header_warns_of_a_busy_machine() -> None:
+    """And of a quick run; it says who used how many threads."""
+    text = report.header(replace(result_of(), quick=True))
+    assert "busy (load average 1.5" in text
+    assert "quick run" in text
+    assert "threads: xtensor 2, numpy 1, jax 2" in text
+    assert text.index("fast") < text.index("slow")
 
 
 def test_fraction_of_the_bandwidth() -> None:

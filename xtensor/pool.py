@@ -288,7 +288,7 @@ class Pool:
     def _settle(self) -> float:
         """Sort in what was given back, and drop what is too much or too old; returns the time."""
         now = monotonic()
-        while self._back:
+        for _ in range(len(self._back)):  # and not those that finalizers add meanwhile: that may go on for ever
             self._sort_in(self._back.popleft(), now)
         if now > self._swept + 1:
             self._sweep(now)

@@ -141,10 +141,13 @@ def job_of(
     """Return the job of a program over a nest; operands of reductions come last and have no innermost stride."""
     depth = min(len(nest.lengths), DEPTH)
     plain = len(nest.strides) - len(program.reductions)
-    lie = tuple([lie_of(s[-1], size) for s, size in zip(nest.strides[:plain], itemsizes, strict=False)])
+    lie = [lie_of(s[-1], size) for s, size in zip(nest.strides[:plain], itemsizes, strict=False)]
+    for place in range(len(program.inputs), plain):
+        if lie[place] == SAME:  # what is written stays in place only where the loop has one round
+            lie[place] = PACKED
     machine = host()
     assert machine is not None
-    form = Form(lanes_of(program, machine.vector_bytes), depth, lie, streams and machine.streams)
+    form = Form(lanes_of(program, machine.vector_bytes), depth, tuple(lie), streams and machine.streams)
     kept = []
     for place, strides in enumerate(nest.strides):
         strided = place < plain and lie[place] == STRIDED

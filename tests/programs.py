@@ -608,9 +608,22 @@ class Maker:
         name, dtype = self.any_of(), self.rng.choice(DTYPES)
         if name is None or (self.get(name).dtype.kind == "c" and np.dtype(dtype).kind not in "cb"):
             return None  # NumPy drops imaginary parts, xtensor does not
+        if self.exact and not self.converts(name, dtype):
+            return None
         if self.chance(0.3):
             return f"{self.target()} = xp.astype({name}, {name}.dtype, copy={self.chance(0.5)})"
         return f"{self.target()} = xp.astype({name}, xp.{dtype}, copy={self.chance(0.7)})"
+
+    def converts(self, value: str, dtype: Any) -> bool:
+        """Return whether a variable or number converts to a dtype in one way only.
+
+        What becomes of a floating-point number that an integer dtype cannot hold is left open by C, by the standard,
+        and by NumPy, whose answer depends on where in the array the number stands.
+        """
+        if np.dtype(dtype).kind not in "iu":
+            return True
+        x = self.get(value) if value[0] == "v" else np.asarray(eval(value))
+        return x.dtype.kind not in "fc" or bool(np.all(np.isfinite(x) & (x >= 0) & (x < 100)))
 
     def library(self) -> str | None:
         name = self.any_of(lambda x: x.ndim > 0)
@@ -680,6 +693,8 @@ class Maker:
                 value = f"xp.asarray(data({self.seed()}, {shape}, '{self.rng.choice(DTYPES)}'))"
         if self.is_complex(value) and x.dtype.kind != "c":
             return None  # NumPy drops the imaginary part, with a warning; xtensor raises TypeError
+        if self.exact and value[0] != "x" and not self.converts(value, x.dtype):
+            return None
         return f"{name}[{key}] = xp.apart({value})" if advanced and value[0] == "v" else f"{name}[{key}] = {value}"
 
     def is_complex(self, value: str) -> bool:

@@ -79,7 +79,7 @@ def test_size_classes_waste_at_most_an_eighth() -> None:
     assert len({size_class(n) for n in range(MIB + 1, 2 * MIB + 1, 1000)}) == 8
 
 
-@pytest.mark.parametrize("nbytes", [POOLED, 300_000, 3 * MIB, 40 * MIB])
+@pytest.mark.parametrize("nbytes", [POOLED + 1, 300_000, 3 * MIB, 40 * MIB])
 def test_memory_is_used_again(nbytes: int) -> None:
     mine = Pool()
     first = mine.allocate(nbytes)
@@ -112,7 +112,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
     "view": lambda m: m[: len(m) // 8 * 8].view(np.float64),
     "subclass": lambda m: m.view(np.matrix),
     "over it": lambda m: np.ndarray((3, 4), np.float32, m, 64, (16, 4)),
-    "over a view": lambda m: np.ndarray((3,), np.int16, m[64:].view(np.int16)[::2], 0),
+    "over a view": lambda m: np.ndarray((3,), np.int16, m[64:].view(np.int16)[4:], 2),
     "asarray": lambda m: np.asarray(m.view(np.int8)),
     "strided": lambda m: np.lib.stride_tricks.as_strided(m, (4, 5), (8, 1)),
     "broadcast": lambda m: np.broadcast_to(m, (2, len(m))),
@@ -197,7 +197,7 @@ def test_a_larger_idle_block_serves_when_little_is_wasted() -> None:
     mine = Pool()
     idle_after(mine, 400 * MIB)
     mine.allocate(380 * MIB)
-    mine.allocate(310 * MIB)
+    mine.allocate(330 * MIB)
     assert mine.stats().hits == 2 and mine.stats().misses == 1
     mine.allocate(290 * MIB)  # more than a quarter of the block would be waste
     assert mine.stats().misses == 2
@@ -339,8 +339,8 @@ def test_idle_memory_is_given_up_before_an_allocation_fails(monkeypatch: pytest.
         return make(nbytes)
 
     monkeypatch.setattr(pool, "_fresh_block", scarce)
-    assert len(mine.allocate(MIB)) == MIB
-    assert mine.stats().returned == 2 * MIB and mine.stats().in_use == MIB
+    keep = mine.allocate(MIB)
+    assert mine.stats().returned == 2 * MIB and mine.stats().in_use == keep.nbytes == MIB
 
 
 def test_the_backend_says_no_room_in_its_own_words() -> None:

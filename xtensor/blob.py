@@ -116,7 +116,7 @@ class TBlob:
     It carries no algorithms; `native()` gives the NumPy or CuPy array that has them.
     """
 
-    __slots__ = ("_buffer", "_layout", "_native", "_packed", "detached", "device", "dtype", "writeable")
+    __slots__ = ("_address", "_buffer", "_layout", "_native", "_packed", "detached", "device", "dtype", "writeable")
 
     def __init__(
         self, buffer: Buffer | None, dtype: DType, layout: Layout | None, device: Device, *, writeable: bool = True
@@ -125,6 +125,7 @@ class TBlob:
         self._layout = layout
         self._native: Native = None
         self._packed: bool | None = None
+        self._address: int | None = None
         self.dtype = dtype
         self.device = device
         self.writeable = writeable
@@ -180,6 +181,13 @@ class TBlob:
     @property
     def is_contiguous(self) -> bool:
         return self.layout.is_contiguous(self.dtype.itemsize)
+
+    @property
+    def address(self) -> int:
+        """Where the first element is, for generated code; raises MemoryError where there is no room for it."""
+        if self._address is None:
+            self._address = self.buffer.address + self.layout.offset
+        return self._address
 
     @property
     def is_packed(self) -> bool:
@@ -239,7 +247,7 @@ class TBlob:
         if needed > capacity or (needed < capacity and not keep_on_shrink):
             self._buffer, start = Buffer(self.device, needed), 0
         self._layout = Layout(lengths, c_strides(lengths, itemsize), start)
-        self._native = self._packed = None
+        self._native = self._packed = self._address = None
 
     def reserve(self, shape: Any) -> None:
         """Make room for `shape` without changing this shape; the contents move along (ReserveSpace).
@@ -255,7 +263,8 @@ class TBlob:
         )
         if self.buffer.is_allocated:
             grown.native()[...] = self.native()
-        self._buffer, self._layout, self._native, self._packed = grown.buffer, grown.layout, None, None
+        self._buffer, self._layout = grown.buffer, grown.layout
+        self._native = self._packed = self._address = None
 
     def _refuse_detached(self, function: str) -> None:
         if self.detached:

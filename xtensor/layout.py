@@ -7,6 +7,7 @@ A layout is (shape, strides, offset); strides and offset count bytes, as NumPy's
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import gcd, prod
 from operator import index
 from typing import Any
@@ -285,8 +286,9 @@ def c_strides(shape: Sequence[int], itemsize: int) -> Shape:
     return tuple(reversed(strides))
 
 
+@lru_cache(maxsize=1024)
 def contiguous(shape: Shape, itemsize: int) -> Layout:
-    """Return the layout of a packed C-order array."""
+    """Return the layout of a packed C-order array; equal calls share one."""
     return Layout(shape, c_strides(shape, itemsize))
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..layout import Shape
-from ..options import settings
+from ..options import Settings
 from . import interpret, rows
 from .compile import host
-from .launch import Target, operand, run_map, run_reduction, scalar_bytes
+from .launch import Target, operand, run_map, run_packed, run_reduction, scalar_bytes
 from .llvm import LacksError, check
 from .plan import Kernel, Plan, Program
 from .vecmath import FUNCTIONS
@@ -38,24 +38,35 @@ _compiled: set[Program] = set()
 
 
 def run(
-    kernel: Kernel, shape: Shape, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]
+    kernel: Kernel,
+    shape: Shape,
+    inputs: Sequence[TBlob],
+    scalars: Sequence[Any],
+    results: Sequence[TBlob],
+    limits: Settings,
 ) -> None:
     """Run one kernel: inputs and scalars in the program's order, results as its outputs and then its reductions."""
-    if choose(kernel.program, shape)[0] == "llvm":
+    program = kernel.program
+    if 0 in shape:
+        _interpreted(kernel, shape, inputs, scalars, results)
+        return
+    if choose(program, shape, limits)[0] == "llvm":
         try:
-            _generated(kernel, shape, inputs, scalars, results)
-            _compiled.add(kernel.program)
+            _generated(kernel, shape, inputs, scalars, results, limits.fast_math)
+            _compiled.add(program)
             return
         except LacksError as lack:
-            _lacking[kernel.program] = str(lack)
+            _lacking[program] = str(lack)
         except RuntimeError as error:  # of the compiler
-            _give_up(kernel.program, error)
+            _give_up(program, error)
     _interpreted(kernel, shape, inputs, scalars, results)
 
 
-def choose(program: Program, shape: Shape) -> tuple[str, str]:
+def choose(program: Program, shape: Shape, limits: Settings) -> tuple[str, str]:
     """Return the engine for a program over a shape, and why."""
-    engine = settings().engine
+    engine = limits.engine
+    if program in _compiled and engine != "interpret":
+        return "llvm", "asked for" if engine == "llvm" else "it is compiled"
     if engine == "interpret":
         return "interpret", "asked for"
     if host() is None:
@@ -64,8 +75,6 @@ def choose(program: Program, shape: Shape) -> tuple[str, str]:
         return "interpret", f"there is no {_lacking[program]}"
     if engine == "llvm":
         return "llvm", "asked for"
-    if program in _compiled:
-        return "llvm", "it is compiled"
     if len(_spent) > 4096:
         _spent.clear()
     spent = _spent[program] = _spent.get(program, 0.0) + library_seconds(program, shape)
@@ -94,16 +103,26 @@ def _give_up(program: Program, error: Exception) -> None:
 
 
 def _generated(
-    kernel: Kernel, shape: Shape, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]
+    kernel: Kernel,
+    shape: Shape,
+    inputs: Sequence[TBlob],
+    scalars: Sequence[Any],
+    results: Sequence[TBlob],
+    contract: bool,
 ) -> None:
-    program, contract = kernel.program, settings().fast_math
-    check(program)
+    program = kernel.program
+    packed = b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, program.scalars, strict=True)])
+    blobs = (*inputs, *results)
+    if not program.reductions:
+        if all([blob.shape == shape and blob.is_packed for blob in blobs]):
+            run_packed(program, prod(shape), [blob.address for blob in blobs], packed, contract)
+        else:
+            run_map(program, shape, [operand(blob, shape) for blob in blobs], packed, contract)
+        return
+    if program not in _compiled:
+        check(program)
     outputs, reduced = results[: len(program.outputs)], results[len(program.outputs) :]
     operands = [operand(blob, shape) for blob in (*inputs, *outputs)]
-    packed = b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, program.scalars, strict=True)])
-    if not reduced:
-        run_map(program, shape, operands, packed, contract)
-        return
     targets = [
         Target(reduction, blob, operand(_with_axes(blob, shape, kernel.axes), shape))
         for reduction, blob in zip(program.reductions, reduced, strict=True)
@@ -137,7 +156,7 @@ def _interpreted(
 # ---- rows
 
 
-def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob]) -> bool:
+def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limits: Settings) -> bool:
     """Run all kernels of a plan block by block over rows; return False, with nothing done, where that does not pay.
 
     blobs: what lies in memory: inputs, and results that are kept.
@@ -145,19 +164,11 @@ def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob]) -> b
     shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
     if not rows.pays(plan, shape):
         return False
-    if settings().engine == "interpret":
+    if any(choose(kernel.program, values[kernel.domain].shape, limits)[0] != "llvm" for kernel in plan.kernels):
         return False
-    for kernel in plan.kernels:
-        if choose(kernel.program, values[kernel.domain].shape)[0] != "llvm":
-            return False
-        try:
-            check(kernel.program)
-        except LacksError as lack:
-            _lacking[kernel.program] = str(lack)
-            return False
     try:
-        rows.run(plan, shape, values, blobs, settings().fast_math)
-    except LacksError:
+        rows.run(plan, shape, values, blobs, limits.fast_math)
+    except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
         return False
     _compiled.update(kernel.program for kernel in plan.kernels)
     return True

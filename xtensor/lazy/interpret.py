@@ -56,6 +56,8 @@ def evaluate(program: Program, arrays: Sequence[Native], scalars: Sequence[Any],
     recipe = recipe_of(program)
     inputs, outputs = _flat(arrays, outputs)
     shape = outputs[0].shape
+    if 0 in shape:
+        return
     widest = program.widest
     blocks = list(blocks_of(shape, max(BLOCK_BYTES // widest, 1)))
     parts = min(count(), len(blocks)) if prod(shape) * widest * len(arrays) > PARALLEL_BYTES else 1

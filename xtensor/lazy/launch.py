@@ -23,8 +23,11 @@ from .compile import Code, code_of, host, is_ready
 from .llvm import PACKED, SAME, STRIDED, Form, folded, identity, lanes_of
 from .plan import Program, Reduction
 
-# Work from which a second thread gains more than waking it costs, in bytes of traffic.
-PARALLEL_BYTES = 1 << 20
+# Seconds of work from which a second thread gains more than waking it costs (some 45 us).
+PARALLEL_SECONDS = 120e-6
+
+# What one thread moves to and from memory.
+BYTES_PER_SECOND = 30e9
 
 # Outputs of more bytes than the last-level cache holds are written past the caches.
 STREAM_BYTES = 24 << 20
@@ -55,6 +58,11 @@ class Nest(NamedTuple):
     reduced: tuple[bool, ...]
 
 
+def seconds_of(program: Program, size: int) -> float:
+    """Estimate how long one thread takes for a program over so many elements."""
+    return size * max(program.traffic / BYTES_PER_SECOND, program.seconds)
+
+
 def operand(blob: TBlob, shape: Shape) -> Operand:
     """Return a blob as an operand of loops over `shape`, to which it broadcasts."""
     layout = blob.layout
@@ -63,7 +71,7 @@ def operand(blob: TBlob, shape: Shape) -> Operand:
         missing = len(shape) - len(strides)
         kept = zip(layout.shape, strides, shape[missing:], strict=True)
         strides = (0,) * missing + tuple([0 if length != wanted else stride for length, stride, wanted in kept])
-    return Operand(blob.buffer.address + layout.offset, strides, blob.dtype.itemsize)
+    return Operand(blob.address, strides, blob.dtype.itemsize)
 
 
 # ---- nests
@@ -102,10 +110,13 @@ def lie_of(inner: int, itemsize: int) -> str:
 # ---- calls
 
 
+_DOUBLE, _FLOAT = struct.Struct("=d").pack, struct.Struct("=f4x").pack
+
+
 def scalar_bytes(value: Any, dtype: DType) -> bytes:
     """Return a Python scalar as one slot of 8 bytes, converted as NumPy converts it."""
-    if dtype.kind == "f" and dtype.itemsize == 8:
-        return struct.pack("=d", value)
+    if dtype.kind == "f" and (dtype.itemsize == 8 or (dtype.itemsize == 4 and -1e38 < value < 1e38)):
+        return _DOUBLE(value) if dtype.itemsize == 8 else _FLOAT(value)
     return np.array(value).astype(dtype).tobytes().ljust(8, b"\0")
 
 
@@ -176,11 +187,11 @@ def calls_of(job: Job, nest: Nest, addresses: Sequence[int], box: Box) -> Iterat
         yield job.slots(lengths[outer:], moved)
 
 
-def launch(job: Job, nest: Nest, addresses: Sequence[int], boxes: Sequence[Box], traffic: float) -> None:
-    """Run a job over boxes, on several threads where the traffic in bytes is worth it."""
+def launch(job: Job, nest: Nest, addresses: Sequence[int], boxes: Sequence[Box], seconds: float) -> None:
+    """Run a job over boxes, on several threads where the seconds it should take are worth it."""
     started = perf_counter()
     call = job.code.call
-    parts = min(count(), len(boxes)) if traffic > PARALLEL_BYTES else 1
+    parts = min(count(), len(boxes)) if seconds > PARALLEL_SECONDS else 1
 
     def task(part: int) -> Callable[[], None]:
         mine = boxes[len(boxes) * part // parts : len(boxes) * (part + 1) // parts]
@@ -228,27 +239,61 @@ def run_map(
     written = operands[len(program.inputs) :]
     streams = streams and _can_stream(program, nest, written, size)
     job = job_of(program, nest, sizes, scalars, contract, streams=streams)
-    traffic = size * sum(sizes) * (1 + len(program.steps) // 8)
-    launch(job, nest, [o.address for o in operands], _map_boxes(nest, sizes, traffic), traffic)
+    seconds = seconds_of(program, size)
+    launch(job, nest, [o.address for o in operands], _map_boxes(nest, sizes, seconds), seconds)
+
+
+def run_packed(program: Program, size: int, addresses: Sequence[int], scalars: bytes, contract: bool) -> None:
+    """The commonest case of `run_map`: operands that are runs of memory of one size, at these addresses."""
+    written = addresses[len(program.inputs) :]
+    streams = size * program.widest >= STREAM_BYTES and not any([address % 64 for address in written])
+    ready = program.codes.get((contract, streams))
+    if ready is None:
+        strides = tuple((d.itemsize,) for d in (*program.inputs, *(program.dtypes[n] for n in program.outputs)))
+        nest = Nest((size,), strides, (False,))
+        itemsizes = [stride for (stride,) in strides]
+        job = job_of(program, nest, itemsizes, b"", contract, streams=streams and _lanes_fill_lines(program))
+        ready = program.codes[contract, streams] = (job.code, struct.Struct(f"={1 + len(strides)}q").pack, itemsizes)
+    code, pack, itemsizes = ready
+    seconds = seconds_of(program, size)
+    started = perf_counter()
+    parts = count() if seconds > PARALLEL_SECONDS else 1
+    if parts == 1:
+        code.call(pack(size, *addresses) + scalars)
+    else:
+        length = -(-size // (64 * parts)) * 64  # parts begin where a cache line does
+
+        def task(first: int) -> Callable[[], None]:
+            moved = [address + first * itemsize for address, itemsize in zip(addresses, itemsizes, strict=True)]
+            slots = pack(min(length, size - first), *moved) + scalars
+            return lambda: code.call(slots)
+
+        run([task(first) for first in range(0, size, length)])
+    code.used(perf_counter() - started)
+
+
+def _lanes_fill_lines(program: Program) -> bool:
+    """Return whether every output's vector is large enough to be written past the caches."""
+    lanes = lanes_of(program, host().vector_bytes)  # type: ignore[union-attr]
+    return all(lanes * program.dtypes[number].itemsize >= 16 for number in program.outputs)
 
 
 def _can_stream(program: Program, nest: Nest, written: Sequence[Operand], size: int) -> bool:
     """Return whether outputs may bypass the caches: large, packed, aligned, and not read by the same loop."""
     if len(nest.lengths) > 1 or size * max(o.itemsize for o in written) < STREAM_BYTES:
         return False
-    lanes = lanes_of(program, host().vector_bytes)  # type: ignore[union-attr]
-    return all(
-        o.address % 64 == 0 and lanes * o.itemsize >= 16 and strides[-1] == o.itemsize
+    return _lanes_fill_lines(program) and all(
+        o.address % 64 == 0 and strides[-1] == o.itemsize
         for o, strides in zip(written, nest.strides[len(program.inputs) :], strict=True)
     )
 
 
-def _map_boxes(nest: Nest, sizes: Sequence[int], traffic: float) -> list[Box]:
+def _map_boxes(nest: Nest, sizes: Sequence[int], seconds: float) -> list[Box]:
     """Return the parts of an elementwise nest: strips where operands lie crosswise, else one per thread."""
     box = whole(nest)
     if _is_crosswise(nest, sizes):
         return parts_of(box, len(nest.lengths) - 1, CROSS_STRIP)
-    threads = count() if traffic > PARALLEL_BYTES else 1
+    threads = count() if seconds > PARALLEL_SECONDS else 1
     if threads == 1:
         return [box]
     axis = 0 if nest.lengths[0] >= threads else int(np.argmax(nest.lengths))
@@ -327,8 +372,8 @@ def _run_rows(
         part = _drop_single(Nest((*outer, number, length), tuple(strides), (False,) * (len(outer) + 2)))
         sizes = [*(o.itemsize for o in operands), *(t.operand.itemsize for t in targets)]
         job = job_of(program, part, sizes, scalars, contract)
-        traffic = prod(part.lengths) * sum(sizes[: len(operands)]) * (1 + len(program.steps) // 8)
-        launch(job, part, addresses, _row_boxes(part, traffic), traffic)
+        seconds = seconds_of(program, prod(part.lengths))
+        launch(job, part, addresses, _row_boxes(part, seconds), seconds)
     if not straight:
         combined = [place for place, reduced in enumerate(nest.reduced[:-1]) if reduced] + [len(outer)]
         for place, target in enumerate(targets):
@@ -345,8 +390,8 @@ def _drop_single(nest: Nest) -> Nest:
     )
 
 
-def _row_boxes(nest: Nest, traffic: float) -> list[Box]:
-    threads = count() if traffic > PARALLEL_BYTES else 1
+def _row_boxes(nest: Nest, seconds: float) -> list[Box]:
+    threads = count() if seconds > PARALLEL_SECONDS else 1
     box = whole(nest)
     if threads == 1 or len(nest.lengths) == 1:
         return [box]
@@ -384,14 +429,13 @@ def _run_folding(
     job = job_of(folding, loops, sizes, scalars, contract)
     moves = [partial.strides[0] for partial in partials]
     steps = [*(0 for _ in plain[:inputs]), *moves, *(0 for _ in plain[inputs:]), *moves]
-    traffic = prod(loops.lengths) * sum(o.itemsize for o in plain) * (1 + len(program.steps) // 8)
-    _launch_pieces(job, loops, every, steps, axis, traffic)
+    _launch_pieces(job, loops, every, steps, axis, seconds_of(program, prod(loops.lengths)))
     for place, target in enumerate(targets):
         _combine(target, partials[place], [0], nest, len(operands) + place, folded_axes=True)
 
 
 def _launch_pieces(
-    job: Job, nest: Nest, operands: Sequence[Operand], steps: Sequence[int], axis: int | None, traffic: float
+    job: Job, nest: Nest, operands: Sequence[Operand], steps: Sequence[int], axis: int | None, seconds: float
 ) -> None:
     """Run the pieces of a folding reduction: each has accumulators of its own, `steps` bytes after the last ones."""
     boxes = [whole(nest)] if axis is None else parts_of(whole(nest), axis, PIECE_ROWS)
@@ -400,7 +444,7 @@ def _launch_pieces(
         addresses = [o.address + piece * step for o, step in zip(operands, steps, strict=True)]
         tasks += [(addresses, strip) for strip in parts_of(box, len(nest.lengths) - 1, STRIP)]
     started = perf_counter()
-    threads = min(count(), len(tasks)) if traffic > PARALLEL_BYTES else 1
+    threads = min(count(), len(tasks)) if seconds > PARALLEL_SECONDS else 1
     call = job.code.call
 
     def task(part: int) -> Callable[[], None]:

@@ -18,6 +18,7 @@ import numpy as np
 from ..blob import TBlob
 from ..dtypes import DType, promote
 from .graph import Node, Operation
+from .vecmath import FUNCTIONS
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
 COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
@@ -73,6 +74,22 @@ class Program:
     def dtypes(self) -> list[DType]:
         """The dtype of every value."""
         return [*self.inputs, *self.scalars, *(step.dtype for step in self.steps)]
+
+    @cached_property
+    def seconds(self) -> float:
+        """An estimate of what generated code computes on one element, memory aside, on one thread."""
+        each = sum(step.dtype.itemsize * (1.2e-10 if step.op.name in FUNCTIONS else 1e-11) for step in self.steps)
+        return each + sum(reduction.dtype.itemsize for reduction in self.reductions) * 1e-11
+
+    @cached_property
+    def traffic(self) -> int:
+        """Bytes that one element moves to and from memory, where every operand has the whole shape."""
+        return sum(dtype.itemsize for dtype in (*self.inputs, *(self.dtypes[number] for number in self.outputs)))
+
+    @cached_property
+    def codes(self) -> dict[Any, Any]:
+        """What engines have prepared for this program, under keys of their own."""
+        return {}
 
     @cached_property
     def widest(self) -> int:

@@ -17,7 +17,7 @@ from ..blob import TBlob
 from ..layout import Shape, c_strides
 from ..threads import count
 from ..threads import run as run_tasks
-from .launch import DEPTH, PARALLEL_BYTES, Job, Nest, job_of, scalar_bytes
+from .launch import DEPTH, PARALLEL_SECONDS, Job, Nest, job_of, scalar_bytes, seconds_of
 from .llvm import LacksError
 from .plan import Kernel, Plan
 
@@ -58,8 +58,9 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
     widest = max(kernel.program.widest for kernel in plan.kernels)
     size = max(min(BLOCK_BYTES // (cells * widest), rows), 1)
     starts = range(0, rows, size)
-    parts = min(count(), len(starts)) if rows * cells * widest > PARALLEL_BYTES else 1
-    fixed = {number: blob.buffer.address + blob.layout.offset for number, blob in blobs.items()}
+    seconds = sum(seconds_of(kernel.program, rows * cells) for kernel in plan.kernels)
+    parts = min(count(), len(starts)) if seconds > PARALLEL_SECONDS else 1
+    fixed = {number: blob.address for number, blob in blobs.items()}
 
     def task(part: int) -> Callable[[], None]:
         mine = starts[len(starts) * part // parts : len(starts) * (part + 1) // parts]

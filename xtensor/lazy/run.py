@@ -10,9 +10,9 @@ from typing import Any
 
 from ..blob import Buffer, Native, TBlob
 from ..devices.cpu import CPU
-from ..layout import Layout, Shape, contiguous, keep_order
+from ..layout import Layout, Shape, contiguous, dense_like, keep_order
 from ..locks import fork_safe_lock
-from ..options import settings
+from ..options import Settings, settings
 from . import engines
 from .graph import Node, Part, last_users, pending_below
 from .plan import Kernel, Plan, Trace, plan_of
@@ -65,31 +65,28 @@ def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | 
             node = todo.pop()
             node.finish(_step(node))
         return
+    limits = settings()
     trace = Trace(order, wanted)
     plan = plan_of(trace)
-    if settings().show:
-        print(engines.described(trace, plan, settings().show), file=sys.stderr)
-    _Evaluation(trace, plan, into).run()
+    if limits.show:
+        print(engines.described(trace, plan, limits.show), file=sys.stderr)
+    _Evaluation(trace, plan, into, limits).run()
 
 
 def _goes_direct(order: list[Node]) -> bool:
     """Return whether to call the library step by step: asked for, or the only one that can, or the arrays small."""
     engine = settings().engine
-    if engine == "direct" or any(node.device.backend is not CPU for node in order):
+    if engine == "direct" or any([node.device.backend is not CPU for node in order]):
         return True
-    largest = 0
-    for node in order:
-        size = prod(node.shape) * node.dtype.itemsize
-        for value in node.inputs:
-            if isinstance(value, (Node, TBlob)):
-                nbytes = prod(value.shape) * value.dtype.itemsize
-                if nbytes == 0:
-                    return True
-                size = max(size, nbytes)
-        if size == 0:
-            return True
-        largest = max(largest, size)
-    return engine == "auto" and largest <= DIRECT_BYTES
+    return engine == "auto" and all([_is_small(node) for node in reversed(order)])
+
+
+def _is_small(node: Node) -> bool:
+    """Return whether neither a node nor what it reduces is large."""
+    if prod(node.shape) * node.dtype.itemsize > DIRECT_BYTES:
+        return False
+    first = node.inputs[0]
+    return node.op.kind == "elementwise" or prod(first.shape) * first.dtype.itemsize <= DIRECT_BYTES
 
 
 def before_write(buffer: Buffer) -> None:
@@ -172,12 +169,13 @@ def _operand(value: Any) -> Native:
 class _Evaluation:
     """One run of a plan over the values of a trace."""
 
-    def __init__(self, trace: Trace, plan: Plan, into: tuple[Node, TBlob] | None) -> None:
+    def __init__(self, trace: Trace, plan: Plan, into: tuple[Node, TBlob] | None, limits: Settings) -> None:
         self.trace = trace
+        self.limits = limits
         self.plan = plan
         self.values = trace.values
         self.blobs: dict[int, TBlob] = {n: v for n, v in enumerate(trace.values) if type(v) is TBlob}
-        self.packed = all(blob.is_packed for blob in self.blobs.values())
+        self.packed = all([blob.is_packed for blob in self.blobs.values()])
         self.strides: dict[int, Shape] = {}
         self.destination: dict[int, TBlob] = {}
         if into is not None:
@@ -202,7 +200,7 @@ class _Evaluation:
             return False
         results = [n for kernel in self.plan.kernels for n in kernel.results if n in self.plan.kept]
         made = {number: self._result(number) for number in results}
-        done = engines.run_rows(self.plan, self.values, {**self.blobs, **made})
+        done = engines.run_rows(self.plan, self.values, {**self.blobs, **made}, self.limits)
         if done:
             self.blobs.update(made)
         return done
@@ -214,7 +212,7 @@ class _Evaluation:
         inputs = [self.blobs[number] for number in kernel.inputs]
         results = [self._result(number) for number in kernel.results]
         scalars = [self.values[number] for number in kernel.scalars]
-        engines.run(kernel, self.values[kernel.domain].shape, inputs, scalars, results)
+        engines.run(kernel, self.values[kernel.domain].shape, inputs, scalars, results, self.limits)
         self.blobs.update(zip(kernel.results, results, strict=True))
 
     def _direct(self, number: int) -> TBlob:
@@ -234,12 +232,10 @@ class _Evaluation:
             return self.destination[number]
         node = self.values[number]
         itemsize = node.dtype.itemsize
-        if self.packed:
-            layout = contiguous(node.shape, itemsize)
-        else:
-            layout = Layout(node.shape, self.strides[number])
-        buffer = Buffer(node.device, prod(node.shape) * itemsize)
-        return TBlob(buffer, node.dtype, layout, node.device)
+        layout = contiguous(node.shape, itemsize) if self.packed else Layout(node.shape, self.strides[number])
+        blob = TBlob(Buffer(node.device, prod(node.shape) * itemsize), node.dtype, layout, node.device)
+        blob._packed = self.packed or None
+        return blob
 
     # ---- layouts of results
 
@@ -252,8 +248,12 @@ class _Evaluation:
             arguments = [a for a in self.trace.arguments[number] if a in self.strides]
             domain = self.values[arguments[0]].shape if reduces else node.shape
             operands = [_over(domain, self.values[a].shape, self.strides[a]) for a in arguments]
-            if not reduces:
+            if node.op.name == "astype":
+                dense = dense_like(Layout(domain, self.strides[arguments[0]]), node.dtype.itemsize)
+                self.strides[number] = dense.strides
+            elif not reduces:
                 self.strides[number] = keep_order(domain, node.dtype.itemsize, operands)
+            if not reduces:
                 continue
             axes = node.params["axis"]
             axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)

@@ -23,6 +23,12 @@ _SCALARS = {"b1": "i1", "f4": "float", "f8": "double"} | {f"{k}{n}": f"i{8 * n}"
 SCALARS = {np.dtype(code): name for code, name in _SCALARS.items()}  # the IR type of one element
 MANGLED = {"float": "f32", "double": "f64", "ptr": "p0"}  # how it is written in the name of an intrinsic
 
+# Adding 1.5 * 2**(digits of the fraction) rounds to an integer and leaves it in the low bits.
+DIGITS = {F32: 23, F64: 52}
+BIAS = {F32: 127, F64: 1023}
+ROOT_HALF = {F32: 0x3F3504F3, F64: 0x3FE6A09E667F3BCD}  # the bits of sqrt(1/2)
+TINY = {F32: 2.0**-126, F64: 2.0**-1022}
+
 
 class Writer:
     """The instructions of one function body, and what they need outside it.
@@ -245,6 +251,9 @@ class Vector:
         return self.compare("oge", "sge", other)
 
 
+Pair: TypeAlias = tuple[Vector, Vector]  # (h, t): the sum of the two, with t below the digits of h
+
+
 def mangled(scalar: str) -> str:
     """Return the name of a scalar type as it stands in the name of an intrinsic."""
     return MANGLED.get(scalar, scalar)
@@ -370,3 +379,106 @@ def gather(table_name: str, index: Vector) -> Vector:
     writer.lines.append(f"{address} = getelementptr {scalar}, ptr @{table_name}, {index.type} {index.name}")
     operands = f"{pointers} {address}, i32 {dtype.itemsize}, {truths} splat (i1 true), {values} poison"
     return writer.emit(f"call {values} {symbol}({operands})", dtype)
+
+
+def magic(x: Vector) -> float:
+    """The number that rounds to an integer by being added."""
+    return 1.5 * 2.0 ** DIGITS[x.dtype]
+
+
+def polynomial(x: Vector, coefficients: Sequence[float]) -> Vector:
+    """c0 + c1 x + c2 x^2 + ... by Horner's rule."""
+    value: Vector = x.like(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        value = fma(value, x, coefficient)
+    return value
+
+
+def clamp(x: Vector, low: float, high: float) -> Vector:
+    """x within bounds; NaN stays."""
+    x = select(x < low, low, x)
+    return select(x > high, high, x)
+
+
+def nearest(x: Vector, factor: float, offset: int = 0) -> tuple[Vector, Vector]:
+    """Return n = x * factor rounded to an integer, and bits whose low half is n + offset."""
+    shift = magic(x) + offset
+    t = fma(x, factor, shift)
+    return t - shift, bits(t)
+
+
+def two_sum(a: Vector, b: Vector) -> Pair:
+    """a + b as (h, t), exactly."""
+    h = a + b
+    c = h - a
+    return h, (a - (h - c)) + (b - c)
+
+
+def fast_two_sum(a: Vector, b: Vector | float) -> Pair:
+    """a + b as (h, t), exactly if |a| >= |b| or a = 0."""
+    h = a + b
+    return h, b - (h - a)
+
+
+def two_product(a: Vector, b: Vector) -> Pair:
+    """a * b as (h, t), exactly."""
+    h = a * b
+    return h, fma(a, b, -h)
+
+
+def quotient(a: Pair, b: Pair) -> Pair:
+    """a / b to nearly twice the digits; the second part may exceed half a place of the first."""
+    inverse = 1.0 / b[0]
+    h = a[0] * inverse
+    return h, (fma(-h, b[0], a[0]) + fma(-h, b[1], a[1])) * inverse
+
+
+def square_root(a: Pair) -> Pair:
+    """The square root to nearly twice the digits."""
+    h = sqrt(a[0])
+    return h, select(h > 0, (fma(-h, h, a[0]) + a[1]) / (h + h), 0.0)
+
+
+def choose(condition: Vector, a: Pair, b: Pair) -> Pair:
+    """Select between pairs."""
+    return select(condition, a[0], b[0]), select(condition, a[1], b[1])
+
+
+def unless_nan(value: Vector, *arguments: Vector) -> Vector:
+    """The value, or NaN if an argument is."""
+    for argument in arguments:
+        value = select(argument == argument, value, argument)
+    return value
+
+
+def condensed(parts: list[Vector], passes: int) -> tuple[Vector, Vector]:
+    """The sum of numbers as (h, t), nearly exactly."""
+    for _ in range(passes):
+        for k in range(len(parts) - 1, 0, -1):
+            parts[k - 1], parts[k] = two_sum(parts[k - 1], parts[k])
+    low = parts[-1]
+    for part in reversed(parts[1:-1]):
+        low = low + part
+    return fast_two_sum(parts[0], low)
+
+
+def power_of_two(x: Vector, integer: Vector) -> Vector:
+    """x * 2^n, rounded once; integer holds n + 2 * BIAS in its low half."""
+    half = integer >> 1
+    digits = DIGITS[x.dtype]
+    return x * from_bits(half << digits, x.dtype) * from_bits((integer - half) << digits, x.dtype)
+
+
+def split(x: Vector, *, subnormal: bool = True) -> Pair:
+    """Return (m, n) with x = m 2^n and sqrt(1/2) <= m < sqrt(2), for positive x."""
+    digits, half, shift = DIGITS[x.dtype], ROOT_HALF[x.dtype], magic(x)
+    bias = x.like(shift)
+    if subnormal:
+        tiny = x < TINY[x.dtype]
+        x = select(tiny, x * 2.0**digits, x)
+        bias = select(tiny, shift + digits, bias)
+    integer = bits(x) - half
+    m = from_bits((integer & ((1 << digits) - 1)) + half, x.dtype)
+    # n without a conversion: put into the low bits of the number that rounds.
+    pattern = (BIAS[x.dtype] + digits) << digits | 1 << (digits - 1)
+    return m, from_bits((integer >> digits) + pattern, x.dtype) - bias

@@ -17,7 +17,7 @@ from ..layout import Shape
 from ..options import Settings
 from . import interpret, rows
 from .compile import host
-from .launch import Target, operand, run_map, run_packed, run_reduction, scalar_bytes
+from .launch import operand, run_map, run_packed, run_reduction, scalar_bytes
 from .llvm import LacksError, check
 from .plan import Kernel, Plan, Program
 from .vecmath import FUNCTIONS
@@ -123,11 +123,8 @@ def _generated(
         check(program)
     outputs, reduced = results[: len(program.outputs)], results[len(program.outputs) :]
     operands = [operand(blob, shape) for blob in (*inputs, *outputs)]
-    targets = [
-        Target(reduction, blob, operand(_with_axes(blob, shape, kernel.axes), shape))
-        for reduction, blob in zip(program.reductions, reduced, strict=True)
-    ]
-    run_reduction(program, shape, kernel.axes, operands, targets, packed, contract)
+    targets = [operand(_with_axes(blob, shape, kernel.axes), shape) for blob in reduced]
+    run_reduction(program, shape, kernel.axes, operands, targets, reduced, packed, contract)
 
 
 def _with_axes(blob: TBlob, shape: Shape, axes: Sequence[int]) -> TBlob:

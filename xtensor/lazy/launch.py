@@ -7,7 +7,8 @@ Axes are ordered by the memory of the operand that matters most and joined where
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from time import perf_counter
@@ -19,7 +20,7 @@ from ..blob import TBlob
 from ..dtypes import DType
 from ..layout import Shape
 from ..threads import count, run
-from .compile import Code, code_of, host, is_ready
+from .compile import Code, code_of, host
 from .llvm import PACKED, SAME, STRIDED, Form, folded, identity, lanes_of
 from .plan import Program, Reduction
 
@@ -39,7 +40,10 @@ PIECE, PIECE_ROWS = 16384, 512
 STRIP, CROSS_STRIP = 4096, 128
 
 # Loops inside one kernel; further outer axes are walked from here.
-DEPTH = 3
+DEPTH = 4
+
+# Prepared nests that a program remembers.
+REMEMBERED = 256
 
 
 class Operand(NamedTuple):
@@ -107,7 +111,7 @@ def lie_of(inner: int, itemsize: int) -> str:
     return PACKED if inner == itemsize else SAME if inner == 0 else STRIDED
 
 
-# ---- calls
+# ---- ready to run
 
 
 _DOUBLE, _FLOAT = struct.Struct("=d").pack, struct.Struct("=f4x").pack
@@ -120,94 +124,11 @@ def scalar_bytes(value: Any, dtype: DType) -> bytes:
     return np.array(value).astype(dtype).tobytes().ljust(8, b"\0")
 
 
-class Job(NamedTuple):
-    """Calls of one kernel over boxes of a nest: code, the strides slots hold, and the scalars.
-
-    `slots(lengths, addresses)` is what one call gets.
-    """
-
-    code: Code
-    depth: int
-    strides: tuple[tuple[int, ...], ...]
-    scalars: bytes
-    pack: Callable[..., bytes]
-
-    def slots(self, lengths: Sequence[int], addresses: Sequence[int]) -> bytes:
-        values = list(lengths)
-        for address, strides in zip(addresses, self.strides, strict=True):
-            values.append(address)
-            values += strides
-        return self.pack(*values) + self.scalars
-
-
-def job_of(
-    program: Program,
-    nest: Nest,
-    itemsizes: Sequence[int],
-    scalars: bytes,
-    contract: bool,
-    *,
-    streams: bool = False,
-) -> Job:
-    """Return the job of a program over a nest; operands of reductions come last and have no innermost stride."""
-    depth = min(len(nest.lengths), DEPTH)
-    plain = len(nest.strides) - len(program.reductions)
-    lie = [lie_of(s[-1], size) for s, size in zip(nest.strides[:plain], itemsizes, strict=False)]
-    for place in range(len(program.inputs), plain):
-        if lie[place] == SAME:  # what is written stays in place only where the loop has one round
-            lie[place] = PACKED
-    machine = host()
-    assert machine is not None
-    form = Form(lanes_of(program, machine.vector_bytes), depth, tuple(lie), streams and machine.streams)
-    kept = []
-    for place, strides in enumerate(nest.strides):
-        strided = place < plain and lie[place] == STRIDED
-        kept.append(strides[len(strides) - depth :] if strided else strides[len(strides) - depth : -1])
-    pack = struct.Struct(f"={depth + sum(1 + len(strides) for strides in kept)}q").pack
-    return Job(code_of(program, form, contract), depth, tuple(kept), scalars, pack)
-
-
 class Box(NamedTuple):
     """A part of a nest: where it starts along each loop, and how long it is."""
 
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
-
-
-def calls_of(job: Job, nest: Nest, addresses: Sequence[int], box: Box) -> Iterator[bytes]:
-    """Yield the slots of the calls that cover a box: one, or one for each position of the loops beyond the depth."""
-    outer = len(nest.lengths) - job.depth
-    starts, lengths = box.starts, box.lengths
-    for position in product(*(range(start, start + n) for start, n in zip(starts[:outer], lengths[:outer], strict=True))):
-        at = (*position, *starts[outer:])
-        moved = [
-            address + sum([index * stride for index, stride in zip(at, strides, strict=True)]) if any(at) else address
-            for address, strides in zip(addresses, nest.strides, strict=True)
-        ]
-        yield job.slots(lengths[outer:], moved)
-
-
-def launch(job: Job, nest: Nest, addresses: Sequence[int], boxes: Sequence[Box], seconds: float) -> None:
-    """Run a job over boxes, on several threads where the seconds it should take are worth it."""
-    started = perf_counter()
-    call = job.code.call
-    parts = min(count(), len(boxes)) if seconds > PARALLEL_SECONDS else 1
-
-    def task(part: int) -> Callable[[], None]:
-        mine = boxes[len(boxes) * part // parts : len(boxes) * (part + 1) // parts]
-
-        def work() -> None:
-            for box in mine:
-                for slots in calls_of(job, nest, addresses, box):
-                    call(slots)
-
-        return work
-
-    if parts == 1:
-        task(0)()
-    else:
-        run([task(part) for part in range(parts)])
-    job.code.used(perf_counter() - started)
 
 
 def whole(nest: Nest) -> Box:
@@ -225,251 +146,350 @@ def parts_of(box: Box, axis: int, size: int) -> list[Box]:
     return pieces
 
 
+class Call(NamedTuple):
+    """The slots of one call, with 0 for the addresses, and how far from its operand's address each of them is."""
+
+    slots: list[int]
+    offsets: list[int]
+
+
+class Ready:
+    """A program over a nest, ready to run: all is known but the addresses and the scalars.
+
+    positions: where in the slots the addresses go. groups: the calls that each thread makes.
+    """
+
+    __slots__ = ("code", "groups", "pack", "positions")
+
+    def __init__(self, code: Code, nest: Nest, lie: Sequence[str | None], groups: Sequence[Sequence[Box]]) -> None:
+        depth = min(len(nest.lengths), DEPTH)
+        kept = [
+            strides[len(strides) - depth :] if how == STRIDED else strides[len(strides) - depth : -1]
+            for strides, how in zip(nest.strides, lie, strict=True)
+        ]
+        self.code = code
+        self.positions = []
+        after = depth
+        for strides in kept:
+            self.positions.append(after)
+            after += 1 + len(strides)
+        self.pack = struct.Struct(f"={after}q").pack
+        tail = [slot for strides in kept for slot in (0, *strides)]
+        outer = len(nest.lengths) - depth
+        self.groups = [[call for box in boxes for call in _calls(nest, outer, box, tail)] for boxes in groups]
+
+    def run(self, addresses: Sequence[int], scalars: bytes) -> None:
+        started = perf_counter()
+        if len(self.groups) == 1:
+            self._call(self.groups[0], addresses, scalars)
+        else:
+            run([partial(self._call, group, addresses, scalars) for group in self.groups])
+        self.code.used(perf_counter() - started)
+
+    def _call(self, calls: Sequence[Call], addresses: Sequence[int], scalars: bytes) -> None:
+        call, pack, positions = self.code.call, self.pack, self.positions
+        for slots, offsets in calls:
+            filled = slots.copy()
+            for position, address, offset in zip(positions, addresses, offsets, strict=True):
+                filled[position] = address + offset
+            call(pack(*filled) + scalars)
+
+
+def _calls(nest: Nest, outer: int, box: Box, tail: list[int]) -> list[Call]:
+    """Return the calls that cover a box: one for each position of the loops outside the kernel."""
+    slots = [*box.lengths[outer:], *tail]
+    ranges = [range(start, start + n) for start, n in zip(box.starts[:outer], box.lengths[:outer], strict=True)]
+    calls = []
+    for position in product(*ranges):
+        at = (*position, *box.starts[outer:])
+        offsets = [sum([i * stride for i, stride in zip(at, strides, strict=True)]) for strides in nest.strides]
+        calls.append(Call(slots, offsets))
+    return calls
+
+
+def ready(
+    program: Program,
+    nest: Nest,
+    itemsizes: Sequence[int],
+    groups: Sequence[Sequence[Box]],
+    contract: bool,
+    *,
+    streams: bool = False,
+) -> Ready:
+    """Return a program ready to run over a nest; operands of reductions come last and have no innermost stride."""
+    plain = len(nest.strides) - len(program.reductions)
+    lie = [lie_of(s[-1], size) for s, size in zip(nest.strides[:plain], itemsizes, strict=False)]
+    for place in range(len(program.inputs), plain):
+        if lie[place] == SAME:  # what is written stays in place only where the loop has one round
+            lie[place] = PACKED
+    machine = host()
+    assert machine is not None
+    depth = min(len(nest.lengths), DEPTH)
+    form = Form(lanes_of(program, machine.vector_bytes), depth, tuple(lie), streams and machine.streams)
+    code = code_of(program, form, contract)
+    return Ready(code, nest, [*lie, *(None for _ in program.reductions)], groups)
+
+
+def threads_for(seconds: float) -> int:
+    """Return how many threads work of so many seconds is worth."""
+    return count() if seconds > PARALLEL_SECONDS else 1
+
+
+def shared_out(boxes: Sequence[Box], threads: int) -> list[Sequence[Box]]:
+    """Return boxes as one group for each thread."""
+    threads = min(threads, len(boxes))
+    return [boxes[len(boxes) * part // threads : len(boxes) * (part + 1) // threads] for part in range(threads)]
+
+
+def remembered(program: Program, key: Any, make: Callable[[], Any]) -> Any:
+    """Return what was prepared for a program under a key, prepared now if need be."""
+    found = program.codes.get(key)
+    if found is None:
+        if len(program.codes) >= REMEMBERED:
+            program.codes.clear()
+        found = program.codes[key] = make()
+    return found
+
+
 # ---- elementwise
 
 
 def run_map(
-    program: Program, shape: Shape, operands: Sequence[Operand], scalars: bytes, contract: bool, *, streams: bool = True
+    program: Program, shape: Shape, operands: Sequence[Operand], scalars: bytes, contract: bool
 ) -> None:
     """Run a program without reductions over a shape; the operands are its inputs and outputs."""
-    lead = operands[len(program.inputs)].strides
-    nest = nest_of(shape, [o.strides for o in operands], lead)
-    sizes = [o.itemsize for o in operands]
-    size = prod(nest.lengths)
-    written = operands[len(program.inputs) :]
-    streams = streams and _can_stream(program, nest, written, size)
-    job = job_of(program, nest, sizes, scalars, contract, streams=streams)
-    seconds = seconds_of(program, size)
-    launch(job, nest, [o.address for o in operands], _map_boxes(nest, sizes, seconds), seconds)
+    strides = tuple([o.strides for o in operands])
+    threads = threads_for(seconds_of(program, prod(shape)))
+    aligned = not any([o.address % 64 for o in operands[len(program.inputs) :]])
+    key = (shape, strides, contract, threads, aligned)
+    made: Ready = remembered(program, key, lambda: _ready_map(program, shape, strides, contract, threads, aligned))
+    made.run([o.address for o in operands], scalars)
 
 
 def run_packed(program: Program, size: int, addresses: Sequence[int], scalars: bytes, contract: bool) -> None:
     """The commonest case of `run_map`: operands that are runs of memory of one size, at these addresses."""
-    written = addresses[len(program.inputs) :]
-    streams = size * program.widest >= STREAM_BYTES and not any([address % 64 for address in written])
-    ready = program.codes.get((contract, streams))
-    if ready is None:
-        strides = tuple((d.itemsize,) for d in (*program.inputs, *(program.dtypes[n] for n in program.outputs)))
-        nest = Nest((size,), strides, (False,))
-        itemsizes = [stride for (stride,) in strides]
-        job = job_of(program, nest, itemsizes, b"", contract, streams=streams and _lanes_fill_lines(program))
-        ready = program.codes[contract, streams] = (job.code, struct.Struct(f"={1 + len(strides)}q").pack, itemsizes)
-    code, pack, itemsizes = ready
-    seconds = seconds_of(program, size)
-    started = perf_counter()
-    parts = count() if seconds > PARALLEL_SECONDS else 1
-    if parts == 1:
-        code.call(pack(size, *addresses) + scalars)
-    else:
-        length = -(-size // (64 * parts)) * 64  # parts begin where a cache line does
-
-        def task(first: int) -> Callable[[], None]:
-            moved = [address + first * itemsize for address, itemsize in zip(addresses, itemsizes, strict=True)]
-            slots = pack(min(length, size - first), *moved) + scalars
-            return lambda: code.call(slots)
-
-        run([task(first) for first in range(0, size, length)])
-    code.used(perf_counter() - started)
+    threads = threads_for(seconds_of(program, size))
+    aligned = size < 4096 or not any([address % 64 for address in addresses[len(program.inputs) :]])
+    key = (size, contract, threads, aligned)
+    made: Ready | None = program.codes.get(key)
+    if made is None:
+        strides = tuple((dtype.itemsize,) for dtype in program.moved)
+        made = remembered(
+            program, key, lambda: _ready_map(program, (size,), strides, contract, threads, aligned)
+        )
+    made.run(addresses, scalars)
 
 
-def _lanes_fill_lines(program: Program) -> bool:
-    """Return whether every output's vector is large enough to be written past the caches."""
-    lanes = lanes_of(program, host().vector_bytes)  # type: ignore[union-attr]
-    return all(lanes * program.dtypes[number].itemsize >= 16 for number in program.outputs)
+def _ready_map(
+    program: Program, shape: Shape, strides: Sequence[Shape], contract: bool, threads: int, aligned: bool
+) -> Ready:
+    nest = nest_of(shape, strides, strides[len(program.inputs)])
+    sizes = [dtype.itemsize for dtype in program.moved]
+    boxes = _map_boxes(nest, threads)
+    streams = aligned and _can_stream(program, nest)
+    return ready(program, nest, sizes, shared_out(boxes, threads), contract, streams=streams)
 
 
-def _can_stream(program: Program, nest: Nest, written: Sequence[Operand], size: int) -> bool:
-    """Return whether outputs may bypass the caches: large, packed, aligned, and not read by the same loop."""
-    if len(nest.lengths) > 1 or size * max(o.itemsize for o in written) < STREAM_BYTES:
+def _can_stream(program: Program, nest: Nest) -> bool:
+    """Return whether outputs may bypass the caches: large, packed, and whole vectors of at least 16 bytes."""
+    sizes = [program.dtypes[number].itemsize for number in program.outputs]
+    if len(nest.lengths) > 1 or nest.lengths[0] * max(sizes) < STREAM_BYTES:
         return False
-    return _lanes_fill_lines(program) and all(
-        o.address % 64 == 0 and strides[-1] == o.itemsize
-        for o, strides in zip(written, nest.strides[len(program.inputs) :], strict=True)
-    )
+    lanes = lanes_of(program, host().vector_bytes)  # type: ignore[union-attr]
+    written = nest.strides[len(program.inputs) :]
+    return all(lanes * size >= 16 and strides[-1] == size for size, strides in zip(sizes, written, strict=True))
 
 
-def _map_boxes(nest: Nest, sizes: Sequence[int], seconds: float) -> list[Box]:
+def _map_boxes(nest: Nest, threads: int) -> list[Box]:
     """Return the parts of an elementwise nest: strips where operands lie crosswise, else one per thread."""
     box = whole(nest)
-    if _is_crosswise(nest, sizes):
+    if _is_crosswise(nest):
         return parts_of(box, len(nest.lengths) - 1, CROSS_STRIP)
-    threads = count() if seconds > PARALLEL_SECONDS else 1
     if threads == 1:
         return [box]
     axis = 0 if nest.lengths[0] >= threads else int(np.argmax(nest.lengths))
-    length = nest.lengths[axis]
-    size = -(-length // threads)
+    size = -(-nest.lengths[axis] // threads)
     if axis == len(nest.lengths) - 1:
         size = -(-size // 64) * 64  # parts begin where a cache line does
     return parts_of(box, axis, size)
 
 
-def _is_crosswise(nest: Nest, sizes: Sequence[int]) -> bool:
+def _is_crosswise(nest: Nest) -> bool:
     """Return whether some operand's fastest axis is not the innermost one, over more than a strip."""
     if len(nest.lengths) < 2 or nest.lengths[-1] <= CROSS_STRIP:
         return False
     return any(
         abs(strides[-1]) > 64 and any(0 < abs(stride) < abs(strides[-1]) for stride in strides[:-1])
-        for strides, _ in zip(nest.strides, sizes, strict=True)
+        for strides in nest.strides
     )
 
 
 # ---- reductions
 
 
-class Target(NamedTuple):
-    """Where a reduction's result goes: the blob, with the strides it has over the domain (0 along reduced axes)."""
+class Partial(NamedTuple):
+    """Partial results of one reduction, and how they come together.
+
+    memory: where kernels leave them, None where they write to the destination itself. start: what accumulators in
+    memory begin with, None for results that are only written. axes: those to combine over.
+    shape, strides: the kept axes of the destination, as the partial results have them.
+    """
 
     reduction: Reduction
-    blob: TBlob
-    operand: Operand
+    memory: Any
+    start: Any
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def finish(self, blob: TBlob) -> None:
+        """Combine into the destination."""
+        function = _COMBINE[self.reduction.op.name]
+        result = function(self.memory, axis=self.axes, dtype=self.memory.dtype) if self.axes else self.memory
+        native = blob.native()
+        if not self.shape:
+            native[...] = result if result.ndim == 0 else result.reshape(native.shape)
+            return
+        into = np.lib.stride_tricks.as_strided(native, self.shape, self.strides)
+        into[...] = np.reshape(result, self.shape)
+
+
+class Reducing(NamedTuple):
+    """A program with reductions, ready to run: `accumulators` follow the inputs too where they are combined in memory."""
+
+    ready: Ready
+    partials: list[Partial]
+    inputs: int
+    folds: bool
+
+    def run(self, addresses: Sequence[int], blobs: Sequence[TBlob], scalars: bytes) -> None:
+        """Run over operands at these addresses, into the blobs of the reductions' results."""
+        places = []
+        for one, blob in zip(self.partials, blobs, strict=True):
+            if one.memory is None:
+                places.append(blob.address)
+                continue
+            if one.start is not None:
+                one.memory.fill(one.start)
+            places.append(one.memory.__array_interface__["data"][0])
+        if self.folds:
+            self.ready.run([*addresses[: self.inputs], *places, *addresses[self.inputs :], *places], scalars)
+        else:
+            self.ready.run([*addresses, *places], scalars)
+        for one, blob in zip(self.partials, blobs, strict=True):
+            if one.memory is not None:
+                one.finish(blob)
 
 
 def run_reduction(
     program: Program,
     shape: Shape,
-    axes: Sequence[int],
+    axes: tuple[int, ...],
     operands: Sequence[Operand],
-    targets: Sequence[Target],
+    results: Sequence[Operand],
+    blobs: Sequence[TBlob],
     scalars: bytes,
     contract: bool,
 ) -> None:
-    """Run a program with reductions over some axes of a shape; the operands are its inputs and plain outputs."""
-    lead = max(operands[: len(program.inputs)], key=lambda o: sum(stride != 0 for stride in o.strides)).strides
-    every = [*(o.strides for o in operands), *(target.operand.strides for target in targets)]
-    nest = nest_of(shape, every, lead, axes)
+    """Run a program with reductions over some axes of a shape.
+
+    operands: its inputs and plain outputs. results: where the reductions' results go, with stride 0 along reduced
+    axes; blobs: the same as memory.
+    """
+    strides = tuple([o.strides for o in (*operands, *results)])
+    threads = threads_for(seconds_of(program, prod(shape)))
+    key = (shape, axes, strides, contract, threads)
+
+    def make() -> Reducing:
+        return _ready_reduction(program, shape, axes, strides, contract, threads)
+
+    made: Reducing = remembered(program, key, make)
+    made.run([o.address for o in operands], blobs, scalars)
+
+
+def _ready_reduction(
+    program: Program, shape: Shape, axes: tuple[int, ...], strides: Sequence[Shape], contract: bool, threads: int
+) -> Reducing:
+    lead = max(strides[: len(program.inputs)], key=lambda one: sum(stride != 0 for stride in one))
+    nest = nest_of(shape, strides, lead, axes)
     if nest.reduced[-1]:
-        _run_rows(program, nest, operands, targets, scalars, contract)
-    elif True not in nest.reduced:  # reduced axes of length 1
-        _run_folding(program, nest, operands, targets, scalars, contract, None)
-    else:
-        _run_folding(program, nest, operands, targets, scalars, contract, nest.reduced.index(True))
+        return _ready_rows(program, nest, contract, threads)
+    return _ready_folding(program, nest, contract, threads)
 
 
-def _run_rows(
-    program: Program, nest: Nest, operands: Sequence[Operand], targets: Sequence[Target], scalars: bytes, contract: bool
-) -> None:
+def _ready_rows(program: Program, nest: Nest, contract: bool, threads: int) -> Reducing:
     """Reduce along the innermost axis, in pieces; combine the pieces, and other reduced axes, afterwards."""
     outer, inner = nest.lengths[:-1], nest.lengths[-1]
+    plain = len(nest.strides) - len(program.reductions)
     pieces = -(-inner // PIECE)
     straight = pieces == 1 and not any(nest.reduced[:-1])
-    partials = [] if straight else [np.empty((*outer, pieces), t.reduction.dtype) for t in targets]
-    rest = inner % PIECE
-    whole_pieces = inner // PIECE
-    for first, number, length in ((0, whole_pieces, PIECE), (whole_pieces, 1, rest)):
-        if number == 0 or length == 0:
+    strides = [(*one[:-1], one[-1] * PIECE, one[-1]) for one in nest.strides[:plain]]
+    partials = []
+    combined = (*(place for place, reduced in enumerate(nest.reduced[:-1]) if reduced), len(outer))
+    for reduction, target in zip(program.reductions, nest.strides[plain:], strict=True):
+        if straight:
+            strides.append((*target[:-1], 0, 0))
+            partials.append(Partial(reduction, None, None, (), (), ()))
             continue
-        strides = [(*s[:-1], s[-1] * PIECE, s[-1]) for s in nest.strides[: len(operands)]]
-        for target, (place, _) in zip(targets, enumerate(targets), strict=True):
-            if straight:
-                strides.append((*nest.strides[len(operands) + place][:-1], 0, 0))
-            else:
-                strides.append((*partials[place].strides, 0))
-        addresses = [o.address + first * s[-2] for o, s in zip(operands, strides, strict=False)]
-        for place, target in enumerate(targets):
-            base = target.operand.address if straight else partials[place].__array_interface__["data"][0]
-            addresses.append(base + first * strides[len(operands) + place][-2])
-        part = _drop_single(Nest((*outer, number, length), tuple(strides), (False,) * (len(outer) + 2)))
-        sizes = [*(o.itemsize for o in operands), *(t.operand.itemsize for t in targets)]
-        job = job_of(program, part, sizes, scalars, contract)
-        seconds = seconds_of(program, prod(part.lengths))
-        launch(job, part, addresses, _row_boxes(part, seconds), seconds)
-    if not straight:
-        combined = [place for place, reduced in enumerate(nest.reduced[:-1]) if reduced] + [len(outer)]
-        for place, target in enumerate(targets):
-            _combine(target, partials[place], combined, nest, len(operands) + place)
+        memory = np.empty((*outer, pieces), reduction.dtype)
+        strides.append((*memory.strides, 0))
+        partials.append(Partial(reduction, memory, None, combined, *_kept(nest, target)))
+    loops = Nest((*outer, pieces, min(inner, PIECE)), tuple(strides), (False,) * (len(outer) + 2))
+    full, rest = divmod(inner, PIECE)
+    boxes = []
+    if full:
+        boxes += _row_boxes(Box((0,) * len(loops.lengths), (*outer, full, PIECE)), threads)
+    if rest:
+        boxes.append(Box((*(0,) * len(outer), full, 0), (*outer, 1, rest)))
+    if not full:
+        boxes = _row_boxes(boxes[0], threads)
+    sizes = [dtype.itemsize for dtype in program.moved]
+    groups = shared_out(boxes, threads)
+    return Reducing(ready(program, loops, sizes, groups, contract), partials, len(program.inputs), False)
 
 
-def _drop_single(nest: Nest) -> Nest:
-    """Return a nest without outer loops of one round."""
-    keep = [place for place, length in enumerate(nest.lengths[:-1]) if length != 1] + [len(nest.lengths) - 1]
-    return Nest(
-        tuple(nest.lengths[place] for place in keep),
-        tuple(tuple(strides[place] for place in keep) for strides in nest.strides),
-        tuple(nest.reduced[place] for place in keep),
-    )
+def _row_boxes(box: Box, threads: int) -> list[Box]:
+    """Return a box cut between rows, one part for each thread."""
+    lengths = box.lengths[:-1]
+    axis = int(np.argmax(lengths))
+    return parts_of(box, axis, -(-lengths[axis] // threads))
 
 
-def _row_boxes(nest: Nest, seconds: float) -> list[Box]:
-    threads = count() if seconds > PARALLEL_SECONDS else 1
-    box = whole(nest)
-    if threads == 1 or len(nest.lengths) == 1:
-        return [box]
-    axis = int(np.argmax(nest.lengths[:-1]))
-    return parts_of(box, axis, -(-nest.lengths[axis] // threads))
-
-
-def _run_folding(
-    program: Program,
-    nest: Nest,
-    operands: Sequence[Operand],
-    targets: Sequence[Target],
-    scalars: bytes,
-    contract: bool,
-    axis: int | None,
-) -> None:
-    """Reduce outer axes by combining rows with accumulators in memory; `axis` is cut into pieces of rows."""
-    inputs = len(program.inputs)
+def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -> Reducing:
+    """Reduce outer axes by combining rows with accumulators in memory; the first of them is cut into pieces of rows."""
+    inputs, plain = len(program.inputs), len(nest.strides) - len(program.reductions)
+    axis = nest.reduced.index(True) if True in nest.reduced else None
     length = 1 if axis is None else nest.lengths[axis]
-    pieces = -(-length // PIECE_ROWS)
+    size = min(length, PIECE_ROWS)
+    pieces = -(-length // size)
     kept = [place for place, reduced in enumerate(nest.reduced) if not reduced]
-    shape = (pieces, *(nest.lengths[place] for place in kept))
-    partials = [np.full(shape, identity(t.reduction), t.reduction.dtype) for t in targets]
-    accumulators = []
-    for partial in partials:
-        strides = [0] * len(nest.lengths)
-        for place, stride in zip(kept, partial.strides[1:], strict=True):
-            strides[place] = stride
-        accumulators.append(Operand(partial.__array_interface__["data"][0], tuple(strides), partial.itemsize))
-    plain = [Operand(o.address, s, o.itemsize) for o, s in zip(operands, nest.strides, strict=False)]
-    every = [*plain[:inputs], *accumulators, *plain[inputs:], *accumulators]
+    lengths = tuple(size if place == axis else n for place, n in enumerate(nest.lengths))
+    strides = [(0 if axis is None else one[axis] * size, *one) for one in nest.strides[:plain]]
+    partials, accumulators = [], []
+    for reduction, target in zip(program.reductions, nest.strides[plain:], strict=True):
+        memory = np.empty((pieces, *(nest.lengths[place] for place in kept)), reduction.dtype)
+        own = dict(zip(kept, memory.strides[1:], strict=True))
+        accumulators.append((memory.strides[0], *(own.get(place, 0) for place in range(len(lengths)))))
+        partials.append(Partial(reduction, memory, identity(reduction), (0,), *_kept(nest, target)))
     folding = folded(program)
-    loops = Nest(nest.lengths, tuple(o.strides for o in every), (False,) * len(nest.lengths))
-    sizes = [o.itemsize for o in every]
-    job = job_of(folding, loops, sizes, scalars, contract)
-    moves = [partial.strides[0] for partial in partials]
-    steps = [*(0 for _ in plain[:inputs]), *moves, *(0 for _ in plain[inputs:]), *moves]
-    _launch_pieces(job, loops, every, steps, axis, seconds_of(program, prod(loops.lengths)))
-    for place, target in enumerate(targets):
-        _combine(target, partials[place], [0], nest, len(operands) + place, folded_axes=True)
+    every = (*strides[:inputs], *accumulators, *strides[inputs:], *accumulators)
+    loops = Nest((pieces, *lengths), every, (False,) * (1 + len(lengths)))
+    boxes = [Box((0,) * len(loops.lengths), (1, *lengths))]
+    if axis is not None:
+        boxes = [
+            Box((piece, *(0,) * len(lengths)), (1, *(min(size, length - piece * size) if p == axis else n for p, n in enumerate(lengths))))
+            for piece in range(pieces)
+        ]
+    strips = [strip for box in boxes for strip in parts_of(box, len(lengths), STRIP)]
+    sizes = [dtype.itemsize for dtype in folding.moved]
+    groups = shared_out(strips, threads)
+    return Reducing(ready(folding, loops, sizes, groups, contract), partials, inputs, True)
 
 
-def _launch_pieces(
-    job: Job, nest: Nest, operands: Sequence[Operand], steps: Sequence[int], axis: int | None, seconds: float
-) -> None:
-    """Run the pieces of a folding reduction: each has accumulators of its own, `steps` bytes after the last ones."""
-    boxes = [whole(nest)] if axis is None else parts_of(whole(nest), axis, PIECE_ROWS)
-    tasks: list[tuple[list[int], Box]] = []
-    for piece, box in enumerate(boxes):
-        addresses = [o.address + piece * step for o, step in zip(operands, steps, strict=True)]
-        tasks += [(addresses, strip) for strip in parts_of(box, len(nest.lengths) - 1, STRIP)]
-    started = perf_counter()
-    threads = min(count(), len(tasks)) if seconds > PARALLEL_SECONDS else 1
-    call = job.code.call
-
-    def task(part: int) -> Callable[[], None]:
-        def work() -> None:
-            for addresses, box in tasks[len(tasks) * part // threads : len(tasks) * (part + 1) // threads]:
-                for slots in calls_of(job, nest, addresses, box):
-                    call(slots)
-
-        return work
-
-    run([task(part) for part in range(threads)])
-    job.code.used(perf_counter() - started)
-
-
-def _combine(
-    target: Target, partial: Any, axes: Sequence[int], nest: Nest, place: int, *, folded_axes: bool = False
-) -> None:
-    """Combine partial results over some of their axes into a reduction's destination."""
-    function = _COMBINE[target.reduction.op.name]
-    result = function(partial, axis=tuple(axes), dtype=partial.dtype) if len(axes) else partial
-    kept = [axis for axis, reduced in enumerate(nest.reduced) if not reduced]
-    shape = tuple(nest.lengths[axis] for axis in kept)
-    strides = tuple(nest.strides[place][axis] for axis in kept)
-    into = np.lib.stride_tricks.as_strided(target.blob.native(), shape, strides)
-    into[...] = np.reshape(result, shape)
+def _kept(nest: Nest, target: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the lengths of the kept loops, and a result's strides along them."""
+    kept = [place for place, reduced in enumerate(nest.reduced) if not reduced]
+    return tuple(nest.lengths[place] for place in kept), tuple(target[place] for place in kept)
 
 
 _COMBINE: dict[str, Any] = {
@@ -481,5 +501,3 @@ _COMBINE: dict[str, Any] = {
     "max": np.maximum.reduce,
     "min": np.minimum.reduce,
 }
-
-__all__ = ["Operand", "Target", "is_ready", "operand", "run_map", "run_reduction", "scalar_bytes"]

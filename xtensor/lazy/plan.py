@@ -82,9 +82,14 @@ class Program:
         return each + sum(reduction.dtype.itemsize for reduction in self.reductions) * 1e-11
 
     @cached_property
+    def moved(self) -> tuple[DType, ...]:
+        """The dtypes of inputs and outputs, which move to and from memory."""
+        return (*self.inputs, *(self.dtypes[number] for number in self.outputs))
+
+    @cached_property
     def traffic(self) -> int:
         """Bytes that one element moves to and from memory, where every operand has the whole shape."""
-        return sum(dtype.itemsize for dtype in (*self.inputs, *(self.dtypes[number] for number in self.outputs)))
+        return sum(dtype.itemsize for dtype in self.moved)
 
     @cached_property
     def codes(self) -> dict[Any, Any]:

@@ -6,7 +6,8 @@ kernels while it lies in the second-level cache; what only the program itself ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -15,9 +16,18 @@ import numpy as np
 
 from ..blob import TBlob
 from ..layout import Shape, c_strides
-from ..threads import count
 from ..threads import run as run_tasks
-from .launch import DEPTH, PARALLEL_SECONDS, Job, Nest, job_of, scalar_bytes, seconds_of
+from .launch import (
+    DEPTH,
+    Nest,
+    Ready,
+    ready,
+    remembered,
+    scalar_bytes,
+    seconds_of,
+    threads_for,
+    whole,
+)
 from .llvm import LacksError
 from .plan import Kernel, Plan
 
@@ -36,11 +46,20 @@ class Lane(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A kernel ready to run over any number of rows: its first length is the rows, `rest` the others."""
+    """A kernel ready to run over a block of rows: its first length is the rows."""
 
-    job: Job
+    ready: Ready
     lanes: tuple[Lane, ...]
-    rest: tuple[int, ...]
+
+
+class Prepared(NamedTuple):
+    """All stages of a plan for one shape. scratch: bytes of one row of each value that lives only inside."""
+
+    stages: list[Stage]
+    scratch: dict[int, int]
+    rows: int
+    size: int
+    groups: list[range]
 
 
 def pays(plan: Plan, shape: Shape) -> bool:
@@ -52,36 +71,62 @@ def pays(plan: Plan, shape: Shape) -> bool:
 
 def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool) -> None:
     """Run a plan's kernels over blocks of rows. All blobs are packed; a narrow one has one element for a row."""
-    rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
-    stages = [_stage(kernel, shape, plan.rows, values, contract) for kernel in plan.kernels]
-    scratch = _scratch_sizes(plan, values, blobs, rows)
-    widest = max(kernel.program.widest for kernel in plan.kernels)
-    size = max(min(BLOCK_BYTES // (cells * widest), rows), 1)
-    starts = range(0, rows, size)
-    seconds = sum(seconds_of(kernel.program, rows * cells) for kernel in plan.kernels)
-    parts = min(count(), len(starts)) if seconds > PARALLEL_SECONDS else 1
+    seconds = sum(seconds_of(kernel.program, prod(shape)) for kernel in plan.kernels)
+    threads = threads_for(seconds)
+    shapes = tuple([values[n].shape for kernel in plan.kernels for n in kernel.inputs])
+    key = (plan.kernels, shape, shapes, contract, threads)
+
+    def make() -> Prepared:
+        return _prepared(plan, shape, values, blobs, contract, threads)
+
+    made: Prepared = remembered(plan.kernels[0].program, key, make)
+    scalars = [
+        b"".join([scalar_bytes(values[n], d) for n, d in zip(kernel.scalars, kernel.program.scalars, strict=True)])
+        for kernel in plan.kernels
+    ]
     fixed = {number: blob.address for number, blob in blobs.items()}
-
-    def task(part: int) -> Callable[[], None]:
-        mine = starts[len(starts) * part // parts : len(starts) * (part + 1) // parts]
-        return lambda: _run_blocks(stages, mine, size, rows, fixed, scratch)
-
     started = perf_counter()
-    run_tasks([task(part) for part in range(parts)])
-    for stage in stages:
-        stage.job.code.used((perf_counter() - started) / len(stages))
+    run_tasks([partial(_run_blocks, made, group, fixed, scalars) for group in made.groups])
+    for stage in made.stages:
+        stage.ready.code.used((perf_counter() - started) / len(made.stages))
 
 
-def _run_blocks(
-    stages: Sequence[Stage], starts: range, size: int, rows: int, fixed: Mapping[int, int], scratch: Mapping[int, int]
-) -> None:
+def _prepared(
+    plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool, threads: int
+) -> Prepared:
+    rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
+    widest = max(kernel.program.widest for kernel in plan.kernels)
+    size = max(min(BLOCK_BYTES // (cells * widest), -(-rows // threads)), 1)
+    starts = range(0, rows, size)
+    parts = min(threads, len(starts))
+    groups = [starts[len(starts) * part // parts : len(starts) * (part + 1) // parts] for part in range(parts)]
+    stages = [_stage(kernel, shape, plan.rows, values, contract) for kernel in plan.kernels]
+    return Prepared(stages, _scratch_sizes(plan, values, blobs, rows), rows, size, groups)
+
+
+def _run_blocks(made: Prepared, starts: range, fixed: Mapping[int, int], scalars: Sequence[bytes]) -> None:
     """Run all stages over the blocks that begin at `starts`, with scratch rows of this thread's own."""
-    memory = {number: np.empty(nbytes * size + 64, np.uint8) for number, nbytes in scratch.items()}
+    size, rows = made.size, made.rows
+    memory = {number: np.empty(nbytes * size + 64, np.uint8) for number, nbytes in made.scratch.items()}
     own = {number: -(-block.__array_interface__["data"][0] // 64) * 64 for number, block in memory.items()}
+    bound = []
+    for (ready, lanes), packed in zip(made.stages, scalars, strict=True):
+        slots = ready.groups[0][0].slots.copy()
+        for position, (number, step) in zip(ready.positions, lanes, strict=True):
+            slots[position] = own[number] if number in own else fixed[number] + starts[0] * step
+        moves = [
+            (position, step * size)
+            for position, (number, step) in zip(ready.positions, lanes, strict=True)
+            if number not in own and step
+        ]
+        bound.append((ready.code.call, ready.pack, slots, moves, packed))
     for start in starts:
-        for job, lanes, rest in stages:
-            addresses = [own[n] if n in own else fixed[n] + start * step for n, step in lanes]
-            job.code.call(job.slots((min(size, rows - start), *rest), addresses))
+        left = min(size, rows - start)
+        for call, pack, slots, moves, packed in bound:
+            slots[0] = left
+            call(pack(*slots) + packed)
+            for position, step in moves:
+                slots[position] += step
 
 
 def _scratch_sizes(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], rows: int) -> dict[int, int]:
@@ -107,10 +152,8 @@ def _stage(kernel: Kernel, shape: Shape, lead: int, values: Sequence[Any], contr
         (False,) * (1 + len(inner_lengths)),
     )
     sizes = [values[n].dtype.itemsize for n in numbers]
-    scalars = [scalar_bytes(values[n], dtype) for n, dtype in zip(kernel.scalars, program.scalars, strict=True)]
-    job = job_of(program, nest, sizes, b"".join(scalars), contract)
-    lanes = tuple(Lane(n, strides[0]) for n, strides in zip(numbers, nest.strides, strict=True))
-    return Stage(job, lanes, tuple(inner_lengths))
+    made = ready(program, nest, sizes, [[whole(nest)]], contract)
+    return Stage(made, tuple(Lane(n, strides[0]) for n, strides in zip(numbers, nest.strides, strict=True)))
 
 
 def _strides(value: Any, rows: int, lead: int, cells: Shape) -> Shape:

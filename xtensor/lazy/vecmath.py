@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import wraps
+from math import inf, nan
 
 from .vector import (
     BIAS,
@@ -47,12 +49,7 @@ from .vector import (
     unless_nan,
 )
 
-INF = math.inf
-NAN = math.nan
-
-
 # exp ------------------------------------------------------------------------------------------------------------
-
 LOG2_E = 1 / math.log(2)
 # ln 2 = hi + lo: hi has so few bits that n * hi is exact, lo is the rest rounded.
 LN2 = {F32: (0.693145751953125, 1.428606765330187e-06), F64: (0.6931471803691238, 1.9082149292705877e-10)}
@@ -130,8 +127,8 @@ LOG10_2 = {F32: (0.301025390625, 4.605039066518657e-06), F64: (0.301029995663157
 
 def log_ends(x: Vector, value: Vector) -> Vector:
     """The value of a logarithm where 0 < x < infinity, what it has to be elsewhere."""
-    value = select(x > 0, value, select(x == 0, x.like(-INF), NAN))
-    return select(x == INF, x, value)
+    value = select(x > 0, value, select(x == 0, x.like(-inf), nan))
+    return select(x == inf, x, value)
 
 
 def log(x: Vector) -> Vector:
@@ -204,7 +201,6 @@ def log10(x: Vector) -> Vector:
 
 
 # sin, cos, tan --------------------------------------------------------------------------------------------------
-
 HALF_PI = {
     F32: (1.5707964, -4.371139e-08, -1.7151245e-15),
     F64: (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
@@ -225,8 +221,6 @@ COS = {
         *(2.087572714606436e-09, -1.1359806973053669e-11),
     ),
 }
-
-
 # The first 1220 bits of 2 / pi = c0 + c1 2^-53 + c2 2^-106 + ..., and the c, each of 53 bits and below 1.
 TWO_OVER_PI_BITS = int(
     "A2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A424DD2E006492EEA09D1921CFE1DEB"
@@ -248,12 +242,11 @@ def reduced(x: Vector, offset: int = 0) -> tuple[Vector, Vector, Vector]:
         r = first - h
         return r, fma(n, -c3, ((first - r) - h) - fma(n, c2, -h)), q
 
-    def far() -> tuple[Vector, ...]:
-        pairs = zip(far_reduced(x, offset), near(), strict=True)
-        return tuple(select(distant, a, b) for a, b in pairs)
+    def mixed() -> tuple[Vector, ...]:
+        return tuple(select(far, a, b) for a, b in zip(far_reduced(x, offset), near(), strict=True))
 
-    distant = x > FAR[x.dtype]
-    r, t, q = x.writer.branch_any(distant, far, near)
+    far = x > FAR[x.dtype]
+    r, t, q = x.writer.branch_any(far, mixed, near)
     return r, t, q
 
 
@@ -276,8 +269,7 @@ def far_reduced(x: Vector, offset: int) -> tuple[Vector, Vector, Vector]:
     n, q = nearest(total, 1.0, offset)
     high, low = condensed([parts[0] - n, *parts[1:]], 1 if x.dtype == F32 else 2)
     r, t = two_product(high, y.like(HALF_PI[F64][0]))
-    t = t + fma(high, HALF_PI[F64][1], low * HALF_PI[F64][0])
-    r, t = fast_two_sum(r, t)
+    r, t = fast_two_sum(r, t + fma(high, HALF_PI[F64][1], low * HALF_PI[F64][0]))
     r = r + (x - x if x.dtype == F64 else convert(x - x, F64))  # NaN for infinity
     if x.dtype == F32:
         whole = r + t
@@ -290,12 +282,6 @@ def sine(r: Vector, t: Vector) -> Pair:
     """sin(r + t) for |r| <= pi/4, as two parts to be added."""
     z = r * r
     return r, fma(z * r, polynomial(z, SIN[r.dtype]), t)
-
-
-def cosine(r: Vector) -> Vector:
-    """cos r for |r| <= pi/4."""
-    z = r * r
-    return fma(z, fma(z, polynomial(z, COS[r.dtype]), -0.5), 1.0)
 
 
 def sin(x: Vector) -> Vector:
@@ -312,7 +298,9 @@ def cos(x: Vector) -> Vector:
 def quadrant(r: Vector, t: Vector, q: Vector, sign: Vector | None) -> Vector:
     """sin(r + t + q pi/2), with its sign changed where that of another is set."""
     h, t = sine(r, t)
-    value = select((q & 1) != 0, cosine(r), h + t)
+    z = r * r
+    cosine = fma(z, fma(z, polynomial(z, COS[r.dtype]), -0.5), 1.0)
+    value = select((q & 1) != 0, cosine, h + t)
     width = 8 * r.dtype.itemsize
     turned = q << (width - 2)
     if sign is not None:
@@ -412,7 +400,7 @@ def angle(a: Vector, b: Vector, left: Vector | None) -> Vector:
         choose(middle, two_sum(top, -bottom), (top, zero)), choose(middle, two_sum(top, bottom), (bottom, zero))
     )
     # 0/0, x/inf and inf/inf are 0 here, with the k that has been found.
-    plain = (top == 0) | (bottom == INF)
+    plain = (top == 0) | (bottom == inf)
     s, t = select(plain, zero, s), select(plain, zero, t)
     k, sign = select(swap, 2.0 - k, k), select(swap, -one, one)
     if left is not None:
@@ -499,11 +487,10 @@ def log_of_sum(f: Pair, a: Vector) -> Vector:
 def asinh(x: Vector) -> Vector:
     """log(1 + f) with f = a + a^2 / (1 + sqrt(1 + a^2)) and a = |x|."""
     a = absolute(x)
-    one = x.like(1.0)
     square, low = two_product(a, a)
-    h, t = two_sum(one, square)
+    h, t = two_sum(x.like(1.0), square)
     root, root_low = square_root((h, t + low))
-    d, e = fast_two_sum(root, one)
+    d, e = fast_two_sum(root, x.like(1.0))
     q, q_low = quotient((square, low), (d, e + root_low))
     h, t = two_sum(a, q)
     return copysign(log_of_sum((h, t + q_low), a), x)
@@ -522,8 +509,7 @@ def acosh(x: Vector) -> Vector:
 def atanh(x: Vector) -> Vector:
     """log(1 + f) / 2 with f = 2 a / (1 - a) and a = |x|."""
     a = absolute(x)
-    one = x.like(1.0)
-    f, low = quotient((a + a, one.like(0.0)), fast_two_sum(one, -a))
+    f, low = quotient((a + a, x.like(0.0)), fast_two_sum(x.like(1.0), -a))
     h, t, u = log1p_pair(f, low)
     return copysign(log_ends(u, h + t) * 0.5, x)
 
@@ -537,10 +523,7 @@ LOG_LONG = (
     *(0.13336464260154032, 0.11671860392254768, 0.12013459605963278),
 )
 # exp(r) = 1 + r + r^2 P(r), |r| < 0.3467: 2^-34
-EXP_SHORT = (
-    *(0.5000000067749699, 0.16666665860801574, 0.04166629449417991, 0.008333498460854225, 0.0013944699285250775),
-    0.00019789798546456566,
-)
+EXP_SHORT = (0.500000006775, 0.166666658608, 0.0416662944942, 0.00833349846085, 0.00139446992853, 0.000197897985465)
 # An exponent beyond is as good as infinite, without making 0 * inf of the logarithm of 1.
 HUGE = 2.0**500
 
@@ -595,12 +578,11 @@ def pow(x: Vector, y: Vector) -> Vector:
     a = absolute(x)
     value = pow_float(a, y) if x.dtype == F32 else pow_double(a, y)
     zero = a == 0
-    limit = select(zero ^ (y > 0), x.like(INF), 0.0)
-    value = select(zero | (a == INF), limit, value)
+    value = select(zero | (a == inf), select(zero ^ (y > 0), x.like(inf), 0.0), value)
     half = y * 0.5
     whole = rint(y) == y
     odd = whole & (rint(half) != half)
-    value = select((x < 0) & (x > -INF) & ~whole, NAN, value)
+    value = select((x < 0) & (x > -inf) & ~whole, nan, value)
     sign = select(odd, bits(x) & -(1 << (8 * x.dtype.itemsize - 1)), 0)
     value = from_bits(bits(value) | sign, x.dtype)
     value = select(y == 2, x * x, unless_nan(value, x, y))
@@ -621,7 +603,7 @@ def hypot(x: Vector, y: Vector) -> Vector:
         h, e = fast_two_sum(h, square)
         root, rest = square_root((h, e + (t + low)))
         value = (root + rest) / factor
-    return select((a == INF) | (b == INF), INF, value)
+    return select((a == inf) | (b == inf), inf, value)
 
 
 def logaddexp(x: Vector, y: Vector) -> Vector:
@@ -639,11 +621,9 @@ def logaddexp(x: Vector, y: Vector) -> Vector:
     f = select(large, (e - 1.0) * 0.5, e)
     square = f * f
     value = high + (select(large, x.like(math.log(2)), 0.0) + (f + fma(square, -0.5, series(f, square))))
-    cancelled = absolute(value) < absolute(high) * 2.0**-20
-    (value,) = x.writer.branch_any(
-        cancelled, lambda: (select(cancelled, logaddexp_pair(x, y), value),), lambda: (value,)
-    )
-    return convert(unless_nan(select(absolute(high) == INF, high, value), x, y), F32)
+    near = absolute(value) < absolute(high) * 2.0**-20
+    (value,) = x.writer.branch_any(near, lambda: (select(near, logaddexp_pair(x, y), value),), lambda: (value,))
+    return convert(unless_nan(select(absolute(high) == inf, high, value), x, y), F32)
 
 
 def logaddexp_pair(x: Vector, y: Vector) -> Vector:
@@ -665,7 +645,7 @@ def logaddexp_pair(x: Vector, y: Vector) -> Vector:
     base, base_low = (select(large, one.like(part), 0.0) for part in LN2[F64])
     h, e = fast_two_sum(base, h)
     s, rest = two_sum(high, h)
-    return select(absolute(high) == INF, high, s + (rest + (e + (t + base_low))))
+    return select(absolute(high) == inf, high, s + (rest + (e + (t + base_low))))
 
 
 # erf ------------------------------------------------------------------------------------------------------------
@@ -701,10 +681,20 @@ def erf(x: Vector) -> Vector:
     return copysign(select(a < bound, near, far), x)
 
 
-FUNCTIONS: dict[str, Callable[..., Vector]] = {
-    function.__name__: function
-    for function in (
-        *(exp, exp2, expm1, log, log1p, log2, log10, sin, cos, tan, asin, acos, atan, atan2),
-        *(sinh, cosh, tanh, asinh, acosh, atanh, pow, hypot, logaddexp, erf),
-    )
-}
+def uncontracted(function: Callable[..., Vector]) -> Callable[..., Vector]:
+    """Make a function write without fast-math flags: pairs live from what rounding leaves."""
+
+    @wraps(function)
+    def write(*arguments: Vector) -> Vector:
+        writer = arguments[0].writer
+        flags, writer.flags = writer.flags, ""
+        result = function(*arguments)
+        writer.flags = flags
+        return result
+
+    return write
+
+
+_CIRCULAR = (sin, cos, tan, asin, acos, atan, atan2, sinh, cosh, tanh, asinh, acosh, atanh)
+_OTHERS = (exp, exp2, expm1, log, log1p, log2, log10, pow, hypot, logaddexp, erf)
+FUNCTIONS = {function.__name__: uncontracted(function) for function in (*_OTHERS, *_CIRCULAR)}

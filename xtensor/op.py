@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from math import prod
 from numbers import Real
 from sys import getrefcount
@@ -53,6 +53,7 @@ class Op:
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
     direct_below: the bytes of the result up to which calling the library at once is cheaper than recording.
     recorded: the result dtypes of operand dtypes that have been recorded before.
+    reduced: of reductions recorded before, by shape, dtype and parameters: the checked parameters, shape and dtype.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Op:
         self.composed = composed
         self.direct_below = DIRECT_BELOW // 2 if accepts in _COSTLY else DIRECT_BELOW
         self.recorded: dict[tuple[Any, ...], DType] = {}
+        self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], Shape, DType]] = {}
         self._dtypes: dict[Any, DType] = {}
         REGISTRY[self.name] = self
 
@@ -243,8 +245,8 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
 
 
 def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
-    """Record the commonest call without further questions: large or pending tensors of one shape, and Python numbers,
-    of dtypes that the op has recorded before. None for any other call.
+    """Record the commonest call without further questions: large or pending tensors, and Python numbers, of dtypes
+    that the op has recorded before. None for any other call.
     """
     shape: Any = None
     device: Any = None
@@ -268,8 +270,12 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
                 return None
             if shape is None:
                 shape, device = x._shape, x._device
-            elif x._shape != shape or x._device is not device:
+            elif x._device is not device:
                 return None
+            elif x._shape != shape:
+                shape = _together(shape, x._shape)
+                if shape is None:
+                    return None
             kinds.append(x._dtype)
             inputs.append(value)
         elif kind is float or (kind is int and 0 <= x <= 127):  # an integer that fits every dtype
@@ -294,6 +300,10 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
 
 def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     """Compute or record a reduction over params["axis"] (None: all axes); errors are raised here, at the call."""
+    recorded = _reduced_before(op, x, params)
+    if recorded is not None:
+        return recorded
+    given = tuple(params.values())
     x = as_tensor(x, op.name)
     axes = _reduced_axes(op, x, params)
     _check_params(op, x, params)
@@ -307,7 +317,38 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
             return composed
     neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
     dtype = op.dtype(x.dtype, **{name: neutral.get(name, value) for name, value in params.items()})
+    if all(type(value) in (int, bool, tuple, type(None)) for value in given):
+        if len(op.reduced) >= 1024:
+            op.reduced.clear()
+        op.reduced[x.shape, x.dtype, given] = params, shape, dtype
     return _record(op, (x,), params, shape, dtype, x.device)
+
+
+def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
+    """Record a reduction that was recorded before, of the same shape, dtype and parameters; None for any other."""
+    if type(x) is not Tensor or type(params["axis"]) is list:
+        return None
+    value = x._value
+    if type(value) is Node:
+        if value.blob is not None:
+            value = x._value = value.blob
+    elif type(value) is not TBlob or value._buffer is None or value._buffer.shared:
+        return None
+    limits = settings()
+    large = type(value) is Node or limits.lazy == "always" or x.size * x._dtype.itemsize > op.direct_below
+    if limits.lazy == "never" or not large:
+        return None
+    try:
+        found = op.reduced.get((x._shape, x._dtype, tuple(params.values())))
+    except TypeError:  # a parameter that does not hash: the long way says what is wrong with it
+        return None
+    if found is None:
+        return None
+    checked, shape, dtype = found
+    node = Node(op, (value,), checked, shape, dtype, x._device)
+    result = face(node)
+    ledger.enter(node)
+    return result
 
 
 # The dtypes in which a composed reduction gives the same bits as NumPy's own function.
@@ -374,6 +415,15 @@ def _fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
         return True
     integers = [np.iinfo(d) for d in kinds if isinstance(d, np.dtype) and d.kind in "iu"]
     return all(info.min <= scalar <= info.max for info in integers) and -(1 << 63) <= scalar < 1 << 63
+
+
+@lru_cache(maxsize=1024)
+def _together(shape: Shape, other: Shape) -> Shape | None:
+    """Return the shape two shapes broadcast to, None where they do not."""
+    try:
+        return broadcast_shapes(shape, other)
+    except ValueError:
+        return None
 
 
 def _record(

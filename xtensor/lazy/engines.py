@@ -44,13 +44,17 @@ def run(
     scalars: Sequence[Any],
     results: Sequence[TBlob],
     limits: Settings,
+    largest: int,
 ) -> None:
-    """Run one kernel: inputs and scalars in the program's order, results as its outputs and then its reductions."""
+    """Run one kernel: inputs and scalars in the program's order, results as its outputs and then its reductions.
+
+    largest: the elements of the largest loop that runs with this one.
+    """
     program = kernel.program
     if 0 in shape:
         _interpreted(kernel, shape, inputs, scalars, results)
         return
-    if choose(program, shape, limits)[0] == "llvm":
+    if choose(program, largest, limits)[0] == "llvm":
         try:
             _generated(kernel, shape, inputs, scalars, results, limits.fast_math)
             _compiled.add(program)
@@ -62,8 +66,11 @@ def run(
     _interpreted(kernel, shape, inputs, scalars, results)
 
 
-def choose(program: Program, shape: Shape, limits: Settings) -> tuple[str, str]:
-    """Return the engine for a program over a shape, and why."""
+def choose(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
+    """Return the engine for a program, and why.
+
+    largest: the elements of the largest loop of the evaluation: small loops are worth what large ones beside them are.
+    """
     engine = limits.engine
     if program in _compiled and engine != "interpret":
         return "llvm", "asked for" if engine == "llvm" else "it is compiled"
@@ -77,20 +84,20 @@ def choose(program: Program, shape: Shape, limits: Settings) -> tuple[str, str]:
         return "llvm", "asked for"
     if len(_spent) > 4096:
         _spent.clear()
-    spent = _spent[program] = _spent.get(program, 0.0) + library_seconds(program, shape)
+    spent = _spent[program] = _spent.get(program, 0.0) + largest * library_seconds(program)
     if spent > COMPILE_SECONDS:
         return "llvm", f"library calls would have taken {spent * 1e3:.1f} ms by now"
     return "interpret", f"library calls take {spent * 1e3:.2f} ms so far, less than compiling"
 
 
-def library_seconds(program: Program, shape: Shape) -> float:
-    """Estimate what the library's own functions take for a program over a shape."""
+def library_seconds(program: Program) -> float:
+    """Estimate what the library's own functions take for one element of a program."""
     each = 0.0
     for step in program.steps:
         each += 3 * step.dtype.itemsize * SECONDS_PER_BYTE
         each += SECONDS_PER_FUNCTION * (step.op.name in FUNCTIONS)
     each += sum(reduction.dtype.itemsize for reduction in program.reductions) * SECONDS_PER_BYTE
-    return each * prod(shape)
+    return each
 
 
 def _give_up(program: Program, error: Exception) -> None:
@@ -161,7 +168,7 @@ def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limi
     shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
     if not rows.pays(plan, shape):
         return False
-    if any(choose(kernel.program, values[kernel.domain].shape, limits)[0] != "llvm" for kernel in plan.kernels):
+    if any(choose(kernel.program, prod(shape), limits)[0] != "llvm" for kernel in plan.kernels):
         return False
     try:
         rows.run(plan, shape, values, blobs, limits.fast_math)

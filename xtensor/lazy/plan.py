@@ -157,7 +157,7 @@ class Trace:
     key: the structure, equal for graphs that one plan serves.
     """
 
-    __slots__ = ("_shapes", "arguments", "kept", "key", "known", "numbers", "values")
+    __slots__ = ("_shapes", "_shared", "arguments", "kept", "key", "known", "numbers", "values")
 
     def __init__(self, order: Sequence[Node], wanted: Iterable[Node]) -> None:
         self.values: list[Any] = []
@@ -166,16 +166,18 @@ class Trace:
         self.kept: set[int] = set()
         self.known: dict[int, Any] = {}
         self._shapes: dict[Any, int] = {}
+        self._shared: list[int] = []
         key: list[Any] = []
         for node in order:
             self._enter(node, key)
-        self._keep(order, wanted)
+        self.kept.update([n for n in self._shared if self.values[n].readers_outside(self.numbers)])
+        self.kept.update([self.numbers[node] for node in wanted])
         key.append(tuple(sorted(self.kept)))
         self.key = tuple(key)
 
     def _enter(self, node: Node, key: list[Any]) -> None:
         """Number a node and those of its inputs that are new."""
-        values, numbers = self.values, self.numbers
+        values, numbers, shapes = self.values, self.numbers, self._shapes
         arguments = []
         for value in node.inputs:
             kind = type(value)
@@ -186,8 +188,8 @@ class Trace:
                 if number is None:
                     number = numbers[value] = len(values)
                     values.append(value)
-                    key.append(value.dtype)
-                    key.append(self._shape(value.shape, key))
+                    shape = shapes.get(value.shape)
+                    key += (value.dtype, self._new_shape(value.shape) if shape is None else shape)
             else:
                 number = len(values)
                 values.append(value)
@@ -199,31 +201,20 @@ class Trace:
         number = numbers[node] = len(values)
         values.append(node)
         taken = self.arguments[number] = tuple(arguments)
-        key.append(node.op)
-        key.append(taken)
-        key.append(self._shape(node.shape, key))
+        shape = shapes.get(node.shape)
+        key += (node.op, taken, self._new_shape(node.shape) if shape is None else shape)
         if node.params:
             key.append(tuple(node.params.items()))
+        face, readers = node.face, node.readers
+        if face is not None and face() is not None:
+            self.kept.add(number)
+        elif readers is not None and len(readers) > 1:
+            self._shared.append(number)
 
-    def _shape(self, shape: Any, key: list[Any]) -> int:
-        """Return the number of a shape; of a new one the key learns what a plan may depend on."""
-        number = self._shapes.get(shape)
-        if number is None:
-            number = self._shapes[shape] = len(self._shapes)
-            key.append(tuple([length == 1 for length in shape]))
-        return number
-
-    def _keep(self, order: Sequence[Node], wanted: Iterable[Node]) -> None:
-        """Find out which nodes are to be kept: the wanted ones, those shown, and those used from outside."""
-        numbers, kept = self.numbers, self.kept
-        for node in wanted:
-            kept.add(numbers[node])
-        for node in order:
-            face = node.face
-            if face is not None and face() is not None:
-                kept.add(numbers[node])
-            elif node.readers is not None and len(node.readers) > 1 and node.readers_outside(numbers):
-                kept.add(numbers[node])
+    def _new_shape(self, shape: Any) -> Any:
+        """Give a shape a number; the key learns what a plan may depend on."""
+        number = self._shapes[shape] = len(self._shapes)
+        return number, tuple([length == 1 for length in shape])
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """Yield the numbered nodes, each after its inputs."""

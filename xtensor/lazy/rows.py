@@ -74,7 +74,7 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
     seconds = sum(seconds_of(kernel.program, prod(shape)) for kernel in plan.kernels)
     threads = threads_for(seconds)
     shapes = tuple([values[n].shape for kernel in plan.kernels for n in kernel.inputs])
-    key = (plan.kernels, shape, shapes, contract, threads)
+    key = (plan.kernels, plan.kept, shape, shapes, contract, threads)
 
     def make() -> Prepared:
         return _prepared(plan, shape, values, blobs, contract, threads)

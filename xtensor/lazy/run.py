@@ -187,6 +187,7 @@ class _Evaluation:
 
     def run(self) -> None:
         if not self._run_rows():
+            self.largest = max([prod(self.values[kernel.domain].shape) for kernel in self.plan.kernels])
             for kernel, finished in zip(self.plan.kernels, self.plan.last, strict=True):
                 self._run(kernel)
                 for number in finished:
@@ -212,7 +213,7 @@ class _Evaluation:
         inputs = [self.blobs[number] for number in kernel.inputs]
         results = [self._result(number) for number in kernel.results]
         scalars = [self.values[number] for number in kernel.scalars]
-        engines.run(kernel, self.values[kernel.domain].shape, inputs, scalars, results, self.limits)
+        engines.run(kernel, self.values[kernel.domain].shape, inputs, scalars, results, self.limits, self.largest)
         self.blobs.update(zip(kernel.results, results, strict=True))
 
     def _direct(self, number: int) -> TBlob:

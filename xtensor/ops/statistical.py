@@ -54,8 +54,13 @@ def _std_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
 
 
 def _quotient(total: Tensor, divisor: float) -> Tensor:
-    """Divide as NumPy does: in float64, whose quotient is then rounded."""
-    return astype(divide(astype(total, float64, copy=False), float(divisor)), total.dtype, copy=False)
+    """Divide as NumPy does: in float64, whose quotient is then rounded to the dtype.
+
+    Where float32 holds the divisor exactly, its own quotient is the same.
+    """
+    if total.dtype == float64 or abs(divisor) <= 1 << 24:
+        return divide(total, float(divisor))
+    return astype(divide(astype(total, float64), float(divisor)), total.dtype)
 
 
 def _count(x: Tensor, axes: tuple[int, ...]) -> int:

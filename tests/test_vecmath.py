@@ -103,7 +103,7 @@ SPECIAL = {
     "cosh": [(0.0, 1), (-0.0, 1), (INF, INF), (-INF, INF), (1e30, INF)],
     "tanh": [(0.0, 0.0), (-0.0, -0.0), (INF, 1), (-INF, -1), (1e30, 1)],
     "asinh": [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -INF)],
-    "acosh": [(1, 0.0), (0.5, NAN), (-1, NAN), (0.0, NAN), (INF, INF), (-INF, NAN)],
+    "acosh": [(1, 0.0), (0.5, NAN), (-1, NAN), (-5, NAN), (-1e30, NAN), (0.0, NAN), (INF, INF), (-INF, NAN)],
     "atanh": [(0.0, 0.0), (-0.0, -0.0), (1, INF), (-1, -INF), (1.5, NAN), (-2, NAN), (INF, NAN), (-INF, NAN)],
     "erf": [(0.0, 0.0), (-0.0, -0.0), (INF, 1), (-INF, -1), (1e30, 1)],
     "atan2": [
@@ -153,6 +153,21 @@ def test_special_values(name: str, dtype: str) -> None:
         if not same(value, right)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@every_dtype
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "erf"])
+def test_nan_where_numpy_has_it(name: str, dtype: str) -> None:
+    """Arguments outside the domain, from random bits: NaN there, nowhere else, and likewise the infinities."""
+    random = np.random.default_rng(3)
+    patterns = [np.frombuffer(random.bytes(50_000 * np.dtype(dtype).itemsize), dtype) for _ in range(2)]
+    moderate = [random.uniform(-20, 20, 50_000).astype(dtype) for _ in range(2)]
+    arguments = [np.concatenate(pair) for pair in zip(patterns, moderate, strict=True)][: 2 if name in BINARY else 1]
+    with np.errstate(all="ignore"):
+        expected = reference(name)(*(x.astype(np.longdouble) for x in arguments)).astype(dtype)
+    found = compiled(name, dtype)(*arguments)
+    for test in (np.isnan, np.isposinf, np.isneginf):
+        np.testing.assert_array_equal(test(found), test(expected))
 
 
 @every_dtype

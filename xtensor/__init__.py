@@ -10,8 +10,12 @@ from math import pi as pi
 
 from . import fft as fft
 from . import linalg as linalg
+from . import memory as memory
 from .devices import Device as Device
 from .dtypes import *
+from .explain import cache_info as cache_info
+from .explain import explain as explain
+from .explain import named as named
 from .info import __array_namespace_info__ as __array_namespace_info__
 from .ops.casting import *
 from .ops.creation import *

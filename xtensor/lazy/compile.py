@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..locks import fork_safe_lock
 from ..options import settings
-from .llvm import Form, source
+from .llvm import DRIVER, Form, source
 from .plan import Program
 
 Function = Callable[[bytes], None]
@@ -72,7 +72,7 @@ def host() -> Host | None:
 class Code:
     """One kernel's machine code. `call(slots)` runs it; it is exchanged for better code when that is ready."""
 
-    __slots__ = ("call", "calls", "level", "library", "seconds", "text")
+    __slots__ = ("address", "call", "calls", "level", "library", "seconds", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -81,6 +81,7 @@ class Code:
         self.level = CHEAP
         self.library: Any = None
         self.call: Function = _no_code
+        self.address = 0
 
     def used(self, seconds: float) -> None:
         """Count a use; hot code is compiled well, once, in the background."""
@@ -130,9 +131,13 @@ def code_of(program: Program, form: Form, contract: bool) -> Code:
     return code
 
 
-def is_ready(program: Program, form: Form, contract: bool) -> bool:
-    """Return whether a kernel's code is in memory."""
-    return (program, form, contract) in _codes
+@cache
+def driver() -> Code:
+    """Return the machine code that runs several kernels in turn over blocks of rows."""
+    with _compiling:
+        code = Code(DRIVER)
+        _make(code, GOOD)
+    return code
 
 
 def cached() -> int:
@@ -208,7 +213,8 @@ def _link(code: Code, compiled: bytes, level: int) -> None:
     _linked[0] += 1  # LLVM never lets go of a library's name
     builder = llvm.JITLibraryBuilder().add_object_img(compiled).export_symbol("kernel")
     library = builder.link(_linker(), f"kernel{_linked[0]}")
-    function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(library["kernel"])
+    code.address = library["kernel"]
+    function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(code.address)
     code.library = (code.library, library)  # another thread may still be inside the old code
     code.call, code.level = function, level
 

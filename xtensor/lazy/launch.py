@@ -37,7 +37,7 @@ STREAM_BYTES = 24 << 20
 PIECE, PIECE_ROWS = 16384, 512
 
 # Elements of a strip: of accumulators that stay in the first-level cache, and of operands that lie crosswise.
-STRIP, CROSS_STRIP = 4096, 128
+STRIP, CROSS_STRIP = 4096, 512
 
 # Loops inside one kernel; further outer axes are walked from here.
 DEPTH = 4

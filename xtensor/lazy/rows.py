@@ -17,6 +17,7 @@ import numpy as np
 from ..blob import TBlob
 from ..layout import Shape, c_strides
 from ..threads import run as run_tasks
+from .compile import Code, driver
 from .launch import (
     DEPTH,
     Nest,
@@ -32,7 +33,7 @@ from .llvm import LacksError
 from .plan import Kernel, Plan
 
 # Bytes of a block of rows, of one operand, and the longest row that is worth a block.
-BLOCK_BYTES, ROW_BYTES = 128 * 1024, 256 * 1024
+BLOCK_BYTES, ROW_BYTES = 192 * 1024, 256 * 1024
 
 # Elements below which the whole array lies in the cache anyway.
 LEAST = 32 * 1024
@@ -55,6 +56,7 @@ class Stage(NamedTuple):
 class Prepared(NamedTuple):
     """All stages of a plan for one shape. scratch: bytes of one row of each value that lives only inside."""
 
+    driver: Code
     stages: list[Stage]
     scratch: dict[int, int]
     rows: int
@@ -101,32 +103,32 @@ def _prepared(
     parts = min(threads, len(starts))
     groups = [starts[len(starts) * part // parts : len(starts) * (part + 1) // parts] for part in range(parts)]
     stages = [_stage(kernel, shape, plan.rows, values, contract) for kernel in plan.kernels]
-    return Prepared(stages, _scratch_sizes(plan, values, blobs, rows), rows, size, groups)
+    return Prepared(driver(), stages, _scratch_sizes(plan, values, blobs, rows), rows, size, groups)
 
 
 def _run_blocks(made: Prepared, starts: range, fixed: Mapping[int, int], scalars: Sequence[bytes]) -> None:
     """Run all stages over the blocks that begin at `starts`, with scratch rows of this thread's own."""
-    size, rows = made.size, made.rows
-    memory = {number: np.empty(nbytes * size + 64, np.uint8) for number, nbytes in made.scratch.items()}
-    own = {number: -(-block.__array_interface__["data"][0] // 64) * 64 for number, block in memory.items()}
-    bound = []
+    memory = {number: np.empty(nbytes * made.size + 64, np.uint8) for number, nbytes in made.scratch.items()}
+    own = {number: -(-_address(block) // 64) * 64 for number, block in memory.items()}
+    table = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
+    alive = []
     for (ready, lanes), packed in zip(made.stages, scalars, strict=True):
         slots = ready.groups[0][0].slots.copy()
+        moves = []
         for position, (number, step) in zip(ready.positions, lanes, strict=True):
             slots[position] = own[number] if number in own else fixed[number] + starts[0] * step
-        moves = [
-            (position, step * size)
-            for position, (number, step) in zip(ready.positions, lanes, strict=True)
-            if number not in own and step
-        ]
-        bound.append((ready.code.call, ready.pack, slots, moves, packed))
-    for start in starts:
-        left = min(size, rows - start)
-        for call, pack, slots, moves, packed in bound:
-            slots[0] = left
-            call(pack(*slots) + packed)
-            for position, step in moves:
-                slots[position] += step
+            if number not in own and step:
+                moves += [position, step * made.size]
+        filled = np.frombuffer(bytearray(ready.pack(*slots) + packed), np.int64)
+        moving = np.array(moves or [0], np.int64)
+        alive += [filled, moving]
+        table += [ready.code.address, _address(filled), len(moves) // 2, _address(moving)]
+    made.driver.call(np.array(table, np.int64).tobytes())
+
+
+def _address(array: Any) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _scratch_sizes(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], rows: int) -> dict[int, int]:

@@ -14,6 +14,7 @@ from ..layout import Layout, Shape, contiguous, dense_like, keep_order
 from ..locks import fork_safe_lock
 from ..options import Settings, settings
 from . import engines
+from .describe import described
 from .graph import Node, Part, last_users, pending_below
 from .plan import Kernel, Plan, Trace, plan_of
 
@@ -68,9 +69,10 @@ def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | 
     limits = settings()
     trace = Trace(order, wanted)
     plan = plan_of(trace)
+    evaluation = _Evaluation(trace, plan, into, limits)
     if limits.show:
-        print(engines.described(trace, plan, limits.show), file=sys.stderr)
-    _Evaluation(trace, plan, into, limits).run()
+        print(described(trace, plan, limits.show, limits, evaluation._result), file=sys.stderr)
+    evaluation.run()
 
 
 def _goes_direct(order: list[Node]) -> bool:
@@ -326,7 +328,9 @@ class Ledger:
         if node.pinned:
             self._bytes += sum([value.buffer.nbytes for value in node.inputs if type(value) is TBlob])
         if node.steps > limits.fuse_limit:
-            evaluate([node])
+            node.steps = len(pending_below([node]))  # what is shared was counted once per use
+            if node.steps > limits.fuse_limit:
+                evaluate([node])
         if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
             with _evaluating:
                 self._settle(limits.pinned_limit)

@@ -503,7 +503,7 @@ def acosh(x: Vector) -> Vector:
     square, low = two_product(u, v)
     root, root_low = square_root((square, low + fma(u, v_low, u_low * v)))
     h, t = two_sum(u, root)
-    return log_of_sum((h, t + (root_low + u_low)), x)
+    return select(x >= 1, log_of_sum((h, t + (root_low + u_low)), x), nan)
 
 
 def atanh(x: Vector) -> Vector:

@@ -1,0 +1,305 @@
+"""What the engine will do, in words: the graph, its kernels, the engine of each and why, and the code it will make.
+
+Nothing here computes a value or is counted as work; code that is shown has been compiled, and is kept for its use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+from weakref import WeakValueDictionary
+
+from ..blob import TBlob
+from ..layout import Shape
+from ..options import Settings
+from . import engines, launch, rows
+from .graph import Node
+from .llvm import PACKED, Form, LacksError, source
+from .plan import Kernel, Plan, Program, Trace
+
+# ---- names
+
+# Faces that have a name, under (id of the face, name). A name is the face's: a face stays when its node becomes bytes.
+_faces: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
+
+
+def give_name(face: Any, name: str) -> None:
+    """Give whoever shows a value (`face.value`) a name; the value keeps it while it is pending, even without a face."""
+    for key in [key for key in list(_faces) if key[0] == id(face)]:
+        del _faces[key]
+    _faces[id(face), name] = face
+    if isinstance(face.value, Node):
+        face.value.name = name
+
+
+def names() -> dict[int, str]:
+    """Return the names of the values that named faces show now, by the values' ids."""
+    return {id(getattr(face.value, "blob", None) or face.value): name for (_, name), face in list(_faces.items())}
+
+
+def labels_of(values: Iterable[Any], known: Mapping[int, str]) -> list[str]:
+    """Return what values are called: %name, made unique, else %number; Python scalars as they are written."""
+    labels: list[str] = []
+    taken: set[str] = set()
+    for number, value in enumerate(values):
+        if not isinstance(value, (Node, TBlob)):
+            labels.append(repr(value))
+            continue
+        name = (value.name if isinstance(value, Node) else None) or known.get(id(value)) or str(number)
+        label, more = name, 1
+        while label in taken:
+            more += 1
+            label = f"{name}_{more}"
+        taken.add(label)
+        labels.append(f"%{label}")
+    return labels
+
+
+# ---- text
+
+
+def described(trace: Trace, plan: Plan, show: str, limits: Settings, result_of: Callable[[int], TBlob]) -> str:
+    """Return the graph and the plan where `show` has the word "plan", and generated code where it has "llvm".
+
+    result_of: gives the blob of a result by its number, its layout known and its memory not allocated.
+    """
+    description = _Description(trace, plan, limits, result_of)
+    lines = []
+    if "plan" in show.split(","):
+        lines += [*graph_lines(trace), *description.plan_lines()]
+    if "llvm" in show.split(","):
+        lines += description.code_lines()
+    return "\n".join(lines)
+
+
+def graph_lines(trace: Trace) -> list[str]:
+    """Return the values of a graph, numbered, each with what it is made of."""
+    labels = labels_of(trace.values, names())
+    table: list[tuple[str, str]] = []
+    for number, value in enumerate(trace.values):
+        if number in trace.arguments:
+            call = f"{labels[number]} = {_call(value, [labels[a] for a in trace.arguments[number]])}"
+            table.append((call, kind_of(value) + "  kept" * (number in trace.kept)))
+        elif isinstance(value, TBlob):
+            strides = "" if value.is_packed else f"  strides {value.layout.strides}"
+            table.append((labels[number], kind_of(value) + strides))
+    width = max([len(left) for left, _ in table], default=0)
+    steps = len(trace.arguments)
+    return [f"graph: {steps} step{'s' * (steps != 1)}", *(f"  {left:{width}}  {right}" for left, right in table)]
+
+
+def kind_of(value: Any) -> str:
+    """Return dtype and shape."""
+    return f"{value.dtype} {value.shape}"
+
+
+def size_text(nbytes: float) -> str:
+    """Return a number of bytes as people write it."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes:.0f} bytes"
+
+
+def _call(node: Node, arguments: Sequence[str]) -> str:
+    params = [f"{name}={value}" for name, value in node.params.items() if value is not None and value is not False]
+    return f"{node.op.name}({', '.join([*arguments, *params])})"
+
+
+class _Description:
+    """The text about one plan, while it is written."""
+
+    def __init__(self, trace: Trace, plan: Plan, limits: Settings, result_of: Callable[[int], TBlob]) -> None:
+        self.trace = trace
+        self.plan = plan
+        self.limits = limits
+        self.labels = labels_of(trace.values, names())
+        self.blobs = {n: value for n, value in enumerate(trace.values) if isinstance(value, TBlob)}
+        for kernel in plan.kernels:
+            self.blobs |= {number: result_of(number) for number in kernel.results}
+        self.by_rows, self.choices = self._choose()
+
+    # ---- what will run
+
+    def _shape(self, kernel: Kernel) -> Shape:
+        shape: Shape = self.trace.values[kernel.domain].shape
+        return shape
+
+    def _choose(self) -> tuple[bool, list[tuple[str, str]]]:
+        """Return whether the plan runs by rows, and for each kernel its engine and why."""
+        self.largest = max(prod(self._shape(kernel)) for kernel in self.plan.kernels)
+        choices = [self._choice(kernel) for kernel in self.plan.kernels]
+        return self._could_go_by_rows() and all(engine == "llvm" for engine, _ in choices), choices
+
+    def _could_go_by_rows(self) -> bool:
+        if not self.plan.rows or not all(blob.is_packed for blob in self.blobs.values()):
+            return False
+        shape = self._shape(self._reducing())
+        return rows.pays(self.plan, shape) and all(self._fits_rows(kernel, shape) for kernel in self.plan.kernels)
+
+    def _fits_rows(self, kernel: Kernel, whole: Shape) -> bool:
+        """Return whether a kernel's operands lie in few enough ways to go by rows."""
+        lead = self.plan.rows
+        cells = whole[lead:] if self._shape(kernel) == whole else ()
+        values = [self.trace.values[number] for number in (*kernel.inputs, *kernel.results)]
+        try:
+            strides = [rows._strides(value, prod(whole[:lead]), lead, cells)[1:] for value in values]
+        except LacksError:
+            return False
+        axes, _ = rows._merged(cells, strides[: len(kernel.program.moved)])
+        return len(axes) <= (1 if kernel.program.reductions else launch.DEPTH - 1)
+
+    def _reducing(self) -> Kernel:
+        return next(kernel for kernel in self.plan.kernels if kernel.program.reductions)
+
+    def _choice(self, kernel: Kernel) -> tuple[str, str]:
+        """Return a kernel's engine and why it is that."""
+        if kernel.direct is not None:
+            return "direct", "no loop of the engine computes this step"
+        if 0 in self._shape(kernel):
+            return "interpret", "there are no elements"
+        engine, why = _asked(kernel.program, self.largest, self.limits)
+        lack = _lack_of(kernel.program) if engine == "llvm" else ""
+        return ("interpret", f"there is no {lack}") if lack else (engine, why)
+
+    def _code(self, kernel: Kernel) -> str:
+        """Return the code that a kernel runs, compiled now if it was not before."""
+        program, shape = kernel.program, self._shape(kernel)
+        contract = self.limits.fast_math
+        if self.by_rows:
+            whole = self._shape(self._reducing())
+            return rows._stage(kernel, whole, self.plan.rows, self.trace.values, contract).ready.code.text
+        blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
+        threads = launch.threads_for(launch.seconds_of(program, prod(shape)))
+        if program.reductions:
+            moved = len(program.moved)
+            seen = [*blobs[:moved], *(engines._with_axes(blob, shape, kernel.axes) for blob in blobs[moved:])]
+            strides = [_strides(blob, shape) for blob in seen]
+            return launch._ready_reduction(program, shape, kernel.axes, strides, contract, threads).ready.code.text
+        strides = [_strides(blob, shape) for blob in blobs]
+        aligned = all(_is_aligned(blob) for blob in blobs[len(program.inputs) :])
+        return launch._ready_map(program, shape, strides, contract, threads, aligned).code.text
+
+    # ---- what is said of it
+
+    def plan_lines(self) -> list[str]:
+        """Return the kernels of the plan and what they move."""
+        count = len(self.plan.kernels)
+        moved, stepwise = self._moved(), self._moved_stepwise()
+        lines = [f"plan: {count} kernel{'s' * (count != 1)}, moving {size_text(moved)} to and from memory"]
+        if moved < stepwise:
+            lines[0] += f" (step by step: {size_text(stepwise)})"
+        if self.by_rows:
+            cells = prod(self._shape(self.plan.kernels[0])[self.plan.rows :])
+            lines.append(f"  together, block by block over rows of {cells} elements")
+        for place, kernel in enumerate(self.plan.kernels):
+            lines += self._kernel_lines(place, kernel)
+        return lines
+
+    def code_lines(self) -> list[str]:
+        """Return the generated code of every kernel that has some."""
+        lines = []
+        for place, (kernel, (engine, _)) in enumerate(zip(self.plan.kernels, self.choices, strict=True), 1):
+            has_code = engine == "llvm"
+            lines.append(f"llvm of kernel {place}:" + f" none, its engine is {engine}" * (not has_code))
+            lines += [self._code(kernel).rstrip()] if has_code else []
+        return lines
+
+    def _kernel_lines(self, place: int, kernel: Kernel) -> list[str]:
+        engine, why = self.choices[place]
+        lines = [f"  kernel {place + 1} over {self._shape(kernel)}, {engine}: {why}"]
+        if kernel.direct is not None:
+            node, arguments = self.trace.values[kernel.direct], self.trace.arguments[kernel.direct]
+            call = _call(node, [self.labels[a] for a in arguments])
+            return [*lines, f"    {self.labels[kernel.direct]} = {call} {kind_of(node)}"]
+        lines += [f"    reads {self._operand(number)}" for number in kernel.inputs]
+        lines += self._step_lines(kernel)
+        for number in kernel.results:
+            inside = self.by_rows and number not in self.plan.kept
+            lines.append(f"    {'hands on' if inside else 'writes'} {self._operand(number)}")
+        return lines
+
+    def _operand(self, number: int) -> str:
+        return f"{self.labels[number]} {kind_of(self.trace.values[number])}"
+
+    def _step_lines(self, kernel: Kernel) -> list[str]:
+        """Return a program's steps and reductions, its values called as in the graph."""
+        program = kernel.program
+        numbers = self._numbers(kernel)
+        dtypes = program.dtypes
+        lines = []
+        for step, number in zip(program.steps, numbers[len(program.dtypes) - len(program.steps) :], strict=True):
+            operands = []
+            for arg, wanted in zip(step.args, step.loop, strict=True):
+                converted = dtypes[arg] != wanted and step.op.name != "astype"
+                operands.append(self.labels[numbers[arg]] + f" as {wanted}" * converted)
+            lines.append(f"    {self.labels[number]} = {step.op.name}({', '.join(operands)}) {step.dtype}")
+        for reduction, number in zip(program.reductions, kernel.results[len(program.outputs) :], strict=True):
+            name, value = reduction.op.name, self.labels[numbers[reduction.arg]]
+            lines.append(f"    {self.labels[number]} = {name}({value}) over axes {kernel.axes} {reduction.dtype}")
+        return lines
+
+    def _numbers(self, kernel: Kernel) -> list[int]:
+        """Return the number in the graph of each value of a kernel's program."""
+        numbers = [*kernel.inputs, *kernel.scalars]
+        found: set[int] = set()
+        for step in kernel.program.steps:
+            arguments = tuple(numbers[arg] for arg in step.args)
+            same = (n for n, taken in self.trace.arguments.items() if taken == arguments and n not in found)
+            number = next(n for n in same if self.trace.values[n].op is step.op)
+            found.add(number)
+            numbers.append(number)
+        return numbers
+
+    def _moved(self) -> int:
+        """Return the bytes all kernels read and write; what lives in the cache while rows go by is not counted."""
+        kept = {*self.plan.kept, *(n for n, v in enumerate(self.trace.values) if isinstance(v, TBlob))}
+        operands = [(*kernel.inputs, *kernel.results) for kernel in self.plan.kernels]
+        if self.by_rows:
+            operands = [tuple(kept & {number for numbers in operands for number in numbers})]
+        return sum(_nbytes(self.trace.values[number]) for numbers in operands for number in numbers)
+
+    def _moved_stepwise(self) -> int:
+        """Return the bytes that one library call per step would move."""
+        values = self.trace.values
+        operands = [(number, *taken) for number, taken in self.trace.arguments.items()]
+        return sum(_nbytes(values[n]) for numbers in operands for n in numbers if hasattr(values[n], "dtype"))
+
+
+def _nbytes(value: Any) -> int:
+    size: int = prod(value.shape) * value.dtype.itemsize
+    return size
+
+
+def _asked(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
+    """Return what `engines.choose` says, which counts what it is asked about as work to come, and take that back."""
+    spent = engines._spent.get(program)
+    answer = engines.choose(program, largest, limits)
+    if spent is None:
+        engines._spent.pop(program, None)
+    else:
+        engines._spent[program] = spent
+    return answer
+
+
+@lru_cache(maxsize=1024)
+def _lack_of(program: Program) -> str:
+    """Return what generated code lacks for a program, "" where nothing."""
+    try:
+        source(program, Form(1, 1, (PACKED,) * len(program.moved)))
+    except LacksError as lack:
+        return str(lack)
+    return ""
+
+
+def _strides(blob: TBlob, shape: Shape) -> Shape:
+    layout = blob.layout.broadcast_to(shape)
+    assert layout is not None
+    return layout.strides
+
+
+def _is_aligned(blob: TBlob) -> bool:
+    """Return whether a blob begins where a cache line does; memory that is still to come does."""
+    return not blob.buffer.is_allocated or blob.address % 64 == 0

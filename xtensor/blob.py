@@ -30,32 +30,32 @@ Native = Any  # a numpy.ndarray or a cupy.ndarray
 class Readers:
     """The pending nodes that will read some bytes, held weakly; threads may add to it at once."""
 
-    __slots__ = ("_references", "_room")
+    __slots__ = ("_room", "references")
 
     def __init__(self) -> None:
-        self._references: list[weakref.ref[Any]] = []
+        self.references: list[weakref.ref[Any]] = []
         self._room = 64
 
     def __len__(self) -> int:
-        return len(self._references)
+        return len(self.references)
 
     def add(self, reference: weakref.ref[Any]) -> None:
         """Remember a node; dead and finished ones are dropped as often as their number doubles.
 
         Appending needs no lock, and forgetting only deletes single entries: no thread loses what another adds.
         """
-        self._references.append(reference)
-        if len(self._references) > self._room:
+        self.references.append(reference)
+        if len(self.references) > self._room:
             with reading:
-                for place in range(len(self._references) - 1, -1, -1):
-                    if _pending(self._references[place]) is None:
-                        del self._references[place]
-                self._room = max(64, 2 * len(self._references))
+                for place in range(len(self.references) - 1, -1, -1):
+                    if _pending(self.references[place]) is None:
+                        del self.references[place]
+                self._room = max(64, 2 * len(self.references))
 
     def waiting(self) -> list[Any]:
         """Return the nodes that are alive and still wait to read."""
         with reading:
-            return [node for reference in self._references if (node := _pending(reference)) is not None]
+            return [node for reference in self.references if (node := _pending(reference)) is not None]
 
 
 def _pending(reference: weakref.ref[Any]) -> Any:

@@ -6,6 +6,7 @@ A value is a Node or a TBlob. A node's inputs are values or Python scalars; once
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Any, Protocol
 from weakref import ref
 
@@ -13,6 +14,10 @@ from ..blob import Readers, TBlob
 from ..devices import Backend, Device
 from ..dtypes import DType
 from ..layout import Shape
+
+
+# Structures that have a number at a time.
+SIGNATURES = 1 << 16
 
 
 class Operation(Protocol):
@@ -44,6 +49,7 @@ class Node:
     steps, pinned: size of the pending graph below, and the bytes of the buffers it keeps alive; shared parts are
         counted once per use.
     reference: the one weak reference under which others remember this node.
+    signature: the number of its expression: equal for expressions of one structure.
     """
 
     __slots__ = (
@@ -60,6 +66,7 @@ class Node:
         "readers",
         "reference",
         "shape",
+        "signature",
         "steps",
     )
 
@@ -84,18 +91,32 @@ class Node:
         self.name: str | None = None
         self.reference = reference = ref(self)
         steps, pinned = 1, 0
+        structure: list[Any] = [op]
         for value in inputs:
             kind = type(value)
             if kind is TBlob:
                 buffer = value.buffer
                 buffer.readers.add(reference)
                 pinned += buffer.nbytes
+                structure.append(value.dtype)
+                if value.shape != shape:
+                    structure += (value.shape, shape)
             elif kind is Node:
                 value.read_by(reference)
                 steps += value.steps
                 pinned += value.pinned
+                structure.append(value.signature)
+                if value.shape != shape:
+                    structure += (value.shape, shape)
+            else:
+                structure.append(kind)
+                if op.name == "pow":  # a small power is code of its own
+                    structure.append(value)
+        if params:
+            structure += params.items()
         self.steps = steps
         self.pinned = pinned
+        self.signature = _signatures.get(tuple(structure)) or _new_signature(tuple(structure))
 
     def __repr__(self) -> str:
         state = "pending" if self.blob is None else "evaluated"
@@ -129,6 +150,17 @@ class Node:
             self.readers = None
         self.inputs = ()
         self.steps = self.pinned = 0
+
+
+_signatures: dict[tuple[Any, ...], int] = {}
+_counter = count(1)
+
+
+def _new_signature(structure: tuple[Any, ...]) -> int:
+    """Return the number of a structure met for the first time; old ones are forgotten, their numbers not used again."""
+    if len(_signatures) >= SIGNATURES:
+        _signatures.clear()
+    return _signatures.setdefault(structure, next(_counter))
 
 
 class Part:

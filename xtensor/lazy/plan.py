@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,6 +146,10 @@ class Plan(NamedTuple):
     kept: frozenset[int]
     rows: int
 
+    def largest(self, values: Sequence[Any]) -> int:
+        """Return the elements of the largest loop over these values."""
+        return max([prod(values[kernel.domain].shape) for kernel in self.kernels])
+
 
 # ---- trace
 
@@ -215,6 +220,18 @@ class Trace:
         """Give a shape a number; the key learns what a plan may depend on."""
         number = self._shapes[shape] = len(self._shapes)
         return number, tuple([length == 1 for length in shape])
+
+    def without_values(self) -> Trace:
+        """Return the structure alone, which keeps nothing alive."""
+        bare = Trace((), ())
+        bare.arguments, bare.kept, bare.known, bare.key = self.arguments, self.kept, self.known, self.key
+        return bare
+
+    def of(self, values: list[Any]) -> Trace:
+        """Return the trace of other values in this structure."""
+        other = Trace.__new__(Trace)
+        other.values, other.arguments, other.kept = values, self.arguments, self.kept
+        return other
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """Yield the numbered nodes, each after its inputs."""

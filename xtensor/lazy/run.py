@@ -15,6 +15,7 @@ from ..locks import fork_safe_lock
 from ..options import Settings, settings
 from . import engines
 from .describe import described
+from .find import known, remember
 from .graph import Node, Part, last_users, pending_below
 from .plan import Kernel, Plan, Trace, plan_of
 
@@ -45,6 +46,8 @@ def force(value: Node | TBlob | Part) -> TBlob:
 def evaluate(nodes: Sequence[Node]) -> None:
     """Compute pending nodes and everything they need."""
     with _evaluating:
+        if len(nodes) == 1 and _evaluate_again(nodes[0]):
+            return
         order = pending_below(nodes)
         if len(order) <= PIECE:
             if order:
@@ -72,7 +75,25 @@ def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | 
     evaluation = _Evaluation(trace, plan, into, limits)
     if limits.show:
         print(described(trace, plan, limits.show, limits, evaluation._result), file=sys.stderr)
+    if len(wanted) == 1 and into is None:
+        remember(wanted[0], trace, plan)
     evaluation.run()
+
+
+def _evaluate_again(node: Node) -> bool:
+    """Compute a node whose expression was planned before; return False where it is unknown or differs after all."""
+    expression = known(node)
+    limits = settings()
+    if expression is None or node.blob is not None or limits.engine == "direct" or limits.show:
+        return False
+    values = expression.find(node)
+    if values is None:
+        return False
+    plan = expression.plan
+    if limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= DIRECT_BYTES:
+        return False
+    _Evaluation(expression.trace.of(values), plan, None, limits).run()
+    return True
 
 
 def _goes_direct(order: list[Node]) -> bool:
@@ -189,7 +210,7 @@ class _Evaluation:
 
     def run(self) -> None:
         if not self._run_rows():
-            self.largest = max([prod(self.values[kernel.domain].shape) for kernel in self.plan.kernels])
+            self.largest = self.plan.largest(self.values)
             for kernel, finished in zip(self.plan.kernels, self.plan.last, strict=True):
                 self._run(kernel)
                 for number in finished:

@@ -1,0 +1,91 @@
+"""Graphs that were evaluated before, recognised by their last node.
+
+Every node has a signature, a number that stands for its structure. When a graph has been planned, a small function is
+written that unpacks another graph of the same signature into numbered values, in the order of the first one's trace:
+a loop that computes the same expression again and again pays neither for walking nor for planning it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..blob import TBlob
+from .graph import Node
+from .plan import Plan, Trace
+
+# Expressions remembered at most.
+REMEMBERED = 4096
+
+Find = Callable[[Node], list[Any] | None]
+
+
+class Known(NamedTuple):
+    """An expression that was planned: how to unpack it, the trace it was planned from, without values, and the plan."""
+
+    find: Find
+    trace: Trace
+    plan: Plan
+
+
+_known: dict[int, Known] = {}
+_met: set[int] = set()
+
+
+def known(node: Node) -> Known | None:
+    """Return what is remembered of a node's expression."""
+    return _known.get(node.signature)
+
+
+def remember(root: Node, trace: Trace, plan: Plan) -> None:
+    """Remember the plan of the expression that ends in a node, if nothing else of it is kept.
+
+    The function is worth writing for an expression that is met a second time.
+    """
+    if trace.kept != {trace.numbers[root]} or root.signature in _known:
+        return
+    if root.signature not in _met:
+        if len(_met) >= REMEMBERED:
+            _met.clear()
+        _met.add(root.signature)
+        return
+    find = _finder(root, trace)
+    if find is not None:
+        if len(_known) >= REMEMBERED:
+            _known.clear()
+        _known[root.signature] = Known(find, trace.without_values(), plan)
+
+
+def _finder(root: Node, trace: Trace) -> Find | None:
+    """Return the function that unpacks a graph of this structure into the trace's values.
+
+    It returns None for a graph whose inner nodes are evaluated meanwhile, shown, or used from outside, or that does
+    not share its values as the first one did. There is no function where an input was evaluated after it was used.
+    """
+    order = list(trace.arguments)
+    uses = [argument for arguments in trace.arguments.values() for argument in arguments]
+    bound = {order[-1]}
+    lines = [f"def find(v{order[-1]}):"]
+    if trace.values[order[-1]] is not root:
+        return None
+    for number in reversed(order):
+        node = trace.values[number]
+        if any(isinstance(value, Node) and value.blob is not None for value in node.inputs):
+            return None
+        if node is not root:
+            shown = f"v{number}.face is not None and v{number}.face() is not None"
+            lines.append(f"    if v{number}.blob is not None or ({shown}): return None")
+            lines.append(f"    if len(v{number}.readers.references) != {uses.count(number)}: return None")
+        names = []
+        for place, argument in enumerate(trace.arguments[number]):
+            names.append(f"again{place}" if argument in bound else f"v{argument}")
+            bound.add(argument)
+        lines.append(f"    {', '.join(names)}, = v{number}.inputs")
+        for name, argument in zip(names, trace.arguments[number], strict=True):
+            if name != f"v{argument}":
+                lines.append(f"    if {name} is not v{argument}: return None")
+    lines.append(f"    return [{', '.join(f'v{number}' for number in range(len(trace.values)))}]")
+    names_here: dict[str, Any] = {}
+    exec("\n".join(lines), {"TBlob": TBlob}, names_here)
+    find: Find = names_here["find"]
+    return find

@@ -184,13 +184,15 @@ def points(name: str, dtype: Any, count: int, seed: int = 1) -> tuple[Array, ...
     dtype = np.dtype(dtype)
     parts = []
     with np.errstate(all="ignore"):
-        for part in sets_of_points(name, dtype, count * 3 // 5 + 1, random):
+        for part in sets_of_points(name, dtype, count, random):
             columns = np.stack([column.astype(dtype) for column in part])
             value = reference(name)(*columns.astype(np.longdouble))
             valid = np.isfinite(columns).all(axis=0) & np.isfinite(value) & (np.abs(value) <= np.finfo(dtype).max)
             parts.append(columns[:, valid])
     share = count // len(parts)
-    while sum(min(part.shape[1], share) for part in parts) < count:  # others stand in for a part with few valid ones
+    while (
+        share < count > sum(min(part.shape[1], share) for part in parts)
+    ):  # others stand in for a part with few valid ones
         share += count // 20 + 1
     return tuple(np.concatenate([part[:, :share] for part in parts], axis=1)[:, :count])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import textwrap
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +22,7 @@ import xtensor as xt
 
 from .devices import devices
 from .options import settings
+from .threads import count
 
 DEMO = {"sklearn": "scikit-learn", "scipy": "scipy"}  # module: what pip calls it
 CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")  # one library under three names
@@ -31,8 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0 if it went well, 1 if not (argparse itself exits with 2)."""
     parser = ArgumentParser("python -m xtensor", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("tour", help="run scikit-learn and SciPy on xtensor, then show what the engine did")
-    commands.add_parser("info", help="print versions, devices, lazy mode and threads")
+    commands.add_parser(
+        "tour", help="run scikit-learn and SciPy on xtensor, then show what the engine does and how fast"
+    )
+    commands.add_parser("info", help="print versions, devices, lazy mode, engines and threads")
     return {"tour": tour, "info": info}[parser.parse_args(arguments).command]()
 
 
@@ -49,8 +53,8 @@ def info() -> int:
         ("cupy", _version(*CUPY)),
         ("devices", ", ".join(str(device) for device in devices())),
         ("lazy", settings().lazy),
-        ("engines", "direct (each step is one call of the device's library)"),
-        ("threads", f"{_threads()} available"),
+        ("engine", f"{settings().engine} (of {_engines()})"),
+        ("threads", f"{count()} used"),
     ]
     print(_table(rows, indent=""))
     return 0
@@ -66,10 +70,10 @@ def _version(*names: str) -> str:
     return "not installed"
 
 
-def _threads() -> int:
-    """Return how many processors this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+def _engines() -> str:
+    """Return the engines that can run here."""
+    compiler = _version("llvmlite") != "not installed"
+    return "direct, interpret, llvm" if compiler else "direct, interpret (llvm needs llvmlite)"
 
 
 # ---- tour
@@ -112,11 +116,13 @@ def tour() -> int:
     print(_table([("call", "returns", "shape", "NumPy", "xtensor", "largest difference"), *map(Result.row, results)]))
     wrong = [result.code for result in results if not result.agrees()]
     print(f"\n   {len(results) - len(wrong)} of {len(results)} agree within {AGREES:g} of the largest element.")
-    print("   On the CPU xtensor calls NumPy itself, so results can be equal to the last bit.")
+    print("   Library functions (svd, sort) are NumPy's own; fused loops may differ from it in the last bits.")
     print("\n2. What the engine does")
     with xt.options(lazy="auto"):
         show_recording()
         show_barrier()
+    with xt.options(lazy="auto", show=""):
+        show_plan()
     for code in wrong:
         print(f"tour: {code} differs from NumPy's result", file=sys.stderr)
     return 1 if wrong else 0
@@ -167,8 +173,7 @@ def show_recording() -> None:
     number, computing = _timed(lambda: float(total))
     _say("float(total)", f"{number:.6f}, computed in {computing}: {_state(total)}")
     _say("z", f"kept, because it is still held: {_state(z)}")
-    print("\n   Dtype and shape errors are raised at the call, whatever is pending. In this release the steps run one")
-    print("   after the other, each as one NumPy call.\n")
+    print("\n   Dtype and shape errors are raised at the call, whatever is pending.\n")
 
 
 def show_barrier() -> None:
@@ -179,6 +184,42 @@ def show_barrier() -> None:
     x[...] = 5.0
     _say("x[...] = 5.0", f"a write is a barrier, z was computed before it: {_state(z)}")
     _say("float(z[0]), float(x[0])", f"{float(z[0])}, {float(x[0])}")
+
+
+def gelu(x: Any) -> Any:
+    """Return an activation function of neural networks, eight steps for each element."""
+    xp = x.__array_namespace__()
+    return 0.5 * x * (1.0 + xp.tanh(0.7978846 * (x + 0.044715 * x * x * x)))
+
+
+def show_plan() -> None:
+    """Show how a recorded expression will run, and how long it takes beside NumPy."""
+    numbers = np.linspace(-3.0, 3.0, 4_000_000, dtype=np.float32)
+    x = xt.named(xt.asarray(numbers, copy=True), "x")
+    print("\n3. The plan of a real expression: gelu of 4 000 000 float32 numbers")
+    print("   y = 0.5 * x * (1.0 + xt.tanh(0.7978846 * (x + 0.044715 * x * x * x)))\n\n   xt.explain(y)\n")
+    y = xt.named(gelu(x), "y")
+    print(textwrap.indent(xt.explain(y), "      "))
+    first = _timed(y.evaluate)[1]
+    theirs, expected = _best(lambda: gelu(numbers))
+    ours, found = _best(lambda: gelu(x).evaluate())
+    difference = float(np.max(np.abs(np.asarray(found) - expected)))
+    print(f"\n   first evaluation {first}; then, best of {RUNS} runs, {count()} threads:\n")
+    print(_table([("NumPy", f"{theirs * 1e3:.1f} ms"), ("xtensor", f"{ours * 1e3:.1f} ms")], indent="      "))
+    print(f"\n   {theirs / ours:.1f} times as fast; largest difference {difference:.1e}. {xt.cache_info()}")
+
+
+RUNS = 7
+
+
+def _best(run: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the shortest of several times in seconds, and the last result."""
+    times = []
+    for _ in range(RUNS):
+        start = perf_counter()
+        result = run()
+        times.append(perf_counter() - start)
+    return min(times), result
 
 
 def _state(x: xt.Tensor) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache, wraps
 from math import prod
 from numbers import Real
-from sys import getrefcount
 from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
@@ -25,7 +24,7 @@ from .errors import StrangerError, expected, mismatch, one_of, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
 from .lazy.graph import Node
-from .lazy.run import before_write, ledger, write
+from .lazy.run import ledger
 from .options import always_somewhere, settings
 from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 
@@ -67,7 +66,7 @@ class Op:
         domain: tuple[float, float] = (-2.0, 2.0),
         one_axis: bool = False,
         fails_on_values: Callable[..., bool] | None = None,
-        composed: Callable[..., Tensor] | None = None,
+        composed: Callable[..., Tensor | None] | None = None,
     ) -> None:
         self.name = stub.__name__
         self.chapter = stub.__module__.rpartition(".")[2]
@@ -312,16 +311,22 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     if op.composed is not None and x.dtype in _COMPOSED and x.size and params.get("dtype") in (None, x.dtype):
-        composed = op.composed(x, params)
+        composed = op.composed(x, dict(params))
         if composed is not None:
+            _remember_reduction(op, x, given, (params, (), x.dtype))
             return composed
     neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
     dtype = op.dtype(x.dtype, **{name: neutral.get(name, value) for name, value in params.items()})
-    if all(type(value) in (int, bool, tuple, type(None)) for value in given):
+    _remember_reduction(op, x, given, (params, shape, dtype))
+    return _record(op, (x,), params, shape, dtype, x.device)
+
+
+def _remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], found: tuple[dict[str, Any], Shape, DType]) -> None:
+    """Remember what a reduction's parameters come to, where they are of the usual types."""
+    if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
         if len(op.reduced) >= 1024:
             op.reduced.clear()
-        op.reduced[x.shape, x.dtype, given] = params, shape, dtype
-    return _record(op, (x,), params, shape, dtype, x.device)
+        op.reduced[x.shape, x.dtype, given] = found
 
 
 def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
@@ -345,6 +350,8 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     if found is None:
         return None
     checked, shape, dtype = found
+    if op.composed is not None:
+        return op.composed(x, checked)
     node = Node(op, (value,), checked, shape, dtype, x._device)
     result = face(node)
     ledger.enter(node)
@@ -384,32 +391,32 @@ def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
 
 def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
     """Return whether a call is to be recorded: asked for or worth it, and safe to read later."""
-    if len(operands) == 1 and operands[0]._small is not None and not always_somewhere[0]:
-        if operands[0]._small.nbytes <= op.direct_below:
-            return False  # the commonest case, found out at once
+    small = operands[0]._small if len(operands) == 1 else None
+    if small is not None and small.nbytes <= op.direct_below and not always_somewhere[0]:
+        return False  # the commonest case, found out at once
     lazy = settings().lazy
     if lazy == "never" or op.fails_on_values(*kinds):
         return False
     tensors = [x for x in operands if isinstance(x, Tensor)]
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
-    if lazy == "auto" and nbytes <= op.direct_below and not any(_is_node(x) for x in tensors):
+    if lazy == "auto" and nbytes <= op.direct_below and not any(is_node(x) for x in tensors):
         return False
     if nbytes > settings().pinned_limit:
         return False  # what might not fit into memory says so at the call
-    return all(_reads_later(x) if isinstance(x, Tensor) else _fits(x, kinds) for x in operands)
+    return all(reads_later(x) if isinstance(x, Tensor) else fits(x, kinds) for x in operands)
 
 
-def _is_node(x: Tensor) -> bool:
+def is_node(x: Tensor) -> bool:
     """Return whether a tensor is a pending node, which recording spares from being computed now."""
     return type(x._value) is Node and x._value.blob is None
 
 
-def _reads_later(x: Tensor) -> bool:
+def reads_later(x: Tensor) -> bool:
     """Return whether a tensor's memory can be read later: nobody outside may write to it meanwhile."""
-    return _is_node(x) or not x.blob.buffer.shared
+    return is_node(x) or not x.blob.buffer.shared
 
 
-def _fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
+def fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
     """Return whether a Python integer fits every integer dtype beside it, so that no OverflowError is due."""
     if type(scalar) is not int:
         return True
@@ -430,14 +437,14 @@ def _record(
     op: Op | _Cast, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
 ) -> Tensor:
     """Return a tensor over a new pending node, evaluated at once where the graph has grown to its bounds."""
-    inputs = tuple(_value(x) if isinstance(x, Tensor) else x for x in operands)
+    inputs = tuple(value_of(x) if isinstance(x, Tensor) else x for x in operands)
     node = Node(op, inputs, params, shape, dtype, device)
     result = face(node)
     ledger.enter(node)
     return result
 
 
-def _value(x: Tensor) -> Node | TBlob:
+def value_of(x: Tensor) -> Node | TBlob:
     """Return what a node reads of a tensor: the pending node behind it, else its bytes."""
     value = x.value
     return value if type(value) is Node and value.blob is None else x.blob
@@ -461,8 +468,8 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
     limits = settings()
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
-    worth = _is_node(x) or nbytes > DIRECT_BELOW or limits.lazy == "always"
-    if limits.lazy == "never" or not worth or nbytes > limits.pinned_limit or not _reads_later(x):
+    worth = is_node(x) or nbytes > DIRECT_BELOW or limits.lazy == "always"
+    if limits.lazy == "never" or not worth or nbytes > limits.pinned_limit or not reads_later(x):
         return None
     return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
 
@@ -472,7 +479,7 @@ def _direct(
 ) -> Tensor:
     """Compute now, with the backend's own function."""
     backend = device.backend
-    natives = [_operand(x) for x in operands]
+    natives = [native_of(x) for x in operands]
     try:
         result = backend.call(op.kernel(backend), *natives, **params)
     except TypeError as error:
@@ -482,7 +489,7 @@ def _direct(
     return wrap(backend.asarray(result), device)
 
 
-def _operand(x: Operand) -> Native:
+def native_of(x: Operand) -> Native:
     """Return what a kernel takes for an operand; a small tensor remembers it, so that the next call need not ask."""
     if not isinstance(x, Tensor):
         return x
@@ -501,7 +508,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     tensors = x if isinstance(x, tuple) else (x,)
     device = common_device(name, tensors)
     backend = device.backend
-    natives = [_operand(tensor) for tensor in tensors]
+    natives = [native_of(tensor) for tensor in tensors]
     try:
         result = backend.call(function, backend.xp, *natives)
     except (TypeError, ValueError, IndexError, OverflowError) as error:
@@ -524,110 +531,6 @@ def _root(native: Native) -> Any:
     while getattr(native, "base", None) is not None:
         native = native.base
     return native
-
-
-def update(target: Tensor, name: str, other: Any) -> Any:
-    """Compute `target = op(target, other)` into the target's own memory, as `+=` and its kin do.
-
-    Every pending reader of that memory is evaluated first. Raises ValueError for a read-only target or an
-    operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
-    """
-    try:
-        operand = as_operand(other, name, "x2")
-    except StrangerError:
-        return NotImplemented
-    op = REGISTRY[name]
-    device = common_device(name, (target, operand))
-    kind = operand.dtype if isinstance(operand, Tensor) else type(operand)
-    check_cast(op.dtype(target.dtype, kind), target.dtype, name)
-    if broadcast(name, (target, operand)) != target.shape:
-        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
-    if _update_fused(op, target, operand, kind):
-        return target
-    if isinstance(operand, Tensor):
-        operand.evaluate()
-    backend = device.backend
-    kernel = op.kernel(backend)
-    try:
-        if isinstance(kernel, np.ufunc) and not op.fails_on_values(target.dtype, kind):
-            native = writable(target, name)
-            backend.call(kernel, native, _operand(operand), out=native, casting="same_kind")
-        else:  # computed aside first: a value may be refused half way
-            result = backend.call(kernel, target.native(), _operand(operand))
-            writable(target, name)[...] = result
-    except (TypeError, ValueError, OverflowError) as error:
-        raise prefixed(name, error) from None
-    return target
-
-
-# In-place work on more bytes goes through the engine even where nothing is pending: it has the threads.
-_LARGE_UPDATE = 1 << 20
-
-
-def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
-    """Update a target in one pass together with what its operand still waits for; return whether that was possible."""
-    pending = isinstance(operand, Tensor) and _is_node(operand)
-    if settings().lazy == "never" or op.fails_on_values(target.dtype, kind) or target.blob.writeable is False:
-        return False
-    if not pending and target.nbytes < _LARGE_UPDATE:
-        return False
-    if isinstance(operand, Tensor) and not _reads_later(operand):
-        return False
-    value = _value(operand) if isinstance(operand, Tensor) else operand
-    if not isinstance(operand, Tensor) and not _fits(operand, (target.dtype, kind)):
-        return False
-    node = Node(op, (target.blob, value), {}, target.shape, op.dtype(target.dtype, kind), target.device)
-    return _write(node, target, operand)
-
-
-def store(target: Tensor, operand: Tensor, function: str) -> bool:
-    """Compute a pending value straight into a target of its shape; return whether that was possible.
-
-    Raises ValueError for a read-only target.
-    """
-    if not target.blob.writeable:
-        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
-    value = operand.value
-    if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
-        return False
-    return _write(Node(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device), target, operand)
-
-
-# References to an operand that only the statement `x[...] = operand` or `x += operand` itself holds.
-_OWN_REFERENCES = 7
-
-
-def _write(node: Node, target: Tensor, operand: Operand) -> bool:
-    """Compute a node into a target, converted to its dtype.
-
-    An operand that nobody but the statement holds need not be kept.
-    """
-    if node.dtype != target.dtype:
-        node = Node(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
-    passing = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= _OWN_REFERENCES else None
-    return write(node, target.blob, passing if isinstance(passing, Node) else None)
-
-
-def writable(target: Tensor, function: str) -> Native:
-    """Return the native array to write a tensor's elements into, after its pending readers have been served.
-
-    Raises ValueError for a read-only tensor.
-    """
-    blob = target.blob
-    if not blob.writeable:
-        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
-    before_write(blob.buffer)
-    return blob.native()
-
-
-def check_cast(source: DType, target: DType, function: str) -> None:
-    """Raise TypeError where an in-place result would lose its kind (float into int, complex into float)."""
-    if not np.can_cast(source, target, casting="same_kind"):
-        raise TypeError(expected(function, "the result", f"fit into x1's {target}", source))
-
-
-def shape_of(operand: Operand) -> Shape:
-    return operand.shape if isinstance(operand, Tensor) else ()
 
 
 # ---- rows
@@ -729,14 +632,12 @@ def reduction(
     of_nothing: Scalar | None = None,
     one_axis: bool = False,
     domain: tuple[float, float] = (-2.0, 2.0),
-    composed: Callable[..., Tensor] | None = None,
+    composed: Callable[..., Tensor | None] | None = None,
 ) -> Callable[[F], F]:
     """Declare a reduction: a stub taking x and keyword-only axis, keepdims and perhaps dtype or correction."""
 
     def decorate(stub: F) -> F:
-        op = Op(
-            stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain, composed=composed
-        )
+        op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain, composed=composed)
         defaults: dict[str, Any] = cast(Any, stub).__kwdefaults__
 
         @wraps(stub)

@@ -36,7 +36,7 @@ class Operators:
             return NotImplemented
 
     def __iadd__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "add", other)
+        return xt.writing.update(self, "add", other)
 
     def __sub__(self, other: Any, /) -> Tensor:
         try:
@@ -51,7 +51,7 @@ class Operators:
             return NotImplemented
 
     def __isub__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "subtract", other)
+        return xt.writing.update(self, "subtract", other)
 
     def __mul__(self, other: Any, /) -> Tensor:
         try:
@@ -66,7 +66,7 @@ class Operators:
             return NotImplemented
 
     def __imul__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "multiply", other)
+        return xt.writing.update(self, "multiply", other)
 
     def __truediv__(self, other: Any, /) -> Tensor:
         try:
@@ -81,7 +81,7 @@ class Operators:
             return NotImplemented
 
     def __itruediv__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "divide", other)
+        return xt.writing.update(self, "divide", other)
 
     def __floordiv__(self, other: Any, /) -> Tensor:
         try:
@@ -96,7 +96,7 @@ class Operators:
             return NotImplemented
 
     def __ifloordiv__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "floor_divide", other)
+        return xt.writing.update(self, "floor_divide", other)
 
     def __mod__(self, other: Any, /) -> Tensor:
         try:
@@ -111,7 +111,7 @@ class Operators:
             return NotImplemented
 
     def __imod__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "remainder", other)
+        return xt.writing.update(self, "remainder", other)
 
     def __pow__(self, other: Any, /) -> Tensor:
         try:
@@ -126,7 +126,7 @@ class Operators:
             return NotImplemented
 
     def __ipow__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "pow", other)
+        return xt.writing.update(self, "pow", other)
 
     def __matmul__(self, other: Any, /) -> Tensor:
         try:
@@ -156,7 +156,7 @@ class Operators:
             return NotImplemented
 
     def __iand__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "bitwise_and", other)
+        return xt.writing.update(self, "bitwise_and", other)
 
     def __or__(self, other: Any, /) -> Tensor:
         try:
@@ -171,7 +171,7 @@ class Operators:
             return NotImplemented
 
     def __ior__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "bitwise_or", other)
+        return xt.writing.update(self, "bitwise_or", other)
 
     def __xor__(self, other: Any, /) -> Tensor:
         try:
@@ -186,7 +186,7 @@ class Operators:
             return NotImplemented
 
     def __ixor__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "bitwise_xor", other)
+        return xt.writing.update(self, "bitwise_xor", other)
 
     def __lshift__(self, other: Any, /) -> Tensor:
         try:
@@ -201,7 +201,7 @@ class Operators:
             return NotImplemented
 
     def __ilshift__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "bitwise_left_shift", other)
+        return xt.writing.update(self, "bitwise_left_shift", other)
 
     def __rshift__(self, other: Any, /) -> Tensor:
         try:
@@ -216,7 +216,7 @@ class Operators:
             return NotImplemented
 
     def __irshift__(self, other: Any, /) -> Tensor:
-        return xt.op.update(self, "bitwise_right_shift", other)
+        return xt.writing.update(self, "bitwise_right_shift", other)
 
     def __lt__(self, other: Any, /) -> Tensor:
         try:

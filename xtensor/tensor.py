@@ -79,7 +79,7 @@ class Tensor(Operators):
     def is_pending(self) -> bool:
         """Whether the values are still to be computed."""
         value = self.value
-        return type(value) is not TBlob and value.blob is None
+        return not isinstance(value, TBlob) and value.blob is None
 
     def evaluate(self) -> Tensor:
         """Compute the values now, if they are pending, and return this tensor."""

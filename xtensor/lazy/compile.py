@@ -191,9 +191,11 @@ def _linker() -> Any:
     _target_machine(CHEAP)
     machine = host()
     assert machine is not None
-    return llvm.create_lljit_compiler(llvm.Target.from_triple(machine.triple).create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=CHEAP, reloc="pic", codemodel="small", jit=True
-    ))
+    return llvm.create_lljit_compiler(
+        llvm.Target.from_triple(machine.triple).create_target_machine(
+            cpu=machine.cpu, features=machine.features, opt=CHEAP, reloc="pic", codemodel="small", jit=True
+        )
+    )
 
 
 def _object_of(text: str, level: int) -> bytes:

@@ -16,8 +16,9 @@ from ..layout import Shape
 from ..options import Settings
 from . import engines, launch, rows
 from .graph import Node
-from .llvm import PACKED, Form, LacksError, source
+from .llvm import PACKED, Form, source
 from .plan import Kernel, Plan, Program, Trace
+from .primitives import LacksError
 
 # ---- names
 
@@ -129,7 +130,7 @@ class _Description:
 
     def _choose(self) -> tuple[bool, list[tuple[str, str]]]:
         """Return whether the plan runs by rows, and for each kernel its engine and why."""
-        self.largest = max(prod(self._shape(kernel)) for kernel in self.plan.kernels)
+        self.largest = self.plan.largest(self.trace.values)
         choices = [self._choice(kernel) for kernel in self.plan.kernels]
         return self._could_go_by_rows() and all(engine == "llvm" for engine, _ in choices), choices
 

@@ -18,8 +18,9 @@ from ..options import Settings
 from . import interpret, rows
 from .compile import host
 from .launch import operand, run_map, run_packed, run_reduction, scalar_bytes
-from .llvm import LacksError, check
+from .llvm import check
 from .plan import Kernel, Plan, Program
+from .primitives import LacksError
 from .vecmath import FUNCTIONS
 
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.

@@ -15,7 +15,6 @@ from ..devices import Backend, Device
 from ..dtypes import DType
 from ..layout import Shape
 
-
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..blob import TBlob
+from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape
 from ..threads import count, run
@@ -121,7 +122,8 @@ def scalar_bytes(value: Any, dtype: DType) -> bytes:
     """Return a Python scalar as one slot of 8 bytes, converted as NumPy converts it."""
     if dtype.kind == "f" and (dtype.itemsize == 8 or (dtype.itemsize == 4 and -1e38 < value < 1e38)):
         return _DOUBLE(value) if dtype.itemsize == 8 else _FLOAT(value)
-    return np.array(value).astype(dtype).tobytes().ljust(8, b"\0")
+    native: np.ndarray[Any, Any] = CPU.call(np.array(value).astype, dtype)
+    return native.tobytes().ljust(8, b"\0")
 
 
 class Box(NamedTuple):
@@ -254,9 +256,7 @@ def remembered(program: Program, key: Any, make: Callable[[], Any]) -> Any:
 # ---- elementwise
 
 
-def run_map(
-    program: Program, shape: Shape, operands: Sequence[Operand], scalars: bytes, contract: bool
-) -> None:
+def run_map(program: Program, shape: Shape, operands: Sequence[Operand], scalars: bytes, contract: bool) -> None:
     """Run a program without reductions over a shape; the operands are its inputs and outputs."""
     strides = tuple([o.strides for o in operands])
     threads = threads_for(seconds_of(program, prod(shape)))
@@ -274,9 +274,7 @@ def run_packed(program: Program, size: int, addresses: Sequence[int], scalars: b
     made: Ready | None = program.codes.get(key)
     if made is None:
         strides = tuple((dtype.itemsize,) for dtype in program.moved)
-        made = remembered(
-            program, key, lambda: _ready_map(program, (size,), strides, contract, threads, aligned)
-        )
+        made = remembered(program, key, lambda: _ready_map(program, (size,), strides, contract, threads, aligned))
     made.run(addresses, scalars)
 
 
@@ -355,7 +353,7 @@ class Partial(NamedTuple):
 
 
 class Reducing(NamedTuple):
-    """A program with reductions, ready to run: `accumulators` follow the inputs too where they are combined in memory."""
+    """A program with reductions, ready to run. folds: whether it combines with accumulators in memory."""
 
     ready: Ready
     partials: list[Partial]
@@ -477,7 +475,10 @@ def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -
     boxes = [Box((0,) * len(loops.lengths), (1, *lengths))]
     if axis is not None:
         boxes = [
-            Box((piece, *(0,) * len(lengths)), (1, *(min(size, length - piece * size) if p == axis else n for p, n in enumerate(lengths))))
+            Box(
+                (piece, *(0,) * len(lengths)),
+                (1, *(min(size, length - piece * size) if p == axis else n for p, n in enumerate(lengths))),
+            )
             for piece in range(pieces)
         ]
     strips = [strip for box in boxes for strip in parts_of(box, len(lengths), STRIP)]

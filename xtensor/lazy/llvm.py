@@ -240,7 +240,7 @@ class _Text:
         return f"<{self.form.lanes} x {memory_type(dtype)}>"
 
     def _addresses(self, place: int, suffix: str) -> str:
-        """Write the address of a round's elements: of the first where they are packed, else of each; return its name."""
+        """Write where a round's elements are: the first where they are packed, else each; return the name."""
         base, name = self._row_pointer(place), f"%at{place}{suffix}"
         if self._lie(place) == PACKED:
             self.lines.append(f"{name} = getelementptr {memory_type(self.operands[place])}, ptr {base}, i64 %i")
@@ -347,7 +347,11 @@ class _Text:
         address = self._addresses(place, suffix)
         if self._lie(place) == PACKED:
             if mask is None:
-                how = f"align {self.form.lanes * value.dtype.itemsize}, !nontemporal !0" if self.form.streams else "align 1"
+                how = (
+                    f"align {self.form.lanes * value.dtype.itemsize}, !nontemporal !0"
+                    if self.form.streams
+                    else "align 1"
+                )
                 self.lines.append(f"store {kind} {name}, ptr {address}, {how}")
             else:
                 self._declare(f"void @llvm.masked.store.{short}.p0({kind}, ptr, {self.mask})")
@@ -370,9 +374,8 @@ class _Text:
             kind, start = self._register_type(reduction), identity(reduction)
             for turn in range(TURNS):
                 source = f"%acc{place}.{turn + 1}" if turn + 1 < TURNS else f"%acc{place}.new"
-                self.lines.append(
-                    f"%acc{place}.{turn} = phi {kind} [{self.writer.splat(start, reduction.dtype).name}, %{before}], [{source}, %next]"
-                )
+                first = self.writer.splat(start, reduction.dtype).name
+                self.lines.append(f"%acc{place}.{turn} = phi {kind} [{first}, %{before}], [{source}, %next]")
 
     def _register_type(self, reduction: Reduction) -> str:
         return self.mask if reduction.dtype == BOOL else self._vector_type(reduction.dtype)
@@ -391,9 +394,7 @@ class _Text:
         """In a partial round, lanes beyond the end keep their accumulator."""
         for place, (reduction, term) in enumerate(zip(self.program.reductions, terms, strict=True)):
             kind = self._register_type(reduction)
-            self.lines.append(
-                f"%acc{place}.new = select {self.mask} %mask, {kind} {term.name}, {kind} %acc{place}.0"
-            )
+            self.lines.append(f"%acc{place}.new = select {self.mask} %mask, {kind} {term.name}, {kind} %acc{place}.0")
 
     def _finish_reductions(self) -> None:
         """Combine turns and then lanes in a fixed tree, and store the row's results."""
@@ -412,7 +413,9 @@ class _Text:
         while width > 1:
             width //= 2
             order = ", ".join(f"i32 {(lane + width) % self.form.lanes}" for lane in range(self.form.lanes))
-            text = f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{self.form.lanes} x i32> <{order}>"
+            text = (
+                f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{self.form.lanes} x i32> <{order}>"
+            )
             vector = combine(reduction, vector, self.writer.emit(text, vector.dtype))
         return vector
 
@@ -440,7 +443,8 @@ def _compute(step: Step, operands: list[Vector]) -> Vector:
         raise LacksError(f"{step.op.name} in generated code")
     if any(operand.dtype.kind != "f" for operand in operands):
         raise LacksError(f"the formula of {step.op.name} in {operands[0].dtype}")
-    return element.evaluate(step.op.element, _machine, *operands)
+    result: Vector = element.evaluate(step.op.element, _machine, *operands)
+    return result
 
 
 def _machine(name: str) -> Any:
@@ -499,6 +503,9 @@ class _Named(NamedTuple):
     name: str
     kind: str = "elementwise"
     element: Any = None
+
+    def kernel(self, backend: Any) -> Any:
+        raise NotImplementedError(f"{self.name} is a step of generated code only")
 
 
 _CONVERT = _Named("astype")

@@ -148,7 +148,7 @@ class Plan(NamedTuple):
 
     def largest(self, values: Sequence[Any]) -> int:
         """Return the elements of the largest loop over these values."""
-        return max([prod(values[kernel.domain].shape) for kernel in self.kernels])
+        return max(int(prod(values[kernel.domain].shape)) for kernel in self.kernels)
 
 
 # ---- trace
@@ -164,7 +164,7 @@ class Trace:
 
     __slots__ = ("_shapes", "_shared", "arguments", "kept", "key", "known", "numbers", "values")
 
-    def __init__(self, order: Sequence[Node], wanted: Iterable[Node]) -> None:
+    def __init__(self, order: Sequence[Node], wanted: Iterable[Node], *, is_piece: bool = False) -> None:
         self.values: list[Any] = []
         self.numbers: dict[Any, int] = {}
         self.arguments: dict[int, tuple[int, ...]] = {}
@@ -175,7 +175,8 @@ class Trace:
         key: list[Any] = []
         for node in order:
             self._enter(node, key)
-        self.kept.update([n for n in self._shared if self.values[n].readers_outside(self.numbers)])
+        shared = list(self.arguments) if is_piece else self._shared
+        self.kept.update([n for n in shared if self.values[n].readers_outside(self.numbers)])
         self.kept.update([self.numbers[node] for node in wanted])
         key.append(tuple(sorted(self.kept)))
         self.key = tuple(key)

@@ -29,8 +29,8 @@ from .launch import (
     threads_for,
     whole,
 )
-from .llvm import LacksError
 from .plan import Kernel, Plan
+from .primitives import LacksError
 
 # Bytes of a block of rows, of one operand, and the longest row that is worth a block.
 BLOCK_BYTES, ROW_BYTES = 192 * 1024, 256 * 1024
@@ -112,17 +112,17 @@ def _run_blocks(made: Prepared, starts: range, fixed: Mapping[int, int], scalars
     own = {number: -(-_address(block) // 64) * 64 for number, block in memory.items()}
     table = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
     alive = []
-    for (ready, lanes), packed in zip(made.stages, scalars, strict=True):
-        slots = ready.groups[0][0].slots.copy()
+    for (stage, lanes), packed in zip(made.stages, scalars, strict=True):
+        slots = stage.groups[0][0].slots.copy()
         moves = []
-        for position, (number, step) in zip(ready.positions, lanes, strict=True):
+        for position, (number, step) in zip(stage.positions, lanes, strict=True):
             slots[position] = own[number] if number in own else fixed[number] + starts[0] * step
             if number not in own and step:
                 moves += [position, step * made.size]
-        filled = np.frombuffer(bytearray(ready.pack(*slots) + packed), np.int64)
+        filled = np.frombuffer(bytearray(stage.pack(*slots) + packed), np.int64)
         moving = np.array(moves or [0], np.int64)
         alive += [filled, moving]
-        table += [ready.code.address, _address(filled), len(moves) // 2, _address(moving)]
+        table += [stage.code.address, _address(filled), len(moves) // 2, _address(moving)]
     made.driver.call(np.array(table, np.int64).tobytes())
 
 

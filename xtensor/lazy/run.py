@@ -54,14 +54,20 @@ def evaluate(nodes: Sequence[Node]) -> None:
                 _evaluate(order, [node for node in nodes if node.blob is None])
             return
         wanted = set(nodes)
-        for start in range(0, len(order), PIECE):
-            piece = order[start : start + PIECE]
-            _evaluate(piece, [node for node in piece if node in wanted])
-            order[start : start + PIECE] = [None] * len(piece)  # type: ignore[list-item]  # let go of what is done
+        pieces = [order[start : start + PIECE] for start in range(0, len(order), PIECE)][::-1]
+        order.clear()
+        while pieces:  # what is done is let go of
+            piece = pieces.pop()
+            _evaluate(piece, [node for node in piece if node in wanted], is_piece=True)
 
 
-def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> None:
-    """Compute nodes that stand in order, keeping those that are wanted, shown, or used from outside."""
+def _evaluate(
+    order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None, *, is_piece: bool = False
+) -> None:
+    """Compute nodes that stand in order, keeping those that are wanted, shown, or used from outside.
+
+    is_piece: whether the order is part of a longer one, whose rest uses what this one leaves.
+    """
     if into is None and _goes_direct(order):
         todo = order[::-1]
         order.clear()
@@ -70,12 +76,12 @@ def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | 
             node.finish(_step(node))
         return
     limits = settings()
-    trace = Trace(order, wanted)
+    trace = Trace(order, wanted, is_piece=is_piece)
     plan = plan_of(trace)
     evaluation = _Evaluation(trace, plan, into, limits)
     if limits.show:
         print(described(trace, plan, limits.show, limits, evaluation._result), file=sys.stderr)
-    if len(wanted) == 1 and into is None:
+    if len(wanted) == 1 and into is None and not is_piece:
         remember(wanted[0], trace, plan)
     evaluation.run()
 

@@ -17,8 +17,9 @@ from ..errors import expected, prefixed
 from ..layout import as_axis, contiguous
 from ..lazy.graph import Node, Part
 from ..lazy.run import can_look
-from ..op import as_operand, as_tensor, asarray_host, common_device, on, store, writable
+from ..op import as_operand, as_tensor, asarray_host, common_device, on
 from ..tensor import Tensor, face, wrap
+from ..writing import store, writable
 
 __all__ = [
     "take",

@@ -8,8 +8,9 @@ from typing import Any
 from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
-from ..op import Operand, as_tensor, check_cast, on
+from ..op import Operand, as_tensor, on
 from ..tensor import Tensor
+from ..writing import check_cast
 
 __all__ = [
     "matmul",

@@ -1,0 +1,139 @@
+"""Writing into existing memory: `x += y`, `x[...] = y`, in one pass with what the operand still waits for.
+
+mshadow's savers: the destination is known, and the work goes straight into it. Whoever else waits to read that memory
+is served first.
+"""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from .blob import Native
+from .dtypes import DType
+from .errors import StrangerError, expected, prefixed
+from .layout import Shape
+from .lazy.graph import Node
+from .lazy.run import before_write, write
+from .op import (
+    CAST,
+    REGISTRY,
+    Op,
+    Operand,
+    as_operand,
+    broadcast,
+    common_device,
+    fits,
+    is_node,
+    native_of,
+    reads_later,
+    value_of,
+)
+from .options import settings
+from .tensor import Tensor
+
+
+def update(target: Tensor, name: str, other: Any) -> Any:
+    """Compute `target = op(target, other)` into the target's own memory, as `+=` and its kin do.
+
+    Every pending reader of that memory is evaluated first. Raises ValueError for a read-only target or an
+    operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
+    """
+    try:
+        operand = as_operand(other, name, "x2")
+    except StrangerError:
+        return NotImplemented
+    op = REGISTRY[name]
+    device = common_device(name, (target, operand))
+    kind = operand.dtype if isinstance(operand, Tensor) else type(operand)
+    check_cast(op.dtype(target.dtype, kind), target.dtype, name)
+    if broadcast(name, (target, operand)) != target.shape:
+        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    if _update_fused(op, target, operand, kind):
+        return target
+    if isinstance(operand, Tensor):
+        operand.evaluate()
+    backend = device.backend
+    kernel = op.kernel(backend)
+    try:
+        if isinstance(kernel, np.ufunc) and not op.fails_on_values(target.dtype, kind):
+            native = writable(target, name)
+            backend.call(kernel, native, native_of(operand), out=native, casting="same_kind")
+        else:  # computed aside first: a value may be refused half way
+            result = backend.call(kernel, target.native(), native_of(operand))
+            writable(target, name)[...] = result
+    except (TypeError, ValueError, OverflowError) as error:
+        raise prefixed(name, error) from None
+    return target
+
+
+# In-place work on more bytes goes through the engine even where nothing is pending: it has the threads.
+_LARGE_UPDATE = 1 << 20
+
+
+def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
+    """Update a target in one pass together with what its operand still waits for; return whether that was possible."""
+    pending = isinstance(operand, Tensor) and is_node(operand)
+    if settings().lazy == "never" or op.fails_on_values(target.dtype, kind) or target.blob.writeable is False:
+        return False
+    if not pending and target.nbytes < _LARGE_UPDATE:
+        return False
+    if isinstance(operand, Tensor) and not reads_later(operand):
+        return False
+    value = value_of(operand) if isinstance(operand, Tensor) else operand
+    if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):
+        return False
+    node = Node(op, (target.blob, value), {}, target.shape, op.dtype(target.dtype, kind), target.device)
+    return _write(node, target, operand)
+
+
+def store(target: Tensor, operand: Tensor, function: str) -> bool:
+    """Compute a pending value straight into a target of its shape; return whether that was possible.
+
+    Raises ValueError for a read-only target.
+    """
+    if not target.blob.writeable:
+        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
+    value = operand.value
+    if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
+        return False
+    return _write(Node(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device), target, operand)
+
+
+# References to an operand that only the statement `x[...] = operand` or `x += operand` itself holds.
+_OWN_REFERENCES = 7
+
+
+def _write(node: Node, target: Tensor, operand: Operand) -> bool:
+    """Compute a node into a target, converted to its dtype.
+
+    An operand that nobody but the statement holds need not be kept.
+    """
+    if node.dtype != target.dtype:
+        node = Node(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
+    passing = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= _OWN_REFERENCES else None
+    return write(node, target.blob, passing if isinstance(passing, Node) else None)
+
+
+def writable(target: Tensor, function: str) -> Native:
+    """Return the native array to write a tensor's elements into, after its pending readers have been served.
+
+    Raises ValueError for a read-only tensor.
+    """
+    blob = target.blob
+    if not blob.writeable:
+        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
+    before_write(blob.buffer)
+    return blob.native()
+
+
+def check_cast(source: DType, target: DType, function: str) -> None:
+    """Raise TypeError where an in-place result would lose its kind (float into int, complex into float)."""
+    if not np.can_cast(source, target, casting="same_kind"):
+        raise TypeError(expected(function, "the result", f"fit into x1's {target}", source))
+
+
+def shape_of(operand: Operand) -> Shape:
+    return operand.shape if isinstance(operand, Tensor) else ()

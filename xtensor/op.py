@@ -52,7 +52,8 @@ class Op:
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
     direct_below: the bytes of the result up to which calling the library at once is cheaper than recording.
     recorded: the result dtypes of operand dtypes that have been recorded before.
-    reduced: of reductions recorded before, by shape, dtype and parameters: the checked parameters, shape and dtype.
+    reduced: of reductions recorded before, by shape, dtype and parameters: the checked
+        parameters, shape (None for a composed one) and dtype.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Op:
         self.composed = composed
         self.direct_below = DIRECT_BELOW // 2 if accepts in _COSTLY else DIRECT_BELOW
         self.recorded: dict[tuple[Any, ...], DType] = {}
-        self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], Shape, DType]] = {}
+        self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], Shape | None, DType]] = {}
         self._dtypes: dict[Any, DType] = {}
         REGISTRY[self.name] = self
 
@@ -310,10 +311,10 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         return _direct(op, (x,), (x.dtype,), params, x.device)
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
-    if op.composed is not None and x.dtype in _COMPOSED and x.size and params.get("dtype") in (None, x.dtype):
+    if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
         composed = op.composed(x, dict(params))
         if composed is not None:
-            _remember_reduction(op, x, given, (params, (), x.dtype))
+            _remember_reduction(op, x, given, (params, None, x.dtype))
             return composed
     neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
     dtype = op.dtype(x.dtype, **{name: neutral.get(name, value) for name, value in params.items()})
@@ -321,7 +322,9 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     return _record(op, (x,), params, shape, dtype, x.device)
 
 
-def _remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], found: tuple[dict[str, Any], Shape, DType]) -> None:
+def _remember_reduction(
+    op: Op, x: Tensor, given: tuple[Any, ...], found: tuple[dict[str, Any], Shape | None, DType]
+) -> None:
     """Remember what a reduction's parameters come to, where they are of the usual types."""
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
         if len(op.reduced) >= 1024:
@@ -350,12 +353,17 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     if found is None:
         return None
     checked, shape, dtype = found
-    if op.composed is not None:
-        return op.composed(x, checked)
+    if shape is None:
+        return None if op.composed is None else op.composed(x, checked)
     node = Node(op, (value,), checked, shape, dtype, x._device)
     result = face(node)
     ledger.enter(node)
     return result
+
+
+def _keeps_dtype(dtype: DType | None, own: DType) -> bool:
+    """Return whether a reduction is computed in the dtype its operand has; NumPy takes None for float64."""
+    return dtype is None or dtype == own
 
 
 # The dtypes in which a composed reduction gives the same bits as NumPy's own function.

@@ -1487,3 +1487,122 @@ def test_updates_in_place_take_no_memory(engine: str) -> None:
         x[::2] *= y[::2] + y[1::2]
         after = xtensor.memory.stats()
         assert (after.misses, after.hits) == (misses, hits)
+
+
+# ---- large work
+
+
+INPLACE = ["iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor", "ilshift", "irshift"]
+
+
+@every_engine
+@pytest.mark.parametrize("word", INPLACE)
+def test_large_updates_by_a_scalar(word: str, engine: str) -> None:
+    """On a megabyte and more, an update of something finished goes through the engine as well."""
+    call = getattr(operator, word)
+    for dtype in ("bool", "uint8", "int32", "int64", "float32", "float64"):
+        a = special(dtype, 1_100_003 // np.dtype(dtype).itemsize, 3)
+        for number in (0, 2, 3, -1, 200, True, 0.5, -0.0, 1e39, math.nan, 1 << 40):
+            for key in (slice(None), slice(1, None), slice(None, None, -2)):
+                n = a.copy()
+                x = tensor(a)
+                part, view = x[key], n[key]
+                error = None
+                try:
+                    quietly(call, view, number)
+                except (TypeError, ValueError, OverflowError) as raised:
+                    error = type(raised)
+                what = (word, dtype, number, key)
+                with under(engine):
+                    if error is not None:
+                        with pytest.raises((TypeError, ValueError, OverflowError)):
+                            call(part, number)
+                    else:
+                        call(part, number)
+                if error is not None:
+                    assert_same(x, a, what)
+                elif word == "ipow" and number == 0.5:  # of -inf NumPy has nan for a scalar, inf for an array
+                    assert_close(x[1:2], n[1:2], 3, what)
+                elif word == "ipow" and np.dtype(dtype).kind == "f":
+                    assert_close(x, n, 3 if dtype == "float64" else 4, what)
+                elif not (word == "ifloordiv" and np.dtype(dtype).kind == "f"):
+                    assert_same(x, n, what)
+                if engine == "direct":
+                    break
+
+
+@pytest.mark.parametrize("engine", ["interpret", "llvm"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_larger_than_the_caches(engine: str, threads: int) -> None:
+    """What is written past the caches arrives whole: odd lengths, odd starts, several outputs, masks, updates."""
+    size = (24 << 20) // 4 + 1237
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(-50, 50, size).astype(np.float32), rng.integers(1, 50, size).astype(np.float32)
+    with under(engine, threads=threads):
+        x, y = tensor(a), tensor(b)
+        s = x * 2 + y
+        d, m, w = s - x, s > y, xt.astype(s, xt.float64)
+        xt.evaluate(s, d, m, w)
+        assert_same(s, a * 2 + b)
+        assert_same(d, a * 2 + b - a)
+        assert_same(m, a * 2 + b > b)
+        assert_same(w, (a * 2 + b).astype(np.float64))
+        top, total = xt.max(s), xt.sum(xt.astype(m, xt.int64))
+        assert float(top) == (a * 2 + b).max() and int(total) == int((a * 2 + b > b).sum())
+        x[3:] += y[:-3] * 2
+        a[3:] += b[:-3] * 2
+        assert_same(x, a)
+        x[1:] -= x[:-1] * 0 + y[1:]
+        a[1:] -= a[:-1] * 0 + b[1:]
+        assert_same(x, a)
+        x += x[::-1] * 2
+        assert_same(x, a + a[::-1] * 2)
+
+
+@every_engine
+def test_memory_of_others(engine: str) -> None:
+    """Updates reach arrays that are shared with NumPy, however they lie; two views of one array see each other."""
+    raw = np.zeros(8 * 200_001 + 9, np.uint8)
+    n = raw[1:-8].view(np.float64)  # at no multiple of 8
+    n[...] = np.arange(n.size)
+    right = np.arange(float(n.size))
+    with under(engine):
+        x, y = xt.asarray(n), tensor(right)
+        x += y * 2 + 1
+        np.testing.assert_array_equal(n, right * 3 + 1)
+        x[::2] *= y[::2] - 1
+        right = right * 3 + 1
+        right[::2] *= np.arange(float(n.size))[::2] - 1
+        np.testing.assert_array_equal(n, right)
+        left, shifted_one = xt.asarray(n[:-1]), xt.asarray(n[1:])
+        left += shifted_one * 2
+        right[:-1] += right[1:] * 2
+        np.testing.assert_array_equal(n, right)
+        shifted_one += left
+        right[1:] += right[:-1]
+        np.testing.assert_array_equal(n, right)
+        left[...] = shifted_one + y[:-1]
+        right[:-1] = right[1:] + np.arange(float(n.size))[:-1]
+        np.testing.assert_array_equal(n, right)
+
+
+@every_engine
+def test_small_parts_of_pending_values(engine: str) -> None:
+    """A look at a part computes it alone; written, or after a write, it is a view like any other."""
+    a = np.arange(90_000.0).reshape(300, 300)
+    with under(engine):
+        x = tensor(a)
+        z = xt.sqrt(x + 1) * 2
+        right = np.sqrt(a + 1) * 2
+        row, one, back = z[3], z[5, 7], z[-1, ::-2]
+        assert_same(row, right[3])
+        assert float(one) == right[5, 7]
+        assert z.is_pending
+        x[...] = 0.0
+        assert_same(back, right[-1, ::-2])
+        row += 1
+        right[3] += 1
+        assert_same(z, right)
+        assert_same(row, right[3])
+        z[3, :5] = 7.0
+        assert row[:5].tolist() == [7.0] * 5

@@ -294,7 +294,7 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
         return None
     node = Node(op, tuple(inputs), {}, shape, dtype, device)
     result = face(node)
-    ledger.enter(node)
+    ledger.enter(node, limits)
     return result
 
 
@@ -357,7 +357,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None if op.composed is None else op.composed(x, checked)
     node = Node(op, (value,), checked, shape, dtype, x._device)
     result = face(node)
-    ledger.enter(node)
+    ledger.enter(node, limits)
     return result
 
 
@@ -448,7 +448,7 @@ def _record(
     inputs = tuple(value_of(x) if isinstance(x, Tensor) else x for x in operands)
     node = Node(op, inputs, params, shape, dtype, device)
     result = face(node)
-    ledger.enter(node)
+    ledger.enter(node, settings())
     return result
 
 

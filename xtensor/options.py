@@ -81,7 +81,7 @@ _from_environment: list[Settings] = []
 
 def settings() -> Settings:
     """Return the settings in force here."""
-    return _current.get() or _defaults()
+    return _current.get() or (_from_environment[0] if _from_environment else _defaults())
 
 
 def _defaults() -> Settings:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -128,6 +129,9 @@ def _mapping(nbytes: int) -> Block:
     return Block(memory, start, nbytes)
 
 
+_ending = sys.is_finalizing  # asked when modules are being torn down, so it must not be looked up then
+
+
 def _owner_class(pool: weakref.ref[Pool]) -> Any:
     """Return the class of the arrays that stand between a block and its views.
 
@@ -141,7 +145,7 @@ def _owner_class(pool: weakref.ref[Pool]) -> Any:
 
         def __del__(self) -> None:
             home = pool()
-            if home is not None:
+            if home is not None and not _ending():
                 home.take_back(self.block)
 
     return Owner

@@ -91,6 +91,11 @@ def choose(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
     return "interpret", f"library calls take {spent * 1e3:.2f} ms so far, less than compiling"
 
 
+def is_compiled(program: Program) -> bool:
+    """Return whether a program has run as generated code."""
+    return program in _compiled
+
+
 def library_seconds(program: Program) -> float:
     """Estimate what the library's own functions take for one element of a program."""
     each = 0.0

@@ -7,12 +7,12 @@ a loop that computes the same expression again and again pays neither for walkin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..blob import TBlob
 from .graph import Node
-from .plan import Plan, Trace
+from .launch import scalar_bytes
+from .plan import Plan, Program, Trace
 
 # Expressions remembered at most.
 REMEMBERED = 4096
@@ -20,12 +20,28 @@ REMEMBERED = 4096
 Find = Callable[[Node], list[Any] | None]
 
 
+class Loop(NamedTuple):
+    """A plan that is one loop with one result: its program, and the numbers of its operands."""
+
+    program: Program
+    inputs: tuple[int, ...]
+    scalars: tuple[int, ...]
+
+    def pack(self, scalars: Sequence[Any]) -> bytes:
+        """Return the slots of the scalars."""
+        return b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, self.program.scalars, strict=True)])
+
+
 class Known(NamedTuple):
-    """An expression that was planned: how to unpack it, the trace it was planned from, without values, and the plan."""
+    """An expression that was planned: how to unpack it, the trace it was planned from, without values, and the plan.
+
+    loop: the plan once more where it is a single loop.
+    """
 
     find: Find
     trace: Trace
     plan: Plan
+    loop: Loop | None
 
 
 _known: dict[int, Known] = {}
@@ -53,7 +69,14 @@ def remember(root: Node, trace: Trace, plan: Plan) -> None:
     if find is not None:
         if len(_known) >= REMEMBERED:
             _known.clear()
-        _known[root.signature] = Known(find, trace.without_values(), plan)
+        _known[root.signature] = Known(find, trace.without_values(), plan, _loop_of(plan))
+
+
+def _loop_of(plan: Plan) -> Loop | None:
+    kernel = plan.kernels[0]
+    if len(plan.kernels) > 1 or kernel.direct is not None or kernel.program.reductions or not kernel.inputs:
+        return None
+    return Loop(kernel.program, kernel.inputs, kernel.scalars)
 
 
 def _finder(root: Node, trace: Trace) -> Find | None:
@@ -86,6 +109,6 @@ def _finder(root: Node, trace: Trace) -> Find | None:
                 lines.append(f"    if {name} is not v{argument}: return None")
     lines.append(f"    return [{', '.join(f'v{number}' for number in range(len(trace.values)))}]")
     names_here: dict[str, Any] = {}
-    exec("\n".join(lines), {"TBlob": TBlob}, names_here)
+    exec("\n".join(lines), {}, names_here)
     find: Find = names_here["find"]
     return find

@@ -94,17 +94,18 @@ class Node:
         for value in inputs:
             kind = type(value)
             if kind is TBlob:
-                buffer = value.buffer
+                buffer = value._buffer or value.buffer
                 buffer.readers.add(reference)
                 pinned += buffer.nbytes
-                structure.append(value.dtype)
-                if value.shape != shape:
-                    structure += (value.shape, shape)
+                structure.append(value.dtype.num)  # hashes faster than the dtype
+                own = value._layout.shape
+                if own != shape:
+                    structure += (own, shape)
             elif kind is Node:
                 value.read_by(reference)
                 steps += value.steps
                 pinned += value.pinned
-                structure.append(value.signature)
+                structure.append(-value.signature)
                 if value.shape != shape:
                     structure += (value.shape, shape)
             else:
@@ -115,7 +116,8 @@ class Node:
             structure += params.items()
         self.steps = steps
         self.pinned = pinned
-        self.signature = _signatures.get(tuple(structure)) or _new_signature(tuple(structure))
+        key = tuple(structure)
+        self.signature = _signatures.get(key) or _new_signature(key)
 
     def __repr__(self) -> str:
         state = "pending" if self.blob is None else "evaluated"

@@ -134,7 +134,8 @@ class Kernel(NamedTuple):
     direct: int | None = None
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Plan:
     """Kernels in the order they run.
 
     last: for each kernel, the temporary values that nobody needs after it.
@@ -195,7 +196,7 @@ class Trace:
                     number = numbers[value] = len(values)
                     values.append(value)
                     shape = shapes.get(value.shape)
-                    key += (value.dtype, self._new_shape(value.shape) if shape is None else shape)
+                    key += (value.dtype.num, self._new_shape(value.shape) if shape is None else shape)
             else:
                 number = len(values)
                 values.append(value)

@@ -15,9 +15,10 @@ from ..locks import fork_safe_lock
 from ..options import Settings, settings
 from . import engines
 from .describe import described
-from .find import known, remember
+from .find import Loop, known, remember
 from .graph import Node, Part, last_users, pending_below
-from .plan import Kernel, Plan, Trace, plan_of
+from .launch import run_packed
+from .plan import REMEMBERED, Kernel, Plan, Trace, plan_of
 
 # One evaluation at a time: two threads that force the same node must get the same bytes.
 _evaluating = fork_safe_lock()
@@ -96,9 +97,33 @@ def _evaluate_again(node: Node) -> bool:
     if values is None:
         return False
     plan = expression.plan
+    if expression.loop is not None and _run_loop(node, expression.loop, values, limits):
+        return True
     if limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= DIRECT_BYTES:
         return False
     _Evaluation(expression.trace.of(values), plan, None, limits).run()
+    return True
+
+
+def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -> bool:
+    """Compute a node that is one compiled loop over packed arrays of one size; return False where it is not that."""
+    shape = node.shape
+    size = prod(shape)
+    blobs = [values[number] for number in loop.inputs]
+    if limits.engine == "interpret" or 0 in shape or not engines.is_compiled(loop.program):
+        return False
+    if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
+        return False
+    itemsize = node.dtype.itemsize
+    if limits.engine == "auto" and size * itemsize <= DIRECT_BYTES:
+        return False
+    blob = TBlob(Buffer(node.device, size * itemsize), node.dtype, contiguous(shape, itemsize), node.device)
+    blob._packed = True
+    addresses = [one._address or one.address for one in blobs]
+    addresses.append(blob.address)
+    scalars = loop.pack([values[number] for number in loop.scalars])
+    run_packed(loop.program, size, addresses, scalars, limits.fast_math)
+    node.finish(blob)
     return True
 
 
@@ -195,6 +220,10 @@ def _operand(value: Any) -> Native:
     return value.native() if isinstance(value, TBlob) else value
 
 
+# The strides of results, by plan and layouts of the operands.
+_strides: dict[Any, dict[int, Shape]] = {}
+
+
 class _Evaluation:
     """One run of a plan over the values of a trace."""
 
@@ -212,7 +241,7 @@ class _Evaluation:
             self.destination[trace.numbers[node]] = blob
             self.packed = self.packed and blob.is_packed
         if not self.packed:
-            self._find_strides()
+            self._look_up_strides()
 
     def run(self) -> None:
         if not self._run_rows():
@@ -268,6 +297,18 @@ class _Evaluation:
         return blob
 
     # ---- layouts of results
+
+    def _look_up_strides(self) -> None:
+        """Find the strides of results, remembered for the layouts that operands had before."""
+        layouts = [blob.layout for blob in self.blobs.values()]
+        key = (self.plan, tuple([(layout.shape, layout.strides) for layout in layouts]))
+        found = _strides.get(key)
+        if found is None:
+            self._find_strides()
+            if len(_strides) >= REMEMBERED:
+                _strides.clear()
+            found = _strides[key] = self.strides
+        self.strides = found
 
     def _find_strides(self) -> None:
         """Find the strides each node's result has: those NumPy would give it, step by step."""
@@ -348,12 +389,12 @@ class Ledger:
         self._bytes = 0
         self._room = 4096
 
-    def enter(self, node: Node) -> None:
+    def enter(self, node: Node, limits: Settings) -> None:
         """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
-        limits = settings()
-        self._nodes.append(node.reference)
-        if node.pinned:
-            self._bytes += sum([value.buffer.nbytes for value in node.inputs if type(value) is TBlob])
+        read = [value._buffer.nbytes for value in node.inputs if type(value) is TBlob]  # type: ignore[union-attr]
+        if read:  # others keep nothing alive that these do not
+            self._nodes.append(node.reference)
+            self._bytes += sum(read)
         if node.steps > limits.fuse_limit:
             node.steps = len(pending_below([node]))  # what is shared was counted once per use
             if node.steps > limits.fuse_limit:

@@ -18,7 +18,7 @@ from ..errors import expected, one_of
 from ..layout import Shape, as_index, as_shape
 from ..op import as_tensor, asarray_host, on
 from ..options import settings
-from ..tensor import Scalar, Tensor, face, from_native, wrap
+from ..tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 from .casting import DeviceLike, astype
 from .indexing import setitem
 
@@ -91,6 +91,10 @@ def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None)
         raise ValueError(expected("asarray", "copy", f"be None or True to make {wanted} of {native.dtype}", copy))
     check_real(native.dtype, wanted, "asarray", "obj")
     if copy or wanted != native.dtype:
+        if native.flags.c_contiguous and native.size * wanted.itemsize > DIRECT_BELOW:
+            blob = TBlob.empty(native.shape, wanted, device)  # aligned memory, which kernels read faster
+            device.backend.call(np.copyto, blob.native(), native, casting="unsafe")
+            return face(blob)
         return wrap(device.backend.call(np.array, native, dtype=wanted), device)
     return from_native(native, device, shared=True)
 

@@ -41,6 +41,7 @@ def test_threads_lose_no_reader() -> None:
     assert all(float(z[0]) == 1 for mine in kept for z in mine)
 
 
+@xt.options(engine="interpret")  # which asks the row for its function
 def test_a_failed_barrier_forgets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that cannot be evaluated stops the write, every time, and the other readers stay right."""
     x = xt.ones(N)

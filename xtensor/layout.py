@@ -231,7 +231,8 @@ class Layout:
         shape: list[int] = []
         strides: list[int] = []
         offset, axis = self.offset, 0
-        for item in _spelled_out(key, self.ndim):
+        plain = len(key) == len(self.shape) and all([type(item) in _PLAIN for item in key])
+        for item in key if plain else _spelled_out(key, self.ndim):
             if item is None:
                 shape.append(1)
                 strides.append(0)
@@ -247,6 +248,9 @@ class Layout:
                 offset += _position(item, length, axis) * stride
             axis += 1
         return Layout(tuple(shape), tuple(strides), offset)
+
+
+_PLAIN = (slice, int)  # the items of a key that say at once which axis they are for
 
 
 def _moving(layout: Layout) -> list[int]:

@@ -29,7 +29,8 @@ class Loop(NamedTuple):
 
     def pack(self, scalars: Sequence[Any]) -> bytes:
         """Return the slots of the scalars."""
-        return b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, self.program.scalars, strict=True)])
+        pairs = zip(scalars, self.program.scalars, strict=True)
+        return b"".join([scalar_bytes(value, dtype) for value, dtype in pairs])
 
 
 class Known(NamedTuple):

@@ -28,8 +28,9 @@ from .plan import Program, Reduction
 # Seconds of work from which a second thread gains more than waking it costs (some 45 us).
 PARALLEL_SECONDS = 120e-6
 
-# What one thread moves to and from memory.
-BYTES_PER_SECOND = 30e9
+# What one thread moves per second: to and from memory, and within the caches while all of it fits there.
+MEMORY_SPEED, CACHE_SPEED = 30e9, 100e9
+CACHE_BYTES = 8 << 20
 
 # Outputs of more bytes than the last-level cache holds are written past the caches.
 STREAM_BYTES = 24 << 20
@@ -65,7 +66,8 @@ class Nest(NamedTuple):
 
 def seconds_of(program: Program, size: int) -> float:
     """Estimate how long one thread takes for a program over so many elements."""
-    return size * max(program.traffic / BYTES_PER_SECOND, program.seconds)
+    nbytes = size * program.traffic
+    return max(nbytes / (CACHE_SPEED if nbytes <= CACHE_BYTES else MEMORY_SPEED), size * program.seconds)
 
 
 def operand(blob: TBlob, shape: Shape) -> Operand:

@@ -133,7 +133,7 @@ _BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
 def _is_basic(key: Any) -> bool:
     """Return whether a key selects a view; booleans are masks, not integers."""
     if type(key) is tuple:
-        return all(type(item) is not tuple and _is_basic(item) for item in key)
+        return all(type(item) in (slice, int) or (type(item) is not tuple and _is_basic(item)) for item in key)
     if isinstance(key, _BASIC):
         return not isinstance(key, bool)
     return hasattr(key, "__index__") and not isinstance(key, (Tensor, np.ndarray, np.bool_))

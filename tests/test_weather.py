@@ -315,7 +315,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     ):
         made, loaded = made_and_loaded(cache=folder)
         assert made > 0 and loaded == 0
-    good("work()", cache=None, HOME="/nowhere", XDG_CACHE_HOME="")
+    good("work()", cache=None, HOME="/proc/nowhere", XDG_CACHE_HOME="")
 
 
 @needs_llvm

@@ -121,7 +121,7 @@ def tour() -> int:
     with xt.options(lazy="auto"):
         show_recording()
         show_barrier()
-    with xt.options(lazy="auto", show=""):
+    with xt.options(lazy="auto", engine="auto", show=""):
         show_plan()
     for code in wrong:
         print(f"tour: {code} differs from NumPy's result", file=sys.stderr)
@@ -187,7 +187,7 @@ def show_barrier() -> None:
 
 
 def gelu(x: Any) -> Any:
-    """Return an activation function of neural networks, eight steps for each element."""
+    """Return an activation function of neural networks, nine steps for each element."""
     xp = x.__array_namespace__()
     return 0.5 * x * (1.0 + xp.tanh(0.7978846 * (x + 0.044715 * x * x * x)))
 

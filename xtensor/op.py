@@ -600,6 +600,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
 
 def _binary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = None
+    limit = op.direct_below
 
     def call(x1: Any, x2: Any, /) -> Tensor:
         nonlocal kernel
@@ -614,6 +615,8 @@ def _binary(op: Op) -> Callable[..., Tensor]:
         else:
             return apply(op, (x1, x2))
         if a is None or b is None or always_somewhere[0]:
+            return apply(op, (x1, x2))
+        if limit < DIRECT_BELOW and max(getattr(a, "nbytes", 0), getattr(b, "nbytes", 0)) > limit:
             return apply(op, (x1, x2))
         kernel = kernel or op.kernel(CPU)
         try:

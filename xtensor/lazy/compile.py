@@ -52,6 +52,11 @@ class Host(NamedTuple):
 @cache
 def host() -> Host | None:
     """Return this machine, or None where there is no llvmlite or no fused multiply-add."""
+    with _compiling:  # a fork while llvmlite is imported would leave the child with the import's lock shut
+        return _find_host()
+
+
+def _find_host() -> Host | None:
     try:
         import llvmlite.binding as llvm
     except ImportError:
@@ -251,9 +256,12 @@ class _Improver:
                     self.running = False
                     return
                 code = self.waiting.pop(0)
-            with _compiling:
-                _make(code, GOOD)
-                counts.improved += 1
+            try:
+                with _compiling:
+                    _make(code, GOOD)
+                    counts.improved += 1
+            except (RuntimeError, MemoryError):
+                continue  # the cheap code does the same
 
     def wait(self) -> None:
         """Wait until nothing is waiting; for benchmarks and tests."""

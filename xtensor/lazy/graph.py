@@ -95,14 +95,12 @@ class Node:
             kind = type(value)
             if kind is TBlob:
                 buffer = value._buffer or value.buffer
-                buffer.readers.add(reference)
                 pinned += buffer.nbytes
                 structure.append(value.dtype.num)  # hashes faster than the dtype
                 own = value._layout.shape
                 if own != shape:
                     structure += (own, shape)
             elif kind is Node:
-                value.read_by(reference)
                 steps += value.steps
                 pinned += value.pinned
                 structure.append(-value.signature)
@@ -118,6 +116,12 @@ class Node:
         self.pinned = pinned
         key = tuple(structure)
         self.signature = _signatures.get(key) or _new_signature(key)
+        for value in inputs:  # last of all: from here on other threads see the node
+            kind = type(value)
+            if kind is TBlob:
+                value._buffer.readers.add(reference)
+            elif kind is Node:
+                value.read_by(reference)
 
     def __repr__(self) -> str:
         state = "pending" if self.blob is None else "evaluated"

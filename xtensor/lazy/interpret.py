@@ -17,7 +17,7 @@ import numpy as np
 from ..blob import Native
 from ..devices.cpu import CPU
 from ..dtypes import DType
-from ..layout import Shape
+from ..layout import Layout, Shape, dense_like, keep_order
 from ..threads import count, run
 from .plan import Program
 from .plan import program as the_program
@@ -79,12 +79,36 @@ def evaluate_all(
     found |= dict(zip(program.outputs, outputs, strict=True))
     more = sorted(wanted - set(found))
     if more:
-        extra = [np.empty(shape, program.dtypes[number]) for number in more]
+        layouts = _strides_of(program, shape, arrays)
+        extra = [_laid_out(shape, program.dtypes[number], layouts[number]) for number in more]
         found |= dict(zip(more, extra, strict=True))
         whole = plain(program, (*program.outputs, *more))
         evaluate(whole, arrays, scalars, [*outputs, *extra])
     elif program.outputs:
         evaluate(plain(program, program.outputs), arrays, scalars, outputs)
+    return found
+
+
+def _laid_out(shape: Shape, dtype: DType, strides: Shape) -> Native:
+    """Return packed memory with the axes in the order that strides say."""
+    order = sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis))
+    memory: Native = np.empty([shape[axis] for axis in order], dtype)
+    return memory.transpose(np.argsort(order)) if order else memory
+
+
+def _strides_of(program: Program, shape: Shape, arrays: Sequence[Native]) -> list[Shape]:
+    """Return the strides that NumPy's results of a program's steps would have: a sum depends on the order of axes."""
+    found = []
+    for array in arrays:
+        own = tuple([0 if n == 1 else s for n, s in zip(array.shape, array.strides, strict=True)])
+        found.append((0,) * (len(shape) - len(own)) + own)
+    found += [(0,) * len(shape)] * len(program.scalars)
+    for step in program.steps:
+        operands = [found[arg] for arg in step.args]
+        if step.op.name == "astype":
+            found.append(dense_like(Layout(shape, operands[0]), step.dtype.itemsize).strides)
+        else:
+            found.append(keep_order(shape, step.dtype.itemsize, operands))
     return found
 
 

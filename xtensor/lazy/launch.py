@@ -345,7 +345,9 @@ class Partial(NamedTuple):
     def finish(self, blob: TBlob) -> None:
         """Combine into the destination."""
         function = _COMBINE[self.reduction.op.name]
-        result = function(self.memory, axis=self.axes, dtype=self.memory.dtype) if self.axes else self.memory
+        result = self.memory
+        if self.axes:
+            result = CPU.call(function, self.memory, axis=self.axes, dtype=self.memory.dtype)
         native = blob.native()
         if not self.shape:
             native[...] = result if result.ndim == 0 else result.reshape(native.shape)

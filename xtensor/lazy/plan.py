@@ -253,7 +253,9 @@ def loop_of(op: Operation, kinds: tuple[Any, ...], dtype: DType) -> tuple[DType,
         return np.dtype(bool), dtype, dtype
     if op.name == "astype":
         return kinds
-    ufunc = getattr(np, _UFUNCS.get(op.name, op.name), None)
+    if op.name in _UNCHANGED or (op.name == "round" and kinds[0].kind in "iu"):
+        return kinds
+    ufunc = getattr(np, "rint" if op.name == "round" else op.name, None)
     if not isinstance(ufunc, np.ufunc):
         common = promote(*kinds)
         return (common,) * len(kinds)
@@ -261,7 +263,8 @@ def loop_of(op: Operation, kinds: tuple[Any, ...], dtype: DType) -> tuple[DType,
     return tuple(ufunc.resolve_dtypes((*found, None))[: len(kinds)])
 
 
-_UFUNCS = {"round": "rint", "real": "positive", "imag": "positive"}
+# What takes every dtype as it is.
+_UNCHANGED = frozenset(("real", "imag", "conj", "positive"))
 
 
 # ---- cut

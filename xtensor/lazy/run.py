@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -10,24 +9,30 @@ from typing import Any
 
 from ..blob import Buffer, Native, TBlob
 from ..devices.cpu import CPU
-from ..layout import Layout, Shape, contiguous, dense_like, keep_order
 from ..locks import fork_safe_lock
 from ..options import Settings, settings
-from . import engines
-from .describe import described
-from .find import Loop, known, remember
 from .graph import Node, Part, last_users, pending_below
-from .launch import run_packed
-from .plan import REMEMBERED, Kernel, Plan, Trace, plan_of
 
 # One evaluation at a time: two threads that force the same node must get the same bytes.
-_evaluating = fork_safe_lock()
+evaluating = fork_safe_lock()
 
 # Graphs of more nodes are evaluated piece by piece.
 PIECE = 192
 
 # Work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
 DIRECT_BYTES = 32 * 1024
+
+
+# The planner and the engines, once something has been planned: they would double the time of `import xtensor`.
+_loaded: list[Any] = []
+
+
+def _planner() -> Any:
+    if not _loaded:
+        from . import planned
+
+        _loaded.append(planned)
+    return _loaded[0]
 
 
 def force(value: Node | TBlob | Part) -> TBlob:
@@ -46,8 +51,8 @@ def force(value: Node | TBlob | Part) -> TBlob:
 
 def evaluate(nodes: Sequence[Node]) -> None:
     """Compute pending nodes and everything they need."""
-    with _evaluating:
-        if len(nodes) == 1 and _evaluate_again(nodes[0]):
+    with evaluating:
+        if _loaded and len(nodes) == 1 and _loaded[0].evaluate_again(nodes[0], DIRECT_BYTES):
             return
         order = pending_below(nodes)
         if len(order) <= PIECE:
@@ -69,65 +74,17 @@ def _evaluate(
 
     is_piece: whether the order is part of a longer one, whose rest uses what this one leaves.
     """
-    if into is None and _goes_direct(order):
+    if into is None and goes_direct(order):
         todo = order[::-1]
         order.clear()
         while todo:  # a step is let go as soon as it is done, so that its bytes can be
             node = todo.pop()
             node.finish(_step(node))
         return
-    limits = settings()
-    trace = Trace(order, wanted, is_piece=is_piece)
-    plan = plan_of(trace)
-    evaluation = _Evaluation(trace, plan, into, limits)
-    if limits.show:
-        print(described(trace, plan, limits.show, limits, evaluation._result), file=sys.stderr)
-    if len(wanted) == 1 and into is None and not is_piece:
-        remember(wanted[0], trace, plan)
-    evaluation.run()
+    _planner().evaluate(order, wanted, into, is_piece=is_piece)
 
 
-def _evaluate_again(node: Node) -> bool:
-    """Compute a node whose expression was planned before; return False where it is unknown or differs after all."""
-    expression = known(node)
-    limits = settings()
-    if expression is None or node.blob is not None or limits.engine == "direct" or limits.show:
-        return False
-    values = expression.find(node)
-    if values is None:
-        return False
-    plan = expression.plan
-    if expression.loop is not None and _run_loop(node, expression.loop, values, limits):
-        return True
-    if limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= DIRECT_BYTES:
-        return False
-    _Evaluation(expression.trace.of(values), plan, None, limits).run()
-    return True
-
-
-def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -> bool:
-    """Compute a node that is one compiled loop over packed arrays of one size; return False where it is not that."""
-    shape = node.shape
-    size = prod(shape)
-    blobs = [values[number] for number in loop.inputs]
-    if limits.engine == "interpret" or 0 in shape or not engines.is_compiled(loop.program):
-        return False
-    if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
-        return False
-    itemsize = node.dtype.itemsize
-    if limits.engine == "auto" and size * itemsize <= DIRECT_BYTES:
-        return False
-    blob = TBlob(Buffer(node.device, size * itemsize), node.dtype, contiguous(shape, itemsize), node.device)
-    blob._packed = True
-    addresses = [one._address or one.address for one in blobs]
-    addresses.append(blob.address)
-    scalars = loop.pack([values[number] for number in loop.scalars])
-    run_packed(loop.program, size, addresses, scalars, limits.fast_math)
-    node.finish(blob)
-    return True
-
-
-def _goes_direct(order: list[Node]) -> bool:
+def goes_direct(order: list[Node]) -> bool:
     """Return whether to call the library step by step: asked for, or the only one that can, or the arrays small."""
     engine = settings().engine
     if engine == "direct" or any([node.device.backend is not CPU for node in order]):
@@ -145,7 +102,7 @@ def _is_small(node: Node) -> bool:
 
 def before_write(buffer: Buffer) -> None:
     """Evaluate every pending reader of a buffer, so that a write cannot change what they saw; count the write."""
-    with _evaluating:
+    with evaluating:
         evaluate(last_users(buffer.readers.waiting()))
         evaluate(buffer.readers.waiting())
         buffer.version += 1
@@ -160,9 +117,9 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     passing: a node below whose holder is about to let it go, so that it need not be kept. It is kept all the same
     where its value could not be found again after the write.
     """
-    with _evaluating:
+    with evaluating:
         order = pending_below([node])
-        if len(order) > PIECE or _goes_direct(order) or not _reads_in_place(order, blob):
+        if len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
             return False
         inside = set(order)
         others = [reader for reader in blob.buffer.readers.waiting() if reader not in inside]
@@ -220,131 +177,12 @@ def _operand(value: Any) -> Native:
     return value.native() if isinstance(value, TBlob) else value
 
 
-# The strides of results, by plan and layouts of the operands.
-_strides: dict[Any, dict[int, Shape]] = {}
-
-
-class _Evaluation:
-    """One run of a plan over the values of a trace."""
-
-    def __init__(self, trace: Trace, plan: Plan, into: tuple[Node, TBlob] | None, limits: Settings) -> None:
-        self.trace = trace
-        self.limits = limits
-        self.plan = plan
-        self.values = trace.values
-        self.blobs: dict[int, TBlob] = {n: v for n, v in enumerate(trace.values) if type(v) is TBlob}
-        self.packed = all([blob.is_packed for blob in self.blobs.values()])
-        self.strides: dict[int, Shape] = {}
-        self.destination: dict[int, TBlob] = {}
-        if into is not None:
-            node, blob = into
-            self.destination[trace.numbers[node]] = blob
-            self.packed = self.packed and blob.is_packed
-        if not self.packed:
-            self._look_up_strides()
-
-    def run(self) -> None:
-        if not self._run_rows():
-            self.largest = self.plan.largest(self.values)
-            for kernel, finished in zip(self.plan.kernels, self.plan.last, strict=True):
-                self._run(kernel)
-                for number in finished:
-                    del self.blobs[number]
-        for number in self.plan.kept:
-            self.values[number].finish(self.blobs[number])
-
-    def _run_rows(self) -> bool:
-        """Run all kernels block by block where the plan and the memory allow it."""
-        if not self.plan.rows or not self.packed:
-            return False
-        results = [n for kernel in self.plan.kernels for n in kernel.results if n in self.plan.kept]
-        made = {number: self._result(number) for number in results}
-        done = engines.run_rows(self.plan, self.values, {**self.blobs, **made}, self.limits)
-        if done:
-            self.blobs.update(made)
-        return done
-
-    def _run(self, kernel: Kernel) -> None:
-        if kernel.direct is not None:
-            self.blobs[kernel.direct] = self._direct(kernel.direct)
-            return
-        inputs = [self.blobs[number] for number in kernel.inputs]
-        results = [self._result(number) for number in kernel.results]
-        scalars = [self.values[number] for number in kernel.scalars]
-        engines.run(kernel, self.values[kernel.domain].shape, inputs, scalars, results, self.limits, self.largest)
-        self.blobs.update(zip(kernel.results, results, strict=True))
-
-    def _direct(self, number: int) -> TBlob:
-        """Compute a node that no loop can: by the backend's own function on finished inputs."""
-        node = self.values[number]
-        backend = node.device.backend
-        natives = [
-            self.blobs[argument].native() if argument in self.blobs else self.values[argument]
-            for argument in self.trace.arguments[number]
-        ]
-        result = backend.call(node.op.kernel(backend), *natives, **node.params)
-        return TBlob.adopt(backend.asarray(result), node.device)
-
-    def _result(self, number: int) -> TBlob:
-        """Return the memory of a result: given, or new with the layout that NumPy's result would have."""
-        if number in self.destination:
-            return self.destination[number]
-        node = self.values[number]
-        itemsize = node.dtype.itemsize
-        layout = contiguous(node.shape, itemsize) if self.packed else Layout(node.shape, self.strides[number])
-        blob = TBlob(Buffer(node.device, prod(node.shape) * itemsize), node.dtype, layout, node.device)
-        blob._packed = self.packed or None
-        return blob
-
-    # ---- layouts of results
-
-    def _look_up_strides(self) -> None:
-        """Find the strides of results, remembered for the layouts that operands had before."""
-        layouts = [blob.layout for blob in self.blobs.values()]
-        key = (self.plan, tuple([(layout.shape, layout.strides) for layout in layouts]))
-        found = _strides.get(key)
-        if found is None:
-            self._find_strides()
-            if len(_strides) >= REMEMBERED:
-                _strides.clear()
-            found = _strides[key] = self.strides
-        self.strides = found
-
-    def _find_strides(self) -> None:
-        """Find the strides each node's result has: those NumPy would give it, step by step."""
-        for number, blob in self.blobs.items():
-            self.strides[number] = blob.layout.strides
-        for number, node in self.trace.nodes():
-            reduces = node.op.kind == "reduction"
-            arguments = [a for a in self.trace.arguments[number] if a in self.strides]
-            domain = self.values[arguments[0]].shape if reduces else node.shape
-            operands = [_over(domain, self.values[a].shape, self.strides[a]) for a in arguments]
-            if node.op.name == "astype":
-                dense = dense_like(Layout(domain, self.strides[arguments[0]]), node.dtype.itemsize)
-                self.strides[number] = dense.strides
-            elif not reduces:
-                self.strides[number] = keep_order(domain, node.dtype.itemsize, operands)
-            if not reduces:
-                continue
-            axes = node.params["axis"]
-            axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)
-            strides = keep_order(domain, node.dtype.itemsize, operands, axes)
-            keepdims = node.params["keepdims"]
-            self.strides[number] = tuple([s for a, s in enumerate(strides) if keepdims or a not in axes])
-
-
-def _over(domain: Shape, shape: Shape, strides: Shape) -> Shape:
-    """Return an operand's strides over a domain it broadcasts to; 0 along axes of length 1."""
-    missing = len(domain) - len(shape)
-    return (0,) * missing + tuple([0 if n == 1 else s for n, s in zip(shape, strides, strict=True)])
-
-
 # ---- a look at a part
 
 
 def look(part: Part) -> Native:
     """Return the elements of a part for reading; while its node is pending, only they are computed."""
-    with _evaluating:
+    with evaluating:
         if part.blob is None and part.whole.blob is None:
             if part.seen is None:
                 part.seen = _compute_part(part)
@@ -400,7 +238,7 @@ class Ledger:
             if node.steps > limits.fuse_limit:
                 evaluate([node])
         if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
-            with _evaluating:
+            with evaluating:
                 self._settle(limits.pinned_limit)
 
     def _settle(self, limit: int) -> None:

@@ -1,0 +1,77 @@
+"""What `xt.explain` says: of evaluated values their memory, of pending ones the graph, the plan and the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .lazy import run
+from .lazy.describe import described, graph_lines, kind_of, labels_of, names, size_text
+from .lazy.graph import Node, Part, pending_below
+from .lazy.plan import Trace, plan_of
+from .lazy.planned import Evaluation
+from .options import Settings, settings
+from .tensor import Tensor
+
+
+def explanation(tensors: Sequence[Tensor], ir: bool) -> str:
+    """Return the text for some tensors, with the generated code where `ir` is true."""
+    limits = settings()
+    with run.evaluating:  # so that nobody evaluates the graph while it is looked at
+        lines = [line for x in tensors if _pending(x) is None for line in _evaluated(x)]
+        nodes = list(dict.fromkeys(node for x in tensors if (node := _pending(x)) is not None))
+        lines += [_part(x) for x in tensors if _pending(x) is not None and isinstance(x.value, Part)]
+        if nodes:
+            lines += _waiting(nodes, "plan,llvm" if ir else "plan", limits)
+    return "\n".join(lines)
+
+
+def _pending(x: Tensor) -> Node | None:
+    """Return the pending node a tensor waits for, None where it waits for nothing."""
+    node = x.value.whole if isinstance(x.value, Part) else x.value
+    return node if isinstance(node, Node) and node.blob is None else None
+
+
+def _evaluated(x: Tensor) -> list[str]:
+    """Return what is to be said of a tensor that has its bytes."""
+    blob = x.blob
+    name = labels_of([blob], names())[0].removeprefix("%0")
+    lie = "packed" if blob.is_contiguous else "channels last" if blob.is_channels_last else "strided"
+    buffer, waiting = blob.buffer, len(blob.buffer.readers.waiting())
+    facts = [f"{size_text(buffer.nbytes)} on {buffer.device}", f"version {buffer.version}"]
+    if not blob.writeable:
+        facts.append("read-only")
+    if buffer.shared:
+        facts.append("others can write to it, so it is never read later")
+    if waiting:
+        facts.append(f"{waiting} pending value{'s' * (waiting > 1)} will read it")
+    layout = f"{lie}, strides {blob.layout.strides}, offset {blob.layout.offset}"
+    title = f"evaluated: {name + ' ' * bool(name)}{kind_of(blob)}"
+    return [title, f"  layout: {layout}", f"  memory: {', '.join(facts)}"]
+
+
+def _part(x: Tensor) -> str:
+    return f"a part {kind_of(x)} of a pending value: a look at it computes only that part of what follows"
+
+
+def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> list[str]:
+    """Return the graph below pending nodes and how it will run."""
+    order = pending_below(nodes)
+    piece = order[: run.PIECE]
+    wanted = [node for node in nodes if node in set(piece)]
+    trace = Trace(piece, wanted, is_piece=len(piece) < len(order))
+    if run.goes_direct(list(order)):
+        text = "\n".join([*graph_lines(trace), f"plan: one library call per step: {_why_direct(order, limits)}"])
+    else:
+        plan = plan_of(trace)
+        text = described(trace, plan, show, limits, Evaluation(trace, plan, None, limits).result)
+    more = len(order) - len(piece)
+    return [text, *([f"then {more} steps more, in pieces of at most {run.PIECE}"] if more else [])]
+
+
+def _why_direct(order: Sequence[Node], limits: Settings) -> str:
+    if limits.engine == "direct":
+        return "asked for"
+    devices = sorted({str(node.device) for node in order} - {"cpu"})
+    if devices:
+        return f"the engines work on cpu, this is on {devices[0]}"
+    return f"no array takes more than {run.DIRECT_BYTES >> 10} KiB"

@@ -1,0 +1,195 @@
+"""Planned evaluation: the nodes of a graph computed by kernels, into results laid out as NumPy's would be."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ..blob import Buffer, TBlob
+from ..layout import Layout, Shape, contiguous, dense_like, keep_order
+from ..options import Settings, settings
+from . import engines
+from .describe import described
+from .find import Loop, known, remember
+from .graph import Node
+from .launch import run_packed
+from .plan import REMEMBERED, Kernel, Plan, Trace, plan_of
+
+
+def evaluate(
+    order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None, *, is_piece: bool = False
+) -> None:
+    """Compute nodes that stand in order by kernels; run.py's `_evaluate` says what is kept."""
+    limits = settings()
+    trace = Trace(order, wanted, is_piece=is_piece)
+    plan = plan_of(trace)
+    evaluation = Evaluation(trace, plan, into, limits)
+    if limits.show:
+        print(described(trace, plan, limits.show, limits, evaluation.result), file=sys.stderr)
+    if len(wanted) == 1 and into is None and not is_piece:
+        remember(wanted[0], trace, plan)
+    evaluation.run()
+
+
+def evaluate_again(node: Node, small: int) -> bool:
+    """Compute a node whose expression was planned before; return False where it is unknown or differs after all.
+
+    small: the bytes up to which library calls are made instead, unless an engine is asked for.
+    """
+    expression = known(node)
+    limits = settings()
+    if expression is None or node.blob is not None or limits.engine == "direct" or limits.show:
+        return False
+    values = expression.find(node)
+    if values is None:
+        return False
+    plan = expression.plan
+    if expression.loop is not None and _run_loop(node, expression.loop, values, limits, small):
+        return True
+    if limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= small:
+        return False
+    Evaluation(expression.trace.of(values), plan, None, limits).run()
+    return True
+
+
+def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, small: int) -> bool:
+    """Compute a node that is one compiled loop over packed arrays of one size; return False where it is not that."""
+    shape = node.shape
+    size = prod(shape)
+    blobs = [values[number] for number in loop.inputs]
+    if limits.engine == "interpret" or 0 in shape or not engines.is_compiled(loop.program):
+        return False
+    if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
+        return False
+    itemsize = node.dtype.itemsize
+    if limits.engine == "auto" and size * itemsize <= small:
+        return False
+    blob = TBlob(Buffer(node.device, size * itemsize), node.dtype, contiguous(shape, itemsize), node.device)
+    blob._packed = True
+    addresses = [one._address or one.address for one in blobs]
+    addresses.append(blob.address)
+    scalars = loop.pack([values[number] for number in loop.scalars])
+    run_packed(loop.program, size, addresses, scalars, limits.fast_math)
+    node.finish(blob)
+    return True
+
+
+# The strides of results, by plan and layouts of the operands.
+_strides: dict[Any, dict[int, Shape]] = {}
+
+
+class Evaluation:
+    """One run of a plan over the values of a trace."""
+
+    def __init__(self, trace: Trace, plan: Plan, into: tuple[Node, TBlob] | None, limits: Settings) -> None:
+        self.trace = trace
+        self.limits = limits
+        self.plan = plan
+        self.values = trace.values
+        self.blobs: dict[int, TBlob] = {n: v for n, v in enumerate(trace.values) if type(v) is TBlob}
+        self.packed = all([blob.is_packed for blob in self.blobs.values()])
+        self.strides: dict[int, Shape] = {}
+        self.destination: dict[int, TBlob] = {}
+        if into is not None:
+            node, blob = into
+            self.destination[trace.numbers[node]] = blob
+            self.packed = self.packed and blob.is_packed
+        if not self.packed:
+            self._look_up_strides()
+
+    def run(self) -> None:
+        if not self._run_rows():
+            self.largest = self.plan.largest(self.values)
+            for kernel, finished in zip(self.plan.kernels, self.plan.last, strict=True):
+                self._run(kernel)
+                for number in finished:
+                    del self.blobs[number]
+        for number in self.plan.kept:
+            self.values[number].finish(self.blobs[number])
+
+    def _run_rows(self) -> bool:
+        """Run all kernels block by block where the plan and the memory allow it."""
+        if not self.plan.rows or not self.packed:
+            return False
+        results = [n for kernel in self.plan.kernels for n in kernel.results if n in self.plan.kept]
+        made = {number: self.result(number) for number in results}
+        done = engines.run_rows(self.plan, self.values, {**self.blobs, **made}, self.limits)
+        if done:
+            self.blobs.update(made)
+        return done
+
+    def _run(self, kernel: Kernel) -> None:
+        if kernel.direct is not None:
+            self.blobs[kernel.direct] = self._direct(kernel.direct)
+            return
+        inputs = [self.blobs[number] for number in kernel.inputs]
+        results = [self.result(number) for number in kernel.results]
+        scalars = [self.values[number] for number in kernel.scalars]
+        engines.run(kernel, self.values[kernel.domain].shape, inputs, scalars, results, self.limits, self.largest)
+        self.blobs.update(zip(kernel.results, results, strict=True))
+
+    def _direct(self, number: int) -> TBlob:
+        """Compute a node that no loop can: by the backend's own function on finished inputs."""
+        node = self.values[number]
+        backend = node.device.backend
+        natives = [
+            self.blobs[argument].native() if argument in self.blobs else self.values[argument]
+            for argument in self.trace.arguments[number]
+        ]
+        result = backend.call(node.op.kernel(backend), *natives, **node.params)
+        return TBlob.adopt(backend.asarray(result), node.device)
+
+    def result(self, number: int) -> TBlob:
+        """Return the memory of a result: given, or new with the layout that NumPy's result would have."""
+        if number in self.destination:
+            return self.destination[number]
+        node = self.values[number]
+        itemsize = node.dtype.itemsize
+        layout = contiguous(node.shape, itemsize) if self.packed else Layout(node.shape, self.strides[number])
+        blob = TBlob(Buffer(node.device, prod(node.shape) * itemsize), node.dtype, layout, node.device)
+        blob._packed = self.packed or None
+        return blob
+
+    # ---- layouts of results
+
+    def _look_up_strides(self) -> None:
+        """Find the strides of results, remembered for the layouts that operands had before."""
+        layouts = [blob.layout for blob in self.blobs.values()]
+        key = (self.plan, tuple([(layout.shape, layout.strides) for layout in layouts]))
+        found = _strides.get(key)
+        if found is None:
+            self._find_strides()
+            if len(_strides) >= REMEMBERED:
+                _strides.clear()
+            found = _strides[key] = self.strides
+        self.strides = found
+
+    def _find_strides(self) -> None:
+        """Find the strides each node's result has: those NumPy would give it, step by step."""
+        for number, blob in self.blobs.items():
+            self.strides[number] = blob.layout.strides
+        for number, node in self.trace.nodes():
+            reduces = node.op.kind == "reduction"
+            arguments = [a for a in self.trace.arguments[number] if a in self.strides]
+            domain = self.values[arguments[0]].shape if reduces else node.shape
+            operands = [_over(domain, self.values[a].shape, self.strides[a]) for a in arguments]
+            if node.op.name == "astype":
+                dense = dense_like(Layout(domain, self.strides[arguments[0]]), node.dtype.itemsize)
+                self.strides[number] = dense.strides
+            elif not reduces:
+                self.strides[number] = keep_order(domain, node.dtype.itemsize, operands)
+            if not reduces:
+                continue
+            axes = node.params["axis"]
+            axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+            strides = keep_order(domain, node.dtype.itemsize, operands, axes)
+            keepdims = node.params["keepdims"]
+            self.strides[number] = tuple([s for a, s in enumerate(strides) if keepdims or a not in axes])
+
+
+def _over(domain: Shape, shape: Shape, strides: Shape) -> Shape:
+    """Return an operand's strides over a domain it broadcasts to; 0 along axes of length 1."""
+    missing = len(domain) - len(shape)
+    return (0,) * missing + tuple([0 if n == 1 else s for n, s in zip(shape, strides, strict=True)])

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager
+from typing import Any
+
+# Locks that a fork waits for, the outer ones first: a thread that holds one may want those after it.
+_waited_for: list[Any] = []
 
 
-def fork_safe_lock() -> AbstractContextManager[bool]:
+def fork_safe_lock() -> Any:
     """Return a re-entrant lock, made anew in the child of a fork: the thread that held it is not there."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
         os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
     return lock
+
+
+def fork_waiting_lock() -> Any:
+    """Return a fork-safe lock that a fork waits for: no thread is then in the middle of what it guards.
+
+    For work that would leave more than our own memory in an odd state, such as a half imported module. A lock made
+    later may be taken by a thread that holds an earlier one, never the other way round.
+    """
+    lock = fork_safe_lock()
+    _waited_for.append(lock)
+    return lock
+
+
+def _acquire_all() -> None:
+    for lock in _waited_for:
+        lock.acquire()
+
+
+def _release_all() -> None:
+    for lock in reversed(_waited_for):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_acquire_all, after_in_parent=_release_all)

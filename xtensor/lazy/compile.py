@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from ..locks import fork_safe_lock
+from ..locks import fork_safe_lock, fork_waiting_lock
 from ..options import settings
 from .llvm import DRIVER, Form, source
 from .plan import Program
@@ -35,7 +35,7 @@ HOT_CALLS, HOT_SECONDS = 12, 0.01
 CODES = 1024
 
 # Held while LLVM works: a fork in between would leave the child with LLVM's own locks shut.
-_compiling = fork_safe_lock()
+_compiling = fork_waiting_lock()
 
 
 class Host(NamedTuple):
@@ -237,7 +237,7 @@ class _Improver:
         self.lock = fork_safe_lock()
         self.running = False
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=_acquire, after_in_parent=_release, after_in_child=self._start_over)
+            os.register_at_fork(after_in_child=self._start_over)
 
     def _start_over(self) -> None:
         self.waiting, self.running = [], False
@@ -267,14 +267,6 @@ class _Improver:
         """Wait until nothing is waiting; for benchmarks and tests."""
         while self.running:
             threading.Event().wait(0.001)
-
-
-def _acquire() -> None:
-    _compiling.__enter__()
-
-
-def _release() -> None:
-    _compiling.__exit__(None, None, None)
 
 
 _improver = _Improver()

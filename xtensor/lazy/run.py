@@ -9,12 +9,12 @@ from typing import Any
 
 from ..blob import Buffer, Native, TBlob
 from ..devices.cpu import CPU
-from ..locks import fork_safe_lock
+from ..locks import fork_waiting_lock
 from ..options import Settings, settings
 from .graph import Node, Part, last_users, pending_below
 
 # One evaluation at a time: two threads that force the same node must get the same bytes.
-evaluating = fork_safe_lock()
+evaluating = fork_waiting_lock()
 
 # Graphs of more nodes are evaluated piece by piece.
 PIECE = 192

@@ -50,6 +50,7 @@ PREAMBLE = """
 import os, sys, signal, threading, time, warnings
 warnings.simplefilter("error")
 import numpy as np
+import numpy.testing  # which NumPy would import in the middle of a fork
 import xtensor as xt
 from xtensor.lazy import compile as compiling
 np.seterr(all="raise")

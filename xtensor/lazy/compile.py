@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -77,10 +78,11 @@ def _find_host() -> Host | None:
 class Code:
     """One kernel's machine code. `call(slots)` runs it; it is exchanged for better code when that is ready."""
 
-    __slots__ = ("address", "call", "calls", "level", "library", "seconds", "text")
+    __slots__ = ("address", "cache_dir", "call", "calls", "level", "library", "seconds", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.cache_dir = settings().cache_dir  # better code goes where this code goes
         self.calls = 0
         self.seconds = 0.0
         self.level = CHEAP
@@ -161,18 +163,18 @@ def forget() -> None:
 def _make(code: Code, level: int) -> None:
     """Compile a kernel, or load what an earlier process compiled, and link it."""
     name = _file_name(code.text, level)
-    found = _disk.load(name)
+    found = _disk.load(name, code.cache_dir)
     if found is not None:
         try:
             _link(code, found, level)
             counts.loaded += 1
             return
         except RuntimeError:  # not an object file, whatever its seal says
-            _disk.drop(name)
+            _disk.drop(name, code.cache_dir)
     made = _object_of(code.text, level)
     counts.compiled += 1
     _link(code, made, level)
-    _disk.save(name, made)
+    _disk.save(name, made, code.cache_dir)
 
 
 @cache
@@ -290,9 +292,8 @@ class _Disk:
     All failures of the disk are silent: it is only a cache.
     """
 
-    def folder(self) -> Path | None:
-        """Return the folder, made if need be; None where there shall be none or it cannot be trusted."""
-        given = settings().cache_dir
+    def folder(self, given: str | None) -> Path | None:
+        """Return the folder of a setting, made if need be; None where there shall be none or it cannot be trusted."""
         if given == "":
             return None
         try:
@@ -306,8 +307,8 @@ class _Disk:
         except (OSError, RuntimeError):
             return None
 
-    def load(self, name: str) -> bytes | None:
-        folder = self.folder()
+    def load(self, name: str, cache_dir: str | None) -> bytes | None:
+        folder = self.folder(cache_dir)
         if folder is None:
             return None
         try:
@@ -317,20 +318,23 @@ class _Disk:
         seal, compiled = content[:32], content[32:]
         return compiled if hashlib.sha256(compiled).digest() == seal else None
 
-    def save(self, name: str, compiled: bytes) -> None:
-        folder = self.folder()
+    def save(self, name: str, compiled: bytes, cache_dir: str | None) -> None:
+        folder = self.folder(cache_dir)
         if folder is None:
             return
+        aside = None
         try:
             handle, aside = tempfile.mkstemp(dir=folder, prefix=name, suffix=".part")
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(compiled).digest() + compiled)
             os.replace(aside, folder / f"{name}.o")
         except OSError:
-            return
+            if aside is not None:
+                with suppress(OSError):
+                    os.unlink(aside)
 
-    def drop(self, name: str) -> None:
-        folder = self.folder()
+    def drop(self, name: str, cache_dir: str | None) -> None:
+        folder = self.folder(cache_dir)
         if folder is not None:
             (folder / f"{name}.o").unlink(missing_ok=True)
 

@@ -63,11 +63,14 @@ def evaluate(program: Program, arrays: Sequence[Native], scalars: Sequence[Any],
     parts = min(count(), len(blocks)) if prod(shape) * widest * len(arrays) > PARALLEL_BYTES else 1
     bounds = [len(blocks) * part // parts for part in range(parts + 1)]
 
+    largest = max(prod(outputs[0][key].shape) for key in blocks)
+
     def task(part: int) -> Any:
         mine = blocks[bounds[part] : bounds[part + 1]]
-        return lambda: CPU.call(_run_blocks, recipe, inputs, scalars, outputs, mine)
+        memory = [np.empty(largest, dtype) for dtype in recipe.scratch]
+        return lambda: CPU.call(_run_blocks, recipe, inputs, scalars, outputs, mine, memory)
 
-    run([task(part) for part in range(parts)])
+    run([task(part) for part in range(parts)])  # all scratch is there before anything is written
 
 
 def evaluate_all(
@@ -118,11 +121,14 @@ def plain(program: Program, outputs: tuple[int, ...]) -> Program:
 
 
 def _run_blocks(
-    recipe: Recipe, inputs: Sequence[Native], scalars: Sequence[Any], outputs: Sequence[Native], blocks: Sequence[Key]
+    recipe: Recipe,
+    inputs: Sequence[Native],
+    scalars: Sequence[Any],
+    outputs: Sequence[Native],
+    blocks: Sequence[Key],
+    memory: Sequence[Native],
 ) -> None:
     """Run the moves over some blocks, in scratch memory of their own."""
-    largest = max(prod(outputs[0][key].shape) for key in blocks)
-    memory = [np.empty(largest, dtype) for dtype in recipe.scratch]
     for key in blocks:
         written = [output[key] for output in outputs]
         shape = written[0].shape

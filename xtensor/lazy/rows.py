@@ -88,7 +88,9 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
     ]
     fixed = {number: blob.address for number, blob in blobs.items()}
     started = perf_counter()
-    run_tasks([partial(_run_blocks, made, group, fixed, scalars) for group in made.groups])
+    memory = [_scratch(made) for _ in made.groups]  # all of it, before anything is written
+    pairs = zip(made.groups, memory, strict=True)
+    run_tasks([partial(_run_blocks, made, group, fixed, scalars, own) for group, own in pairs])
     for stage in made.stages:
         stage.ready.code.used((perf_counter() - started) / len(made.stages))
 
@@ -106,9 +108,19 @@ def _prepared(
     return Prepared(driver(), stages, _scratch_sizes(plan, values, blobs, rows), rows, size, groups)
 
 
-def _run_blocks(made: Prepared, starts: range, fixed: Mapping[int, int], scalars: Sequence[bytes]) -> None:
+def _scratch(made: Prepared) -> dict[int, Any]:
+    """Return scratch rows for one thread."""
+    return {number: np.empty(nbytes * made.size + 64, np.uint8) for number, nbytes in made.scratch.items()}
+
+
+def _run_blocks(
+    made: Prepared,
+    starts: range,
+    fixed: Mapping[int, int],
+    scalars: Sequence[bytes],
+    memory: Mapping[int, Any],
+) -> None:
     """Run all stages over the blocks that begin at `starts`, with scratch rows of this thread's own."""
-    memory = {number: np.empty(nbytes * made.size + 64, np.uint8) for number, nbytes in made.scratch.items()}
     own = {number: -(-_address(block) // 64) * 64 for number, block in memory.items()}
     table = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
     alive = []

@@ -156,6 +156,13 @@ def _round(x: Any) -> Any:
     return np.rint(x) if x.dtype.kind in "fc" else np.round(x)
 
 
+def _pow(x1: Any, x2: Any) -> Any:
+    """Powers; for the scalar exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's."""
+    if type(x2) is float and x2 == 0.5 and x1.dtype.kind == "f":
+        return np.power(x1, np.full((1,) * x1.ndim or (1,), x2, x1.dtype)).reshape(x1.shape)
+    return np.power(x1, x2)
+
+
 def _where(condition: Any, x1: Any, x2: Any) -> Any:
     """numpy.where, but a Python integer that does not fit raises OverflowError, as in every other function."""
     dtype = np.result_type(x1, x2)
@@ -216,6 +223,7 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "expm1": _expm1,
     "tanh": _tanh,
     "round": _round,
+    "pow": _pow,
     "where": _where,
     "real": _real,
     "imag": _imag,

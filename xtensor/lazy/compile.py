@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, NamedTuple
 
 from ..locks import fork_safe_lock, fork_waiting_lock
@@ -209,7 +209,9 @@ def _object_of(text: str, level: int) -> bytes:
     import llvmlite.binding as llvm
 
     machine = _target_machine(level)
-    compiled: bytes = machine.emit_object(llvm.parse_assembly(text))
+    module = llvm.parse_assembly(text)
+    module.verify()  # a wrong module is an error here and a crash later
+    compiled: bytes = machine.emit_object(module)
     return compiled
 
 
@@ -292,6 +294,9 @@ class _Disk:
     All failures of the disk are silent: it is only a cache.
     """
 
+    def __init__(self) -> None:
+        self._swept: set[Path] = set()
+
     def folder(self, given: str | None) -> Path | None:
         """Return the folder of a setting, made if need be; None where there shall be none or it cannot be trusted."""
         if given == "":
@@ -322,6 +327,7 @@ class _Disk:
         folder = self.folder(cache_dir)
         if folder is None:
             return
+        self._sweep(folder)
         aside = None
         try:
             handle, aside = tempfile.mkstemp(dir=folder, prefix=name, suffix=".part")
@@ -333,10 +339,21 @@ class _Disk:
                 with suppress(OSError):
                     os.unlink(aside)
 
+    def _sweep(self, folder: Path) -> None:
+        """Remove, once in a process, what killed processes left half written an hour ago and more."""
+        if folder in self._swept:
+            return
+        self._swept.add(folder)
+        with suppress(OSError):
+            for file in folder.glob("*.part"):
+                if file.stat().st_mtime < time() - 3600:
+                    file.unlink(missing_ok=True)
+
     def drop(self, name: str, cache_dir: str | None) -> None:
         folder = self.folder(cache_dir)
         if folder is not None:
-            (folder / f"{name}.o").unlink(missing_ok=True)
+            with suppress(OSError):
+                (folder / f"{name}.o").unlink(missing_ok=True)
 
 
 def _default_folder() -> Path:

@@ -29,13 +29,11 @@ COMPILE_SECONDS = 0.002
 # What a library call spends on one element: per byte it moves, and more where it computes a function.
 SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
 
-# Programs with a step that generated code lacks, and why.
-_lacking: dict[Program, str] = {}
+# What a program's `codes` say besides: that it has run as generated code, or what generated code lacks for it.
+COMPILED, LACKING = "compiled", "lacking"
 
 # Seconds of library calls estimated so far for programs not compiled yet.
 _spent: dict[Program, float] = {}
-
-_compiled: set[Program] = set()
 
 
 def run(
@@ -58,10 +56,10 @@ def run(
     if choose(program, largest, limits)[0] == "llvm":
         try:
             _generated(kernel, shape, inputs, scalars, results, limits.fast_math)
-            _compiled.add(program)
+            program.codes[COMPILED] = True
             return
         except LacksError as lack:
-            _lacking[program] = str(lack)
+            program.codes[LACKING] = str(lack)
         except RuntimeError as error:  # of the compiler
             _give_up(program, error)
     _interpreted(kernel, shape, inputs, scalars, results)
@@ -73,14 +71,14 @@ def choose(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
     largest: the elements of the largest loop of the evaluation: small loops are worth what large ones beside them are.
     """
     engine = limits.engine
-    if program in _compiled and engine != "interpret":
+    if COMPILED in program.codes and engine != "interpret":
         return "llvm", "asked for" if engine == "llvm" else "it is compiled"
     if engine == "interpret":
         return "interpret", "asked for"
     if host() is None:
         return "interpret", "there is no llvmlite, or this processor has no fused multiply-add"
-    if program in _lacking:
-        return "interpret", f"there is no {_lacking[program]}"
+    if LACKING in program.codes:
+        return "interpret", f"there is no {program.codes[LACKING]}"
     if engine == "llvm":
         return "llvm", "asked for"
     if len(_spent) > 4096:
@@ -93,7 +91,7 @@ def choose(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
 
 def is_compiled(program: Program) -> bool:
     """Return whether a program has run as generated code."""
-    return program in _compiled
+    return COMPILED in program.codes
 
 
 def library_seconds(program: Program) -> float:
@@ -108,8 +106,8 @@ def library_seconds(program: Program) -> float:
 
 def _give_up(program: Program, error: Exception) -> None:
     """Leave a program to the interpreter after the compiler failed on it, and say so."""
-    _lacking[program] = f"code, because compiling it failed: {error}"
-    warnings.warn(f"xtensor: {_lacking[program]}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
+    reason = program.codes[LACKING] = f"code, because compiling it failed: {error}"
+    warnings.warn(f"xtensor: no {reason}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
 
 
 # ---- generated code
@@ -132,7 +130,7 @@ def _generated(
         else:
             run_map(program, shape, [operand(blob, shape) for blob in blobs], packed, contract)
         return
-    if program not in _compiled:
+    if COMPILED not in program.codes:
         check(program)
     outputs, reduced = results[: len(program.outputs)], results[len(program.outputs) :]
     operands = [operand(blob, shape) for blob in (*inputs, *outputs)]
@@ -180,5 +178,6 @@ def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limi
         rows.run(plan, shape, values, blobs, limits.fast_math)
     except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
         return False
-    _compiled.update(kernel.program for kernel in plan.kernels)
+    for kernel in plan.kernels:
+        kernel.program.codes[COMPILED] = True
     return True

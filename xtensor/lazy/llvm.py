@@ -97,7 +97,7 @@ class _Text:
         self.lines += ["ret void", "}"]
         return "\n".join(
             [
-                *_distinct(self.writer.declarations),
+                *sorted(self.writer.declarations),
                 *self.writer.globals.values(),
                 "define void @kernel(ptr %slots) {",
                 *self.lines,
@@ -427,11 +427,6 @@ class _Text:
         else:
             self.lines.append(f"{name} = extractelement {vector.type} {vector.name}, i32 0")
         self.lines.append(f"store {kind} {name}, ptr {self._row_pointer(place)}, align 1")
-
-
-def _distinct(declarations: set[str]) -> list[str]:
-    """Return one declaration for each function, however it is spelt."""
-    return list({text[text.index("@") : text.index("(")]: text for text in sorted(declarations)}.values())
 
 
 # ---- steps by name

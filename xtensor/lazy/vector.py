@@ -374,10 +374,10 @@ def gather(table_name: str, index: Vector) -> Vector:
     scalar = SCALARS[dtype]
     pointers, truths, values = (f"<{writer.lanes} x {kind}>" for kind in ("ptr", "i1", scalar))
     symbol = f"@llvm.masked.gather.v{writer.lanes}{mangled(scalar)}.v{writer.lanes}p0"
-    writer.declarations.add(f"declare {values} {symbol}({pointers}, i32, {truths}, {values})")
+    writer.declarations.add(f"declare {values} {symbol}({pointers}, {truths}, {values})")
     address = writer.fresh()
     writer.lines.append(f"{address} = getelementptr {scalar}, ptr @{table_name}, {index.type} {index.name}")
-    operands = f"{pointers} {address}, i32 {dtype.itemsize}, {truths} splat (i1 true), {values} poison"
+    operands = f"{pointers} align {dtype.itemsize} {address}, {truths} splat (i1 true), {values} poison"
     return writer.emit(f"call {values} {symbol}({operands})", dtype)
 
 

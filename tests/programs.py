@@ -99,7 +99,7 @@ class Oracle:
 
     @staticmethod
     def apart(x: Any) -> Any:
-        """Return a value for an advanced key: NumPy does not look whether it overlaps the target, xtensor does."""
+        """Return a value to assign: NumPy does not always see that it overlaps the target, xtensor does."""
         return np.array(x)
 
     @staticmethod
@@ -695,7 +695,7 @@ class Maker:
             return None  # NumPy drops the imaginary part, with a warning; xtensor raises TypeError
         if self.exact and value[0] != "x" and not self.converts(value, x.dtype):
             return None
-        return f"{name}[{key}] = xp.apart({value})" if advanced and value[0] == "v" else f"{name}[{key}] = {value}"
+        return f"{name}[{key}] = xp.apart({value})" if value[0] == "v" else f"{name}[{key}] = {value}"
 
     def is_complex(self, value: str) -> bool:
         return "j" in value or "complex" in value or (value[0] == "v" and self.get(value).dtype.kind == "c")

@@ -884,3 +884,14 @@ def test_threads_writing_and_reading() -> None:
                 assert set(y.tolist()) <= {1.0, 2.0}
 
     run_threads(write, read, read)
+
+
+@pytest.mark.usefixtures("always")
+def test_a_part_that_was_looked_at_follows_later_writes() -> None:
+    """What a library function saw of a part is not what the part is after a write to it, or to its whole."""
+    for write in (lambda x, part: part.__setitem__(..., 7.0), lambda x, part: x.__setitem__(..., 7.0)):
+        x = xt.ones((8, 8)) * 2
+        part = x[0]
+        assert xt.sort(part).tolist() == [2.0] * 8
+        write(x, part)
+        assert part.tolist() == x[0].tolist() == [7.0] * 8

@@ -502,7 +502,8 @@ def native_of(x: Operand) -> Native:
     if not isinstance(x, Tensor):
         return x
     native = x.native()
-    if x._small is None and native.nbytes <= DIRECT_BELOW and type(native) is np.ndarray:
+    kept = x._small is None and type(x._value) is TBlob  # what was seen of a part is no memory of the tensor's
+    if kept and native.nbytes <= DIRECT_BELOW and type(native) is np.ndarray:
         x._small = native
     return native
 

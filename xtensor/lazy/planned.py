@@ -182,6 +182,8 @@ class Evaluation:
                 self.strides[number] = keep_order(domain, node.dtype.itemsize, operands)
             if not reduces:
                 continue
+            if node.op.name == "count_nonzero":  # NumPy counts in a copy as booleans
+                operands = [dense_like(Layout(domain, operands[0]), 1).strides]
             axes = node.params["axis"]
             axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)
             strides = keep_order(domain, node.dtype.itemsize, operands, axes)

@@ -171,24 +171,32 @@ class Evaluation:
         for number, blob in self.blobs.items():
             self.strides[number] = blob.layout.strides
         for number, node in self.trace.nodes():
-            reduces = node.op.kind == "reduction"
-            arguments = [a for a in self.trace.arguments[number] if a in self.strides]
-            domain = self.values[arguments[0]].shape if reduces else node.shape
-            operands = [_over(domain, self.values[a].shape, self.strides[a]) for a in arguments]
-            if node.op.name == "astype":
-                dense = dense_like(Layout(domain, self.strides[arguments[0]]), node.dtype.itemsize)
-                self.strides[number] = dense.strides
-            elif not reduces:
-                self.strides[number] = keep_order(domain, node.dtype.itemsize, operands)
-            if not reduces:
-                continue
-            if node.op.name == "count_nonzero":  # NumPy counts in a copy as booleans
-                operands = [dense_like(Layout(domain, operands[0]), 1).strides]
-            axes = node.params["axis"]
-            axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)
-            strides = keep_order(domain, node.dtype.itemsize, operands, axes)
-            keepdims = node.params["keepdims"]
-            self.strides[number] = tuple([s for a, s in enumerate(strides) if keepdims or a not in axes])
+            self.strides[number] = self._strides_of(number, node)
+
+    def _strides_of(self, number: int, node: Node) -> Shape:
+        """Return the strides of one node's result."""
+        itemsize, name = node.dtype.itemsize, node.op.name
+        arguments = [a for a in self.trace.arguments[number] if a in self.strides]
+        domain = self.values[arguments[0]].shape if node.op.kind == "reduction" else node.shape
+        operands = [_over(domain, self.values[a].shape, self._read_strides(a, number)) for a in arguments]
+        if name == "astype":
+            return dense_like(Layout(domain, operands[0]), itemsize).strides
+        if node.op.kind == "elementwise":
+            return keep_order(domain, itemsize, operands)
+        if name == "count_nonzero":  # NumPy counts in a copy as booleans
+            operands = [dense_like(Layout(domain, operands[0]), 1).strides]
+        axes = node.params["axis"]
+        axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)
+        strides = keep_order(domain, itemsize, operands, axes)
+        return tuple([s for a, s in enumerate(strides) if node.params["keepdims"] or a not in axes])
+
+    def _read_strides(self, argument: int, number: int) -> Shape:
+        """Return the strides of an operand as its node reads it: `where` first makes converted copies."""
+        value, node, strides = self.values[argument], self.values[number], self.strides[argument]
+        chosen = node.op.name == "where" and argument != self.trace.arguments[number][0]
+        if chosen and value.dtype != node.dtype:
+            return dense_like(Layout(value.shape, strides), node.dtype.itemsize).strides
+        return strides
 
 
 def _over(domain: Shape, shape: Shape, strides: Shape) -> Shape:

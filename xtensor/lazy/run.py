@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ..blob import Buffer, Native, TBlob
 from ..devices.cpu import CPU
 from ..locks import fork_waiting_lock
@@ -202,7 +204,8 @@ def _compute_part(part: Part) -> Native:
                 blob = force(value)
                 layout = blob.layout.broadcast_to(part.whole.shape)
                 assert layout is not None
-                natives.append(blob.view(layout.index(part.key)).native())
+                strided = blob.view(layout.index(part.key)).native()
+                natives.append(np.array(strided, order="C"))  # NumPy's bits may depend on whether operands are packed
             else:
                 natives.append(value)
         backend = node.device.backend

@@ -215,6 +215,7 @@ RUNS = 7
 def _best(run: Callable[[], Any]) -> tuple[float, Any]:
     """Return the shortest of several times in seconds, and the last result."""
     times = []
+    result = None
     for _ in range(RUNS):
         start = perf_counter()
         result = run()

@@ -105,9 +105,10 @@ class Buffer:
     @property
     def address(self) -> int:
         """Where the bytes are, for generated code; raises MemoryError as `storage` does."""
-        if self._address is None:
-            self._address = self.storage.__array_interface__["data"][0]
-        return self._address
+        address = self._address
+        if address is None:
+            address = self._address = int(self.storage.__array_interface__["data"][0])
+        return address
 
 
 class TBlob:

@@ -273,7 +273,7 @@ def run_packed(program: Program, size: int, addresses: Sequence[int], scalars: b
     threads = threads_for(seconds_of(program, size))
     aligned = size < 4096 or not any([address % 64 for address in addresses[len(program.inputs) :]])
     key = (size, contract, threads, aligned)
-    made: Ready | None = program.codes.get(key)
+    made: Any = program.codes.get(key)
     if made is None:
         strides = tuple((dtype.itemsize,) for dtype in program.moved)
         made = remembered(program, key, lambda: _ready_map(program, (size,), strides, contract, threads, aligned))
@@ -293,7 +293,7 @@ def _ready_map(
 def _can_stream(program: Program, nest: Nest) -> bool:
     """Return whether outputs may bypass the caches: large, packed, and whole vectors of at least 16 bytes."""
     sizes = [program.dtypes[number].itemsize for number in program.outputs]
-    if len(nest.lengths) > 1 or nest.lengths[0] * max(sizes) < STREAM_BYTES:
+    if len(nest.lengths) > 1 or prod(nest.lengths) * max(sizes) < STREAM_BYTES:
         return False
     lanes = lanes_of(program, host().vector_bytes)  # type: ignore[union-attr]
     written = nest.strides[len(program.inputs) :]
@@ -425,7 +425,7 @@ def _ready_rows(program: Program, nest: Nest, contract: bool, threads: int) -> R
     plain = len(nest.strides) - len(program.reductions)
     pieces = -(-inner // PIECE)
     straight = pieces == 1 and not any(nest.reduced[:-1])
-    strides = [(*one[:-1], one[-1] * PIECE, one[-1]) for one in nest.strides[:plain]]
+    strides: list[tuple[int, ...]] = [(*one[:-1], one[-1] * PIECE, one[-1]) for one in nest.strides[:plain]]
     partials = []
     combined = (*(place for place, reduced in enumerate(nest.reduced[:-1]) if reduced), len(outer))
     for reduction, target in zip(program.reductions, nest.strides[plain:], strict=True):

@@ -98,8 +98,8 @@ def _is_small(node: Node) -> bool:
     """Return whether neither a node nor what it reduces is large."""
     if prod(node.shape) * node.dtype.itemsize > DIRECT_BYTES:
         return False
-    first = node.inputs[0]
-    return node.op.kind == "elementwise" or prod(first.shape) * first.dtype.itemsize <= DIRECT_BYTES
+    read = [value for value in node.inputs if isinstance(value, (Node, TBlob))] if node.op.kind == "reduction" else []
+    return all([prod(value.shape) * value.dtype.itemsize <= DIRECT_BYTES for value in read])
 
 
 def before_write(buffer: Buffer) -> None:

@@ -322,6 +322,9 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     return _record(op, (x,), params, shape, dtype, x.device)
 
 
+_PLAIN_AXES = (int, tuple, type(None))
+
+
 def _remember_reduction(
     op: Op, x: Tensor, given: tuple[Any, ...], found: tuple[dict[str, Any], Shape | None, DType]
 ) -> None:
@@ -334,7 +337,10 @@ def _remember_reduction(
 
 def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     """Record a reduction that was recorded before, of the same shape, dtype and parameters; None for any other."""
-    if type(x) is not Tensor or type(params["axis"]) is list:
+    axis = params["axis"]
+    if type(x) is not Tensor or type(axis) not in _PLAIN_AXES or type(params["keepdims"]) is not bool:
+        return None
+    if type(axis) is tuple and not all(type(one) is int for one in axis):
         return None
     value = x._value
     if type(value) is Node:

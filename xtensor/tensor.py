@@ -120,8 +120,9 @@ class Tensor(Operators):
         Pending readers finish first. Raises RuntimeError on a detached tensor, ValueError on a read-only one.
         """
         before_write(self.blob.buffer)
-        self.blob.resize(shape, keep_on_shrink=keep_on_shrink)
-        self._shape, self._small = self.blob.shape, None
+        blob = self.blob if self.blob.detached else self.blob.shallow_copy()  # views of the old one keep it
+        blob.resize(shape, keep_on_shrink=keep_on_shrink)
+        self._value, self._shape, self._small = blob, blob.shape, None
         return self
 
     def detach(self) -> Tensor:

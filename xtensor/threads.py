@@ -38,6 +38,11 @@ _here = _Here()
 # ---- how many
 
 
+def inside_task() -> bool:
+    """Return whether this thread is running a task, for a caller who waits until it is done."""
+    return _here.working
+
+
 def count() -> int:
     """Return how many threads a computation may use here.
 

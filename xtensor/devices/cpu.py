@@ -157,10 +157,13 @@ def _round(x: Any) -> Any:
 
 
 def _pow(x1: Any, x2: Any) -> Any:
-    """Powers; for the scalar exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's."""
-    if type(x2) is float and x2 == 0.5 and x1.dtype.kind == "f":
-        return np.power(x1, np.full((1,) * x1.ndim or (1,), x2, x1.dtype)).reshape(x1.shape)
-    return np.power(x1, x2)
+    """Powers; for a lone exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's."""
+    result = np.power(x1, x2)
+    if np.size(x2) == 1 and np.asarray(result).dtype.kind == "f" and np.all(np.equal(x2, 0.5)):
+        special = np.isinf(x1) | np.equal(x1, 0)
+        if np.any(special):
+            return np.where(special, np.abs(x1), result)
+    return result
 
 
 def _where(condition: Any, x1: Any, x2: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from ..locks import fork_safe_lock, fork_waiting_lock
 from ..options import settings
 from .llvm import DRIVER, Form, source
 from .plan import Program
+from .primitives import LacksError
 
 Function = Callable[[bytes], None]
 
@@ -37,6 +37,10 @@ CODES = 1024
 
 # Held while LLVM works: a fork in between would leave the child with LLVM's own locks shut.
 _compiling = fork_waiting_lock()
+
+
+class CompileError(LacksError):
+    """LLVM failed on a program: the interpreter runs it instead, and says so."""
 
 
 class Host(NamedTuple):
@@ -60,10 +64,11 @@ def host() -> Host | None:
 def _find_host() -> Host | None:
     try:
         import llvmlite.binding as llvm
-    except ImportError:
+
+        features = llvm.get_host_cpu_features()
+        triple = llvm.get_process_triple()
+    except (ImportError, OSError):  # it is not there, or its library cannot be loaded
         return None
-    features = llvm.get_host_cpu_features()
-    triple = llvm.get_process_triple()
     x86 = triple.startswith("x86_64")
     if x86 and not (features.get("fma") and features.get("avx2")):
         return None
@@ -129,7 +134,10 @@ def code_of(program: Program, form: Form, contract: bool) -> Code:
     started = perf_counter()
     with _compiling:
         code = Code(source(program, form, contract=contract))
-        _make(code, CHEAP)
+        try:
+            _make(code, CHEAP)
+        except RuntimeError as error:
+            raise CompileError(f"code, because compiling it failed: {error}") from error
         if len(_codes) >= CODES:
             for old in list(_codes)[: CODES // 4]:
                 del _codes[old]
@@ -249,9 +257,11 @@ class _Improver:
     def improve(self, code: Code) -> None:
         with self.lock:
             self.waiting.append(code)
-            if not self.running and not sys.is_finalizing():
-                self.running = True
+            if self.running or not threading.main_thread().is_alive():  # at exit nothing is begun
+                return
+            with suppress(RuntimeError):  # no thread is to be had: the cheap code does the same
                 threading.Thread(target=self._work, name="xtensor-compile", daemon=True).start()
+                self.running = True
 
     def _work(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from ..devices.cpu import CPU
 from ..layout import Shape
 from ..options import Settings
 from . import interpret, rows
-from .compile import host
+from .compile import CompileError, host
 from .launch import operand, run_map, run_packed, run_reduction, scalar_bytes
 from .llvm import check
 from .plan import Kernel, Plan, Program
@@ -56,12 +56,12 @@ def run(
     if choose(program, largest, limits)[0] == "llvm":
         try:
             _generated(kernel, shape, inputs, scalars, results, limits.fast_math)
-            program.codes[COMPILED] = True
+            program.notes[COMPILED] = True
             return
-        except LacksError as lack:
-            program.codes[LACKING] = str(lack)
-        except RuntimeError as error:  # of the compiler
-            _give_up(program, error)
+        except LacksError as lack:  # found out before anything is written
+            program.notes[LACKING] = str(lack)
+            if isinstance(lack, CompileError):
+                warnings.warn(f"xtensor: no {lack}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
     _interpreted(kernel, shape, inputs, scalars, results)
 
 
@@ -71,14 +71,14 @@ def choose(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
     largest: the elements of the largest loop of the evaluation: small loops are worth what large ones beside them are.
     """
     engine = limits.engine
-    if COMPILED in program.codes and engine != "interpret":
+    if COMPILED in program.notes and engine != "interpret":
         return "llvm", "asked for" if engine == "llvm" else "it is compiled"
     if engine == "interpret":
         return "interpret", "asked for"
     if host() is None:
         return "interpret", "there is no llvmlite, or this processor has no fused multiply-add"
-    if LACKING in program.codes:
-        return "interpret", f"there is no {program.codes[LACKING]}"
+    if LACKING in program.notes:
+        return "interpret", f"there is no {program.notes[LACKING]}"
     if engine == "llvm":
         return "llvm", "asked for"
     if len(_spent) > 4096:
@@ -91,7 +91,7 @@ def choose(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
 
 def is_compiled(program: Program) -> bool:
     """Return whether a program has run as generated code."""
-    return COMPILED in program.codes
+    return COMPILED in program.notes
 
 
 def library_seconds(program: Program) -> float:
@@ -102,12 +102,6 @@ def library_seconds(program: Program) -> float:
         each += SECONDS_PER_FUNCTION * (step.op.name in FUNCTIONS)
     each += sum(reduction.dtype.itemsize for reduction in program.reductions) * SECONDS_PER_BYTE
     return each
-
-
-def _give_up(program: Program, error: Exception) -> None:
-    """Leave a program to the interpreter after the compiler failed on it, and say so."""
-    reason = program.codes[LACKING] = f"code, because compiling it failed: {error}"
-    warnings.warn(f"xtensor: no {reason}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
 
 
 # ---- generated code
@@ -130,7 +124,7 @@ def _generated(
         else:
             run_map(program, shape, [operand(blob, shape) for blob in blobs], packed, contract)
         return
-    if COMPILED not in program.codes:
+    if COMPILED not in program.notes:
         check(program)
     outputs, reduced = results[: len(program.outputs)], results[len(program.outputs) :]
     operands = [operand(blob, shape) for blob in (*inputs, *outputs)]
@@ -179,5 +173,5 @@ def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limi
     except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
         return False
     for kernel in plan.kernels:
-        kernel.program.codes[COMPILED] = True
+        kernel.program.notes[COMPILED] = True
     return True

@@ -98,7 +98,7 @@ def _finder(root: Node, trace: Trace) -> Find | None:
             return None
         if node is not root:
             shown = f"v{number}.face is not None and v{number}.face() is not None"
-            lines.append(f"    if v{number}.blob is not None or ({shown}): return None")
+            lines.append(f"    if v{number}.blob is not None or v{number}.parts is not None or ({shown}): return None")
             lines.append(f"    if len(v{number}.readers.references) != {uses.count(number)}: return None")
         names = []
         for place, argument in enumerate(trace.arguments[number]):

@@ -44,6 +44,7 @@ class Node:
     blob: the result, None while pending.
     readers: the pending nodes that use this one, None before the first.
     face: a weak reference to whoever shows this value to the user; a value that is shown is kept when computed.
+    parts: the parts of it that somebody holds, None before the first; such a value is kept too.
     name: what the user calls the value, None without one.
     steps, pinned: size of the pending graph below, and the bytes of the buffers it keeps alive; shared parts are
         counted once per use.
@@ -61,6 +62,7 @@ class Node:
         "name",
         "op",
         "params",
+        "parts",
         "pinned",
         "readers",
         "reference",
@@ -87,6 +89,7 @@ class Node:
         self.blob: TBlob | None = None
         self.readers: Readers | None = None
         self.face: Callable[[], Any] | None = None
+        self.parts: list[ref[Part]] | None = None
         self.name: str | None = None
         self.reference = reference = ref(self)
         steps, pinned = 1, 0
@@ -137,7 +140,7 @@ class Node:
 
     def is_shown(self) -> bool:
         """Return whether somebody holds this value."""
-        return self.face is not None and self.face() is not None
+        return (self.face is not None and self.face() is not None) or self.parts is not None
 
     def readers_outside(self, inside: Any) -> list[Node]:
         """Return the pending nodes that use this one and are not among those inside."""
@@ -145,16 +148,17 @@ class Node:
 
     def finish(self, blob: TBlob) -> None:
         """Take the result; who waited for this node now waits for the result's buffer, and the inputs are free."""
+        self._hand_over(blob)  # before, so that nobody is lost to an interrupt; and after, for who came in between
         self.blob = blob
-        if self.readers is not None:
-            waiting = self.readers.waiting()
-            if waiting:
-                readers = blob.buffer.readers
-                for node in waiting:
-                    readers.add(node.reference)
-            self.readers = None
+        self._hand_over(blob)
+        self.readers = self.parts = None
         self.inputs = ()
         self.steps = self.pinned = 0
+
+    def _hand_over(self, blob: TBlob) -> None:
+        """Let who waits for this node wait for its bytes."""
+        for node in self.readers.waiting() if self.readers is not None else ():
+            blob.buffer.readers.add(node.reference)
 
 
 _signatures: dict[tuple[Any, ...], int] = {}
@@ -175,7 +179,7 @@ class Part:
     only while the node is pending.
     """
 
-    __slots__ = ("blob", "device", "dtype", "key", "seen", "shape", "whole")
+    __slots__ = ("__weakref__", "blob", "device", "dtype", "key", "seen", "shape", "whole")
 
     def __init__(self, whole: Node, key: tuple[Any, ...], shape: Shape) -> None:
         self.whole = whole
@@ -185,6 +189,7 @@ class Part:
         self.device = whole.device
         self.blob: TBlob | None = None
         self.seen: Any = None
+        whole.parts = [*(whole.parts or ()), ref(self)]
 
 
 def pending_below(nodes: Iterable[Node]) -> list[Node]:

@@ -19,7 +19,7 @@ import numpy as np
 from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
-from ..layout import Shape
+from ..layout import Shape, c_strides
 from ..threads import count, run
 from .compile import Code, code_of, host
 from .llvm import PACKED, SAME, STRIDED, Form, folded, identity, lanes_of
@@ -44,8 +44,8 @@ STRIP, CROSS_STRIP = 4096, 512
 # Loops inside one kernel; further outer axes are walked from here.
 DEPTH = 4
 
-# Prepared nests that a program remembers.
-REMEMBERED = 256
+# Prepared nests that a program remembers, and the calls from which one is too long to be remembered.
+REMEMBERED, LONG = 256, 4096
 
 
 class Operand(NamedTuple):
@@ -249,9 +249,12 @@ def remembered(program: Program, key: Any, make: Callable[[], Any]) -> Any:
     """Return what was prepared for a program under a key, prepared now if need be."""
     found = program.codes.get(key)
     if found is None:
+        found = make()
+        if isinstance(found, Ready) and sum(map(len, found.groups)) > LONG:
+            return found
         if len(program.codes) >= REMEMBERED:
             program.codes.clear()
-        found = program.codes[key] = make()
+        program.codes[key] = found
     return found
 
 
@@ -330,24 +333,32 @@ def _is_crosswise(nest: Nest) -> bool:
 class Partial(NamedTuple):
     """Partial results of one reduction, and how they come together.
 
-    memory: where kernels leave them, None where they write to the destination itself. start: what accumulators in
-    memory begin with, None for results that are only written. axes: those to combine over.
+    room: the shape of the memory where kernels leave them, None where they write to the destination itself. start:
+    what accumulators in memory begin with, None for results that are only written. axes: those to combine over.
     shape, strides: the kept axes of the destination, as the partial results have them.
     """
 
     reduction: Reduction
-    memory: Any
+    room: Shape | None
     start: Any
     axes: tuple[int, ...]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def finish(self, blob: TBlob) -> None:
-        """Combine into the destination."""
+    def memory(self) -> Any:
+        """Return the memory of one run: another run may begin, in a signal handler, before it is combined."""
+        if self.room is None:
+            return None
+        if self.start is None:
+            return np.empty(self.room, self.reduction.dtype)
+        return np.full(self.room, self.start, self.reduction.dtype)
+
+    def finish(self, memory: Any, blob: TBlob) -> None:
+        """Combine what the kernels left into the destination."""
         function = _COMBINE[self.reduction.op.name]
-        result = self.memory
+        result = memory
         if self.axes:
-            result = CPU.call(function, self.memory, axis=self.axes, dtype=self.memory.dtype)
+            result = CPU.call(function, memory, axis=self.axes, dtype=memory.dtype)
         native = blob.native()
         if not self.shape:
             native[...] = result if result.ndim == 0 else result.reshape(native.shape)
@@ -366,21 +377,18 @@ class Reducing(NamedTuple):
 
     def run(self, addresses: Sequence[int], blobs: Sequence[TBlob], scalars: bytes) -> None:
         """Run over operands at these addresses, into the blobs of the reductions' results."""
-        places = []
-        for one, blob in zip(self.partials, blobs, strict=True):
-            if one.memory is None:
-                places.append(blob.address)
-                continue
-            if one.start is not None:
-                one.memory.fill(one.start)
-            places.append(one.memory.__array_interface__["data"][0])
+        memories = [one.memory() for one in self.partials]
+        places = [
+            blob.address if memory is None else memory.__array_interface__["data"][0]
+            for memory, blob in zip(memories, blobs, strict=True)
+        ]
         if self.folds:
             self.ready.run([*addresses[: self.inputs], *places, *addresses[self.inputs :], *places], scalars)
         else:
             self.ready.run([*addresses, *places], scalars)
-        for one, blob in zip(self.partials, blobs, strict=True):
-            if one.memory is not None:
-                one.finish(blob)
+        for one, memory, blob in zip(self.partials, memories, blobs, strict=True):
+            if memory is not None:
+                one.finish(memory, blob)
 
 
 def run_reduction(
@@ -433,9 +441,9 @@ def _ready_rows(program: Program, nest: Nest, contract: bool, threads: int) -> R
             strides.append((*target[:-1], 0, 0))
             partials.append(Partial(reduction, None, None, (), (), ()))
             continue
-        memory = np.empty((*outer, pieces), reduction.dtype)
-        strides.append((*memory.strides, 0))
-        partials.append(Partial(reduction, memory, None, combined, *_kept(nest, target)))
+        room = (*outer, pieces)
+        strides.append((*c_strides(room, reduction.dtype.itemsize), 0))
+        partials.append(Partial(reduction, room, None, combined, *_kept(nest, target)))
     loops = Nest((*outer, pieces, min(inner, PIECE)), tuple(strides), (False,) * (len(outer) + 2))
     full, rest = divmod(inner, PIECE)
     boxes = []
@@ -469,10 +477,11 @@ def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -
     strides = [(0 if axis is None else one[axis] * size, *one) for one in nest.strides[:plain]]
     partials, accumulators = [], []
     for reduction, target in zip(program.reductions, nest.strides[plain:], strict=True):
-        memory = np.empty((pieces, *(nest.lengths[place] for place in kept)), reduction.dtype)
-        own = dict(zip(kept, memory.strides[1:], strict=True))
-        accumulators.append((memory.strides[0], *(own.get(place, 0) for place in range(len(lengths)))))
-        partials.append(Partial(reduction, memory, identity(reduction), (0,), *_kept(nest, target)))
+        room = (pieces, *(nest.lengths[place] for place in kept))
+        first, *others = c_strides(room, reduction.dtype.itemsize)
+        own = dict(zip(kept, others, strict=True))
+        accumulators.append((first, *(own.get(place, 0) for place in range(len(lengths)))))
+        partials.append(Partial(reduction, room, identity(reduction), (0,), *_kept(nest, target)))
     folding = folded(program)
     every = (*strides[:inputs], *accumulators, *strides[inputs:], *accumulators)
     loops = Nest((pieces, *lengths), every, (False,) * (1 + len(lengths)))

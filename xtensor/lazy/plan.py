@@ -98,6 +98,11 @@ class Program:
         return {}
 
     @cached_property
+    def notes(self) -> dict[str, Any]:
+        """What engines have found out about this program."""
+        return {}
+
+    @cached_property
     def widest(self) -> int:
         """Bytes of the largest value."""
         return max(dtype.itemsize for dtype in (*self.dtypes, *(one.dtype for one in self.reductions)))
@@ -213,7 +218,7 @@ class Trace:
         if node.params:
             key.append(tuple(node.params.items()))
         face, readers = node.face, node.readers
-        if face is not None and face() is not None:
+        if (face is not None and face() is not None) or node.parts is not None:
             self.kept.add(number)
         elif readers is not None and len(readers) > 1:
             self._shared.append(number)

@@ -107,7 +107,8 @@ class Evaluation:
                 for number in finished:
                     del self.blobs[number]
         for number in self.plan.kept:
-            self.values[number].finish(self.blobs[number])
+            if self.values[number].blob is None:  # not finished meanwhile, by a signal handler say
+                self.values[number].finish(self.blobs[number])
 
     def _run_rows(self) -> bool:
         """Run all kernels block by block where the plan and the memory allow it."""

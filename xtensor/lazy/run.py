@@ -13,10 +13,30 @@ from ..blob import Buffer, Native, TBlob
 from ..devices.cpu import CPU
 from ..locks import fork_waiting_lock
 from ..options import Settings, settings
+from ..threads import inside_task
 from .graph import Node, Part, last_users, pending_below
 
-# One evaluation at a time: two threads that force the same node must get the same bytes.
-evaluating = fork_waiting_lock()
+
+class _Turn:
+    """One evaluation at a time: two threads that force the same node must get the same bytes.
+
+    A worker's turn is that of the evaluation it works for, which waits for it: a finalizer that evaluates something,
+    called by the garbage collector inside a worker, must not wait for that evaluation.
+    """
+
+    def __init__(self) -> None:
+        self._lock = fork_waiting_lock()
+
+    def __enter__(self) -> None:
+        if not inside_task():
+            self._lock.acquire()
+
+    def __exit__(self, *failure: object) -> None:
+        if not inside_task():
+            self._lock.release()
+
+
+evaluating = _Turn()
 
 # Graphs of more nodes are evaluated piece by piece.
 PIECE = 192
@@ -129,7 +149,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         evaluate([reader for reader in blob.buffer.readers.waiting() if reader not in inside])
         order = pending_below([node])
         blob.buffer.version += 1
-        if passing is not None and not _reads(pending_below([passing]), blob.buffer):
+        if passing is not None and passing.parts is None and not _reads(pending_below([passing]), blob.buffer):
             passing.face = None
         _evaluate(order, [node], (node, blob))
         return True

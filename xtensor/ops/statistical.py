@@ -11,6 +11,8 @@ from math import nan
 from math import prod as prod_of
 from typing import Any
 
+import numpy as np
+
 from ..dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
 from ..errors import expected
 from ..layout import as_axis
@@ -58,7 +60,7 @@ def _quotient(total: Tensor, divisor: float) -> Tensor:
 
     Where float32 holds the divisor exactly, its own quotient is the same.
     """
-    if total.dtype == float64 or abs(divisor) <= 1 << 24:
+    if total.dtype == float64 or float(np.float32(divisor)) == divisor:
         return divide(total, float(divisor))
     return astype(divide(astype(total, float64), float(divisor)), total.dtype)
 

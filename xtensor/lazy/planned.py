@@ -184,7 +184,7 @@ class Evaluation:
             return dense_like(Layout(domain, operands[0]), itemsize).strides
         if node.op.kind == "elementwise":
             return keep_order(domain, itemsize, operands)
-        if name == "count_nonzero":  # NumPy counts in a copy as booleans
+        if name == "count_nonzero" and self.values[arguments[0]].dtype != bool:  # NumPy counts in a copy as booleans
             operands = [dense_like(Layout(domain, operands[0]), 1).strides]
         axes = node.params["axis"]
         axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)

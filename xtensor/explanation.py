@@ -16,7 +16,7 @@ from .tensor import Tensor
 def explanation(tensors: Sequence[Tensor], ir: bool) -> str:
     """Return the text for some tensors, with the generated code where `ir` is true."""
     limits = settings()
-    with run.evaluating:  # so that nobody evaluates the graph while it is looked at
+    with run.turn():  # so that nobody evaluates the graph while it is looked at
         lines = [line for x in tensors if _pending(x) is None for line in _evaluated(x)]
         nodes = list(dict.fromkeys(node for x in tensors if (node := _pending(x)) is not None))
         lines += [_part(x) for x in tensors if _pending(x) is not None and isinstance(x.value, Part)]

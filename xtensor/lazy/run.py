@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
 
@@ -16,27 +17,18 @@ from ..options import Settings, settings
 from ..threads import inside_task
 from .graph import Node, Part, last_users, pending_below
 
+_evaluating = fork_waiting_lock()
+_lent = nullcontext()
 
-class _Turn:
-    """One evaluation at a time: two threads that force the same node must get the same bytes.
+
+def turn() -> AbstractContextManager[Any]:
+    """Return what an evaluation holds, one at a time: two threads that force the same node must get the same bytes.
 
     A worker's turn is that of the evaluation it works for, which waits for it: a finalizer that evaluates something,
     called by the garbage collector inside a worker, must not wait for that evaluation.
     """
+    return _lent if inside_task() else _evaluating
 
-    def __init__(self) -> None:
-        self._lock = fork_waiting_lock()
-
-    def __enter__(self) -> None:
-        if not inside_task():
-            self._lock.acquire()
-
-    def __exit__(self, *failure: object) -> None:
-        if not inside_task():
-            self._lock.release()
-
-
-evaluating = _Turn()
 
 # Graphs of more nodes are evaluated piece by piece.
 PIECE = 192
@@ -73,7 +65,7 @@ def force(value: Node | TBlob | Part) -> TBlob:
 
 def evaluate(nodes: Sequence[Node]) -> None:
     """Compute pending nodes and everything they need."""
-    with evaluating:
+    with turn():
         if _loaded and len(nodes) == 1 and _loaded[0].evaluate_again(nodes[0], DIRECT_BYTES):
             return
         order = pending_below(nodes)
@@ -124,7 +116,7 @@ def _is_small(node: Node) -> bool:
 
 def before_write(buffer: Buffer) -> None:
     """Evaluate every pending reader of a buffer, so that a write cannot change what they saw; count the write."""
-    with evaluating:
+    with turn():
         evaluate(last_users(buffer.readers.waiting()))
         evaluate(buffer.readers.waiting())
         buffer.version += 1
@@ -139,7 +131,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     passing: a node below whose holder is about to let it go, so that it need not be kept. It is kept all the same
     where its value could not be found again after the write.
     """
-    with evaluating:
+    with turn():
         order = pending_below([node])
         if len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
             return False
@@ -204,7 +196,7 @@ def _operand(value: Any) -> Native:
 
 def look(part: Part) -> Native:
     """Return the elements of a part for reading; while its node is pending, only they are computed."""
-    with evaluating:
+    with turn():
         if part.blob is None and part.whole.blob is None:
             if part.seen is None:
                 part.seen = _compute_part(part)
@@ -261,7 +253,7 @@ class Ledger:
             if node.steps > limits.fuse_limit:
                 evaluate([node])
         if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
-            with evaluating:
+            with turn():
                 self._settle(limits.pinned_limit)
 
     def _settle(self, limit: int) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from .blob import Native, TBlob
 from .devices import Backend, Device, as_device
 from .devices.cpu import CPU, quickly
-from .dtypes import ANY, FLOATING, REAL_FLOATING, Category, DType, canonical, check_real, promote
+from .dtypes import ANY, Category, DType, canonical, check_real, promote
 from .errors import StrangerError, expected, mismatch, one_of, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
@@ -31,9 +31,6 @@ from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 F = TypeVar("F", bound=Callable[..., Any])
 Operand = Tensor | Scalar
 SCALARS = get_args(Scalar)
-
-# What accepts only floating-point dtypes is mostly a function that takes long: recording pays off sooner.
-_COSTLY = (FLOATING, REAL_FLOATING)
 
 # Every row, by name: what tests, docs and the engines are driven by.
 REGISTRY: dict[str, Op] = {}
@@ -50,7 +47,6 @@ class Op:
     one_axis: whether a reduction takes a single axis or all, as argmax does.
     fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
-    direct_below: the bytes of the result up to which calling the library at once is cheaper than recording.
     recorded: the result dtypes of operand dtypes that have been recorded before.
     reduced: of reductions recorded before, by shape, dtype and parameters: the checked
         parameters, shape (None for a composed one) and dtype.
@@ -80,7 +76,6 @@ class Op:
         self.one_axis = one_axis
         self.fails_on_values = fails_on_values or (lambda *kinds: False)
         self.composed = composed
-        self.direct_below = DIRECT_BELOW // 2 if accepts in _COSTLY else DIRECT_BELOW
         self.recorded: dict[tuple[Any, ...], DType] = {}
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], Shape | None, DType]] = {}
         self._dtypes: dict[Any, DType] = {}
@@ -288,7 +283,7 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
         return None
     limits = settings()
     nbytes = prod(shape) * dtype.itemsize
-    if limits.lazy != "always" and (limits.lazy == "never" or not (pending or nbytes > op.direct_below)):
+    if limits.lazy != "always" and (limits.lazy == "never" or not (pending or nbytes > DIRECT_BELOW)):
         return None
     if nbytes > limits.pinned_limit:
         return None
@@ -349,7 +344,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     elif type(value) is not TBlob or value._buffer is None or value._buffer.shared:
         return None
     limits = settings()
-    large = type(value) is Node or limits.lazy == "always" or x.size * x._dtype.itemsize > op.direct_below
+    large = type(value) is Node or limits.lazy == "always" or x.size * x._dtype.itemsize > DIRECT_BELOW
     if limits.lazy == "never" or not large:
         return None
     try:
@@ -406,14 +401,14 @@ def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
 def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
     """Return whether a call is to be recorded: asked for or worth it, and safe to read later."""
     small = operands[0]._small if len(operands) == 1 else None
-    if small is not None and small.nbytes <= op.direct_below and not always_somewhere[0]:
+    if small is not None and not always_somewhere[0]:
         return False  # the commonest case, found out at once
     lazy = settings().lazy
     if lazy == "never" or op.fails_on_values(*kinds):
         return False
     tensors = [x for x in operands if isinstance(x, Tensor)]
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
-    if lazy == "auto" and nbytes <= op.direct_below and not any(is_node(x) for x in tensors):
+    if lazy == "auto" and nbytes <= DIRECT_BELOW and not any(is_node(x) for x in tensors):
         return False
     if nbytes > settings().pinned_limit:
         return False  # what might not fit into memory says so at the call
@@ -589,11 +584,10 @@ _REFUSED = (TypeError, ValueError, OverflowError, RuntimeError)
 
 def _unary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = None
-    limit = op.direct_below
 
     def call(x: Any, /) -> Tensor:
         nonlocal kernel
-        if type(x) is Tensor and x._small is not None and x._small.nbytes <= limit and not always_somewhere[0]:
+        if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
             kernel = kernel or op.kernel(CPU)
             try:
                 result = quickly(kernel, x._small)
@@ -607,7 +601,6 @@ def _unary(op: Op) -> Callable[..., Tensor]:
 
 def _binary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = None
-    limit = op.direct_below
 
     def call(x1: Any, x2: Any, /) -> Tensor:
         nonlocal kernel
@@ -623,8 +616,6 @@ def _binary(op: Op) -> Callable[..., Tensor]:
             return apply(op, (x1, x2))
         if a is None or b is None or always_somewhere[0]:
             return apply(op, (x1, x2))
-        if limit < DIRECT_BELOW and max(getattr(a, "nbytes", 0), getattr(b, "nbytes", 0)) > limit:
-            return apply(op, (x1, x2))
         kernel = kernel or op.kernel(CPU)
         try:
             result = quickly(kernel, a, b)
@@ -636,10 +627,23 @@ def _binary(op: Op) -> Callable[..., Tensor]:
 
 
 def _several(op: Op) -> Callable[..., Tensor]:
+    kernel: Any = None
+    count = len(op.parameters)
+
     def call(*operands: Any) -> Tensor:
-        if len(operands) != len(op.parameters):
-            raise TypeError(expected(op.name, "the call", f"have {len(op.parameters)} arguments", len(operands)))
-        return apply(op, operands)
+        nonlocal kernel
+        if len(operands) != count:
+            raise TypeError(expected(op.name, "the call", f"have {count} arguments", len(operands)))
+        natives = [x._small if type(x) is Tensor else x if type(x) in SCALARS else None for x in operands]
+        first = operands[0]
+        if type(first) is not Tensor or always_somewhere[0] or any(native is None for native in natives):
+            return apply(op, operands)
+        kernel = kernel or op.kernel(CPU)
+        try:
+            result = quickly(kernel, *natives)
+        except _REFUSED:
+            return apply(op, operands)
+        return wrap(result if type(result) is np.ndarray else np.asarray(result), first.device)
 
     return call
 
@@ -658,8 +662,16 @@ def reduction(
         op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain, composed=composed)
         defaults: dict[str, Any] = cast(Any, stub).__kwdefaults__
 
+        kernel = CPU.kernel(op.name)
+        simple = getattr(kernel, "__name__", "") == "reduce"  # a ufunc's own reduction, which takes an axis alone
+
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
+            if simple and not given and type(x) is Tensor and x._small is not None and not always_somewhere[0]:
+                try:
+                    return wrap(np.asarray(quickly(cast(Any, kernel), x._small, None)), x.device)
+                except _REFUSED:
+                    pass  # the long way says what is wrong
             params = defaults | given
             if len(params) != len(defaults):
                 unknown = next(iter(given.keys() - defaults.keys()))

@@ -159,6 +159,8 @@ def _round(x: Any) -> Any:
 def _pow(x1: Any, x2: Any) -> Any:
     """Powers; for a lone exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's."""
     result = np.power(x1, x2)
+    if type(x2) is int or (type(x2) is float and x2 != 0.5):
+        return result
     if np.size(x2) == 1 and np.asarray(result).dtype.kind == "f" and np.all(np.equal(x2, 0.5)):
         special = np.isinf(x1) | np.equal(x1, 0)
         if np.any(special):

@@ -83,7 +83,8 @@ class Tensor(Operators):
 
     def evaluate(self) -> Tensor:
         """Compute the values now, if they are pending, and return this tensor."""
-        _ = self.blob
+        if self._small is None:
+            _ = self.blob
         return self
 
     def native(self) -> Native:

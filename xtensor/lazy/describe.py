@@ -149,7 +149,7 @@ class _Description:
             strides = [rows._strides(value, prod(whole[:lead]), lead, cells)[1:] for value in values]
         except LacksError:
             return False
-        axes, _ = rows._merged(cells, strides[: len(kernel.program.moved)])
+        axes, _ = rows.merged(cells, strides[: len(kernel.program.moved)])
         return len(axes) <= (1 if kernel.program.reductions else launch.DEPTH - 1)
 
     def _reducing(self) -> Kernel:

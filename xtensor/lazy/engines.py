@@ -29,7 +29,7 @@ COMPILE_SECONDS = 0.002
 # What a library call spends on one element: per byte it moves, and more where it computes a function.
 SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
 
-# What a program's `codes` say besides: that it has run as generated code, or what generated code lacks for it.
+# What a program's `notes` say: that it has run as generated code, or what generated code lacks for it.
 COMPILED, LACKING = "compiled", "lacking"
 
 # Seconds of library calls estimated so far for programs not compiled yet.

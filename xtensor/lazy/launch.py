@@ -89,24 +89,34 @@ def nest_of(shape: Shape, strides: Sequence[Shape], lead: Shape, axes: Sequence[
     order = [axis for axis, length in enumerate(shape) if length != 1]
     if len(order) > 1:
         order.sort(key=lambda axis: (-abs(lead[axis]), axis))
-    lengths: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    reduced: list[bool] = []
-    for axis in order:
-        length, is_reduced = shape[axis], axis in axes
-        joins = bool(lengths) and reduced[-1] == is_reduced
-        if joins and all(m[-1] == s[axis] * length for m, s in zip(merged, strides, strict=True)):
-            lengths[-1] *= length
-            for m, s in zip(merged, strides, strict=True):
-                m[-1] = s[axis]
-        else:
-            lengths.append(length)
-            reduced.append(is_reduced)
-            for m, s in zip(merged, strides, strict=True):
-                m.append(s[axis])
+    reduced = [axis in axes for axis in order]
+    lengths, merged, kept = joined(
+        [shape[axis] for axis in order], [[one[axis] for axis in order] for one in strides], reduced
+    )
     if not lengths:
-        lengths, merged, reduced = [1], [[0] for _ in strides], [False]
-    return Nest(tuple(lengths), tuple(map(tuple, merged)), tuple(reduced))
+        lengths, merged, kept = [1], [[0] for _ in strides], [False]
+    return Nest(tuple(lengths), tuple(map(tuple, merged)), tuple(kept))
+
+
+def joined(
+    lengths: Sequence[int], strides: Sequence[Sequence[int]], marks: Sequence[bool]
+) -> tuple[list[int], list[list[int]], list[bool]]:
+    """Return neighbouring loops as one where every operand's strides allow it, and both have the same mark."""
+    kept: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    marked: list[bool] = []
+    for place, (length, mark) in enumerate(zip(lengths, marks, strict=True)):
+        steps = [one[place] for one in strides]
+        if kept and marked[-1] == mark and all(m[-1] == s * length for m, s in zip(merged, steps, strict=True)):
+            kept[-1] *= length
+            for m, s in zip(merged, steps, strict=True):
+                m[-1] = s
+        else:
+            kept.append(length)
+            marked.append(mark)
+            for m, s in zip(merged, steps, strict=True):
+                m.append(s)
+    return kept, merged, marked
 
 
 def lie_of(inner: int, itemsize: int) -> str:

@@ -22,6 +22,7 @@ from .launch import (
     DEPTH,
     Nest,
     Ready,
+    joined,
     ready,
     remembered,
     scalar_bytes,
@@ -157,7 +158,7 @@ def _stage(kernel: Kernel, shape: Shape, lead: int, values: Sequence[Any], contr
     numbers = (*kernel.inputs, *kernel.results)
     plain = [_strides(values[n], rows, lead, cells) for n in numbers[: len(kernel.inputs) + len(program.outputs)]]
     reduced = [_strides(values[n], rows, lead, (1,) * len(cells)) for n in numbers[len(plain) :]]
-    inner_lengths, inner = _merged(cells, [strides[1:] for strides in (*plain, *reduced)])
+    inner_lengths, inner = merged(cells, [strides[1:] for strides in (*plain, *reduced)])
     if len(inner_lengths) > (1 if reduced else DEPTH - 1):
         raise LacksError("row whose operands lie in too many ways")
     nest = Nest(
@@ -183,19 +184,9 @@ def _strides(value: Any, rows: int, lead: int, cells: Shape) -> Shape:
     return (row, *trailing_strides)
 
 
-def _merged(lengths: Shape, strides: Sequence[Shape]) -> tuple[list[int], list[list[int]]]:
-    """Return neighbouring axes joined where every operand's strides allow it; at most two are left or it is refused."""
-    kept: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    for axis, length in enumerate(lengths):
-        if length == 1:
-            continue
-        if kept and all(m[-1] == s[axis] * length for m, s in zip(merged, strides, strict=True)):
-            kept[-1] *= length
-            for m, s in zip(merged, strides, strict=True):
-                m[-1] = s[axis]
-        else:
-            kept.append(length)
-            for m, s in zip(merged, strides, strict=True):
-                m.append(s[axis])
-    return kept, merged
+def merged(cells: Shape, strides: Sequence[Shape]) -> tuple[list[int], list[list[int]]]:
+    """Return the loops over the cells of a row, as few as every operand's strides allow, and their strides."""
+    moving = [place for place, length in enumerate(cells) if length != 1]
+    steps = [[one[place] for place in moving] for one in strides]
+    lengths, found, _ = joined([cells[place] for place in moving], steps, [False] * len(moving))
+    return lengths, found

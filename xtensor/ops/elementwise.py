@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..doors import elementwise
 from ..dtypes import (
     ANY,
     FLOATING,
@@ -26,7 +27,7 @@ from ..lazy.element import exp as e_exp
 from ..lazy.element import log1p as e_log1p
 from ..lazy.element import maximum as e_maximum
 from ..lazy.element import where as e_where
-from ..op import Operand, as_operand, as_tensor, broadcast, elementwise
+from ..op import Operand, as_operand, as_tensor, broadcast
 from ..tensor import Tensor
 
 __all__ = [

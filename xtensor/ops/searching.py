@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from ..doors import elementwise, reduction
 from ..dtypes import ANY, REAL
 from ..errors import expected, one_of
-from ..op import Operand, as_tensor, elementwise, on, reduction
+from ..op import Operand, as_tensor, on
 from ..tensor import Tensor
 from .statistical import Axis
 

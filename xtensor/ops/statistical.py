@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from ..doors import reduction
 from ..dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
 from ..errors import expected
 from ..layout import as_axis
-from ..op import as_tensor, on, reduction
+from ..op import as_tensor, on
 from ..tensor import Tensor
 from .casting import astype
 from .elementwise import divide, multiply, sqrt, subtract

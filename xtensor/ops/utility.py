@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ..doors import reduction
 from ..dtypes import ANY
 from ..errors import expected
 from ..layout import as_axis, as_index
-from ..op import as_tensor, on, reduction
+from ..op import as_tensor, on
 from ..tensor import Tensor
 from .statistical import Axis
 

@@ -399,3 +399,87 @@ def test_buffer_of_its_own() -> None:
     second = TBlob(buffer, np.dtype("int32"), Layout((2,), (8,), 4), CPU)  # another dtype over the same bytes
     first.native()[...] = 1.0
     assert second.native().tolist() == [0x3F800000] * 2
+
+
+# ---- views of small tensors, whose blobs are made when somebody asks
+
+VIEWS: dict[str, Callable[[Any, Any], Any]] = {
+    "slice": lambda xp, x: x[1:, ::-2],
+    "row": lambda xp, x: x[-1],
+    "element": lambda xp, x: x[1, 2] if xp is xt else x[1, 2, ...],
+    "new axis": lambda xp, x: x[None, ..., 1:3],
+    "nothing": lambda xp, x: x[3:],
+    "view of a view": lambda xp, x: x[:, 1:].T[::-1],
+    "permute_dims": lambda xp, x: xp.permute_dims(x, (1, 0)),
+    "flip": lambda xp, x: xp.flip(x, axis=1),
+    "expand_dims": lambda xp, x: xp.expand_dims(x, axis=(0, 2)),
+    "squeeze": lambda xp, x: xp.squeeze(x[1:2], axis=0),
+    "reshape": lambda xp, x: xp.reshape(x, (2, 6)),
+}
+every_view = pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+
+
+def small_pair() -> tuple[np.ndarray[Any, Any], xt.Tensor]:
+    n = np.arange(12.0).reshape(3, 4)
+    return n, xt.asarray(n, copy=True) * 1.0
+
+
+@every_view
+def test_small_views_share_memory_and_layout(view: Callable[[Any, Any], Any]) -> None:
+    n, x = small_pair()
+    wanted, y = view(np, n), view(xt, x)
+    for _ in range(2):  # before and after the blob is asked for
+        assert y.shape == wanted.shape and y.is_writeable
+        np.testing.assert_array_equal(y.native(), wanted)
+        assert y.blob.buffer is x.blob.buffer
+    rebuilt = y.blob.view(y.blob.layout)  # by the layout, not by NumPy's array
+    np.testing.assert_array_equal(rebuilt.native(), wanted)
+    assert np.shares_memory(rebuilt.native(), x.native()) == (wanted.size > 0)
+
+
+@every_view
+def test_small_views_and_writes(view: Callable[[Any, Any], Any]) -> None:
+    n, x = small_pair()
+    y, version = view(xt, x), x.version
+    with xt.options(lazy="always"):
+        of_view, of_whole = y + 1.0, x + 1.0
+    x[...] = n * 10.0
+    np.testing.assert_array_equal(y.native(), view(np, n * 10.0))
+    y[...] = -1.0
+    view(np, n)[...] = -0.1
+    np.testing.assert_array_equal(x.native(), n * 10.0)
+    np.testing.assert_array_equal(of_view.native(), view(np, small_pair()[0]) + 1.0)
+    np.testing.assert_array_equal(of_whole.native(), small_pair()[0] + 1.0)
+    assert x.version == y.version == version + 2
+
+
+@every_view
+def test_small_views_of_read_only_memory(view: Callable[[Any, Any], Any]) -> None:
+    n = small_pair()[0]
+    n.flags.writeable = False
+    x = xt.asarray(n)
+    _ = x + 1.0  # from here on it is known by its native array
+    y = view(xt, x)
+    assert not y.native().flags.writeable and not y.is_writeable
+    with pytest.raises(ValueError, match="read-only"):
+        y[...] = 1.0
+
+
+def test_small_views_keep_the_memory_of_a_tensor_that_grows() -> None:
+    n, x = small_pair()
+    row, rows = x[1], x[1:]
+    x.resize((100,))
+    x[...] = 0.0
+    np.testing.assert_array_equal(row.native(), n[1])
+    assert row.blob.buffer is rows.blob.buffer and row.blob.buffer is not x.blob.buffer
+
+
+def test_small_views_refuse_as_large_ones_do() -> None:
+    _, x = small_pair()
+    for key in (5, (0, 0, 0), (..., ...), slice(None, None, 0), slice(1.5)):
+        refused = []
+        for one in (x, xt.broadcast_to(xt.asarray(1.0), (3, 4))):  # the one by NumPy, the other by its layout
+            with pytest.raises((IndexError, TypeError, ValueError)) as failure:
+                one[key]
+            refused.append((type(failure.value), str(failure.value)))
+        assert refused[0] == refused[1]

@@ -107,8 +107,12 @@ class Buffer:
         """Where the bytes are, for generated code; raises MemoryError as `storage` does."""
         address = self._address
         if address is None:
-            address = self._address = int(self.storage.__array_interface__["data"][0])
+            address = self._address = _address_of(self.storage)
         return address
+
+
+def _address_of(native: Native) -> int:
+    return int(native.__array_interface__["data"][0])
 
 
 class TBlob:
@@ -212,6 +216,17 @@ class TBlob:
         """Return another view of the same buffer; read-only views stay read-only."""
         return TBlob(self.buffer, dtype or self.dtype, layout, self.device, writeable=writeable and self.writeable)
 
+    def showing(self, native: Native) -> TBlob:
+        """Return the view of the same buffer that a native array, itself a view of this one's, shows."""
+        offset = self.layout.offset
+        if native.size:
+            offset += _address_of(native) - _address_of(self.native())
+        writeable = self.writeable and native.flags.writeable
+        layout = Layout(native.shape, native.strides, offset)
+        blob = TBlob(self.buffer, native.dtype, layout, self.device, writeable=writeable)
+        blob._native = native
+        return blob
+
     def flat_2d(self) -> TBlob | None:
         """Return the view as (rows, columns), or None where that would need a copy (mshadow's FlatTo2D)."""
         layout = self.layout.flat_2d()
@@ -270,3 +285,15 @@ class TBlob:
     def _refuse_detached(self, function: str) -> None:
         if self.detached:
             raise RuntimeError(expected(function, "blob", "not be a detached copy", "one made by detach()"))
+
+
+class Window:
+    """What stands behind a view that is known by its native array alone, until somebody asks for its blob.
+
+    over: the blob whose memory it shows.
+    """
+
+    __slots__ = ("over",)
+
+    def __init__(self, over: TBlob) -> None:
+        self.over = over

@@ -6,7 +6,7 @@ Operators and methods call the namespace's functions by name, looked up when cal
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from operator import attrgetter
 from types import ModuleType
@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from .blob import Native, TBlob, first_use
+from .blob import Native, TBlob, Window, first_use
 from .devices import Device, as_device
 from .dtypes import DType, canonical, real_of
 from .errors import expected
@@ -53,7 +53,7 @@ class Tensor(Operators):
     _shape: Shape
     _dtype: DType
     _device: Device
-    _value: Node | TBlob | Part | None
+    _value: Node | TBlob | Part | Window | None
     _small: Native  # the native array, where calling the library at once is cheaper than recording
 
     # ---- the value behind the face
@@ -61,11 +61,19 @@ class Tensor(Operators):
     @property
     def value(self) -> Node | TBlob | Part:
         """What stands behind: a pending Node, a part of one, or a TBlob."""
-        if self._value is None:
-            with first_use:
-                if self._value is None:
-                    self._value = TBlob.adopt(self._small, self.device)
-        return self._value
+        value = self._value
+        return self._settled() if value is None or isinstance(value, Window) else value
+
+    def _settled(self) -> Node | TBlob | Part:
+        """Return the blob over the native array of a small tensor, made at its first use."""
+        with first_use:
+            value = self._value
+            if value is None:
+                value = TBlob.adopt(self._small, self.device)
+            elif isinstance(value, Window):
+                value = value.over.showing(self._small)
+            self._value = value
+            return value
 
     @property
     def blob(self) -> TBlob:
@@ -103,6 +111,26 @@ class Tensor(Operators):
     def viewed(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> Tensor:
         """Return another view of this tensor's memory."""
         return face(self.blob.view(layout, writeable=writeable, dtype=dtype))
+
+    def rearranged(self, way: str, given: Any) -> Tensor:
+        """Return the view that a method of Layout makes, of a small tensor by NumPy's own, which is cheaper.
+
+        way: "permute", "flip", "insert" or "drop". given: its axes.
+        """
+        if self._small is not None:
+            return self.window(_NATIVE_WAYS[way](self._small, given))
+        return self.viewed(getattr(self.blob.layout, way)(given))
+
+    def window(self, native: Native) -> Tensor:
+        """Return a view of this small tensor, given as a view of its native array; its blob is made when asked for."""
+        tensor = Tensor()
+        value = self._value
+        tensor._value = value if type(value) is Window else Window(self.blob)
+        tensor._small = native
+        tensor._shape = native.shape
+        tensor._dtype = native.dtype
+        tensor._device = self._device
+        return tensor
 
     def view(self, dtype: Any = None) -> Tensor:
         """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit.
@@ -493,6 +521,25 @@ class Tensor(Operators):
     def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         _refuse_out("argmin", out)
         return xt.argmin(self, axis=axis, keepdims=keepdims)
+
+
+def _insert(native: Native, axes: tuple[int, ...]) -> Native:
+    key = [None if a in axes else slice(None) for a in range(native.ndim + len(axes))]
+    return native[(*key, ...)]  # without the Ellipsis NumPy copies what has no axes
+
+
+def _flip(native: Native, axes: tuple[int, ...]) -> Native:
+    key = [slice(None, None, -1 if a in axes else None) for a in range(native.ndim)]
+    return native[(*key, ...)]  # without the Ellipsis NumPy copies what has no axes
+
+
+# What methods of Layout do, as views of NumPy's.
+_NATIVE_WAYS: dict[str, Callable[[Native, Any], Native]] = {
+    "permute": np.ndarray.transpose,
+    "drop": np.ndarray.squeeze,
+    "insert": _insert,
+    "flip": _flip,
+}
 
 
 def _refuse_out(function: str, out: Any) -> None:

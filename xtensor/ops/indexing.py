@@ -65,6 +65,10 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy."""
     if _is_basic(key):
         key = key if type(key) is tuple else (key,)
+        if x._small is not None:
+            window = _window(x, key)
+            if window is not None:
+                return window
         part = _part(x, key)
         return x.viewed(x.blob.layout.index(key)) if part is None else face(part)
     native_key = _native_key(x, key)
@@ -73,6 +77,17 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     except IndexError as error:
         raise prefixed("index", error) from None
     return wrap(x.device.backend.asarray(native), x.device)
+
+
+def _window(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
+    """Return a basic index of a small tensor, made by NumPy; None where it refuses the key."""
+    try:
+        native = x._small[key]
+        if type(native) is not np.ndarray:  # a single element is copied, but not with an Ellipsis
+            native = x._small[(*key, ...)]
+    except (IndexError, TypeError, ValueError):
+        return None
+    return x.window(native)
 
 
 # A look at no more than this share of a pending value computes only what is looked at.
@@ -127,13 +142,16 @@ def _apart(target: Tensor, value: Tensor) -> Native:
     return source.native()
 
 
+_PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))
 _BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
 
 
 def _is_basic(key: Any) -> bool:
     """Return whether a key selects a view; booleans are masks, not integers."""
+    if type(key) is slice or type(key) is int:
+        return True
     if type(key) is tuple:
-        return all(type(item) in (slice, int) or (type(item) is not tuple and _is_basic(item)) for item in key)
+        return _PLAIN.issuperset(map(type, key)) or all(type(item) is not tuple and _is_basic(item) for item in key)
     if isinstance(key, _BASIC):
         return not isinstance(key, bool)
     return hasattr(key, "__index__") and not isinstance(key, (Tensor, np.ndarray, np.bool_))

@@ -68,8 +68,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
     x = as_tensor(x, "matrix_transpose")
     if x.ndim < 2:
         raise ValueError(expected("matrix_transpose", "x", "have at least 2 axes", f"shape {x.shape}"))
-    axes = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
-    return x.viewed(x.blob.layout.permute(axes))
+    return x.rearranged("permute", (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:

@@ -130,7 +130,7 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """
     x = as_tensor(x, "expand_dims")
     added = len(axis) if isinstance(axis, (tuple, list)) else 1
-    return x.viewed(x.blob.layout.insert(as_axes(axis, x.ndim + added, "expand_dims", none_is_all=False)))
+    return x.rearranged("insert", as_axes(axis, x.ndim + added, "expand_dims", none_is_all=False))
 
 
 def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
@@ -139,7 +139,7 @@ def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     Standard: Manipulation Functions, flip.
     """
     x = as_tensor(x, "flip")
-    return x.viewed(x.blob.layout.flip(as_axes(axis, x.ndim, "flip")))
+    return x.rearranged("flip", as_axes(axis, x.ndim, "flip"))
 
 
 def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> Tensor:
@@ -155,7 +155,7 @@ def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[
     order = [axis for axis in range(x.ndim) if axis not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
         order.insert(target, axis)
-    return x.viewed(x.blob.layout.permute(order))
+    return x.rearranged("permute", order)
 
 
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
@@ -169,7 +169,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     order = as_axes(tuple(axes), x.ndim, "permute_dims", "axes")
     if len(order) != x.ndim:
         raise ValueError(expected("permute_dims", "axes", f"name each of the {x.ndim} axes once", tuple(axes)))
-    return x.viewed(x.blob.layout.permute(order))
+    return x.rearranged("permute", order)
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
@@ -199,6 +199,8 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     """
     x = as_tensor(x, "reshape")
     lengths = resolve_shape(shape, x.size, "reshape")
+    if not copy and x._small is not None and x._small.flags.c_contiguous:
+        return x.window(x._small.reshape(lengths))
     itemsize = x.dtype.itemsize
     viewed = None if copy else x.blob.layout.reshape(lengths, itemsize)
     if viewed is not None:
@@ -237,7 +239,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     for a in axes:
         if x.shape[a] != 1:
             raise ValueError(expected("squeeze", "axis", "name axes of length 1", f"axis {a} of shape {x.shape}"))
-    return x.viewed(x.blob.layout.drop(axes))
+    return x.rearranged("drop", axes)
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:

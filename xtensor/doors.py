@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-import numpy as np
-
 from .devices.cpu import CPU, quickly
 from .dtypes import ANY, Category
 from .errors import expected, one_of
@@ -55,7 +53,9 @@ def elementwise(
 
 # The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
 # once. Whatever it refuses goes through apply(), which says what is wrong.
-_REFUSED = (TypeError, ValueError, OverflowError, RuntimeError)
+_REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
+_SCALARS = frozenset(SCALARS)
+_INT = frozenset((int,))
 
 
 def _unary(op: Op) -> Callable[..., Tensor]:
@@ -66,10 +66,9 @@ def _unary(op: Op) -> Callable[..., Tensor]:
         if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
             kernel = kernel or op.kernel(CPU)
             try:
-                result = quickly(kernel, x._small)
+                return wrap(quickly(kernel, x._small), x._device)
             except _REFUSED:
-                return apply(op, (x,))
-            return wrap(result if type(result) is np.ndarray else np.asarray(result), x.device)
+                pass
         return apply(op, (x,))
 
     return call
@@ -81,23 +80,21 @@ def _binary(op: Op) -> Callable[..., Tensor]:
     def call(x1: Any, x2: Any, /) -> Tensor:
         nonlocal kernel
         if type(x1) is Tensor:
-            device = x1.device
+            device = x1._device
             a = x1._small
-            b = x2._small if type(x2) is Tensor else x2 if type(x2) in SCALARS else None
-        elif type(x2) is Tensor:
-            device = x2.device
-            a = x1 if type(x1) in SCALARS else None
-            b = x2._small
+            b = x2._small if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
+        elif type(x2) is Tensor and type(x1) in _SCALARS:
+            device = x2._device
+            a, b = x1, x2._small
         else:
             return apply(op, (x1, x2))
-        if a is None or b is None or always_somewhere[0]:
-            return apply(op, (x1, x2))
-        kernel = kernel or op.kernel(CPU)
-        try:
-            result = quickly(kernel, a, b)
-        except _REFUSED:
-            return apply(op, (x1, x2))
-        return wrap(result if type(result) is np.ndarray else np.asarray(result), device)
+        if a is not None and b is not None and not always_somewhere[0]:
+            kernel = kernel or op.kernel(CPU)
+            try:
+                return wrap(quickly(kernel, a, b), device)
+            except _REFUSED:
+                pass
+        return apply(op, (x1, x2))
 
     return call
 
@@ -110,18 +107,30 @@ def _several(op: Op) -> Callable[..., Tensor]:
         nonlocal kernel
         if len(operands) != count:
             raise TypeError(expected(op.name, "the call", f"have {count} arguments", len(operands)))
-        natives = [x._small if type(x) is Tensor else x if type(x) in SCALARS else None for x in operands]
         first = operands[0]
-        if type(first) is not Tensor or always_somewhere[0] or any(native is None for native in natives):
-            return apply(op, operands)
-        kernel = kernel or op.kernel(CPU)
-        try:
-            result = quickly(kernel, *natives)
-        except _REFUSED:
-            return apply(op, operands)
-        return wrap(result if type(result) is np.ndarray else np.asarray(result), first.device)
+        if type(first) is Tensor and not always_somewhere[0]:
+            natives = [x._small if type(x) is Tensor else x if type(x) in _SCALARS else None for x in operands]
+            if all(native is not None for native in natives):
+                kernel = kernel or op.kernel(CPU)
+                try:
+                    return wrap(quickly(kernel, *natives), first._device)
+                except _REFUSED:
+                    pass
+        return apply(op, operands)
 
     return call
+
+
+def _reduced_now(kernel: Any, x: Tensor, *, axis: Any = None, keepdims: Any = False, **rest: Any) -> Tensor | None:
+    """Reduce a small tensor at once; None for what is unusual or refused: the long way says what is wrong."""
+    if rest or not (axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))):
+        return None
+    try:
+        if keepdims is False:
+            return wrap(quickly(kernel, x._small, axis), x._device)
+        return wrap(quickly(kernel, x._small, axis, keepdims=True), x._device) if keepdims is True else None
+    except _REFUSED:
+        return None
 
 
 def reduction(
@@ -139,15 +148,13 @@ def reduction(
         defaults: dict[str, Any] = cast(Any, stub).__kwdefaults__
 
         kernel = CPU.kernel(op.name)
-        simple = getattr(kernel, "__name__", "") == "reduce"  # a ufunc's own reduction, which takes an axis alone
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
-            if simple and not given and type(x) is Tensor and x._small is not None and not always_somewhere[0]:
-                try:
-                    return wrap(np.asarray(quickly(cast(Any, kernel), x._small, None)), x.device)
-                except _REFUSED:
-                    pass  # the long way says what is wrong
+            if type(x) is Tensor and x._small is not None and not always_somewhere[0] and x._small.size:
+                reduced = _reduced_now(kernel, x, **given)
+                if reduced is not None:
+                    return reduced
             params = defaults | given
             if len(params) != len(defaults):
                 unknown = next(iter(given.keys() - defaults.keys()))

@@ -561,8 +561,13 @@ def face(value: Node | TBlob | Part) -> Tensor:
 
 
 def wrap(native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array that nobody else holds; its blob is made when asked for."""
+    """Return a tensor over a fresh native array that nobody else holds; its blob is made when asked for.
+
+    native: also a scalar, as NumPy returns for what has no axes.
+    """
     tensor = Tensor()
+    if type(native) is not np.ndarray:
+        native = device.backend.asarray(native)
     if native.nbytes <= DIRECT_BELOW:
         tensor._small = native
         tensor._value = None

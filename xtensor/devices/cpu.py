@@ -158,6 +158,8 @@ def _round(x: Any) -> Any:
 
 def _pow(x1: Any, x2: Any) -> Any:
     """Powers; for a lone exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's."""
+    if type(x2) in (int, float) and x2 == 2 and type(x1) is np.ndarray and x1.dtype.char in "fd":
+        return np.square(x1)  # the same bits, in a third of the time
     result = np.power(x1, x2)
     if type(x2) is int or (type(x2) is float and x2 != 0.5):
         return result
@@ -170,6 +172,8 @@ def _pow(x1: Any, x2: Any) -> Any:
 
 def _where(condition: Any, x1: Any, x2: Any) -> Any:
     """numpy.where, but a Python integer that does not fit raises OverflowError, as in every other function."""
+    if type(x1) is type(x2) is np.ndarray and x1.dtype == x2.dtype:
+        return np.where(condition, x1, x2)
     dtype = np.result_type(x1, x2)
     return np.where(condition, np.asarray(x1, dtype), np.asarray(x2, dtype))
 
@@ -182,35 +186,57 @@ def _imag(x: Any) -> Any:
     return np.imag(x).copy()
 
 
-def _mean(x: Any, **params: Any) -> Any:
+Axes = int | tuple[int, ...] | None
+
+
+def _mean(x: Any, axis: Axes = None, **params: Any) -> Any:
     """The mean; NaN over nothing, without NumPy's warning."""
-    return np.mean(x, **params) if _count(x, params["axis"]) else _nothing(np.mean, x, params)
+    count = _count(x, axis)
+    if not count:
+        return _nothing(np.mean, x, axis, params)
+    if params.get("dtype") is None and x.dtype.kind == "f" and count <= _EXACT.get(x.dtype.itemsize, 0):
+        return np.true_divide(np.add.reduce(x, axis, keepdims=params.get("keepdims", False)), float(count))
+    return np.mean(x, axis, **params)
 
 
-def _std(x: Any, **params: Any) -> Any:
-    return _spread(np.std, x, params)
+# Up to these counts numpy.mean, which divides in float64, comes to the quotient in a dtype of so many bytes.
+_EXACT = {4: 1 << 24, 8: 1 << 53}
 
 
-def _var(x: Any, **params: Any) -> Any:
-    return _spread(np.var, x, params)
+def _std(x: Any, axis: Axes = None, **params: Any) -> Any:
+    return _spread(np.std, x, axis, params)
 
 
-def _spread(function: Callable[..., Any], x: Any, params: dict[str, Any]) -> Any:
+def _var(x: Any, axis: Axes = None, **params: Any) -> Any:
+    return _spread(np.var, x, axis, params)
+
+
+def _spread(function: Callable[..., Any], x: Any, axis: Axes, params: dict[str, Any]) -> Any:
     """Variance or standard deviation; NaN where the divisor N - correction is not positive (standard)."""
-    if _count(x, params["axis"]) - params["correction"] > 0:
-        return function(x, **params)
-    return _nothing(function, x, {**params, "correction": 0})
+    if _count(x, axis) - params.get("correction", 0) > 0:
+        return function(x, axis, **params)
+    return _nothing(function, x, axis, {**params, "correction": 0})
 
 
-def _count(x: Any, axes: tuple[int, ...]) -> int:
-    return prod(x.shape[axis] for axis in axes)
+def _count(x: Any, axis: Axes) -> int:
+    if axis is None:
+        return int(x.size)
+    return prod([x.shape[one] for one in axis]) if isinstance(axis, tuple) else int(x.shape[axis])
 
 
-def _nothing(function: Callable[..., Any], x: Any, params: dict[str, Any]) -> Any:
+def _nothing(function: Callable[..., Any], x: Any, axis: Axes, params: dict[str, Any]) -> Any:
     """Return NaNs of the dtype and shape the function would give."""
-    probe = np.ones(tuple(1 if axis in params["axis"] else n for axis, n in enumerate(x.shape)), x.dtype)
-    result = function(probe, **params)
+    reduced = range(x.ndim) if axis is None else [one % x.ndim for one in np.atleast_1d(axis)]
+    probe = np.ones(tuple(1 if one in reduced else n for one, n in enumerate(x.shape)), x.dtype)
+    result = function(probe, axis, **params)
     return np.full_like(result, complex(np.nan, np.nan) if result.dtype.kind == "c" else np.nan)
+
+
+def _count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
+    """numpy.count_nonzero, which is quick only when not told about axes."""
+    if not keepdims and (axis is None or (isinstance(axis, tuple) and len(axis) == x.ndim)):
+        return np.asarray(np.count_nonzero(x), np.intp)
+    return np.count_nonzero(x, axis, keepdims=keepdims)
 
 
 # Reductions go to the ufunc at once: numpy.sum and its kin only parse arguments before they do the same.
@@ -221,6 +247,7 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "min": np.minimum.reduce,
     "any": np.logical_or.reduce,
     "all": np.logical_and.reduce,
+    "count_nonzero": _count_nonzero,
     "mean": _mean,
     "std": _std,
     "var": _var,

@@ -8,7 +8,8 @@ from ..devices import Device, as_device
 from ..dtypes import DType, canonical, check_real, promote
 from ..errors import expected
 from ..op import SCALARS, as_tensor, cast_later, on
-from ..tensor import Tensor
+from ..options import always_somewhere
+from ..tensor import Tensor, wrap
 
 __all__ = [
     "astype",
@@ -31,6 +32,8 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     if target == x.dtype:
         return x.copy("K") if copy else x
     check_real(x.dtype, target, "astype", "x")
+    if x._small is not None and not always_somewhere[0]:
+        return wrap(x.device.backend.call(x._small.astype, target), x.device)
     later = cast_later(x, target)
     return on(x, "astype", lambda xp, a: a.astype(target)) if later is None else later
 

@@ -65,6 +65,22 @@ def test_no_room(make: Callable[[Any], Any], shape: Any) -> None:
         make(shape)
 
 
+@pytest.mark.parametrize("which", ["packed", "read-only", "strided", "empty", "complex"])
+def test_addresses_are_those_of_the_memory(which: str) -> None:
+    native = {
+        "packed": np.arange(6.0),
+        "read-only": np.arange(6.0),
+        "strided": np.arange(24.0).reshape(4, 6)[::-2, 1:],
+        "empty": np.ones((0, 3)),
+        "complex": np.ones((2, 3), np.complex64),
+    }[which]
+    native.flags.writeable = which != "read-only"
+    blob = TBlob.adopt(native, CPU)
+    if which != "empty":
+        assert blob.address == native.ctypes.data
+    assert blob.buffer.address == blob.buffer.storage.ctypes.data
+
+
 def test_native_is_one_array() -> None:
     blob = filled(3, 4)
     assert blob.native() is blob.native()

@@ -354,6 +354,31 @@ def test_pinned_limit() -> None:
         assert (x + 1).is_pending
 
 
+RECORDED: dict[str, Callable[[xt.Tensor], xt.Tensor]] = {
+    "elementwise": lambda x: x + x,
+    "to a narrower dtype": lambda x: x > 0.0,
+    "reduction": lambda x: xt.sum(x, axis=0),
+    "composed reduction": lambda x: xt.mean(x, axis=0),
+    "cast": lambda x: xt.astype(x, xt.float32),
+}
+
+
+@pytest.mark.parametrize("call", RECORDED.values(), ids=RECORDED.keys())
+def test_one_rule_says_what_is_recorded(call: Callable[[xt.Tensor], xt.Tensor]) -> None:
+    """Asked for, or of large operands, but not too large: the first call and later ones go by the same rule."""
+    x = xt.ones((200, 100)).evaluate()  # 160 000 bytes
+    small = xt.ones((2, 100)).evaluate()
+    for _ in range(3):
+        assert call(x).is_pending and not call(small).is_pending
+        for recorded, changes in ((True, {"lazy": "always"}), (False, {"lazy": "never"})):
+            with xt.options(**changes):
+                assert call(x).is_pending == call(small).is_pending == recorded
+        with xt.options(pinned_limit=100_000):
+            assert not call(x).is_pending
+        with xt.options(lazy="always", pinned_limit=100_000):
+            assert not call(x).is_pending
+
+
 def test_the_default_limits_hold() -> None:
     """What is pinned by default is bounded too."""
     assert Settings().fuse_limit <= 64 and Settings().pinned_limit <= 1 << 30

@@ -21,7 +21,7 @@ from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
 from .lazy.graph import Node
 from .lazy.run import ledger
-from .options import always_somewhere, settings
+from .options import Settings, always_somewhere, settings
 from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 
 Operand = Tensor | Scalar
@@ -42,7 +42,7 @@ class Op:
     one_axis: whether a reduction takes a single axis or all, as argmax does.
     fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
-    recorded: the result dtypes of operand dtypes that have been recorded before.
+    recorded: the result dtypes of calls recorded before, by the operands' dtype numbers and scalar types.
     reduced: of reductions recorded before, by shape, dtype and parameters: the checked
         parameters, shape (None for a composed one) and dtype.
     """
@@ -229,7 +229,8 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         op.dtype(*kinds)  # where dtypes are wrong as well, NumPy speaks of them first
         raise
     if _recordable(op, operands, kinds, shape):
-        dtype = op.recorded[kinds] = op.dtype(*kinds)
+        dtype = op.dtype(*kinds)
+        op.recorded[tuple(kind.num if isinstance(kind, np.dtype) else kind for kind in kinds)] = dtype
         return _record(op, operands, {}, shape, dtype, device)
     return _direct(op, operands, kinds, {}, device)
 
@@ -241,23 +242,17 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     shape: Any = None
     device: Any = None
     pending = False
+    widest = 0
     kinds: list[Any] = []
     inputs: list[Any] = []
     for x in operands:
         kind = type(x)
         if kind is Tensor:
-            value = x._value
-            if type(value) is Node:
-                if value.blob is None:
-                    pending = True
-                else:
-                    value = x._value = value.blob
-            if type(value) is TBlob:
-                buffer = value._buffer
-                if buffer is None or buffer.shared:
-                    return None
-            elif type(value) is not Node:
+            value = _read_later(x)
+            if value is None:
                 return None
+            if type(value) is Node:
+                pending = True
             if shape is None:
                 shape, device = x._shape, x._device
             elif x._device is not device:
@@ -266,7 +261,10 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
                 shape = _together(shape, x._shape)
                 if shape is None:
                     return None
-            kinds.append(x._dtype)
+            own = x._dtype
+            if own.itemsize > widest:
+                widest = own.itemsize
+            kinds.append(own.num)  # hashes faster than the dtype
             inputs.append(value)
         elif kind is float or (kind is int and 0 <= x <= 127):  # an integer that fits every dtype
             kinds.append(kind)
@@ -277,12 +275,39 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     if dtype is None:
         return None
     limits = settings()
-    nbytes = prod(shape) * dtype.itemsize
-    if limits.lazy != "always" and (limits.lazy == "never" or not (pending or nbytes > DIRECT_BELOW)):
+    if not _worth_recording(limits, prod(shape) * widest, pending):
         return None
-    if nbytes > limits.pinned_limit:
-        return None
-    node = Node(op, tuple(inputs), {}, shape, dtype, device)
+    return _enter(Node(op, tuple(inputs), {}, shape, dtype, device), limits)
+
+
+def _read_later(x: Tensor) -> Node | TBlob | None:
+    """Return what a node can read of a tensor, the pending node behind it or its bytes; None where its memory may be
+    written by others, or its blob has not been asked for yet.
+    """
+    value: Any = x._value
+    if type(value) is Node:
+        if value.blob is None:
+            return value
+        value = x._value = value.blob
+    if type(value) is TBlob:
+        buffer = value._buffer
+        if buffer is not None and not buffer.shared:
+            return value
+    return None
+
+
+def _worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
+    """Return whether a call is to be recorded: asked for or worth it, and not too large for memory, which says so now.
+
+    nbytes: the elements it goes over, in the widest of its operands' dtypes. pending: whether it waits for others.
+    """
+    if nbytes > limits.pinned_limit or limits.lazy == "never":
+        return False
+    return pending or nbytes > DIRECT_BELOW or limits.lazy == "always"
+
+
+def _enter(node: Node, limits: Settings) -> Tensor:
+    """Return a tensor over a new node, evaluated at once where the graph has grown to its bounds."""
     result = face(node)
     ledger.enter(node, limits)
     return result
@@ -332,15 +357,9 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     if type(axis) is tuple and not all(type(one) is int for one in axis):
         return None
-    value = x._value
-    if type(value) is Node:
-        if value.blob is not None:
-            value = x._value = value.blob
-    elif type(value) is not TBlob or value._buffer is None or value._buffer.shared:
-        return None
+    value = _read_later(x)
     limits = settings()
-    large = type(value) is Node or limits.lazy == "always" or x.size * x._dtype.itemsize > DIRECT_BELOW
-    if limits.lazy == "never" or not large:
+    if value is None or not _worth_recording(limits, prod(x._shape) * x._dtype.itemsize, type(value) is Node):
         return None
     try:
         found = op.reduced.get((x._shape, x._dtype, tuple(params.values())))
@@ -351,10 +370,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     checked, shape, dtype = found
     if shape is None:
         return None if op.composed is None else op.composed(x, checked)
-    node = Node(op, (value,), checked, shape, dtype, x._device)
-    result = face(node)
-    ledger.enter(node, limits)
-    return result
+    return _enter(Node(op, (value,), checked, shape, dtype, x._device), limits)
 
 
 def _keeps_dtype(dtype: DType | None, own: DType) -> bool:
@@ -394,19 +410,14 @@ def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
-    """Return whether a call is to be recorded: asked for or worth it, and safe to read later."""
+    """Return whether a call is to be recorded: worth it, and safe to compute and to read later."""
     small = operands[0]._small if len(operands) == 1 else None
     if small is not None and not always_somewhere[0]:
         return False  # the commonest case, found out at once
-    lazy = settings().lazy
-    if lazy == "never" or op.fails_on_values(*kinds):
-        return False
     tensors = [x for x in operands if isinstance(x, Tensor)]
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
-    if lazy == "auto" and nbytes <= DIRECT_BELOW and not any(is_node(x) for x in tensors):
+    if not _worth_recording(settings(), nbytes, any(is_node(x) for x in tensors)) or op.fails_on_values(*kinds):
         return False
-    if nbytes > settings().pinned_limit:
-        return False  # what might not fit into memory says so at the call
     return all(reads_later(x) if isinstance(x, Tensor) else fits(x, kinds) for x in operands)
 
 
@@ -440,12 +451,9 @@ def _together(shape: Shape, other: Shape) -> Shape | None:
 def _record(
     op: Op | _Cast, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
 ) -> Tensor:
-    """Return a tensor over a new pending node, evaluated at once where the graph has grown to its bounds."""
+    """Return a tensor over a new pending node."""
     inputs = tuple(value_of(x) if isinstance(x, Tensor) else x for x in operands)
-    node = Node(op, inputs, params, shape, dtype, device)
-    result = face(node)
-    ledger.enter(node, settings())
-    return result
+    return _enter(Node(op, inputs, params, shape, dtype, device), settings())
 
 
 def value_of(x: Tensor) -> Node | TBlob:
@@ -470,10 +478,8 @@ CAST = _Cast()
 
 def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
-    limits = settings()
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
-    worth = is_node(x) or nbytes > DIRECT_BELOW or limits.lazy == "always"
-    if limits.lazy == "never" or not worth or nbytes > limits.pinned_limit or not reads_later(x):
+    if not _worth_recording(settings(), nbytes, is_node(x)) or not reads_later(x):
         return None
     return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
 

@@ -48,6 +48,7 @@ class Node:
     name: what the user calls the value, None without one.
     steps, pinned: size of the pending graph below, and the bytes of the buffers it keeps alive; shared parts are
         counted once per use.
+    held: the bytes of the buffers it reads itself.
     reference: the one weak reference under which others remember this node.
     signature: the number of its expression: equal for expressions of one structure.
     """
@@ -58,6 +59,7 @@ class Node:
         "device",
         "dtype",
         "face",
+        "held",
         "inputs",
         "name",
         "op",
@@ -92,13 +94,13 @@ class Node:
         self.parts: list[ref[Part]] | None = None
         self.name: str | None = None
         self.reference = reference = ref(self)
-        steps, pinned = 1, 0
+        steps, held, pinned = 1, 0, 0
         structure: list[Any] = [op]
         for value in inputs:
             kind = type(value)
             if kind is TBlob:
                 buffer = value._buffer or value.buffer
-                pinned += buffer.nbytes
+                held += buffer.nbytes
                 structure.append(value.dtype.num)  # hashes faster than the dtype
                 own = value._layout.shape
                 if own != shape:
@@ -116,7 +118,8 @@ class Node:
         if params:
             structure += params.items()
         self.steps = steps
-        self.pinned = pinned
+        self.held = held
+        self.pinned = pinned + held
         key = tuple(structure)
         self.signature = _signatures.get(key) or _new_signature(key)
         for value in inputs:  # last of all: from here on other threads see the node

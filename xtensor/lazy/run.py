@@ -244,10 +244,9 @@ class Ledger:
 
     def enter(self, node: Node, limits: Settings) -> None:
         """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
-        read = [value._buffer.nbytes for value in node.inputs if type(value) is TBlob]  # type: ignore[union-attr]
-        if read:  # others keep nothing alive that these do not
+        if node.held:  # others keep nothing alive that these do not
             self._nodes.append(node.reference)
-            self._bytes += sum(read)
+            self._bytes += node.held
         if node.steps > limits.fuse_limit:
             node.steps = len(pending_below([node]))  # what is shared was counted once per use
             if node.steps > limits.fuse_limit:

@@ -59,12 +59,10 @@ _INT = frozenset((int,))
 
 
 def _unary(op: Op) -> Callable[..., Tensor]:
-    kernel: Any = None
+    kernel: Any = op.kernel(CPU)
 
     def call(x: Any, /) -> Tensor:
-        nonlocal kernel
         if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
-            kernel = kernel or op.kernel(CPU)
             try:
                 return wrap(quickly(kernel, x._small), x._device)
             except _REFUSED:
@@ -75,10 +73,9 @@ def _unary(op: Op) -> Callable[..., Tensor]:
 
 
 def _binary(op: Op) -> Callable[..., Tensor]:
-    kernel: Any = None
+    kernel: Any = op.kernel(CPU)
 
     def call(x1: Any, x2: Any, /) -> Tensor:
-        nonlocal kernel
         if type(x1) is Tensor:
             device = x1._device
             a = x1._small
@@ -89,7 +86,6 @@ def _binary(op: Op) -> Callable[..., Tensor]:
         else:
             return apply(op, (x1, x2))
         if a is not None and b is not None and not always_somewhere[0]:
-            kernel = kernel or op.kernel(CPU)
             try:
                 return wrap(quickly(kernel, a, b), device)
             except _REFUSED:
@@ -100,37 +96,42 @@ def _binary(op: Op) -> Callable[..., Tensor]:
 
 
 def _several(op: Op) -> Callable[..., Tensor]:
-    kernel: Any = None
+    kernel: Any = op.kernel(CPU)
     count = len(op.parameters)
 
     def call(*operands: Any) -> Tensor:
-        nonlocal kernel
         if len(operands) != count:
             raise TypeError(expected(op.name, "the call", f"have {count} arguments", len(operands)))
         first = operands[0]
         if type(first) is Tensor and not always_somewhere[0]:
-            natives = [x._small if type(x) is Tensor else x if type(x) in _SCALARS else None for x in operands]
-            if all(native is not None for native in natives):
-                kernel = kernel or op.kernel(CPU)
-                try:
-                    return wrap(quickly(kernel, *natives), first._device)
-                except _REFUSED:
-                    pass
+            natives = []
+            for x in operands:
+                native = x._small if type(x) is Tensor else x if type(x) in _SCALARS else None
+                if native is None:
+                    return apply(op, operands)
+                natives.append(native)
+            try:
+                return wrap(quickly(kernel, *natives), first._device)
+            except _REFUSED:
+                pass
         return apply(op, operands)
 
     return call
 
 
-def _reduced_now(kernel: Any, x: Tensor, *, axis: Any = None, keepdims: Any = False, **rest: Any) -> Tensor | None:
+def _reduced_now(kernel: Any, x: Tensor, given: dict[str, Any]) -> Tensor | None:
     """Reduce a small tensor at once; None for what is unusual or refused: the long way says what is wrong."""
-    if rest or not (axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))):
-        return None
+    axis, keepdims = None, False
+    if given:
+        axis, keepdims = given.get("axis"), given.get("keepdims", False)
+        plain = axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))
+        if not plain or type(keepdims) is not bool or len(given) > ("axis" in given) + ("keepdims" in given):
+            return None
     try:
-        if keepdims is False:
-            return wrap(quickly(kernel, x._small, axis), x._device)
-        return wrap(quickly(kernel, x._small, axis, keepdims=True), x._device) if keepdims is True else None
+        native = quickly(kernel, x._small, axis, keepdims=True) if keepdims else quickly(kernel, x._small, axis)
     except _REFUSED:
         return None
+    return wrap(native, x._device)
 
 
 def reduction(
@@ -152,7 +153,7 @@ def reduction(
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
             if type(x) is Tensor and x._small is not None and not always_somewhere[0] and x._small.size:
-                reduced = _reduced_now(kernel, x, **given)
+                reduced = _reduced_now(kernel, x, given)
                 if reduced is not None:
                     return reduced
             params = defaults | given

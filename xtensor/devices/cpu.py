@@ -189,18 +189,18 @@ def _imag(x: Any) -> Any:
 Axes = int | tuple[int, ...] | None
 
 
-def _mean(x: Any, axis: Axes = None, **params: Any) -> Any:
+def _mean(x: Any, axis: Axes = None, *, dtype: DType | None = None, keepdims: bool = False) -> Any:
     """The mean; NaN over nothing, without NumPy's warning."""
     count = _count(x, axis)
     if not count:
-        return _nothing(np.mean, x, axis, params)
-    if params.get("dtype") is None and x.dtype.kind == "f" and count <= _EXACT.get(x.dtype.itemsize, 0):
-        return np.true_divide(np.add.reduce(x, axis, keepdims=params.get("keepdims", False)), float(count))
-    return np.mean(x, axis, **params)
+        return _nothing(np.mean, x, axis, {"dtype": dtype, "keepdims": keepdims})
+    if dtype is None and count <= _EXACT.get(x.dtype.char, 0):
+        return np.true_divide(_REPAIRED["sum"](x, axis, keepdims=keepdims), float(count))
+    return np.mean(x, axis, dtype, keepdims=keepdims)
 
 
-# Up to these counts numpy.mean, which divides in float64, comes to the quotient in a dtype of so many bytes.
-_EXACT = {4: 1 << 24, 8: 1 << 53}
+# Up to these counts a dtype's own quotient is that of numpy.mean, which divides in float64 and rounds.
+_EXACT = {"f": 1 << 24, "d": 1 << 53}
 
 
 def _std(x: Any, axis: Axes = None, **params: Any) -> Any:
@@ -235,7 +235,7 @@ def _nothing(function: Callable[..., Any], x: Any, axis: Axes, params: dict[str,
 def _count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """numpy.count_nonzero, which is quick only when not told about axes."""
     if not keepdims and (axis is None or (isinstance(axis, tuple) and len(axis) == x.ndim)):
-        return np.asarray(np.count_nonzero(x), np.intp)
+        return np.count_nonzero(x)
     return np.count_nonzero(x, axis, keepdims=keepdims)
 
 

@@ -499,3 +499,47 @@ def test_small_views_refuse_as_large_ones_do() -> None:
                 one[key]
             refused.append((type(failure.value), str(failure.value)))
         assert refused[0] == refused[1]
+
+
+WRITES: dict[str, Callable[[Any, Any], None]] = {
+    "a number": lambda x, y: x.__setitem__((slice(1, None), 0), 7.0),
+    "a tensor": lambda x, y: x.__setitem__(slice(None, None, -1), y),
+    "itself, moved": lambda x, y: x.__setitem__(slice(1, None), x[:-1]),
+    "in place": lambda x, y: x.__iadd__(y),
+    "in place, itself reversed": lambda x, y: x.__isub__(x[::-1]),
+    "in place, a view": lambda x, y: x[:, 1].__imul__(3.0),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_small_writes_serve_readers_and_count_once(write: Callable[[Any, Any], None]) -> None:
+    n, x = small_pair()
+    y = x * 2.0
+    with xt.options(lazy="always"):
+        pending = x + 1.0
+    version = x.version
+    write(x, y)
+    np.testing.assert_array_equal(pending.native(), n + 1.0)
+    write(n, n * 2.0)
+    np.testing.assert_array_equal(x.native(), n)
+    assert x.version == version + 1
+
+
+def test_small_writes_that_are_refused_change_nothing() -> None:
+    n = np.arange(4)
+    x = xt.asarray(n, copy=True) + 0
+    z = xt.asarray(1j) * 1.0
+    refusals: list[tuple[type[Exception], Callable[[], Any]]] = [
+        (TypeError, lambda: x.__setitem__(0, 1j)),
+        (TypeError, lambda: x.__setitem__(0, z)),
+        (OverflowError, lambda: x.__setitem__(slice(2), 1 << 70)),
+        (ValueError, lambda: x.__setitem__(slice(2), x[:3])),
+        (TypeError, lambda: x.__iadd__(0.5)),
+        (TypeError, lambda: x.__itruediv__(2)),
+        (ValueError, lambda: x.__iadd__(x[:3])),
+        (OverflowError, lambda: x.__iadd__(1 << 70)),
+    ]
+    for kind, call in refusals:
+        with pytest.raises(kind, match=r"^(setitem|add|divide): "):
+            call()
+        np.testing.assert_array_equal(x.native(), n)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .blob import Native
+from .blob import Native, Window
+from .devices.cpu import CPU
 from .dtypes import DType
 from .errors import StrangerError, expected, prefixed
 from .layout import Shape
@@ -20,6 +21,7 @@ from .lazy.run import before_write, write
 from .op import (
     CAST,
     REGISTRY,
+    SCALARS,
     Op,
     Operand,
     as_operand,
@@ -31,7 +33,7 @@ from .op import (
     reads_later,
     value_of,
 )
-from .options import settings
+from .options import always_somewhere, settings
 from .tensor import Tensor
 
 
@@ -41,6 +43,8 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     Every pending reader of that memory is evaluated first. Raises ValueError for a read-only target or an
     operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
     """
+    if target._small is not None and not always_somewhere[0] and _update_small(target, REGISTRY[name], other):
+        return target
     try:
         operand = as_operand(other, name, "x2")
     except StrangerError:
@@ -67,6 +71,22 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     except (TypeError, ValueError, OverflowError) as error:
         raise prefixed(name, error) from None
     return target
+
+
+def _update_small(target: Tensor, op: Op, other: Any) -> bool:
+    """Update a small target by the library's own function; return whether it took the call, else nothing is done."""
+    native = other._small if type(other) is Tensor else other if type(other) in SCALARS else None
+    kernel = op.kernel(CPU)
+    if native is None or not isinstance(kernel, np.ufunc) or not target._small.flags.writeable:
+        return False
+    if op.fails_on_values(target.dtype, other.dtype if type(other) is Tensor else type(other)):
+        return False
+    memory = writable(target, op.name)
+    try:
+        CPU.call(kernel, memory, native, out=memory, casting="same_kind")
+    except (TypeError, ValueError, OverflowError):  # refused before anything is written
+        return False
+    return True
 
 
 # In-place work on more bytes goes through the engine even where nothing is pending: it has the threads.
@@ -122,11 +142,15 @@ def writable(target: Tensor, function: str) -> Native:
 
     Raises ValueError for a read-only tensor.
     """
-    blob = target.blob
-    if not blob.writeable:
+    value: Any = target._value
+    if type(value) is Window:  # known by its native array, without a blob of its own
+        writeable, buffer = target._small.flags.writeable, value.over.buffer
+    else:
+        writeable, buffer = target.blob.writeable, target.blob.buffer
+    if not writeable:
         raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
-    before_write(blob.buffer)
-    return blob.native()
+    before_write(buffer)
+    return target.native()
 
 
 def check_cast(source: DType, target: DType, function: str) -> None:

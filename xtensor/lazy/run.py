@@ -117,8 +117,9 @@ def _is_small(node: Node) -> bool:
 def before_write(buffer: Buffer) -> None:
     """Evaluate every pending reader of a buffer, so that a write cannot change what they saw; count the write."""
     with turn():
-        evaluate(last_users(buffer.readers.waiting()))
-        evaluate(buffer.readers.waiting())
+        if len(buffer.readers):
+            evaluate(last_users(buffer.readers.waiting()))
+            evaluate(buffer.readers.waiting())
         buffer.version += 1
 
 

@@ -17,7 +17,7 @@ from ..errors import expected, prefixed
 from ..layout import as_axis, contiguous
 from ..lazy.graph import Node, Part
 from ..lazy.run import can_look
-from ..op import as_operand, as_tensor, asarray_host, common_device, on
+from ..op import SCALARS, as_operand, as_tensor, asarray_host, common_device, on
 from ..tensor import Tensor, face, wrap
 from ..writing import store, writable
 
@@ -66,9 +66,9 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     if _is_basic(key):
         key = key if type(key) is tuple else (key,)
         if x._small is not None:
-            window = _window(x, key)
-            if window is not None:
-                return window
+            view = _native_view(x._small, key)
+            if view is not None:
+                return x.window(view)
         part = _part(x, key)
         return x.viewed(x.blob.layout.index(key)) if part is None else face(part)
     native_key = _native_key(x, key)
@@ -79,15 +79,14 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     return wrap(x.device.backend.asarray(native), x.device)
 
 
-def _window(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
-    """Return a basic index of a small tensor, made by NumPy; None where it refuses the key."""
+def _native_view(native: Native, key: tuple[Any, ...]) -> Native | None:
+    """Return the view that a basic index selects, made by NumPy; None where it refuses the key."""
     try:
-        native = x._small[key]
-        if type(native) is not np.ndarray:  # a single element is copied, but not with an Ellipsis
-            native = x._small[(*key, ...)]
+        view = native[key]
+        # a single element is copied, but not with an Ellipsis
+        return view if type(view) is np.ndarray else native[(*key, ...)]
     except (IndexError, TypeError, ValueError):
         return None
-    return x.window(native)
 
 
 # A look at no more than this share of a pending value computes only what is looked at.
@@ -111,6 +110,8 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.
     """
+    if x._small is not None and _set_small(x, key, value, function):
+        return
     if isinstance(value, (list, tuple)):
         value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None)
     operand = as_operand(value, function, "value")
@@ -130,6 +131,27 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
         raise prefixed("index", error) from None
     except (ValueError, TypeError, OverflowError) as error:
         raise prefixed(function, error) from None
+
+
+def _set_small(x: Tensor, key: Any, value: Any, function: str) -> bool:
+    """Assign a number or a small tensor to a basic index of a small tensor; return whether it was of that kind.
+
+    What NumPy refuses goes the long way, which says what is wrong.
+    """
+    native = value._small if type(value) is Tensor else value if type(value) in SCALARS else None
+    if native is None or not _is_basic(key) or not x._small.flags.writeable:
+        return False
+    if type(value) is Tensor and (value.dtype.kind == "c" != x.dtype.kind or value.device != x.device):
+        return False
+    target = _native_view(x._small, key if type(key) is tuple else (key,))
+    if target is None:
+        return False
+    writable(x, function)
+    try:
+        x.device.backend.call(target.__setitem__, ..., native)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:

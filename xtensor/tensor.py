@@ -560,14 +560,17 @@ def face(value: Node | TBlob | Part) -> Tensor:
     return tensor
 
 
+_ARRAY = np.ndarray  # a name of this file is found sooner
+
+
 def wrap(native: Native, device: Device) -> Tensor:
     """Return a tensor over a fresh native array that nobody else holds; its blob is made when asked for.
 
     native: also a scalar, as NumPy returns for what has no axes.
     """
-    tensor = Tensor()
-    if type(native) is not np.ndarray:
+    if type(native) is not _ARRAY:
         native = device.backend.asarray(native)
+    tensor = Tensor()
     if native.nbytes <= DIRECT_BELOW:
         tensor._small = native
         tensor._value = None

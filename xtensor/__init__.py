@@ -8,9 +8,11 @@ from math import inf as inf
 from math import nan as nan
 from math import pi as pi
 
+from . import autograd as autograd
 from . import fft as fft
 from . import linalg as linalg
 from . import memory as memory
+from .autograd import *
 from .devices import Device as Device
 from .dtypes import *
 from .explain import cache_info as cache_info

@@ -73,11 +73,13 @@ class Buffer:
     storage: the bytes, a 1-d uint8 array of the device's library; None until first asked for.
     version: how often it has been written.
     readers: the pending nodes that read it.
+    savers: who kept views of it for a gradient, None before the first.
+    history: what was written into it while a gradient was recorded, None before the first such write.
     shared: whether someone outside xtensor can write to it (imported or exported without a copy); such memory
         is never read lazily.
     """
 
-    __slots__ = ("_address", "_storage", "device", "nbytes", "readers", "shared", "version")
+    __slots__ = ("_address", "_storage", "device", "history", "nbytes", "readers", "savers", "shared", "version")
 
     def __init__(self, device: Device, nbytes: int, storage: Native = None, *, shared: bool = False) -> None:
         self.device = device
@@ -87,10 +89,18 @@ class Buffer:
         self._storage = storage
         self._address: int | None = None
         self.readers = Readers()
+        self.savers: Readers | None = None
+        self.history: Any = None
 
     def __repr__(self) -> str:
         state = "allocated" if self.is_allocated else "not allocated"
         return f"Buffer({self.nbytes} bytes on {self.device}, {state}, version {self.version})"
+
+    def saved_by(self, reference: weakref.ref[Any]) -> None:
+        """Remember somebody who kept a view for a gradient: he copies it before the next write."""
+        if self.savers is None:
+            self.savers = Readers()
+        self.savers.add(reference)
 
     @property
     def is_allocated(self) -> bool:
@@ -128,7 +138,18 @@ class TBlob:
     It carries no algorithms; `native()` gives the NumPy or CuPy array that has them.
     """
 
-    __slots__ = ("_address", "_buffer", "_layout", "_native", "_packed", "detached", "device", "dtype", "writeable")
+    __slots__ = (
+        "_address",
+        "_buffer",
+        "_layout",
+        "_native",
+        "_packed",
+        "detached",
+        "device",
+        "dtype",
+        "saver",
+        "writeable",
+    )
 
     def __init__(
         self, buffer: Buffer | None, dtype: DType, layout: Layout | None, device: Device, *, writeable: bool = True
@@ -142,6 +163,7 @@ class TBlob:
         self.device = device
         self.writeable = writeable
         self.detached = False
+        self.saver: weakref.ref[Any] | None = None  # who kept this view for a gradient
 
     def __repr__(self) -> str:
         return f"TBlob(shape={self.shape}, dtype={self.dtype}, device={self.device})"
@@ -173,6 +195,8 @@ class TBlob:
         if self._buffer is None:
             storage, self._layout = self.device.backend.storage_of(self._native)
             self._buffer = Buffer(self.device, storage.nbytes, storage)
+            if self.saver is not None:
+                self._buffer.saved_by(self.saver)
 
     @property
     def layout(self) -> Layout:

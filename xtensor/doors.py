@@ -13,8 +13,9 @@ from typing import Any, TypeVar, cast
 from .devices.cpu import CPU, quickly
 from .dtypes import ANY, Category
 from .errors import expected, one_of
-from .op import SCALARS, Op, apply, reduce
+from .op import REFUSED, SCALARS, Op, apply, reduce
 from .options import always_somewhere
+from .tape import RULES, Pull, Rule, pull_of
 from .tensor import Scalar, Tensor, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,11 +39,17 @@ def elementwise(
     element: Callable[..., Any] | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
     fails_on_values: Callable[..., bool] | None = None,
+    derivative: Any = None,
 ) -> Callable[[F], F]:
-    """Declare an elementwise function: a stub with one to three positional parameters."""
+    """Declare an elementwise function: a stub with one to three positional parameters.
+
+    derivative: how a gradient goes back (tape.Pull), of several operands one each in a tuple, None for one that
+        has no gradient. A function without any gives no gradient.
+    """
 
     def decorate(stub: F) -> F:
         op = Op(stub, "elementwise", accepts, element=element, domain=domain, fails_on_values=fails_on_values)
+        op.rule = _rule(op, derivative)
         door = {1: _unary, 2: _binary}.get(len(op.parameters), _several)
         call = wraps(stub)(door(op))
         _finish(op, call)
@@ -53,7 +60,6 @@ def elementwise(
 
 # The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
 # once. Whatever it refuses goes through apply(), which says what is wrong.
-_REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
 _SCALARS = frozenset(SCALARS)
 _INT = frozenset((int,))
 
@@ -65,7 +71,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
         if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
             try:
                 return wrap(quickly(kernel, x._small), x._device)
-            except _REFUSED:
+            except REFUSED:
                 pass
         return apply(op, (x,))
 
@@ -88,7 +94,7 @@ def _binary(op: Op) -> Callable[..., Tensor]:
         if a is not None and b is not None and not always_somewhere[0]:
             try:
                 return wrap(quickly(kernel, a, b), device)
-            except _REFUSED:
+            except REFUSED:
                 pass
         return apply(op, (x1, x2))
 
@@ -112,7 +118,7 @@ def _several(op: Op) -> Callable[..., Tensor]:
                 natives.append(native)
             try:
                 return wrap(quickly(kernel, *natives), first._device)
-            except _REFUSED:
+            except REFUSED:
                 pass
         return apply(op, operands)
 
@@ -129,9 +135,21 @@ def _reduced_now(kernel: Any, x: Tensor, given: dict[str, Any]) -> Tensor | None
             return None
     try:
         native = quickly(kernel, x._small, axis, keepdims=True) if keepdims else quickly(kernel, x._small, axis)
-    except _REFUSED:
+    except REFUSED:
         return None
     return wrap(native, x._device)
+
+
+def _rule(op: Op, derivative: Any) -> Rule:
+    """Return the rule of a row; an empty one where it has none."""
+    if derivative is None:
+        return op.rule
+    written = derivative if type(derivative) is tuple else (derivative,)
+    pulls: dict[str, Pull] = {
+        name: pull_of(one) for name, one in zip(op.parameters, written, strict=True) if one is not None
+    }
+    rule = RULES[op.name] = Rule(op.name, pulls, elementwise=op.kind == "elementwise")
+    return rule
 
 
 def reduction(
@@ -141,11 +159,16 @@ def reduction(
     one_axis: bool = False,
     domain: tuple[float, float] = (-2.0, 2.0),
     composed: Callable[..., Tensor | None] | None = None,
+    derivative: Any = None,
 ) -> Callable[[F], F]:
-    """Declare a reduction: a stub taking x and keyword-only axis, keepdims and perhaps dtype or correction."""
+    """Declare a reduction: a stub taking x and keyword-only axis, keepdims and perhaps dtype or correction.
+
+    derivative: how a gradient goes back (tape.Pull); its parameters may name what the stub takes.
+    """
 
     def decorate(stub: F) -> F:
         op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain, composed=composed)
+        op.rule = _rule(op, derivative)
         defaults: dict[str, Any] = cast(Any, stub).__kwdefaults__
 
         kernel = CPU.kernel(op.name)

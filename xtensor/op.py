@@ -14,7 +14,7 @@ import numpy as np
 
 from .blob import Native, TBlob
 from .devices import Backend, Device, as_device
-from .devices.cpu import CPU
+from .devices.cpu import CPU, quickly
 from .dtypes import Category, DType, canonical, check_real, promote
 from .errors import StrangerError, expected, mismatch, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
@@ -22,6 +22,7 @@ from .lazy import element as elements
 from .lazy.graph import Node
 from .lazy.run import ledger
 from .options import Settings, always_somewhere, settings
+from .tape import OFF, Rule, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
 from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 
 Operand = Tensor | Scalar
@@ -42,6 +43,7 @@ class Op:
     one_axis: whether a reduction takes a single axis or all, as argmax does.
     fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
+    rule: its derivative; an empty one where there is none.
     recorded: the result dtypes of calls recorded before, by the operands' dtype numbers and scalar types.
     reduced: of reductions recorded before, by shape, dtype and parameters: the checked
         parameters, shape (None for a composed one) and dtype.
@@ -71,6 +73,7 @@ class Op:
         self.one_axis = one_axis
         self.fails_on_values = fails_on_values or (lambda *kinds: False)
         self.composed = composed
+        self.rule = Rule(self.name, {})
         self.recorded: dict[tuple[Any, ...], DType] = {}
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], Shape | None, DType]] = {}
         self._dtypes: dict[Any, DType] = {}
@@ -78,6 +81,11 @@ class Op:
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
+
+    @cached_property
+    def slots(self) -> tuple[tuple[str, None], ...]:
+        """The places of the operands on the tape."""
+        return tuple((name, None) for name in self.parameters)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -215,6 +223,50 @@ def broadcast(function: str, operands: Iterable[Any]) -> Shape:
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op; every dtype, shape and device error is raised here, at the call."""
+    if active[0]:
+        steps = steps_of(operands)
+        if steps is not None:
+            return _apply_on_tape(op, operands, steps)
+    return _apply(op, operands)
+
+
+def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tensor:
+    """Compute or record an elementwise op, and how its result goes back to operands that have a gradient."""
+    result = _apply_small(op, operands)
+    if result is None:
+        result = _apply(op, operands)
+    if result.dtype.kind in "fc":
+        remember_elementwise(op.rule, op.slots, operands, steps, result)
+    return result
+
+
+# What a library function raises for operands that are not for it.
+REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
+
+
+def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
+    """Call the library at once where all operands are small and on the CPU; None where one is not, or is refused."""
+    natives = [_small_native(x) for x in operands]
+    if always_somewhere[0] or any(native is None for native in natives):
+        return None
+    try:
+        result = quickly(op.kernel(CPU), *natives)
+    except REFUSED:
+        return None  # the long way says what is wrong
+    return wrap(np.asarray(result), next(x.device for x in operands if type(x) is Tensor))
+
+
+def _small_native(x: Any) -> Any:
+    """Return what the direct way takes for a small operand on the CPU, None for any other."""
+    if type(x) is not Tensor:
+        return x if type(x) in SCALARS else None
+    value = x._value
+    native = x._small if type(value) is not TBlob else value._native
+    return native if type(native) is np.ndarray and native.nbytes <= DIRECT_BELOW else None
+
+
+def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
+    """Compute or record an elementwise op, whatever its operands depend on."""
     recorded = _recorded_before(op, operands)
     if recorded is not None:
         return recorded
@@ -315,6 +367,25 @@ def _enter(node: Node, limits: Settings) -> Tensor:
 
 def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     """Compute or record a reduction over params["axis"] (None: all axes); errors are raised here, at the call."""
+    if active[0]:
+        steps = steps_of((x,))
+        if steps is not None:
+            given = dict(params)
+            with recording(OFF):  # what it is composed of has no say in its derivative
+                result = _reduce(op, x, params)
+            _remember_reduced(op, x, given, steps, result)
+            return result
+    return _reduce(op, x, params)
+
+
+def _remember_reduced(op: Op, x: Tensor, given: dict[str, Any], steps: list[Any], result: Tensor) -> None:
+    step = remember(op.rule, op.slots, steps, result)
+    if step is not None and is_keeping():
+        keep(step, op.rule, {"x": x, **given}, result)
+
+
+def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
+    """Compute or record a reduction, whatever its operand depends on."""
     recorded = _reduced_before(op, x, params)
     if recorded is not None:
         return recorded
@@ -504,7 +575,8 @@ def native_of(x: Operand) -> Native:
     if not isinstance(x, Tensor):
         return x
     native = x.native()
-    kept = x._small is None and type(x._value) is TBlob  # what was seen of a part is no memory of the tensor's
+    # What was seen of a part is no memory of the tensor's, and one that has a gradient takes no shortcut.
+    kept = x._small is None and type(x._value) is TBlob and x._step is None
     if kept and native.nbytes <= DIRECT_BELOW and type(native) is np.ndarray:
         x._small = native
     return native
@@ -526,7 +598,12 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
         raise prefixed(name, error) from None
     if isinstance(result, (tuple, list)):
         return tuple(_owned(part, natives, device) for part in result)
-    return _owned(result, natives, device)
+    owned = _owned(result, natives, device)
+    if active[0]:
+        steps = steps_of(tensors)
+        if steps is not None:  # no rule was found on the way here: going back says so
+            remember(Rule(name, {}), [("x", None)] * len(steps), steps, owned)
+    return owned
 
 
 def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:

@@ -91,7 +91,7 @@ def _defaults() -> Settings:
             given = {one.name: value for one in fields(Settings) if (value := _environment(one)) is not None}
             _from_environment.append(Settings(**given))
             if _from_environment[0].lazy != "always":
-                _count_always(-1)
+                count_always(-1)
     return _from_environment[0]
 
 
@@ -114,7 +114,8 @@ def _environment(setting: Field[Any]) -> Any:
 _SWITCHES = {"0": False, "1": True}
 
 
-def _count_always(change: int) -> None:
+def count_always(change: int) -> None:
+    """Count who closes the shortcut of small operands, up or down."""
     with _counting:
         always_somewhere[0] += change
 
@@ -140,14 +141,14 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
     def __enter__(self) -> Settings:
         changed = replace(settings(), **self._changes)
         always = changed.lazy == "always"
-        _count_always(always)
+        count_always(always)
         self._entered.append((_current.set(changed), always))
         return changed
 
     def __exit__(self, *failure: object) -> None:
         token, always = self._entered.pop()
         _current.reset(token)
-        _count_always(-always)
+        count_always(-always)
 
     def _recreate_cm(self) -> options:
         """Return a fresh one for each call of a decorated function, which threads may share (ContextDecorator)."""

@@ -45,7 +45,7 @@ class Tensor(Operators):
     halves what making one costs.
     """
 
-    __slots__ = ("__weakref__", "_device", "_dtype", "_shape", "_small", "_value")
+    __slots__ = ("__weakref__", "_device", "_dtype", "_shape", "_small", "_step", "_value")
 
     __array_priority__ = 1000  # NumPy hands mixed operators to us instead of swallowing us
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == is elementwise
@@ -55,6 +55,7 @@ class Tensor(Operators):
     _device: Device
     _value: Node | TBlob | Part | Window | None
     _small: Native  # the native array, where calling the library at once is cheaper than recording
+    _step: Any  # of a value that depends on what requires a gradient: the Step that computed it; _small is then None
 
     # ---- the value behind the face
 
@@ -127,6 +128,7 @@ class Tensor(Operators):
         value = self._value
         tensor._value = value if type(value) is Window else Window(self.blob)
         tensor._small = native
+        tensor._step = None
         tensor._shape = native.shape
         tensor._dtype = native.dtype
         tensor._device = self._device
@@ -157,6 +159,38 @@ class Tensor(Operators):
     def detach(self) -> Tensor:
         """Return a tensor that shares this memory and whose metadata cannot be changed."""
         return face(self.blob.detach())
+
+    # ---- gradients (autograd.py)
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the values depend on a tensor whose gradient is wanted; set it to make this one of those.
+
+        Raises TypeError where the dtype is not floating-point, RuntimeError when set to False on a computed tensor.
+        """
+        return self._step is not None or xt.tape.step_of(self) is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        xt.autograd.require(self, wanted)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What backward() has added up for this leaf; None before, and for every other tensor. It can be set."""
+        return getattr(self._step, "grad", None)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        xt.autograd.set_grad(self, value)
+
+    def backward(self, gradient: Any = None, *, retain_graph: bool = False) -> None:
+        """Add this tensor's gradient to `.grad` of all leaves that it depends on.
+
+        gradient: the cotangent, of this shape; a real scalar needs none. retain_graph: keep the tape for a second
+        time. Raises RuntimeError for a constant and a tape that was used up, ValueError for a shape, and
+        NotImplementedError for a function without a rule. Source: torch.Tensor.backward.
+        """
+        xt.autograd.backward(self, gradient, retain_graph=retain_graph)
 
     # ---- what it looks like; attrgetter makes properties that are read at the speed of C
 
@@ -554,6 +588,7 @@ def face(value: Node | TBlob | Part) -> Tensor:
         value.face = ref(tensor)
     tensor._value = value
     tensor._small = None
+    tensor._step = None
     tensor._shape = value.shape
     tensor._dtype = value.dtype
     tensor._device = value.device
@@ -577,6 +612,7 @@ def wrap(native: Native, device: Device) -> Tensor:
     else:
         tensor._small = None
         tensor._value = TBlob.adopt(native, device)
+    tensor._step = None
     tensor._shape = native.shape
     tensor._dtype = native.dtype
     tensor._device = device

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from sys import getrefcount
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from .blob import Native, Window
+from .blob import Native, TBlob, Window
 from .devices.cpu import CPU
 from .dtypes import DType
 from .errors import StrangerError, expected, prefixed
+from .history import refuse_leaf, written
 from .layout import Shape
 from .lazy.graph import Node
 from .lazy.run import before_write, write
@@ -24,6 +26,7 @@ from .op import (
     SCALARS,
     Op,
     Operand,
+    apply,
     as_operand,
     broadcast,
     common_device,
@@ -34,6 +37,7 @@ from .op import (
     value_of,
 )
 from .options import always_somewhere, settings
+from .tape import OFF, active, recording, step_of, steps_of, xt
 from .tensor import Tensor
 
 
@@ -55,6 +59,9 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     check_cast(op.dtype(target.dtype, kind), target.dtype, name)
     if broadcast(name, (target, operand)) != target.shape:
         raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    if active[0] and steps_of((target, operand)) is not None:
+        _update_on_tape(op, target, operand)
+        return target
     if _update_fused(op, target, operand, kind):
         return target
     if isinstance(operand, Tensor):
@@ -89,6 +96,35 @@ def _update_small(target: Tensor, op: Op, other: Any) -> bool:
     return True
 
 
+def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
+    """Compute the new values of a target, and how they go back, and write them into its memory.
+
+    Where nobody else can see that memory the target moves to the result's instead.
+    """
+    refuse_leaf(target, op.name)
+    result = apply(op, (target, operand))
+    if result.dtype != target.dtype:
+        result = xt.astype(result, target.dtype)
+    if _is_alone(target):
+        target._value = result.value
+        if type(target._value) is Node:
+            target._value.face = ref(target)
+        target._step, target._small = result._step, None
+        return
+    with recording(OFF):
+        if not (result.is_pending and store(target, result, op.name)):
+            writable(target, op.name)[...] = result.native()
+    written(target, step_of(result))
+
+
+def _is_alone(target: Tensor) -> bool:
+    """Return whether nobody else can see a target's memory: it is pending, or new and never asked for."""
+    value = target._value
+    if type(value) is Node and value.blob is None:
+        return value.parts is None and value.face is not None and value.face() is target
+    return type(value) is TBlob and value._buffer is None and value.writeable and target._step is not None
+
+
 # In-place work on more bytes goes through the engine even where nothing is pending: it has the threads.
 _LARGE_UPDATE = 1 << 20
 
@@ -114,8 +150,7 @@ def store(target: Tensor, operand: Tensor, function: str) -> bool:
 
     Raises ValueError for a read-only target.
     """
-    if not target.blob.writeable:
-        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
+    writable_blob(target, function)
     value = operand.value
     if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
         return False
@@ -151,6 +186,14 @@ def writable(target: Tensor, function: str) -> Native:
         raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
     before_write(buffer)
     return target.native()
+
+
+def writable_blob(target: Tensor, function: str) -> TBlob:
+    """Return the bytes behind a tensor; raises ValueError where they must not be written."""
+    blob = target.blob
+    if not blob.writeable:
+        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
+    return blob
 
 
 def check_cast(source: DType, target: DType, function: str) -> None:

@@ -49,6 +49,7 @@ class Node:
     steps, pinned: size of the pending graph below, and the bytes of the buffers it keeps alive; shared parts are
         counted once per use.
     held: the bytes of the buffers it reads itself.
+    saver: a weak reference to who kept the value for a gradient, None if nobody did.
     reference: the one weak reference under which others remember this node.
     signature: the number of its expression: equal for expressions of one structure.
     """
@@ -68,6 +69,7 @@ class Node:
         "pinned",
         "readers",
         "reference",
+        "saver",
         "shape",
         "signature",
         "steps",
@@ -93,6 +95,7 @@ class Node:
         self.face: Callable[[], Any] | None = None
         self.parts: list[ref[Part]] | None = None
         self.name: str | None = None
+        self.saver: ref[Any] | None = None
         self.reference = reference = ref(self)
         steps, held, pinned = 1, 0, 0
         structure: list[Any] = [op]
@@ -154,7 +157,10 @@ class Node:
         self._hand_over(blob)  # before, so that nobody is lost to an interrupt; and after, for who came in between
         self.blob = blob
         self._hand_over(blob)
-        self.readers = self.parts = None
+        saved = None if self.saver is None else self.saver()
+        if saved is not None:
+            saved.hold(blob)
+        self.readers = self.parts = self.saver = None
         self.inputs = ()
         self.steps = self.pinned = 0
 

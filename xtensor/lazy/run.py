@@ -120,7 +120,14 @@ def before_write(buffer: Buffer) -> None:
         if len(buffer.readers):
             evaluate(last_users(buffer.readers.waiting()))
             evaluate(buffer.readers.waiting())
-        buffer.version += 1
+        _count_write(buffer)
+
+
+def _count_write(buffer: Buffer) -> None:
+    """Let who kept views of a buffer for a gradient copy them before it is written; count the write."""
+    for saved in buffer.savers.waiting() if buffer.savers is not None else ():
+        saved.protect()
+    buffer.version += 1
 
 
 def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
@@ -136,16 +143,22 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         order = pending_below([node])
         if len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
             return False
-        inside = set(order)
+        evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.buffer)])
+        inside = set(pending_below([node]))
         others = [reader for reader in blob.buffer.readers.waiting() if reader not in inside]
         evaluate([end for end in last_users(others) if end not in inside])
         evaluate([reader for reader in blob.buffer.readers.waiting() if reader not in inside])
         order = pending_below([node])
-        blob.buffer.version += 1
+        _count_write(blob.buffer)
         if passing is not None and passing.parts is None and not _reads(pending_below([passing]), blob.buffer):
             passing.face = None
         _evaluate(order, [node], (node, blob))
         return True
+
+
+def _is_saved(node: Node) -> bool:
+    """Return whether somebody kept a node for a gradient, who could not compute it again after the write."""
+    return node.saver is not None and node.saver() is not None
 
 
 def _reads(nodes: Iterable[Node], buffer: Buffer) -> bool:

@@ -9,6 +9,7 @@ from ..dtypes import DType, canonical, check_real, promote
 from ..errors import expected
 from ..op import SCALARS, as_tensor, cast_later, on
 from ..options import always_somewhere
+from ..tape import differentiable
 from ..tensor import Tensor, wrap
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
 DeviceLike = Device | str | None
 
 
+@differentiable(x=lambda g: g)
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike = None) -> Tensor:
     """Return x with another dtype: floats are cut towards zero, numbers become whether they are nonzero.
 

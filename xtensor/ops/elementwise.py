@@ -28,6 +28,7 @@ from ..lazy.element import log1p as e_log1p
 from ..lazy.element import maximum as e_maximum
 from ..lazy.element import where as e_where
 from ..op import Operand, as_operand, as_tensor, broadcast
+from ..tape import differentiable, xt
 from ..tensor import Tensor
 
 __all__ = [
@@ -101,6 +102,7 @@ __all__ = [
 ]
 
 _LOG2 = 0.6931471805599453
+_LOG10 = 2.302585092994046
 
 
 def _may_refuse(base: DType | type, exponent: DType | type) -> bool:
@@ -108,55 +110,114 @@ def _may_refuse(base: DType | type, exponent: DType | type) -> bool:
     return promote(base, exponent).kind in "iub"
 
 
-@elementwise(NUMERIC)
+# ---- derivatives of more than one expression
+
+
+def _conjugate(x: Operand) -> Operand:
+    """Return the complex conjugate; what is real as it is."""
+    if not isinstance(x, Tensor):
+        return x.conjugate()
+    return conj(x) if x.dtype.kind == "c" else x
+
+
+def _not_zero(x: Tensor) -> Tensor:
+    """Return 1 for 0, so that what is 0 over it is 0."""
+    return xt.where(x == 0, 1, x)
+
+
+def _atan2_by_x1(x1: Tensor, x2: Any) -> Tensor:
+    return x2 / _not_zero(x1 * x1 + x2 * x2)
+
+
+def _atan2_by_x2(x1: Any, x2: Tensor) -> Tensor:
+    return -x1 / _not_zero(x1 * x1 + x2 * x2)
+
+
+def _share(x: Tensor, other: Operand, y: Tensor) -> Tensor:
+    """The share of exp(x) in exp(x) + exp(other), half where both are the same infinity."""
+    infinite = isinf(x)
+    share = exp(xt.where(logical_and(infinite, x == y), 0.0, x - y))
+    return xt.where(logical_and(infinite, x == other), 0.5, share)
+
+
+def _chosen(g: Tensor, x: Tensor, wins: Tensor, other: Operand) -> Tensor:
+    """The cotangent where x was chosen, or is NaN; half of it where the other is equal."""
+    return xt.where(logical_or(wins, x != x), g, xt.where(x == other, 0.5 * g, 0.0))
+
+
+def _pow_by_base(x1: Tensor, x2: Any) -> Tensor | float:
+    if isinstance(x2, Tensor):
+        zero = x2 == 0
+        return xt.where(zero, 0, x2 * x1 ** xt.where(zero, 1, x2 - 1))
+    if x2 in (0, 1, 2):
+        return 2 * x1 if x2 == 2 else float(x2)
+    return x2 * x1 ** (x2 - 1)
+
+
+def _pow_by_exponent(x1: Operand, x2: Tensor, y: Tensor) -> Tensor:
+    """y log(x1); 0 where a power of 0 is 0 or 1."""
+    base = x1 if isinstance(x1, Tensor) else xt.asarray(x1, dtype=y.dtype)
+    safe = logical_and(base == 0, real(x2) >= 0)
+    return xt.where(safe, 0, y * log(xt.where(safe, 1, base)))
+
+
+def _sign_derivative(g: Tensor, y: Tensor, x: Tensor) -> Tensor | None:
+    """Zero for real numbers; for complex ones what turns the direction, and 0 at 0."""
+    if y.dtype.kind != "c":
+        return None
+    size = abs(x)
+    return xt.where(size == 0, 0, (g - y * y * conj(g)) / (2 * _not_zero(size)))
+
+
+@elementwise(NUMERIC, derivative=lambda g, x: g * xt.sign(x))
 def abs(x: Operand, /) -> Tensor:
     """Return the absolute value of each element; of a complex one its magnitude, as a real dtype."""
     ...
 
 
-@elementwise(FLOATING, domain=(-0.9, 0.9))
+@elementwise(FLOATING, domain=(-0.9, 0.9), derivative=lambda x: -1 / xt.sqrt(1 - x * x))
 def acos(x: Operand, /) -> Tensor:
     """Return the inverse cosine of each element, in radians in [0, pi]."""
     ...
 
 
-@elementwise(FLOATING, domain=(1.1, 3.0))
+@elementwise(FLOATING, domain=(1.1, 3.0), derivative=lambda x: 1 / (xt.sqrt(x - 1) * xt.sqrt(x + 1)))
 def acosh(x: Operand, /) -> Tensor:
     """Return the inverse hyperbolic cosine of each element, in [0, inf]."""
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=(1, 1))
 def add(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the sum of each pair of elements."""
     ...
 
 
-@elementwise(FLOATING, domain=(-0.9, 0.9))
+@elementwise(FLOATING, domain=(-0.9, 0.9), derivative=lambda x: 1 / xt.sqrt(1 - x * x))
 def asin(x: Operand, /) -> Tensor:
     """Return the inverse sine of each element, in radians in [-pi/2, pi/2]."""
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda x: 1 / xt.sqrt(x * x + 1))
 def asinh(x: Operand, /) -> Tensor:
     """Return the inverse hyperbolic sine of each element."""
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda x: 1 / (x * x + 1))
 def atan(x: Operand, /) -> Tensor:
     """Return the inverse tangent of each element, in radians in [-pi/2, pi/2]."""
     ...
 
 
-@elementwise(REAL_FLOATING)
+@elementwise(REAL_FLOATING, derivative=(_atan2_by_x1, _atan2_by_x2))
 def atan2(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the angle of each point (x2, x1) from the positive x-axis, in radians in [-pi, pi]."""
     ...
 
 
-@elementwise(FLOATING, domain=(-0.9, 0.9))
+@elementwise(FLOATING, domain=(-0.9, 0.9), derivative=lambda x: 1 / (1 - x * x))
 def atanh(x: Operand, /) -> Tensor:
     """Return the inverse hyperbolic tangent of each element."""
     ...
@@ -198,12 +259,18 @@ def bitwise_xor(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(REAL)
+@elementwise(REAL, derivative=0)
 def ceil(x: Operand, /) -> Tensor:
     """Return the smallest integer-valued number not below each element; integers as they are."""
     ...
 
 
+@differentiable(
+    elementwise=True,
+    x=lambda g, x, min, max: xt.where(_is_within(x, min, max), g, 0),
+    min=lambda g, x, min, max: xt.where(xt.logical_and(x < min, _is_above(max, min)), g, 0),
+    max=lambda g, x, min, max: xt.where(xt.maximum(x, x if min is None else min) > max, g, 0),
+)
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Return each element moved into [min, max]; a bound that is None does not bind.
 
@@ -224,6 +291,18 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     return positive(x) if result is x else result
 
 
+def _is_within(x: Tensor, low: Any, high: Any) -> Any:
+    """Return where x is not moved by bounds; at a bound it counts as within."""
+    above = True if low is None else x >= low
+    below = True if high is None else x <= high
+    return above if below is True else below if above is True else logical_and(above, below)
+
+
+def _is_above(high: Any, low: Any) -> Any:
+    """Return where a lower bound is not overruled by an upper one."""
+    return True if high is None else low <= high
+
+
 def _beyond(bound: Any, x: Tensor, *, below: bool) -> bool:
     """Return whether a Python integer bound lies outside x's integer dtype on the side where it binds nothing."""
     if type(bound) is not int or x.dtype.kind not in "iu":
@@ -232,31 +311,31 @@ def _beyond(bound: Any, x: Tensor, *, below: bool) -> bool:
     return bound < limits.min if below else bound > limits.max
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=lambda g: xt.conj(g))
 def conj(x: Operand, /) -> Tensor:
     """Return the complex conjugate of each element; real elements as they are."""
     ...
 
 
-@elementwise(REAL_FLOATING)
+@elementwise(REAL_FLOATING, derivative=(lambda x1, x2: xt.sign(x1) * xt.copysign(1.0, x2), 0))
 def copysign(x1: Operand, x2: Operand, /) -> Tensor:
     """Return each x1 with the sign of x2, signed zeros and NaNs included."""
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda x: -xt.sin(x))
 def cos(x: Operand, /) -> Tensor:
     """Return the cosine of each element, given in radians."""
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda x: xt.sinh(x))
 def cosh(x: Operand, /) -> Tensor:
     """Return the hyperbolic cosine of each element."""
     ...
 
 
-@elementwise(FLOATING, domain=(0.5, 2.0))
+@elementwise(FLOATING, domain=(0.5, 2.0), derivative=(lambda g, x2: g / _conjugate(x2), lambda y, x2: -y / x2))
 def divide(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the quotient of each pair of elements; integers divide to floating-point numbers."""
     ...
@@ -268,25 +347,25 @@ def equal(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda y: y)
 def exp(x: Operand, /) -> Tensor:
     """Return e to the power of each element."""
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda y: y + 1)
 def expm1(x: Operand, /) -> Tensor:
     """Return exp(x) - 1 for each element, accurate near 0."""
     ...
 
 
-@elementwise(REAL)
+@elementwise(REAL, derivative=0)
 def floor(x: Operand, /) -> Tensor:
     """Return the largest integer-valued number not above each element; integers as they are."""
     ...
 
 
-@elementwise(REAL, domain=(0.5, 2.0))
+@elementwise(REAL, domain=(0.5, 2.0), derivative=(0, 0))
 def floor_divide(x1: Operand, x2: Operand, /) -> Tensor:
     """Return floor(x1 / x2) of each pair of elements; x // 0 is 0 for integers."""
     ...
@@ -304,13 +383,13 @@ def greater_equal(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(REAL_FLOATING)
+@elementwise(REAL_FLOATING, derivative=(lambda x1, y: x1 / _not_zero(y), lambda x2, y: x2 / _not_zero(y)))
 def hypot(x1: Operand, x2: Operand, /) -> Tensor:
     """Return sqrt(x1**2 + x2**2) of each pair, without overflow on the way."""
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=lambda g, like: g * 1j if like.dtype.kind == "c" else None)
 def imag(x: Operand, /) -> Tensor:
     """Return the imaginary part of each element; zeros for real dtypes."""
     ...
@@ -346,25 +425,25 @@ def less_equal(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(FLOATING, domain=(0.1, 3.0))
+@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda x: 1 / x)
 def log(x: Operand, /) -> Tensor:
     """Return the natural logarithm of each element; NaN for negative real ones."""
     ...
 
 
-@elementwise(FLOATING, domain=(-0.9, 3.0))
+@elementwise(FLOATING, domain=(-0.9, 3.0), derivative=lambda x: 1 / (x + 1))
 def log1p(x: Operand, /) -> Tensor:
     """Return log(1 + x) for each element, accurate near 0."""
     ...
 
 
-@elementwise(FLOATING, domain=(0.1, 3.0))
+@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda x: 1 / (x * _LOG2))
 def log2(x: Operand, /) -> Tensor:
     """Return the base-2 logarithm of each element."""
     ...
 
 
-@elementwise(FLOATING, domain=(0.1, 3.0))
+@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda x: 1 / (x * _LOG10))
 def log10(x: Operand, /) -> Tensor:
     """Return the base-10 logarithm of each element."""
     ...
@@ -373,6 +452,7 @@ def log10(x: Operand, /) -> Tensor:
 @elementwise(
     REAL_FLOATING,
     element=lambda a, b: e_where(a == b, a + _LOG2, e_maximum(a, b) + e_log1p(e_exp(-absolute(a - b)))),
+    derivative=(lambda x1, x2, y: _share(x1, x2, y), lambda x1, x2, y: _share(x2, x1, y)),
 )
 def logaddexp(x1: Operand, x2: Operand, /) -> Tensor:
     """Return log(exp(x1) + exp(x2)) of each pair, without overflow on the way."""
@@ -403,31 +483,35 @@ def logical_xor(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(REAL)
+@elementwise(
+    REAL, derivative=(lambda g, x1, x2: _chosen(g, x1, x1 > x2, x2), lambda g, x1, x2: _chosen(g, x2, x2 > x1, x1))
+)
 def maximum(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the larger element of each pair; NaN if either is."""
     ...
 
 
-@elementwise(REAL)
+@elementwise(
+    REAL, derivative=(lambda g, x1, x2: _chosen(g, x1, x1 < x2, x2), lambda g, x1, x2: _chosen(g, x2, x2 < x1, x1))
+)
 def minimum(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the smaller element of each pair; NaN if either is."""
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=(lambda x2: x2, lambda x1: x1))
 def multiply(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the product of each pair of elements."""
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=-1)
 def negative(x: Operand, /) -> Tensor:
     """Return the negative of each element; unsigned integers wrap."""
     ...
 
 
-@elementwise(REAL_FLOATING)
+@elementwise(REAL_FLOATING, derivative=(1, 0))
 def nextafter(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the next representable number after x1 in the direction of x2."""
     ...
@@ -439,13 +523,13 @@ def not_equal(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=1)
 def positive(x: Operand, /) -> Tensor:
     """Return a copy of each element."""
     ...
 
 
-@elementwise(NUMERIC, fails_on_values=_may_refuse, domain=(0.5, 2.0))
+@elementwise(NUMERIC, fails_on_values=_may_refuse, domain=(0.5, 2.0), derivative=(_pow_by_base, _pow_by_exponent))
 def pow(x1: Operand, x2: Operand, /) -> Tensor:
     """Return x1 to the power of x2 for each pair.
 
@@ -454,31 +538,31 @@ def pow(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=lambda g: g)
 def real(x: Operand, /) -> Tensor:
     """Return the real part of each element; real dtypes as they are."""
     ...
 
 
-@elementwise(FLOATING, element=lambda a: 1 / a, domain=(0.5, 2.0))
+@elementwise(FLOATING, element=lambda a: 1 / a, domain=(0.5, 2.0), derivative=lambda y: -y * y)
 def reciprocal(x: Operand, /) -> Tensor:
     """Return 1 / x for each element; integers divide as integers, as NumPy's do."""
     ...
 
 
-@elementwise(REAL, domain=(0.5, 2.0))
+@elementwise(REAL, domain=(0.5, 2.0), derivative=(1, lambda x1, x2: -xt.floor_divide(x1, x2)))
 def remainder(x1: Operand, x2: Operand, /) -> Tensor:
     """Return x1 - x2 * floor(x1 / x2) of each pair: the sign is that of x2; x % 0 is 0 for integers."""
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=0)
 def round(x: Operand, /) -> Tensor:
     """Return the nearest integer-valued number to each element, ties to even; complex by parts."""
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=_sign_derivative)
 def sign(x: Operand, /) -> Tensor:
     """Return -1, 0 or 1 by the sign of each element, NaN for NaN; x / abs(x) for complex ones."""
     ...
@@ -490,49 +574,49 @@ def signbit(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda x: xt.cos(x))
 def sin(x: Operand, /) -> Tensor:
     """Return the sine of each element, given in radians."""
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda x: xt.cosh(x))
 def sinh(x: Operand, /) -> Tensor:
     """Return the hyperbolic sine of each element."""
     ...
 
 
-@elementwise(NUMERIC, element=lambda a: a * a)
+@elementwise(NUMERIC, element=lambda a: a * a, derivative=lambda x: 2 * x)
 def square(x: Operand, /) -> Tensor:
     """Return the square of each element."""
     ...
 
 
-@elementwise(FLOATING, domain=(0.1, 3.0))
+@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda y: 0.5 / y)
 def sqrt(x: Operand, /) -> Tensor:
     """Return the principal square root of each element; NaN for negative real ones."""
     ...
 
 
-@elementwise(NUMERIC)
+@elementwise(NUMERIC, derivative=(1, -1))
 def subtract(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the difference of each pair of elements."""
     ...
 
 
-@elementwise(FLOATING, domain=(-1.2, 1.2))
+@elementwise(FLOATING, domain=(-1.2, 1.2), derivative=lambda y: y * y + 1)
 def tan(x: Operand, /) -> Tensor:
     """Return the tangent of each element, given in radians."""
     ...
 
 
-@elementwise(FLOATING)
+@elementwise(FLOATING, derivative=lambda y: 1 - y * y)
 def tanh(x: Operand, /) -> Tensor:
     """Return the hyperbolic tangent of each element."""
     ...
 
 
-@elementwise(REAL)
+@elementwise(REAL, derivative=0)
 def trunc(x: Operand, /) -> Tensor:
     """Return each element without its fraction; integers as they are."""
     ...

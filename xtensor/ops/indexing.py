@@ -14,10 +14,12 @@ import numpy as np
 from ..blob import Native
 from ..dtypes import check_real
 from ..errors import expected, prefixed
-from ..layout import as_axis, contiguous
+from ..history import refuse_leaf, written
+from ..layout import Shape, as_axis, contiguous
 from ..lazy.graph import Node, Part
 from ..lazy.run import can_look
-from ..op import SCALARS, as_operand, as_tensor, asarray_host, common_device, on
+from ..op import SCALARS, Operand, as_operand, as_tensor, asarray_host, common_device, on
+from ..tape import OFF, Like, active, differentiable, recording, step_of, steps_of, sum_to, xt
 from ..tensor import Tensor, face, wrap
 from ..writing import store, writable
 
@@ -61,6 +63,7 @@ def _check_integers(function: str, indices: Tensor) -> None:
         raise TypeError(expected(function, "indices", "be integer", indices.dtype))
 
 
+@differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy."""
     if _is_basic(key):
@@ -87,6 +90,21 @@ def _native_view(native: Native, key: tuple[Any, ...]) -> Native | None:
         return view if type(view) is np.ndarray else native[(*key, ...)]
     except (IndexError, TypeError, ValueError):
         return None
+
+
+def _cotangent(g: Tensor, key: Any, like: Like) -> Tensor:
+    return _placed(g, key, like)
+
+
+@differentiable(g=lambda g, key: g[key])
+def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
+    """Return zeros with a cotangent added at the elements of a key, which may name some of them more than once."""
+    result: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
+    if _is_basic(key):
+        result[key] = g
+    else:
+        np.add.at(result.native(), _native_key(result, key), g.native())
+    return result
 
 
 # A look at no more than this share of a pending value computes only what is looked at.
@@ -117,6 +135,63 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     operand = as_operand(value, function, "value")
     common_device(function, (x, operand))
     check_real(getattr(operand, "dtype", operand), x.dtype, function, "value")
+    if active[0] and steps_of((x, operand)) is not None:
+        _set_on_tape(x, key, operand, function)
+    else:
+        _set(x, key, operand, function)
+
+
+def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
+    """Assign, and take down how the new contents go back to the old ones and to the value."""
+    refuse_leaf(x, function)
+    if _is_basic(key):
+        target = getitem(x, key)
+        if isinstance(value, Tensor):
+            value = xt.broadcast_to(_as_broadcast(xt.astype(value, x.dtype, copy=False), target.shape), target.shape)
+        with recording(OFF):
+            _set(x, key, value, function)
+        written(target, step_of(value) if isinstance(value, Tensor) else None)
+        return
+    contents = _replaced(x, key, value if isinstance(value, Tensor) else xt.asarray(value, dtype=x.dtype))
+    with recording(OFF):
+        _set(x, key, value, function)
+    written(x, step_of(contents))
+
+
+def _as_broadcast(value: Tensor, shape: Shape) -> Tensor:
+    """Return a value without leading axes of length 1 that its target has not: assignment ignores them."""
+    extra = value.ndim - len(shape)
+    return value if extra <= 0 else xt.reshape(value, value.shape[extra:])
+
+
+@differentiable(
+    x=lambda g, key: _without(g, key),
+    value=lambda g, key, like: _last_written(g, key, like),
+)
+def _replaced(x: Tensor, key: Any, value: Tensor) -> Tensor:
+    """Return a copy of x with `copy[key] = value`."""
+    copy = x.copy()
+    _set(copy, key, xt.astype(value, x.dtype, copy=False), "setitem")
+    return copy
+
+
+def _without(g: Tensor, key: Any) -> Tensor:
+    """Return a cotangent with zeros where the values were replaced."""
+    return _replaced(g, key, xt.zeros((), dtype=g.dtype))
+
+
+def _last_written(g: Tensor, key: Any, like: Like) -> Tensor:
+    """Return the cotangent of a value assigned at a key: of entries that name one element twice the last one counts."""
+    native_key = _native_key(g, key)
+    order = np.zeros(g.shape, np.int64)
+    numbers = np.arange(order[native_key].size).reshape(order[native_key].shape)
+    order[native_key] = numbers
+    last = xt.asarray(order[native_key] == numbers)
+    return sum_to(xt.where(last, getitem(g, key), 0), last.shape, like.shape)
+
+
+def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
+    """Assign an operand whose dtype and device have been checked."""
     target = x
     if _is_basic(key):
         target, key = x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,))), ...

@@ -9,6 +9,7 @@ from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
 from ..op import Operand, as_tensor, on
+from ..tape import Like, differentiable, sum_to, xt
 from ..tensor import Tensor
 from ..writing import check_cast
 
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@differentiable(x1=lambda g, x2, like: _matmul_by_x1(g, x2, like), x2=lambda g, x1, like: _matmul_by_x2(g, x1, like))
 def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the matrix product: shapes (..., n, k) and (..., k, m) give (..., n, m).
 
@@ -35,6 +37,36 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     except ValueError as error:
         raise ValueError(mismatch("matmul", x1.shape, x2.shape, str(error))) from None
     return on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b))
+
+
+def _adjoint(x: Tensor) -> Tensor:
+    """Return matrices transposed and conjugated."""
+    turned = matrix_transpose(x)
+    return xt.conj(turned) if x.dtype.kind == "c" else turned
+
+
+def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
+    """g @ x2^H, with 1-d operands as the row and column they count as."""
+    x2 = as_tensor(x2, "matmul", "x2")
+    rows = _with_axes(g, column=x2.ndim == 1, row=len(like.shape) == 1)
+    product = matmul(rows, _adjoint(x2 if x2.ndim > 1 else xt.expand_dims(x2, axis=-1)))
+    product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-2)
+    return sum_to(product, product.shape, like.shape)
+
+
+def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
+    """x1^H @ g, with 1-d operands as the row and column they count as."""
+    x1 = as_tensor(x1, "matmul", "x1")
+    columns = _with_axes(g, column=len(like.shape) == 1, row=x1.ndim == 1)
+    product = matmul(_adjoint(x1 if x1.ndim > 1 else xt.expand_dims(x1, axis=0)), columns)
+    product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-1)
+    return sum_to(product, product.shape, like.shape)
+
+
+def _with_axes(g: Tensor, *, column: bool, row: bool) -> Tensor:
+    """Return the cotangent of a product with the axes back that 1-d operands lost."""
+    g = xt.expand_dims(g, axis=-1) if column else g
+    return xt.expand_dims(g, axis=-2) if row else g
 
 
 def _matrix(x: Any, argument: str) -> Tensor:
@@ -60,6 +92,7 @@ def update_matmul(target: Tensor, other: Operand) -> Tensor:
     return target
 
 
+@differentiable(x=lambda g: xt.matrix_transpose(g), view=True)
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """Return a stack of matrices (..., n, m) transposed to (..., m, n), as a view.
 

@@ -16,6 +16,7 @@ from ..dtypes import DType, promote
 from ..errors import expected, prefixed
 from ..layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..op import as_tensor, broadcast, common_device, on
+from ..tape import differentiable, sum_to, xt
 from ..tensor import Tensor, from_native
 
 __all__ = [
@@ -61,6 +62,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.viewed(x.blob.layout) if x.shape == shape else broadcast_to(x, shape) for x in tensors)
 
 
+@differentiable(x=lambda g, like: sum_to(g, g.shape, like.shape), view=True)
 def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     """Return a read-only view of x stretched to `shape`; raises ValueError where x does not broadcast to it.
 
@@ -123,6 +125,7 @@ def _cast(natives: Sequence[Any], dtype: DType) -> list[Any]:
     return [native.astype(dtype, copy=False) for native in natives]
 
 
+@differentiable(x=lambda g, axis: xt.squeeze(g, axis), view=True)
 def expand_dims(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """Return a view with new axes of length 1 at the given positions of the result.
 
@@ -133,6 +136,7 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     return x.rearranged("insert", as_axes(axis, x.ndim + added, "expand_dims", none_is_all=False))
 
 
+@differentiable(x=lambda g, axis: xt.flip(g, axis=axis), view=True)
 def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """Return a view with the order of elements reversed along the given axes (None: all).
 
@@ -142,6 +146,7 @@ def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     return x.rearranged("flip", as_axes(axis, x.ndim, "flip"))
 
 
+@differentiable(x=lambda g, source, destination: xt.moveaxis(g, destination, source), view=True)
 def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> Tensor:
     """Return a view with axes moved from `source` to `destination`, the others in their order.
 
@@ -158,6 +163,7 @@ def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[
     return x.rearranged("permute", order)
 
 
+@differentiable(x=lambda g, axes: xt.permute_dims(g, _inverse(axes)), view=True)
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     """Return a view with the axes in the given order.
 
@@ -170,6 +176,12 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     if len(order) != x.ndim:
         raise ValueError(expected("permute_dims", "axes", f"name each of the {x.ndim} axes once", tuple(axes)))
     return x.rearranged("permute", order)
+
+
+def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
+    """Return the order of axes that undoes another."""
+    order = [a % len(axes) for a in axes]
+    return tuple(order.index(a) for a in range(len(order)))
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
@@ -191,6 +203,7 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     return on((x, times), "repeat", lambda xp, a, n: xp.repeat(a, n, axis=along))
 
 
+@differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
 def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Tensor:
     """Return x's elements in C order under another shape; one length may be -1, for whatever is left.
 
@@ -229,6 +242,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
+@differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """Return a view without the given axes; raises ValueError for one whose length is not 1.
 

@@ -8,6 +8,7 @@ from ..doors import elementwise, reduction
 from ..dtypes import ANY, REAL
 from ..errors import expected, one_of
 from ..op import Operand, as_tensor, on
+from ..tape import xt
 from ..tensor import Tensor
 from .statistical import Axis
 
@@ -72,7 +73,10 @@ def searchsorted(
     return on((x1, x2, *given), "searchsorted", run)
 
 
-@elementwise(ANY)
+@elementwise(
+    ANY,
+    derivative=(0, lambda g, condition: xt.where(condition, g, 0), lambda g, condition: xt.where(condition, 0, g)),
+)
 def where(condition: Operand, x1: Operand, x2: Operand, /) -> Tensor:
     """Return x1's element where the condition holds (is nonzero) and x2's elsewhere."""
     ...

@@ -16,8 +16,9 @@ import numpy as np
 from ..doors import reduction
 from ..dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
 from ..errors import expected
-from ..layout import as_axis
+from ..layout import as_axes, as_axis
 from ..op import as_tensor, on
+from ..tape import Like, differentiable, xt
 from ..tensor import Tensor
 from .casting import astype
 from .elementwise import divide, multiply, sqrt, subtract
@@ -66,35 +67,85 @@ def _quotient(total: Tensor, divisor: float) -> Tensor:
     return astype(divide(astype(total, float64), float(divisor)), total.dtype)
 
 
-def _count(x: Tensor, axes: tuple[int, ...]) -> int:
+def _count(x: Tensor | Like, axes: tuple[int, ...]) -> int:
     return prod_of(x.shape[axis] for axis in axes)
 
 
-@reduction(REAL)
+# ---- derivatives
+
+
+def spread(g: Tensor, like: Like | Tensor, axis: Axis, keepdims: bool) -> Tensor:
+    """Return what belongs to a reduction's result in a shape that broadcasts against its operand."""
+    axes = as_axes(axis, like.ndim, "grad")
+    return g if keepdims or len(axes) == like.ndim else xt.expand_dims(g, axis=axes)
+
+
+def _share_of_mean(g: Tensor, like: Like, axis: Axis, keepdims: bool) -> Tensor:
+    return spread(g, like, axis, keepdims) / float(_count(like, as_axes(axis, like.ndim, "mean")))
+
+
+def _chosen(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool) -> Tensor:
+    """The cotangent at the elements that were chosen, ties sharing it; a NaN was chosen where there is one."""
+    chosen = xt.logical_or(x == spread(y, x, axis, keepdims), x != x)
+    ties = xt.sum(astype(chosen, g.dtype), axis=axis, keepdims=True)
+    return xt.where(chosen, spread(g, x, axis, keepdims) / ties, 0)
+
+
+def _of_variance(g: Tensor, x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
+    divisor = _count(x, as_axes(axis, x.ndim, "var")) - correction
+    distance = x - mean(x, axis=axis, keepdims=True)
+    return spread(g, x, axis, keepdims) * distance * (2.0 / divisor if divisor > 0 else nan)
+
+
+def _of_deviation(g: Tensor, x: Tensor, y: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
+    """That of the variance over twice the deviation; 0 where all elements are equal."""
+    zero = y == 0
+    return _of_variance(xt.where(zero, 0, g / (2 * xt.where(zero, 1, y))), x, axis, correction, keepdims)
+
+
+def _product_of_others(x: Tensor, axis: Axis, dtype: DType | None) -> Tensor:
+    """The product of all other elements along the axes, zeros among them or not."""
+    axes = as_axes(axis, x.ndim, "prod")
+    others = tuple(a for a in range(x.ndim) if a not in axes)
+    order = (*others, *axes)
+    moved = xt.permute_dims(x if dtype is None else astype(x, dtype), order)
+    rows = xt.reshape(moved, (*moved.shape[: len(others)], _count(x, axes)))
+    before = xt.cumulative_prod(rows, axis=-1, include_initial=True)[..., :-1]
+    after = xt.flip(xt.cumulative_prod(xt.flip(rows, axis=-1), axis=-1, include_initial=True)[..., :-1], axis=-1)
+    back = tuple(order.index(a) for a in range(x.ndim))
+    return xt.permute_dims(xt.reshape(before * after, moved.shape), back)
+
+
+def _of_product(g: Tensor, x: Tensor, axis: Axis, dtype: DType | None, keepdims: bool) -> Tensor:
+    others = _product_of_others(x, axis, dtype)
+    return spread(g, x, axis, keepdims) * (xt.conj(others) if others.dtype.kind == "c" else others)
+
+
+@reduction(REAL, derivative=_chosen)
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the largest element; NaN if there is one. Raises ValueError where there are no elements."""
     ...
 
 
-@reduction(FLOATING, of_nothing=nan, composed=_mean_of)
+@reduction(FLOATING, of_nothing=nan, composed=_mean_of, derivative=_share_of_mean)
 def mean(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
     """Return the arithmetic mean, computed as `dtype`; of integers as float64; NaN over no elements."""
     ...
 
 
-@reduction(REAL)
+@reduction(REAL, derivative=_chosen)
 def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return the smallest element; NaN if there is one. Raises ValueError where there are no elements."""
     ...
 
 
-@reduction(NUMERIC, of_nothing=1)
+@reduction(NUMERIC, of_nothing=1, derivative=_of_product)
 def prod(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
     """Return the product; small integers are multiplied as int64 or uint64 unless `dtype` says otherwise."""
     ...
 
 
-@reduction(FLOATING, of_nothing=nan, composed=_std_of)
+@reduction(FLOATING, of_nothing=nan, composed=_std_of, derivative=_of_deviation)
 def std(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
 ) -> Tensor:
@@ -105,13 +156,13 @@ def std(
     ...
 
 
-@reduction(NUMERIC, of_nothing=0)
+@reduction(NUMERIC, of_nothing=0, derivative=spread)
 def sum(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
     """Return the sum; small integers are added as int64 or uint64 unless `dtype` says otherwise."""
     ...
 
 
-@reduction(FLOATING, of_nothing=nan, composed=_var_of)
+@reduction(FLOATING, of_nothing=nan, composed=_var_of, derivative=_of_variance)
 def var(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
 ) -> Tensor:
@@ -122,6 +173,40 @@ def var(
     ...
 
 
+def _summed_after(g: Tensor, like: Like, axis: int | None, include_initial: bool) -> Tensor:
+    """The sum of what stands at an element and after it."""
+    along = -1 if axis is None else axis
+    g = _without_initial(g, along) if include_initial else g
+    return xt.flip(cumulative_sum(xt.flip(g, axis=along), axis=along), axis=along)
+
+
+def _without_initial(g: Tensor, axis: int) -> Tensor:
+    key = [slice(None)] * g.ndim
+    key[axis] = slice(1, None)
+    return g[tuple(key)]
+
+
+def _of_running_product(g: Tensor, x: Tensor, axis: int | None, dtype: DType | None, include_initial: bool) -> Tensor:
+    """The product of all before an element times s, where s = g + (the next element) * (the next s).
+
+    The recurrence runs backwards in doubling steps, and divides by nothing, so zeros do no harm.
+    """
+    along = as_axis(-1 if axis is None else axis, x.ndim, "cumulative_prod")
+    g = xt.moveaxis(_without_initial(g, along) if include_initial else g, along, 0)
+    x = xt.moveaxis(x if dtype is None else astype(x, dtype), along, 0)
+    factors = xt.conj(x) if x.dtype.kind == "c" else x
+    before = cumulative_prod(factors, axis=0, include_initial=True)[:-1, ...]
+    total, factor = g, xt.concat((factors[1:, ...], xt.zeros_like(factors[:1, ...])))
+    step = 1
+    while step < x.shape[0]:
+        none = xt.zeros_like(total[:step, ...])
+        total = total + factor * xt.concat((total[step:, ...], none))
+        factor = factor * xt.concat((factor[step:, ...], none))
+        step *= 2
+    return xt.moveaxis(before * total, 0, along)
+
+
+@differentiable(x=_summed_after)
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Tensor:
@@ -133,6 +218,7 @@ def cumulative_sum(
     return _cumulative("cumulative_sum", x, axis, dtype, include_initial)
 
 
+@differentiable(x=_of_running_product)
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Tensor:

@@ -1,0 +1,616 @@
+"""The tape: how tensors were computed from those that require a gradient, and the walk back along it.
+
+A tensor that depends on a leaf carries a Step: the function's rule, the steps of its operands, and what the rule
+will ask for. Only what a rule names is kept, as a value and not as a tensor: what is pending stays pending, so that
+going back recomputes it inside the same kernels, and what has bytes is copied before somebody overwrites it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
+from functools import wraps
+from itertools import count
+from math import prod
+from typing import Any, NamedTuple, TypeVar, cast
+from weakref import ref
+
+import numpy as np
+
+from .blob import Native, TBlob, Window
+from .devices import Device
+from .dtypes import DType
+from .errors import expected
+from .layout import Layout, Shape
+from .lazy.graph import Node
+from .tensor import DIRECT_BELOW, Tensor, face
+
+# The namespace itself: rules and the walk are written in its functions, which are lazy, fused and differentiable.
+xt: Any = sys.modules[__name__.partition(".")[0]]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Whether anything in this process has required a gradient yet: until then nobody looks for steps.
+active = [False]
+
+# What is written on the tape: nothing, only who depends on whom, or all that the rules ask for.
+OFF, BARE, FULL = 0, 1, 2
+_mode: ContextVar[int] = ContextVar("xtensor_tape", default=FULL)
+
+_serial = count(1)
+
+
+class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recording(OFF):`
+    """What is written on the tape inside a `with` block or a decorated function, in this thread."""
+
+    __slots__ = ("_mode", "_tokens")
+
+    def __init__(self, mode: int) -> None:
+        self._mode = mode
+        self._tokens: list[Token[int]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_mode.set(self._mode))
+
+    def __exit__(self, *failure: object) -> None:
+        _mode.reset(self._tokens.pop())
+
+    def _recreate_cm(self) -> recording:
+        return recording(self._mode)
+
+
+def is_recording() -> bool:
+    """Return whether calls are written on the tape here."""
+    return _mode.get() != OFF
+
+
+def is_keeping() -> bool:
+    """Return whether what rules will ask for is kept as well."""
+    return _mode.get() == FULL
+
+
+# ---- rules
+
+
+class Pull(NamedTuple):
+    """How the cotangent of a result becomes that of one argument.
+
+    function: a number, or a function of values that it names: `g` (the cotangent of the result), `y` (the result),
+        `like` (shape, dtype and device of the argument), and the function's own arguments.
+    takes: those names.
+    slope: whether it returns the partial derivative, for g to be multiplied with its conjugate.
+    """
+
+    function: Any
+    takes: tuple[str, ...]
+    slope: bool
+
+
+def pull_of(written: Any) -> Pull:
+    """Return a rule as written in a row: a slope of `x` or `y`, or a function that takes `g` first."""
+    takes = tuple(inspect.signature(written).parameters) if callable(written) else ()
+    return Pull(written, takes, "g" not in takes)
+
+
+class Rule:
+    """The derivative of one function: a Pull for each argument through which a gradient goes.
+
+    elementwise: whether operands broadcast, so that a cotangent is summed over what an operand was stretched along.
+    view: whether the result shares the argument's memory.
+    """
+
+    __slots__ = ("elementwise", "name", "pulls", "view")
+
+    def __init__(self, name: str, pulls: dict[str, Pull], *, elementwise: bool = False, view: bool = False) -> None:
+        self.name = name
+        self.pulls = pulls
+        self.elementwise = elementwise
+        self.view = view
+
+
+# Every rule, by the function's name: what the table in the docs is made from.
+RULES: dict[str, Rule] = {}
+
+
+class Like(NamedTuple):
+    """What a rule may know of an argument for free."""
+
+    shape: Shape
+    dtype: DType
+    device: Device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+# ---- what is kept
+
+
+class Saved:
+    """A value that rules will ask for: a pending Node, or bytes, which are copied before somebody overwrites them."""
+
+    __slots__ = ("__weakref__", "value")
+
+    blob = None  # among a buffer's Readers: one that always waits
+
+    def __init__(self, value: Node | TBlob) -> None:
+        self.value = value
+        value.saver = ref(self)
+        if type(value) is TBlob and value._buffer is not None:
+            value._buffer.saved_by(value.saver)
+
+    def hold(self, blob: TBlob) -> None:
+        """Take the bytes of what was pending."""
+        self.value = blob
+        blob.saver = ref(self)
+        if blob._buffer is not None:
+            blob._buffer.saved_by(blob.saver)
+
+    def protect(self) -> None:
+        """Move to a copy: the memory is about to be written."""
+        blob = self.value
+        assert type(blob) is TBlob
+        blob.saver = None
+        self.hold(TBlob.adopt(blob.native().copy(), blob.device))
+
+
+class Kept:
+    """A saved value and the step of the tensor it was."""
+
+    __slots__ = ("saved", "step")
+
+    def __init__(self, x: Tensor, step: Step | None) -> None:
+        self.step = step
+        value = x._value
+        if type(value) is not Node or value.blob is not None:
+            value = x.blob
+        saved = None if value.saver is None else value.saver()
+        self.saved = Saved(value) if saved is None else saved
+
+    @property
+    def like(self) -> Like:
+        value = self.saved.value
+        return Like(value.shape, value.dtype, value.device)
+
+    def tensor(self, step: Step | None) -> Tensor:
+        """Return the value as a tensor, with its step where the way back is recorded as well."""
+        value = self.saved.value
+        step = step if step is not None and _mode.get() else None
+        if type(value) is Node:
+            if value.blob is None:
+                holder = value.face() if value.face is not None else None
+                if holder is not None and holder._value is value and (step is None or holder._step is step):
+                    return cast(Tensor, holder)
+            else:
+                value = value.blob
+        x = face(value)
+        if step is not None:
+            x._step = step
+        elif type(value) is TBlob and value._native is not None and value._native.nbytes <= DIRECT_BELOW:
+            x._small = value._native
+        return x
+
+
+# ---- steps
+
+
+class Several(tuple[Any, ...]):
+    """What is kept of a sequence."""
+
+    __slots__ = ()
+
+
+class Step:
+    """One call on the tape.
+
+    serial: its place in time; operands' steps have lower ones.
+    parents: the steps of the operands, those without one left out; `slots` says which argument each stands for,
+        and its place in that argument where it is a sequence.
+    given: by name, what the rule will ask for; None once the tape was used up.
+    shape, dtype, device: of the result.
+    within: of a view, the layout of what it is a view of.
+    seen: how many writes to its memory a step stands behind that was made because of such a write.
+    """
+
+    __slots__ = ("device", "dtype", "given", "parents", "rule", "seen", "serial", "shape", "slots", "within")
+
+    def __init__(self, rule: Rule | None, parents: tuple[Step, ...], result: Tensor | Like) -> None:
+        self.serial = next(_serial)
+        self.rule = rule
+        self.parents = parents
+        self.slots: Sequence[tuple[str, int | None]] = ()
+        self.given: dict[str, Any] | None = {}
+        self.shape: Shape = result.shape
+        self.dtype: DType = result.dtype
+        self.device: Device = result.device
+        self.within: Layout | None = None
+        self.seen = -1
+
+    def __repr__(self) -> str:
+        name = "leaf" if self.rule is None else self.rule.name
+        return f"Step({name}, shape={self.shape}, dtype={self.dtype})"
+
+    @property
+    def like(self) -> Like:
+        return Like(self.shape, self.dtype, self.device)
+
+    def pulled(self, g: Any, useful: Collection[Step]) -> Iterator[tuple[Step, Tensor]]:
+        """Yield useful parents with what the cotangent of the result comes to for them."""
+        rule, given = self.rule, self.given
+        if given is None:
+            must = "still have its graph (backward(retain_graph=True) keeps it for a second time)"
+            raise RuntimeError(expected("backward", "the result", must, f"one of {rule and rule.name} already used"))
+        assert rule is not None
+        if not rule.elementwise and type(g) is Tensor and g.shape != self.shape:
+            g = xt.broadcast_to(g, self.shape)
+        if type(g) is dict:  # one cotangent for each of several results that has one
+            g = tuple([g.get(place) for place in range(given["results"])])
+        values: dict[str, Any] = {"g": g}
+        done: dict[str, Any] = {}
+        for (name, place), parent in zip(self.slots, self.parents, strict=True):
+            if parent not in useful:
+                continue
+            pull = rule.pulls.get(name)
+            if pull is None:
+                raise NotImplementedError(f"{rule.name}: no derivative with respect to {name} is known")
+            if place is None:
+                found = self._pull(pull, values, parent.like)
+            else:
+                if name not in done:
+                    done[name] = self._pull(pull, values, given[f"like {name}"])
+                found = done[name][place]
+            if found is not None:
+                yield parent, fit(found, parent, self.shape if rule.elementwise else None)
+
+    def _pull(self, pull: Pull, values: dict[str, Any], like: Any) -> Any:
+        function, takes, slope = pull
+        if not takes:
+            return _times(values["g"], function)
+        arguments = []
+        for name in takes:
+            if name == "like":
+                arguments.append(like)
+                continue
+            if name not in values:
+                values[name] = self._restored(name)
+            arguments.append(values[name])
+        found = function(*arguments)
+        return _times(values["g"], found) if slope else found
+
+    def _restored(self, name: str) -> Any:
+        assert self.given is not None
+        kept = self.given[name]
+        if name == "y" and type(kept) is Several:  # steps of results lead here, so none is held by this one
+            return tuple([one.tensor(Output(self, place, one.like)) for place, one in enumerate(kept)])
+        if type(kept) is Kept:
+            return kept.tensor(self if name == "y" else kept.step)
+        if type(kept) is Several:
+            return tuple([one.tensor(one.step) if type(one) is Kept else one for one in kept])
+        return kept
+
+
+class Leaf(Step):
+    """Where a gradient is wanted: the beginning of a tape.
+
+    asked: whether the user asked for it, so that the tensor must not be written while recording.
+    """
+
+    __slots__ = ("asked", "grad")
+
+    def __init__(self, x: Tensor, *, asked: bool = True) -> None:
+        super().__init__(None, (), x)
+        self.grad: Tensor | None = None
+        self.asked = asked
+
+
+class Output(Step):
+    """One of several results of a call, whose own step is the only parent."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, call: Step, place: int, result: Tensor | Like) -> None:
+        super().__init__(None, (call,), result)
+        self.place = place
+
+
+def _times(g: Tensor, slope: Any) -> Tensor | None:
+    """Return a cotangent times the conjugate of a derivative."""
+    if type(slope) is Tensor:
+        return g * (xt.conj(slope) if slope.dtype.kind == "c" else slope)
+    if slope == 0:
+        return None
+    if type(slope) is complex:
+        slope = slope.conjugate()
+    return g if slope == 1 else cast(Tensor, -g if slope == -1 else g * slope)
+
+
+# ---- recording
+
+
+def begin(x: Tensor, *, asked: bool = True) -> Leaf:
+    """Make a tensor a leaf and return its step."""
+    active[0] = True
+    leaf = Leaf(x, asked=asked)
+    carry(x, leaf)
+    return leaf
+
+
+def carry(x: Tensor, step: Step) -> None:
+    """Give a tensor its step; one that carries a step takes no shortcut of small operands."""
+    if x._small is not None:
+        _ = x.value
+        x._small = None
+    x._step = step
+
+
+def step_of(x: Tensor) -> Step | None:
+    """Return a tensor's step, as of the last write to its memory; None for a constant."""
+    value: Any = x._value
+    if type(value) is not TBlob and value is not None:
+        value = value.over if type(value) is Window else value.blob
+    if value is not None and value._buffer is not None and value._buffer.history is not None:
+        found: Step | None = value._buffer.history.step_of(x)
+        return found
+    return x._step  # type: ignore[no-any-return]
+
+
+def steps_of(operands: Iterable[Any]) -> list[Step | None] | None:
+    """Return the steps of operands, None where none has one or nothing is recorded here."""
+    found = [step_of(x) if type(x) is Tensor else None for x in operands]
+    for step in found:
+        if step is not None:
+            return found if _mode.get() else None
+    return None
+
+
+def remember(
+    rule: Rule | None, slots: Sequence[tuple[str, int | None]], steps: Sequence[Step | None], result: Tensor
+) -> Step | None:
+    """Write one call on the tape; return its step, None for a result that cannot have a gradient.
+
+    What the rule asks for is added by `keep`.
+    """
+    if result.dtype.kind not in "fc":
+        return None
+    step = Step(rule, tuple([one for one in steps if one is not None]), result)
+    step.slots = [slot for slot, one in zip(slots, steps, strict=True) if one is not None]
+    carry(result, step)
+    return step
+
+
+def remember_elementwise(
+    rule: Rule, slots: Sequence[tuple[str, int | None]], operands: Sequence[Any], steps: Sequence[Any], result: Tensor
+) -> None:
+    """Write an elementwise call on the tape."""
+    step = remember(rule, slots, steps, result)
+    if step is None or _mode.get() == BARE:
+        return
+    given: dict[str, Any] = {}
+    for (name, _), _parent in zip(step.slots, step.parents, strict=True):
+        pull = rule.pulls.get(name)
+        for wanted in pull.takes if pull is not None else ():
+            if wanted == "y":
+                given["y"] = Kept(result, None)
+            elif wanted not in ("g", "like") and wanted not in given:
+                for (argument, _), x, one in zip(slots, operands, steps, strict=True):
+                    if argument == wanted:
+                        given[wanted] = Kept(x, one) if type(x) is Tensor else x
+    step.given = given
+
+
+def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:
+    """Declare the derivative of a function that is no row of elementwise functions or reductions.
+
+    Each keyword names an argument (a tensor, or a sequence of them) and says how a cotangent comes to it; see Pull.
+    view: whether the result may share the argument's memory. elementwise: whether arguments broadcast.
+    """
+
+    def decorate(function: F) -> F:
+        taken = {name: pull_of(pull) for name, pull in pulls.items()}
+        rule = Rule(function.__name__, taken, elementwise=elementwise, view=view)
+        RULES[rule.name] = rule
+        parameters = inspect.signature(function).parameters.values()
+        names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+        several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not active[0] or not _mode.get():
+                return function(*args, **kwargs)
+            arguments = {**defaults, **(dict(zip(names, args, strict=False)) if several is None else {several: args})}
+            arguments.update(kwargs)
+            slots = list(_slots(rule, arguments))
+            steps = steps_of([x for _, x in slots])
+            if steps is None:
+                return function(*args, **kwargs)
+            with recording(OFF):
+                result = function(*args, **kwargs)
+            _remember_call(rule, arguments, slots, steps, result)
+            return result
+
+        call.rule = rule  # type: ignore[attr-defined]
+        return cast(F, call)
+
+    return decorate
+
+
+def _slots(rule: Rule, arguments: dict[str, Any]) -> Iterator[tuple[tuple[str, int | None], Any]]:
+    """Yield the places of a call at which a tensor may stand, with what stands there."""
+    for name in rule.pulls:
+        value = arguments.get(name)
+        if isinstance(value, (list, tuple)):
+            for place, one in enumerate(value):
+                yield (name, place), one
+        else:
+            yield (name, None), value
+
+
+def _remember_call(rule: Rule, arguments: dict[str, Any], slots: Any, steps: Any, result: Any) -> None:
+    """Write a call on the tape, and what its rule asks for."""
+    if any(result is x for _, x in slots):
+        return  # the function gave back its argument
+    places = [slot for slot, _ in slots]
+    if type(result) is Tensor:
+        step = remember(rule, places, steps, result)
+        if step is None:
+            return
+        if rule.view:
+            _note_view(step, slots[0][1], result)
+    else:
+        step = Step(rule, tuple([one for one in steps if one is not None]), result[0])
+        step.slots = [slot for slot, one in zip(places, steps, strict=True) if one is not None]
+        for place, one in enumerate(result):
+            if one.dtype.kind in "fc":
+                carry(one, Output(step, place, one))
+    if _mode.get() == FULL:
+        keep(step, rule, arguments, result)
+
+
+def keep(step: Step, rule: Rule, arguments: dict[str, Any], result: Any) -> None:
+    """Keep what a rule will ask for."""
+    given = step.given
+    assert given is not None
+    if type(result) is not Tensor:
+        given["results"] = len(result)
+    tracked = {name for name, _ in step.slots}
+    for name in {wanted for one in tracked for wanted in rule.pulls[one].takes} - {"g", "like"}:
+        given[name] = _kept(result if name == "y" else arguments[name], constant=name == "y")
+    for name in tracked:
+        if isinstance(arguments[name], (list, tuple)):
+            given[f"like {name}"] = tuple(_like(one) for one in arguments[name])
+
+
+def _note_view(step: Step, x: Tensor, result: Tensor) -> None:
+    """Remember where a result lies in the memory of what it is a view of, if it is one."""
+    if result.blob.buffer is x.blob.buffer:
+        step.within = x.blob.layout
+
+
+def _kept(value: Any, *, constant: bool = False) -> Any:
+    if type(value) is Tensor:
+        return Kept(value, None if constant else step_of(value))
+    if isinstance(value, (list, tuple)):
+        if any(type(one) is Tensor for one in value):
+            return Several(_kept(one, constant=constant) for one in value)
+        return type(value)(value) if type(value) is list else value
+    return Kept(xt.asarray(value, copy=True), None) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _like(x: Any) -> Like:
+    x = xt.asarray(x)
+    return Like(x.shape, x.dtype, x.device)
+
+
+# ---- the way back
+
+
+def fit(g: Tensor, operand: Step | Like, full: Shape | None) -> Tensor:
+    """Return a cotangent as that of an operand: real where it is real, of its dtype, and of a shape that broadcasts
+    to its own.
+
+    full: the shape the operand was stretched to, if it was.
+    """
+    if g.dtype != operand.dtype:
+        if g.dtype.kind == "c" and operand.dtype.kind != "c":
+            g = xt.real(g)
+        g = xt.astype(g, operand.dtype, copy=False)
+    if full is not None and full != operand.shape:
+        g = sum_to(g, full, operand.shape)
+    return g
+
+
+def sum_to(g: Tensor, full: Shape, target: Shape) -> Tensor:
+    """Return a cotangent of shape `full`, or one that broadcasts to it, summed over what `target` was stretched along.
+
+    The result has a shape that broadcasts to `target`.
+    """
+    lead, missing = len(full) - len(target), len(full) - g.ndim
+    shape = (1,) * missing + g.shape
+    stretched = [a for a, n in enumerate(full) if n != 1 and (a < lead or target[a - lead] == 1)]
+    times = prod([full[a] for a in stretched if shape[a] == 1])
+    inner = tuple(a - missing for a in stretched if a >= lead and shape[a] != 1)
+    if inner:
+        g = xt.sum(g, axis=inner, keepdims=True)
+    if lead > missing:
+        g = xt.sum(g, axis=tuple(range(lead - missing)))
+    return g if times == 1 else g * float(times)
+
+
+def order_back(ends: Iterable[Step], wanted: Collection[Step]) -> tuple[list[Step], set[Step]]:
+    """Return the steps between ends and wanted ones, the latest first, and the same as a set."""
+    first = min([step.serial for step in wanted], default=0)
+    found: set[Step] = set()
+    stack = list(ends)
+    while stack:
+        step = stack.pop()
+        if step.serial >= first and step not in found:
+            found.add(step)
+            stack.extend(step.parents)
+    useful = set(wanted)
+    order = sorted(found, key=lambda step: step.serial)
+    for step in order:
+        if step not in useful and not useful.isdisjoint(step.parents):
+            useful.add(step)
+    return [step for step in reversed(order) if step in useful], useful
+
+
+def go_back(
+    seeds: Sequence[tuple[Step, Tensor]], wanted: Collection[Step], *, free: bool = False
+) -> dict[Step, Tensor]:
+    """Carry cotangents from the ends of the tape back to the wanted steps; return theirs, without those of none.
+
+    free: whether the tape is used up on the way. Raises RuntimeError on a tape that was, NotImplementedError for a
+    function without a rule.
+    """
+    order, useful = order_back([step for step, _ in seeds], wanted)
+    cotangents: dict[Step, Any] = {}
+    found: dict[Step, Tensor] = {}
+    for step, g in seeds:
+        _add(cotangents, step, g)
+    order.reverse()
+    while order:
+        step = order.pop()
+        g = cotangents.pop(step, None)
+        if g is None:
+            continue
+        if step in wanted:
+            found[step] = g
+        if type(step) is Output:
+            parts = cotangents.setdefault(step.parents[0], {})
+            parts[step.place] = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
+        elif step.parents:
+            for parent, contribution in step.pulled(g, useful):
+                _add(cotangents, parent, contribution)
+            if free:
+                step.given = None
+    return found
+
+
+def _add(cotangents: dict[Step, Any], step: Step, g: Tensor) -> None:
+    before = cotangents.get(step)
+    cotangents[step] = g if before is None else before + g
+
+
+def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
+    """Return a cotangent as a gradient that the user may keep and write to: of full shape, in memory of its own.
+
+    seen: the identities of those given away already.
+    """
+    if g.shape != step.shape:
+        return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
+    native: Native = g._small if g._value is None else getattr(g._value, "_native", None)
+    pending = type(g._value) is Node and g._value.blob is None
+    own = pending or (native is not None and native.base is None)
+    if not own or id(g) in seen:
+        g = xt.positive(g)
+    seen.add(id(g))
+    return g

@@ -19,6 +19,7 @@ from ..layout import Shape, as_axis, contiguous
 from ..lazy.graph import Node, Part
 from ..lazy.run import can_look
 from ..op import SCALARS, Operand, as_operand, as_tensor, asarray_host, common_device, on
+from ..options import always_somewhere
 from ..tape import OFF, Like, active, differentiable, recording, step_of, steps_of, sum_to, xt
 from ..tensor import Tensor, face, wrap
 from ..writing import store, writable
@@ -128,7 +129,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.
     """
-    if x._small is not None and _set_small(x, key, value, function):
+    if x._small is not None and not always_somewhere[0] and _set_small(x, key, value, function):
         return
     if isinstance(value, (list, tuple)):
         value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None)

@@ -224,10 +224,23 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bo
     return call
 
 
+_ones: dict[Any, Tensor] = {}
+
+
+def _one(like: Tensor) -> Tensor:
+    """Return the cotangent of a scalar itself: 1."""
+    key = (like.dtype, like.device)
+    found = _ones.get(key)
+    if found is None:
+        found = _ones[key] = xt.ones((), dtype=like.dtype, device=like.device)
+        _ = found.native()
+    return found
+
+
 def _gradient_of(entry: _Entry, out: Tensor, aux: Any) -> Any:
     step = step_of(out)
     record = step is not None and not entry.is_inside([step])
-    seeds = [] if step is None else [(step, cast(Tensor, xt.ones((), dtype=out.dtype, device=out.device)))]
+    seeds = [] if step is None else [(step, _one(out))]
     grads = tuple(entry.back(seeds, record=record))
     if not record:
         _release((out, aux), min([one.serial for one in entry.steps], default=0))
@@ -423,7 +436,7 @@ def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> 
         raise RuntimeError(expected("backward", "x", must, "a constant"))
     if gradient is None:
         _scalar_seed(x)
-        seed = xt.ones((), dtype=x.dtype, device=x.device)
+        seed = _one(x)
     else:
         seed = as_tensor(gradient, "backward", "gradient")
         if seed.shape != x.shape:

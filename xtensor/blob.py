@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # Held where something is made at its first use: two threads must not make two buffers over the same bytes.
 first_use = fork_safe_lock()
 
+# How many buffers were written while a gradient was recorded: while it is 0 nobody asks for their history.
+histories = [0]
+
 # Held while a list of readers changes.
 reading = fork_safe_lock()
 

@@ -13,9 +13,9 @@ from typing import Any, TypeVar, cast
 from .devices.cpu import CPU, quickly
 from .dtypes import ANY, Category
 from .errors import expected, one_of
-from .op import REFUSED, SCALARS, Op, apply, reduce
+from .op import REFUSED, SCALARS, Op, apply, reduce, reduce_on_tape, reduce_small
 from .options import always_somewhere
-from .tape import RULES, Pull, Rule, pull_of
+from .tape import RULES, Pull, Rule, active, pull_of
 from .tensor import Scalar, Tensor, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,7 +61,6 @@ def elementwise(
 # The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
 # once. Whatever it refuses goes through apply(), which says what is wrong.
 _SCALARS = frozenset(SCALARS)
-_INT = frozenset((int,))
 
 
 def _unary(op: Op) -> Callable[..., Tensor]:
@@ -125,21 +124,6 @@ def _several(op: Op) -> Callable[..., Tensor]:
     return call
 
 
-def _reduced_now(kernel: Any, x: Tensor, given: dict[str, Any]) -> Tensor | None:
-    """Reduce a small tensor at once; None for what is unusual or refused: the long way says what is wrong."""
-    axis, keepdims = None, False
-    if given:
-        axis, keepdims = given.get("axis"), given.get("keepdims", False)
-        plain = axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))
-        if not plain or type(keepdims) is not bool or len(given) > ("axis" in given) + ("keepdims" in given):
-            return None
-    try:
-        native = quickly(kernel, x._small, axis, keepdims=True) if keepdims else quickly(kernel, x._small, axis)
-    except REFUSED:
-        return None
-    return wrap(native, x._device)
-
-
 def _rule(op: Op, derivative: Any) -> Rule:
     """Return the rule of a row; an empty one where it has none."""
     if derivative is None:
@@ -148,7 +132,7 @@ def _rule(op: Op, derivative: Any) -> Rule:
     pulls: dict[str, Pull] = {
         name: pull_of(one) for name, one in zip(op.parameters, written, strict=True) if one is not None
     }
-    rule = RULES[op.name] = Rule(op.name, pulls, elementwise=op.kind == "elementwise")
+    rule = RULES[op.name] = Rule(op.name, pulls, elementwise=op.kind == "elementwise", parameters=op.parameters)
     return rule
 
 
@@ -169,14 +153,18 @@ def reduction(
     def decorate(stub: F) -> F:
         op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain, composed=composed)
         op.rule = _rule(op, derivative)
-        defaults: dict[str, Any] = cast(Any, stub).__kwdefaults__
+        defaults = op.defaults
 
         kernel = CPU.kernel(op.name)
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
             if type(x) is Tensor and x._small is not None and not always_somewhere[0] and x._small.size:
-                reduced = _reduced_now(kernel, x, given)
+                reduced = reduce_small(kernel, x._small, given)
+                if reduced is not None:
+                    return wrap(reduced, x._device)
+            if active[0]:
+                reduced = reduce_on_tape(op, kernel, x, given)
                 if reduced is not None:
                     return reduced
             params = defaults | given

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .blob import Buffer, TBlob
+from .blob import Buffer, TBlob, histories
 from .dtypes import DType
 from .errors import expected
 from .layout import Layout
@@ -33,9 +33,11 @@ class History:
         self.flat = Like((buffer.nbytes // dtype.itemsize,), dtype, buffer.device)
         self.writes = 0
         count_always(1)
+        count_always(1, histories)
 
     def __del__(self) -> None:
         count_always(-1)
+        count_always(-1, histories)
 
     def step_of(self, x: Tensor) -> Step | None:
         """Return the step of a tensor over this memory."""

@@ -23,7 +23,7 @@ from .lazy.graph import Node
 from .lazy.run import ledger
 from .options import Settings, always_somewhere, settings
 from .tape import OFF, Rule, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
-from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
+from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, settled, wrap
 
 Operand = Tensor | Scalar
 SCALARS = get_args(Scalar)
@@ -83,6 +83,11 @@ class Op:
         return f"Op({self.name})"
 
     @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The values of keyword parameters that are not given."""
+        return dict(cast(Any, self.stub).__kwdefaults__ or {})
+
+    @cached_property
     def slots(self) -> tuple[tuple[str, None], ...]:
         """The places of the operands on the tape."""
         return tuple((name, None) for name in self.parameters)
@@ -101,6 +106,11 @@ class Op:
         if self.element is None:  # a primitive: only a backend can compute it
             raise NotImplementedError(f"{self.name}: {backend!r} has no function of this name and no formula")
         return self._formula(backend, self.element)
+
+    @cached_property
+    def cpu_kernel(self) -> Callable[..., Any]:
+        """The function that computes this op on NumPy's arrays."""
+        return self.kernel(CPU)
 
     def _formula(self, backend: Backend, formula: Callable[..., Any]) -> Callable[..., Any]:
         takes = self.accepts.letters + self.accepts.widens
@@ -246,23 +256,49 @@ REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
 
 def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     """Call the library at once where all operands are small and on the CPU; None where one is not, or is refused."""
-    natives = [_small_native(x) for x in operands]
-    if always_somewhere[0] or any(native is None for native in natives):
+    if always_somewhere[0]:
         return None
+    natives = []
+    device = None
+    for x in operands:
+        if type(x) is Tensor:
+            native, device = _small_native(x), x._device
+            if native is None:
+                return None
+            natives.append(native)
+        elif type(x) in SCALARS:
+            natives.append(x)
+        else:
+            return None
     try:
-        result = quickly(op.kernel(CPU), *natives)
+        result = quickly(op.cpu_kernel, *natives)
     except REFUSED:
         return None  # the long way says what is wrong
-    return wrap(np.asarray(result), next(x.device for x in operands if type(x) is Tensor))
+    return settled(np.asarray(result), cast(Device, device))
 
 
-def _small_native(x: Any) -> Any:
-    """Return what the direct way takes for a small operand on the CPU, None for any other."""
-    if type(x) is not Tensor:
-        return x if type(x) in SCALARS else None
+def _small_native(x: Tensor) -> Native:
+    """Return what the direct way takes for a small tensor on the CPU, None for any other."""
     value = x._value
-    native = x._small if type(value) is not TBlob else value._native
+    native = value._native if type(value) is TBlob else x._small
     return native if type(native) is np.ndarray and native.nbytes <= DIRECT_BELOW else None
+
+
+_INT = frozenset((int,))
+
+
+def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native | None:
+    """Reduce a small array at once; None for what is unusual or refused: the long way says what is wrong."""
+    axis, keepdims = None, False
+    if given:
+        axis, keepdims = given.get("axis"), given.get("keepdims", False)
+        plain = axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))
+        if not plain or type(keepdims) is not bool or len(given) > ("axis" in given) + ("keepdims" in given):
+            return None
+    try:
+        return quickly(kernel, native, axis, keepdims=True) if keepdims else quickly(kernel, native, axis)
+    except REFUSED:
+        return None
 
 
 def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
@@ -362,6 +398,22 @@ def _enter(node: Node, limits: Settings) -> Tensor:
     """Return a tensor over a new node, evaluated at once where the graph has grown to its bounds."""
     result = face(node)
     ledger.enter(node, limits)
+    return result
+
+
+def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor | None:
+    """Reduce a small tensor that has a gradient at once; None for any other, or what is unusual or refused."""
+    if type(x) is not Tensor or always_somewhere[0]:
+        return None
+    steps = steps_of((x,))
+    native = None if steps is None else _small_native(x)
+    if native is None or not native.size:
+        return None
+    reduced = reduce_small(kernel, native, given)
+    if reduced is None:
+        return None
+    result = settled(np.asarray(reduced), x._device)
+    _remember_reduced(op, x, {**op.defaults, **given}, cast(Any, steps), result)
     return result
 
 

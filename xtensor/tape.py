@@ -20,7 +20,7 @@ from weakref import ref
 
 import numpy as np
 
-from .blob import Native, TBlob, Window
+from .blob import Native, TBlob, Window, histories
 from .devices import Device
 from .dtypes import DType
 from .errors import expected
@@ -80,33 +80,44 @@ class Pull(NamedTuple):
 
     function: a number, or a function of values that it names: `g` (the cotangent of the result), `y` (the result),
         `like` (shape, dtype and device of the argument), and the function's own arguments.
-    takes: those names.
+    takes: those names. asks: those of them that are to be kept.
     slope: whether it returns the partial derivative, for g to be multiplied with its conjugate.
     """
 
     function: Any
     takes: tuple[str, ...]
+    asks: tuple[str, ...]
     slope: bool
 
 
 def pull_of(written: Any) -> Pull:
     """Return a rule as written in a row: a slope of `x` or `y`, or a function that takes `g` first."""
     takes = tuple(inspect.signature(written).parameters) if callable(written) else ()
-    return Pull(written, takes, "g" not in takes)
+    return Pull(written, takes, tuple(name for name in takes if name not in ("g", "like")), "g" not in takes)
 
 
 class Rule:
     """The derivative of one function: a Pull for each argument through which a gradient goes.
 
+    places: of elementwise functions, the positions of their operands by name.
     elementwise: whether operands broadcast, so that a cotangent is summed over what an operand was stretched along.
     view: whether the result shares the argument's memory.
     """
 
-    __slots__ = ("elementwise", "name", "pulls", "view")
+    __slots__ = ("elementwise", "name", "places", "pulls", "view")
 
-    def __init__(self, name: str, pulls: dict[str, Pull], *, elementwise: bool = False, view: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        pulls: dict[str, Pull],
+        *,
+        elementwise: bool = False,
+        view: bool = False,
+        parameters: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.pulls = pulls
+        self.places = {name: place for place, name in enumerate(parameters)}
         self.elementwise = elementwise
         self.view = view
 
@@ -137,19 +148,20 @@ class Like(NamedTuple):
 class Saved:
     """A value that rules will ask for: a pending Node, or bytes, which are copied before somebody overwrites them."""
 
-    __slots__ = ("__weakref__", "value")
+    __slots__ = ("__weakref__", "small", "value")
 
     blob = None  # among a buffer's Readers: one that always waits
 
     def __init__(self, value: Node | TBlob) -> None:
         self.value = value
+        self.small: Tensor | None = None  # a constant tensor over small bytes, for all rules that ask for it
         value.saver = ref(self)
         if type(value) is TBlob and value._buffer is not None:
             value._buffer.saved_by(value.saver)
 
     def hold(self, blob: TBlob) -> None:
         """Take the bytes of what was pending."""
-        self.value = blob
+        self.value, self.small = blob, None
         blob.saver = ref(self)
         if blob._buffer is not None:
             blob._buffer.saved_by(blob.saver)
@@ -182,8 +194,12 @@ class Kept:
 
     def tensor(self, step: Step | None) -> Tensor:
         """Return the value as a tensor, with its step where the way back is recorded as well."""
-        value = self.saved.value
-        step = step if step is not None and _mode.get() else None
+        saved = self.saved
+        if step is None or not _mode.get():
+            if saved.small is not None:
+                return saved.small
+            step = None
+        value = saved.value
         if type(value) is Node:
             if value.blob is None:
                 holder = value.face() if value.face is not None else None
@@ -192,10 +208,11 @@ class Kept:
             else:
                 value = value.blob
         x = face(value)
-        if step is not None:
-            x._step = step
-        elif type(value) is TBlob and value._native is not None and value._native.nbytes <= DIRECT_BELOW:
-            x._small = value._native
+        x._step = step
+        if step is None and type(value) is TBlob:
+            native = value._native
+            if type(native) is np.ndarray and native.nbytes <= DIRECT_BELOW:
+                x._small, saved.small = native, x
         return x
 
 
@@ -222,11 +239,17 @@ class Step:
 
     __slots__ = ("device", "dtype", "given", "parents", "rule", "seen", "serial", "shape", "slots", "within")
 
-    def __init__(self, rule: Rule | None, parents: tuple[Step, ...], result: Tensor | Like) -> None:
+    def __init__(
+        self,
+        rule: Rule | None,
+        parents: tuple[Step, ...],
+        result: Tensor | Like,
+        slots: Sequence[tuple[str, int | None]] = (),
+    ) -> None:
         self.serial = next(_serial)
         self.rule = rule
         self.parents = parents
-        self.slots: Sequence[tuple[str, int | None]] = ()
+        self.slots = slots
         self.given: dict[str, Any] | None = {}
         self.shape: Shape = result.shape
         self.dtype: DType = result.dtype
@@ -242,19 +265,21 @@ class Step:
     def like(self) -> Like:
         return Like(self.shape, self.dtype, self.device)
 
-    def pulled(self, g: Any, useful: Collection[Step]) -> Iterator[tuple[Step, Tensor]]:
-        """Yield useful parents with what the cotangent of the result comes to for them."""
+    def pulled(self, g: Any, useful: Collection[Step]) -> list[tuple[Step, Tensor]]:
+        """Return useful parents with what the cotangent of the result comes to for them."""
         rule, given = self.rule, self.given
         if given is None:
             must = "still have its graph (backward(retain_graph=True) keeps it for a second time)"
             raise RuntimeError(expected("backward", "the result", must, f"one of {rule and rule.name} already used"))
         assert rule is not None
-        if not rule.elementwise and type(g) is Tensor and g.shape != self.shape:
+        full = self.shape if rule.elementwise else None
+        if full is None and type(g) is Tensor and g.shape != self.shape:
             g = xt.broadcast_to(g, self.shape)
         if type(g) is dict:  # one cotangent for each of several results that has one
             g = tuple([g.get(place) for place in range(given["results"])])
         values: dict[str, Any] = {"g": g}
         done: dict[str, Any] = {}
+        pairs = []
         for (name, place), parent in zip(self.slots, self.parents, strict=True):
             if parent not in useful:
                 continue
@@ -262,27 +287,28 @@ class Step:
             if pull is None:
                 raise NotImplementedError(f"{rule.name}: no derivative with respect to {name} is known")
             if place is None:
-                found = self._pull(pull, values, parent.like)
+                found = self._pull(pull, values, parent)
             else:
                 if name not in done:
                     done[name] = self._pull(pull, values, given[f"like {name}"])
                 found = done[name][place]
             if found is not None:
-                yield parent, fit(found, parent, self.shape if rule.elementwise else None)
+                if found.dtype is not parent.dtype or (full is not None and full != parent.shape):
+                    found = fit(found, parent, full)
+                pairs.append((parent, found))
+        return pairs
 
     def _pull(self, pull: Pull, values: dict[str, Any], like: Any) -> Any:
-        function, takes, slope = pull
+        """Apply a rule; `like` is the parent, or what is known of all members of a sequence."""
+        function, takes, asks, slope = pull
         if not takes:
             return _times(values["g"], function)
-        arguments = []
-        for name in takes:
-            if name == "like":
-                arguments.append(like)
-                continue
+        for name in asks:
             if name not in values:
                 values[name] = self._restored(name)
-            arguments.append(values[name])
-        found = function(*arguments)
+        if "like" in takes:
+            values["like"] = like.like if isinstance(like, Step) else like
+        found = function(*[values[name] for name in takes])
         return _times(values["g"], found) if slope else found
 
     def _restored(self, name: str) -> Any:
@@ -324,7 +350,7 @@ class Output(Step):
 def _times(g: Tensor, slope: Any) -> Tensor | None:
     """Return a cotangent times the conjugate of a derivative."""
     if type(slope) is Tensor:
-        return g * (xt.conj(slope) if slope.dtype.kind == "c" else slope)
+        return cast(Tensor, xt.multiply(g, xt.conj(slope) if slope._dtype.kind == "c" else slope))
     if slope == 0:
         return None
     if type(slope) is complex:
@@ -364,7 +390,10 @@ def step_of(x: Tensor) -> Step | None:
 
 def steps_of(operands: Iterable[Any]) -> list[Step | None] | None:
     """Return the steps of operands, None where none has one or nothing is recorded here."""
-    found = [step_of(x) if type(x) is Tensor else None for x in operands]
+    if histories[0]:
+        found = [step_of(x) if type(x) is Tensor else None for x in operands]
+    else:
+        found = [x._step if type(x) is Tensor else None for x in operands]
     for step in found:
         if step is not None:
             return found if _mode.get() else None
@@ -380,10 +409,17 @@ def remember(
     """
     if result.dtype.kind not in "fc":
         return None
-    step = Step(rule, tuple([one for one in steps if one is not None]), result)
-    step.slots = [slot for slot, one in zip(slots, steps, strict=True) if one is not None]
+    if None in steps:
+        slots, steps = _without_constants(slots, steps)
+    step = Step(rule, tuple(steps), result, slots)  # type: ignore[arg-type]
     carry(result, step)
     return step
+
+
+def _without_constants(slots: Sequence[Any], steps: Sequence[Step | None]) -> tuple[list[Any], list[Step | None]]:
+    """Return the slots that have a step, and those steps."""
+    pairs = [(slot, one) for slot, one in zip(slots, steps, strict=True) if one is not None]
+    return [slot for slot, _ in pairs], [one for _, one in pairs]
 
 
 def remember_elementwise(
@@ -394,16 +430,16 @@ def remember_elementwise(
     if step is None or _mode.get() == BARE:
         return
     given: dict[str, Any] = {}
-    for (name, _), _parent in zip(step.slots, step.parents, strict=True):
-        pull = rule.pulls.get(name)
-        for wanted in pull.takes if pull is not None else ():
-            if wanted == "y":
-                given["y"] = Kept(result, None)
-            elif wanted not in ("g", "like") and wanted not in given:
-                for (argument, _), x, one in zip(slots, operands, steps, strict=True):
-                    if argument == wanted:
-                        given[wanted] = Kept(x, one) if type(x) is Tensor else x
     step.given = given
+    for name, _ in step.slots:
+        for wanted in rule.pulls[name].asks if name in rule.pulls else ():
+            if wanted not in given:
+                if wanted == "y":
+                    given["y"] = Kept(result, None)
+                else:
+                    place = rule.places[wanted]
+                    x = operands[place]
+                    given[wanted] = Kept(x, steps[place]) if type(x) is Tensor else x
 
 
 def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:
@@ -466,8 +502,8 @@ def _remember_call(rule: Rule, arguments: dict[str, Any], slots: Any, steps: Any
         if rule.view:
             _note_view(step, slots[0][1], result)
     else:
-        step = Step(rule, tuple([one for one in steps if one is not None]), result[0])
-        step.slots = [slot for slot, one in zip(places, steps, strict=True) if one is not None]
+        places, steps = _without_constants(places, steps)
+        step = Step(rule, tuple(steps), result[0], places)
         for place, one in enumerate(result):
             if one.dtype.kind in "fc":
                 carry(one, Output(step, place, one))
@@ -575,7 +611,8 @@ def go_back(
     cotangents: dict[Step, Any] = {}
     found: dict[Step, Tensor] = {}
     for step, g in seeds:
-        _add(cotangents, step, g)
+        before = cotangents.get(step)
+        cotangents[step] = g if before is None else before + g
     order.reverse()
     while order:
         step = order.pop()
@@ -589,15 +626,11 @@ def go_back(
             parts[step.place] = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
         elif step.parents:
             for parent, contribution in step.pulled(g, useful):
-                _add(cotangents, parent, contribution)
+                before = cotangents.get(parent)
+                cotangents[parent] = contribution if before is None else before + contribution
             if free:
                 step.given = None
     return found
-
-
-def _add(cotangents: dict[Step, Any], step: Step, g: Tensor) -> None:
-    before = cotangents.get(step)
-    cotangents[step] = g if before is None else before + g
 
 
 def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
@@ -607,9 +640,10 @@ def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
     """
     if g.shape != step.shape:
         return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
-    native: Native = g._small if g._value is None else getattr(g._value, "_native", None)
-    pending = type(g._value) is Node and g._value.blob is None
-    own = pending or (native is not None and native.base is None)
+    value: Any = g._value
+    native: Native = g._small if value is None else getattr(value, "_native", None)
+    pending = type(value) is Node and value.blob is None
+    own = pending or (native is not None and native.base is None and (value is None or value.saver is None))
     if not own or id(g) in seen:
         g = xt.positive(g)
     seen.add(id(g))

@@ -619,6 +619,17 @@ def wrap(native: Native, device: Device) -> Tensor:
     return tensor
 
 
+def settled(native: Native, device: Device) -> Tensor:
+    """Return a tensor over a fresh native array that takes no shortcut of small operands: it will carry a step."""
+    tensor = Tensor()
+    tensor._value = TBlob.adopt(native, device)
+    tensor._small = tensor._step = None
+    tensor._shape = native.shape
+    tensor._dtype = native.dtype
+    tensor._device = device
+    return tensor
+
+
 def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:
     """Return a tensor over a native array, in xtensor's dtypes and byte order.
 

@@ -166,6 +166,17 @@ class Saved:
         if blob._buffer is not None:
             blob._buffer.saved_by(blob.saver)
 
+    def constant(self) -> Tensor:
+        """Return small bytes as a constant tensor that takes the shortcuts of small operands."""
+        x = self.small
+        if x is None:
+            blob: Any = self.value
+            native = blob._native
+            x = self.small = Tensor()
+            x._value, x._small, x._step = blob, native, None
+            x._shape, x._dtype, x._device = native.shape, native.dtype, blob.device
+        return x
+
     def protect(self) -> None:
         """Move to a copy: the memory is about to be written."""
         blob = self.value
@@ -195,11 +206,11 @@ class Kept:
     def tensor(self, step: Step | None) -> Tensor:
         """Return the value as a tensor, with its step where the way back is recorded as well."""
         saved = self.saved
-        if step is None or not _mode.get():
-            if saved.small is not None:
-                return saved.small
-            step = None
         value = saved.value
+        if step is None or not _mode.get():
+            step = None
+            if saved.small is not None or (type(value) is TBlob and _is_small(value)):
+                return saved.constant()
         if type(value) is Node:
             if value.blob is None:
                 holder = value.face() if value.face is not None else None
@@ -209,11 +220,13 @@ class Kept:
                 value = value.blob
         x = face(value)
         x._step = step
-        if step is None and type(value) is TBlob:
-            native = value._native
-            if type(native) is np.ndarray and native.nbytes <= DIRECT_BELOW:
-                x._small, saved.small = native, x
         return x
+
+
+def _is_small(blob: TBlob) -> bool:
+    """Return whether calling the library on a blob at once is cheaper than recording."""
+    native = blob._native
+    return type(native) is np.ndarray and native.nbytes <= DIRECT_BELOW
 
 
 # ---- steps
@@ -293,7 +306,7 @@ class Step:
                     done[name] = self._pull(pull, values, given[f"like {name}"])
                 found = done[name][place]
             if found is not None:
-                if found.dtype is not parent.dtype or (full is not None and full != parent.shape):
+                if found._dtype is not parent.dtype or (full is not None and full != parent.shape):
                     found = fit(found, parent, full)
                 pairs.append((parent, found))
         return pairs

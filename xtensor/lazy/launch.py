@@ -35,6 +35,9 @@ CACHE_BYTES = 8 << 20
 # Outputs of more bytes than the last-level cache holds are written past the caches.
 STREAM_BYTES = 24 << 20
 
+# Rows of fewer bytes are not: the lines where they meet are shared, and go through the caches.
+STREAM_ROW = 1024
+
 # Reduced axes are cut into pieces of so many elements (innermost) or rows (outer), whatever the number of threads.
 PIECE, PIECE_ROWS = 16384, 512
 
@@ -275,7 +278,7 @@ def run_map(program: Program, shape: Shape, operands: Sequence[Operand], scalars
     """Run a program without reductions over a shape; the operands are its inputs and outputs."""
     strides = tuple([o.strides for o in operands])
     threads = threads_for(seconds_of(program, prod(shape)))
-    aligned = not any([o.address % 64 for o in operands[len(program.inputs) :]])
+    aligned = _begin_alike(program, [o.address for o in operands])
     key = (shape, strides, contract, threads, aligned)
     made: Ready = remembered(program, key, lambda: _ready_map(program, shape, strides, contract, threads, aligned))
     made.run([o.address for o in operands], scalars)
@@ -284,7 +287,7 @@ def run_map(program: Program, shape: Shape, operands: Sequence[Operand], scalars
 def run_packed(program: Program, size: int, addresses: Sequence[int], scalars: bytes, contract: bool) -> None:
     """The commonest case of `run_map`: operands that are runs of memory of one size, at these addresses."""
     threads = threads_for(seconds_of(program, size))
-    aligned = size < 4096 or not any([address % 64 for address in addresses[len(program.inputs) :]])
+    aligned = 8 * size < STREAM_BYTES or _begin_alike(program, addresses)
     key = (size, contract, threads, aligned)
     made: Any = program.codes.get(key)
     if made is None:
@@ -299,18 +302,30 @@ def _ready_map(
     nest = nest_of(shape, strides, strides[len(program.inputs)])
     sizes = [dtype.itemsize for dtype in program.moved]
     boxes = _map_boxes(nest, threads)
-    streams = aligned and _can_stream(program, nest)
+    streams = aligned and can_stream(program, nest)
     return ready(program, nest, sizes, shared_out(boxes, threads), contract, streams=streams)
 
 
-def _can_stream(program: Program, nest: Nest) -> bool:
-    """Return whether outputs may bypass the caches: large, packed, and whole vectors of at least 16 bytes."""
+def _begin_alike(program: Program, addresses: Sequence[int]) -> bool:
+    """Return whether all outputs meet the bounds of vectors at the same elements."""
+    places = [divmod(a, d.itemsize) for a, d in zip(addresses, program.moved, strict=True)][len(program.inputs) :]
+    return all([rest == 0 and (place - places[0][0]) % 64 == 0 for place, rest in places])
+
+
+def can_stream(program: Program, nest: Nest) -> bool:
+    """Return whether outputs may bypass the caches: large, packed alike, and whole vectors of at least 16 bytes."""
     sizes = [program.dtypes[number].itemsize for number in program.outputs]
-    if len(nest.lengths) > 1 or prod(nest.lengths) * max(sizes) < STREAM_BYTES:
+    inner = nest.lengths[-1] * min(sizes)
+    if prod(nest.lengths) * max(sizes) < STREAM_BYTES or (len(nest.lengths) > 1 and inner < STREAM_ROW):
         return False
     lanes = lanes_of(program, host().vector_bytes)  # type: ignore[union-attr]
-    written = nest.strides[len(program.inputs) :]
-    return all(lanes * size >= 16 and strides[-1] == size for size, strides in zip(sizes, written, strict=True))
+    written = [
+        [divmod(stride, size) for stride in strides]
+        for size, strides in zip(sizes, nest.strides[len(program.inputs) :], strict=False)
+    ]
+    return written[0][-1] == (1, 0) and all(
+        lanes * size >= 16 and steps == written[0] for size, steps in zip(sizes, written, strict=True)
+    )
 
 
 def _map_boxes(nest: Nest, threads: int) -> list[Box]:

@@ -28,12 +28,15 @@ PACKED, SAME, STRIDED = "packed", "same", "strided"
 # Accumulators of a reduction take turns, so that one addition need not wait for the one before it.
 TURNS = 4
 
+# Bytes that loads of streaming code are announced ahead.
+AHEAD = 2048
+
 
 class Form(NamedTuple):
     """What code depends on besides the program.
 
     lanes: elements per vector. depth: nested loops. lie: how each operand (inputs, outputs) lies along the innermost
-    axis. streams: whether outputs bypass the caches.
+    axis. streams: whether outputs bypass the caches, in whole vectors that begin where memory allows it.
     """
 
     lanes: int
@@ -203,13 +206,16 @@ class _Text:
         inner = self.form.depth - 1
         before = "entry" if inner == 0 else f"loop{inner - 1}"
         same = self._load_same()
+        begin = self._aligned_begin() if self.form.streams else "0"
         self.lines.append("br label %head")
         self._block("head")
-        self.lines.append(f"%i = phi i64 [0, %{before}], [%i.next, %next]")
+        self.lines.append(f"%i = phi i64 [{begin}, %{before}], [%i.next, %next]")
         self._open_reductions(before)
         self.lines += [
             f"%i.next = add i64 %i, {self.form.lanes}",
-            f"%whole = icmp ule i64 %i.next, %n{inner}",
+            f"%fits = icmp ule i64 %i.next, %n{inner}",
+            "%begun = icmp sge i64 %i, 0",
+            "%whole = and i1 %fits, %begun",
             "br i1 %whole, label %load.whole, label %load.part",
         ]
         vectors = self._loads(same)
@@ -224,6 +230,18 @@ class _Text:
 
     def _row_pointer(self, place: int) -> str:
         return self._pointer(place, self.form.depth - 2)
+
+    def _aligned_begin(self) -> str:
+        """Return where a row's first round begins: where memory is aligned, at the row's start or just before it."""
+        first = len(self.program.inputs)
+        places = self.operands[first].itemsize.bit_length() - 1
+        self.lines += [
+            f"%first.address = ptrtoint ptr {self._row_pointer(first)} to i64",
+            f"%first.element = lshr i64 %first.address, {places}",
+            f"%before.row = and i64 %first.element, {self.form.lanes - 1}",
+            "%begin = sub i64 0, %before.row",
+        ]
+        return "%begin"
 
     def _load_same(self) -> dict[int, str]:
         """Load, once per row, what stays the same along it."""
@@ -258,9 +276,10 @@ class _Text:
         self.lines.append("br label %body")
         self._block("load.part")
         lanes = self.form.lanes
-        self.lines.append(f"%left = sub i64 %n{self.form.depth - 1}, %i")
-        self._spread("%left", "lefts", "i64")
-        self.lines.append(f"%mask.part = icmp ugt {self.steps} %lefts, {self._counting()}")
+        self._spread(f"%n{self.form.depth - 1}", "ends", "i64")
+        self._spread("%i", "firsts", "i64")
+        self.lines.append(f"%each = add {self.steps} %firsts, {self._counting()}")
+        self.lines.append(f"%mask.part = icmp ult {self.steps} %each, %ends")  # what lies before 0 is huge
         part = [self._load(place, ".p", "%mask.part") for place in moving]
         self.lines.append("br label %body")
         self._block("body")
@@ -279,6 +298,7 @@ class _Text:
         address, name = self._addresses(place, suffix), f"%load{place}{suffix}"
         if self._lie(place) == PACKED:
             if mask is None:
+                self._fetch_ahead(address)
                 self.lines.append(f"{name} = load {kind}, ptr {address}, align 1")
             else:
                 self._declare(f"{kind} @llvm.masked.load.{short}.p0(ptr, {self.mask}, {kind})")
@@ -295,6 +315,13 @@ class _Text:
             f"({pointers} align {dtype.itemsize} {address}, {self.mask} {given}, {kind} zeroinitializer)"
         )
         return name
+
+    def _fetch_ahead(self, address: str) -> None:
+        """Ask for what a later round will read, where data comes from memory: processors look less far ahead."""
+        if self.form.streams:
+            self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+            self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 {AHEAD}")
+            self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}.ahead, i32 0, i32 3, i32 1)")
 
     def _short(self, dtype: DType) -> str:
         """Return a vector type as intrinsics' names spell it."""

@@ -1,0 +1,81 @@
+"""Loop nests for large arrays, on small ones: what is chosen by size is chosen always here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.lazy import launch, plan
+from xtensor.lazy.compile import host
+
+pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
+
+
+def forget() -> None:
+    """Drop the nests that programs remember: they were made for other bounds."""
+    for program in plan._programs.values():
+        program.codes.clear()
+
+
+@pytest.fixture
+def everything_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(launch, "STREAM_BYTES", 0)
+    monkeypatch.setattr(launch, "STREAM_ROW", 0)
+    forget()
+    with xt.options(engine="llvm", lazy="always"):
+        yield
+    forget()
+
+
+def own(a: np.ndarray) -> xt.Tensor:
+    """Return a copy that is recorded lazily."""
+    return xt.asarray(a, copy=True)
+
+
+def assert_equal(mine: Any, right: np.ndarray) -> None:
+    np.testing.assert_array_equal(np.asarray(mine), right, strict=True)
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-50, 50, shape).astype(dtype)
+
+
+# ---- past the caches
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int8"])
+@pytest.mark.parametrize("columns", [1, 5, 15, 16, 17, 63, 64, 65, 200])
+def test_rows_that_begin_anywhere(columns: int, dtype: str, everything_streams: None) -> None:
+    """The border stays as it is: nothing is written before or behind a row."""
+    a = numbers((9, columns + 2), dtype)
+    x = own(a)
+    assert_equal(x[:-1, 1:-1] + x[1:, 2:], a[:-1, 1:-1] + a[1:, 2:])
+    for start in range(0, min(columns, 20), 3):
+        mine, right = own(np.zeros_like(a)), np.zeros_like(a)
+        mine[1:-1, start:-1] = x[1:-1, start:-1] * 2
+        right[1:-1, start:-1] = a[1:-1, start:-1] * 2
+        assert_equal(mine, right)
+
+
+@pytest.mark.parametrize("start", range(0, 70, 9))
+def test_runs_that_begin_anywhere(start: int, everything_streams: None) -> None:
+    a = numbers((1000,), "float32")
+    mine, right, x = own(np.zeros_like(a)), np.zeros_like(a), own(a)
+    mine[start:-5] = x[start:-5] - 1
+    right[start:-5] = a[start:-5] - 1
+    assert_equal(mine, right)
+
+
+def test_several_results_of_other_widths(everything_streams: None) -> None:
+    a, b = numbers((37, 41), "float32"), numbers((37, 41), "float64", 1)
+    x, y = own(a), own(b)
+    held = x + x
+    wide = held * y
+    truth = wide > 3
+    assert_equal(truth, (a + a) * b > 3)
+    assert_equal(wide, (a + a) * b)
+    assert_equal(held, a + a)

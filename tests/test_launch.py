@@ -79,3 +79,22 @@ def test_several_results_of_other_widths(everything_streams: None) -> None:
     assert_equal(truth, (a + a) * b > 3)
     assert_equal(wide, (a + a) * b)
     assert_equal(held, a + a)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(400, 123), (70, 1000), (5000, 8)])
+def test_row_programs_past_the_caches(shape: tuple[int, int], dtype: str, everything_streams: None) -> None:
+    """The same bits as one kernel after the other, whether or not somebody holds what lies between."""
+    x = own(numbers(shape, dtype))
+
+    def normed() -> tuple[xt.Tensor, xt.Tensor]:
+        c = x - xt.mean(x, axis=1, keepdims=True)
+        return c / xt.sqrt(xt.mean(c * c, axis=1, keepdims=True)), c
+
+    held, c = normed()
+    alone = normed()[0]
+    c = x - xt.mean(x, axis=1, keepdims=True).evaluate()
+    step = xt.sqrt(xt.mean((c * c).evaluate(), axis=1, keepdims=True)).evaluate()
+    right = np.asarray((c.evaluate() / step).evaluate())
+    assert_equal(held, right)
+    assert_equal(alone, right)

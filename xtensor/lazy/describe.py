@@ -171,7 +171,7 @@ class _Description:
         contract = self.limits.fast_math
         if self.by_rows:
             whole = self._shape(self._reducing())
-            return rows._stage(kernel, whole, self.plan.rows, self.trace.values, contract).ready.code.text
+            return rows._stage(self.plan, kernel, whole, self.trace.values, contract, True, 1).ready.code.text
         blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
         threads = launch.threads_for(launch.seconds_of(program, prod(shape)))
         if program.reductions:

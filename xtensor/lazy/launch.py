@@ -7,7 +7,7 @@ Axes are ordered by the memory of the operand that matters most and joined where
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -37,6 +37,9 @@ STREAM_BYTES = 24 << 20
 
 # Rows of fewer bytes are not: the lines where they meet are shared, and go through the caches.
 STREAM_ROW = 1024
+
+# Bytes between what a loop reads from memory and what it has fetched for later.
+AHEAD = 2048
 
 # Reduced axes are cut into pieces of so many elements (innermost) or rows (outer), whatever the number of threads.
 PIECE, PIECE_ROWS = 16384, 512
@@ -178,12 +181,21 @@ class Ready:
 
     __slots__ = ("code", "groups", "pack", "positions")
 
-    def __init__(self, code: Code, nest: Nest, lie: Sequence[str | None], groups: Sequence[Sequence[Box]]) -> None:
+    def __init__(
+        self,
+        code: Code,
+        nest: Nest,
+        lie: Sequence[str | None],
+        groups: Sequence[Sequence[Box]],
+        ahead: Mapping[int, int],
+    ) -> None:
         depth = min(len(nest.lengths), DEPTH)
         kept = [
             strides[len(strides) - depth :] if how == STRIDED else strides[len(strides) - depth : -1]
             for strides, how in zip(nest.strides, lie, strict=True)
         ]
+        for place, distance in ahead.items():
+            kept[place] = (*kept[place], distance)
         self.code = code
         self.positions = []
         after = depth
@@ -232,8 +244,12 @@ def ready(
     contract: bool,
     *,
     streams: bool = False,
+    ahead: Mapping[int, int] | None = None,
 ) -> Ready:
-    """Return a program ready to run over a nest; operands of reductions come last and have no innermost stride."""
+    """Return a program ready to run over a nest; operands of reductions come last and have no innermost stride.
+
+    streams: whether outputs bypass the caches. ahead: how many bytes further on inputs are fetched, by their places.
+    """
     plain = len(nest.strides) - len(program.reductions)
     lie = [lie_of(s[-1], size) for s, size in zip(nest.strides[:plain], itemsizes, strict=False)]
     for place in range(len(program.inputs), plain):
@@ -242,9 +258,10 @@ def ready(
     machine = host()
     assert machine is not None
     depth = min(len(nest.lengths), DEPTH)
-    form = Form(lanes_of(program, machine.vector_bytes), depth, tuple(lie), streams and machine.streams)
+    fetched = {place: distance for place, distance in (ahead or {}).items() if lie[place] == PACKED}
+    form = Form(lanes_of(program, machine.vector_bytes), depth, tuple(lie), streams and machine.streams, tuple(fetched))
     code = code_of(program, form, contract)
-    return Ready(code, nest, [*lie, *(None for _ in program.reductions)], groups)
+    return Ready(code, nest, [*lie, *(None for _ in program.reductions)], groups, fetched)
 
 
 def threads_for(seconds: float) -> int:
@@ -303,7 +320,8 @@ def _ready_map(
     sizes = [dtype.itemsize for dtype in program.moved]
     boxes = _map_boxes(nest, threads)
     streams = aligned and can_stream(program, nest)
-    return ready(program, nest, sizes, shared_out(boxes, threads), contract, streams=streams)
+    ahead = dict.fromkeys(range(len(program.inputs) if streams else 0), AHEAD)
+    return ready(program, nest, sizes, shared_out(boxes, threads), contract, streams=streams, ahead=ahead)
 
 
 def _begin_alike(program: Program, addresses: Sequence[int]) -> bool:

@@ -28,21 +28,20 @@ PACKED, SAME, STRIDED = "packed", "same", "strided"
 # Accumulators of a reduction take turns, so that one addition need not wait for the one before it.
 TURNS = 4
 
-# Bytes that loads of streaming code are announced ahead.
-AHEAD = 2048
-
 
 class Form(NamedTuple):
     """What code depends on besides the program.
 
     lanes: elements per vector. depth: nested loops. lie: how each operand (inputs, outputs) lies along the innermost
     axis. streams: whether outputs bypass the caches, in whole vectors that begin where memory allows it.
+    fetches: the packed inputs of which memory further on is fetched with each load; one more slot says how far on.
     """
 
     lanes: int
     depth: int
     lie: tuple[str, ...]
     streams: bool = False
+    fetches: tuple[int, ...] = ()
 
 
 def memory_type(dtype: DType) -> str:
@@ -141,6 +140,8 @@ class _Text:
                 load(f"s{place}", "i64")
                 self._spread(f"%s{place}", f"spread{place}", "i64")
                 self.lines.append(f"%lanes{place} = mul {self.steps} %spread{place}, {self._counting()}")
+            if place in self.form.fetches:
+                load(f"ahead{place}", "i64")
         self.scalars = []
         for place, dtype in enumerate(self.program.scalars):
             kind = memory_type(dtype)
@@ -298,7 +299,8 @@ class _Text:
         address, name = self._addresses(place, suffix), f"%load{place}{suffix}"
         if self._lie(place) == PACKED:
             if mask is None:
-                self._fetch_ahead(address)
+                if place in self.form.fetches:
+                    self._fetch_ahead(place, address)
                 self.lines.append(f"{name} = load {kind}, ptr {address}, align 1")
             else:
                 self._declare(f"{kind} @llvm.masked.load.{short}.p0(ptr, {self.mask}, {kind})")
@@ -316,12 +318,11 @@ class _Text:
         )
         return name
 
-    def _fetch_ahead(self, address: str) -> None:
-        """Ask for what a later round will read, where data comes from memory: processors look less far ahead."""
-        if self.form.streams:
-            self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-            self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 {AHEAD}")
-            self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}.ahead, i32 0, i32 3, i32 1)")
+    def _fetch_ahead(self, place: int, address: str) -> None:
+        """Have memory fetched that is read later: processors look less far ahead."""
+        self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 %ahead{place}")
+        self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}.ahead, i32 0, i32 3, i32 1)")
 
     def _short(self, dtype: DType) -> str:
         """Return a vector type as intrinsics' names spell it."""

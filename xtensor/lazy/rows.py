@@ -1,7 +1,7 @@
 """Row programs: reduce, then map over the same rows, block by block, so that memory is read once.
 
 Softmax is one: the largest of each row, the exponentials, their sum, the quotients. A block of rows goes through all
-kernels while it lies in the second-level cache; what only the program itself needs lives in scratch rows there.
+kernels while it lies in the cache; what only the program itself needs lives in scratch rows there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import numpy as np
 
 from ..blob import TBlob
 from ..layout import Shape, c_strides
+from ..pool import ALIGNMENT
 from ..threads import run as run_tasks
 from .compile import Code, driver
 from .launch import (
     DEPTH,
     Nest,
     Ready,
+    can_stream,
     joined,
     ready,
     remembered,
@@ -33,8 +35,9 @@ from .launch import (
 from .plan import Kernel, Plan
 from .primitives import LacksError
 
-# Bytes of a block of rows, of one operand, and the longest row that is worth a block.
-BLOCK_BYTES, ROW_BYTES = 192 * 1024, 256 * 1024
+# Bytes of a block of rows, of one operand, and the longest row that is worth a block. While a block goes through its
+# last kernels the next one is fetched: two or three of them fit into the first-level cache, or nearly.
+BLOCK_BYTES, ROW_BYTES = 24 * 1024, 256 * 1024
 
 # Elements below which the whole array lies in the cache anyway.
 LEAST = 32 * 1024
@@ -77,10 +80,11 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
     seconds = sum(seconds_of(kernel.program, prod(shape)) for kernel in plan.kernels)
     threads = threads_for(seconds)
     shapes = tuple([values[n].shape for kernel in plan.kernels for n in kernel.inputs])
-    key = (plan.kernels, plan.kept, shape, shapes, contract, threads)
+    aligned = not any([blobs[number].address % ALIGNMENT for number in plan.kept])
+    key = (plan.kernels, plan.kept, shape, shapes, contract, threads, aligned)
 
     def make() -> Prepared:
-        return _prepared(plan, shape, values, blobs, contract, threads)
+        return _prepared(plan, shape, values, blobs, contract, threads, aligned)
 
     made: Prepared = remembered(plan.kernels[0].program, key, make)
     scalars = [
@@ -97,7 +101,13 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
 
 
 def _prepared(
-    plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool, threads: int
+    plan: Plan,
+    shape: Shape,
+    values: Sequence[Any],
+    blobs: Mapping[int, TBlob],
+    contract: bool,
+    threads: int,
+    aligned: bool,
 ) -> Prepared:
     rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
     widest = max(kernel.program.widest for kernel in plan.kernels)
@@ -105,7 +115,7 @@ def _prepared(
     starts = range(0, rows, size)
     parts = min(threads, len(starts))
     groups = [starts[len(starts) * part // parts : len(starts) * (part + 1) // parts] for part in range(parts)]
-    stages = [_stage(kernel, shape, plan.rows, values, contract) for kernel in plan.kernels]
+    stages = [_stage(plan, kernel, shape, values, contract, aligned, size) for kernel in plan.kernels]
     return Prepared(driver(), stages, _scratch_sizes(plan, values, blobs, rows), rows, size, groups)
 
 
@@ -150,8 +160,36 @@ def _scratch_sizes(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob]
     return {n: prod(values[n].shape) // rows * values[n].dtype.itemsize for n in made}
 
 
-def _stage(kernel: Kernel, shape: Shape, lead: int, values: Sequence[Any], contract: bool) -> Stage:
-    """Return a kernel as a stage: loops over the rows, and over the cells of a row if it is not narrow."""
+def _stage(
+    plan: Plan,
+    kernel: Kernel,
+    shape: Shape,
+    values: Sequence[Any],
+    contract: bool,
+    aligned: bool,
+    size: int,
+) -> Stage:
+    """Return a kernel as a stage: loops over the rows, and over the cells of a row if it is not narrow.
+
+    aligned: whether results begin at cache lines. size: the rows of a block.
+    """
+    program, nest = kernel.program, _stage_nest(kernel, shape, plan.rows, values)
+    numbers = (*kernel.inputs, *kernel.results)
+    written = kernel.results[: len(program.outputs)]
+    read = {n for other in plan.kernels for n in other.inputs}
+    stays = all([n in plan.kept and n not in read for n in written])
+    # A sum depends on where its rounds begin: they begin with the row.
+    streams = aligned and stays and bool(written) and not program.reductions and can_stream(program, nest)
+    elsewhere = {n for other in plan.kernels for n in other.results}
+    elsewhere.update(n for other in plan.kernels[plan.kernels.index(kernel) + 1 :] for n in other.inputs)
+    ahead = {p: size * nest.strides[p][0] for p, n in enumerate(kernel.inputs) if n not in elsewhere}
+    sizes = [values[n].dtype.itemsize for n in numbers]
+    made = ready(program, nest, sizes, [[whole(nest)]], contract, streams=streams, ahead=ahead)
+    return Stage(made, tuple(Lane(n, strides[0]) for n, strides in zip(numbers, nest.strides, strict=True)))
+
+
+def _stage_nest(kernel: Kernel, shape: Shape, lead: int, values: Sequence[Any]) -> Nest:
+    """Return the loops of a stage."""
     program, rows = kernel.program, prod(shape[:lead])
     narrow = values[kernel.domain].shape != shape
     cells = () if narrow else shape[lead:]
@@ -161,14 +199,11 @@ def _stage(kernel: Kernel, shape: Shape, lead: int, values: Sequence[Any], contr
     inner_lengths, inner = merged(cells, [strides[1:] for strides in (*plain, *reduced)])
     if len(inner_lengths) > (1 if reduced else DEPTH - 1):
         raise LacksError("row whose operands lie in too many ways")
-    nest = Nest(
+    return Nest(
         (rows, *inner_lengths),
         tuple((strides[0], *rest) for strides, rest in zip((*plain, *reduced), inner, strict=True)),
         (False,) * (1 + len(inner_lengths)),
     )
-    sizes = [values[n].dtype.itemsize for n in numbers]
-    made = ready(program, nest, sizes, [[whole(nest)]], contract)
-    return Stage(made, tuple(Lane(n, strides[0]) for n, strides in zip(numbers, nest.strides, strict=True)))
 
 
 def _strides(value: Any, rows: int, lead: int, cells: Shape) -> Shape:

@@ -40,6 +40,7 @@ ROOMS = [
     "lazy/plan.py",
     "lazy/interpret.py",
     "lazy/primitives.py",
+    "lazy/tiles.py",
     "lazy/llvm.py",
     "lazy/cuda.py",
     "lazy/compile.py",

@@ -98,3 +98,45 @@ def test_row_programs_past_the_caches(shape: tuple[int, int], dtype: str, everyt
     right = np.asarray((c.evaluate() / step).evaluate())
     assert_equal(held, right)
     assert_equal(alone, right)
+
+
+# ---- crosswise
+
+
+def under_llvm() -> Any:
+    return xt.options(engine="llvm", lazy="always")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint16", "bool"])
+@pytest.mark.parametrize("shape", [(8, 8), (16, 64), (17, 70), (64, 64), (65, 513), (300, 129), (1000, 66)])
+def test_transposed_operands(shape: tuple[int, int], dtype: str) -> None:
+    a, b = numbers(shape, dtype), numbers(shape[::-1], dtype, 1)
+    x, y = own(a), own(b)
+    with under_llvm():
+        assert_equal(xt.equal(x, y.T), a == b.T)
+        assert_equal(xt.where(x == y.T, x, y.T), np.where(a == b.T, a, b.T))
+        assert_equal(xt.astype(x[1:, 2:] == y.T[:-1, :-2], xt.float64), (a[1:, 2:] == b.T[:-1, :-2]).astype("f8"))
+
+
+def test_transposed_operands_of_several_dtypes_and_axes() -> None:
+    a, b, c = numbers((40, 50, 60), "float32"), numbers((60, 50, 40), "float64", 1), numbers((50, 60, 40), "int16", 2)
+    x, y, z = own(a), own(b), own(c)
+    right = a + b.T + c.transpose(2, 0, 1) + a[:, :, ::-1] + b[:, 0].T[:, None, :]
+    with under_llvm():
+        total = (
+            x + xt.permute_dims(y, (2, 1, 0)) + xt.permute_dims(z, (2, 0, 1)) + x[:, :, ::-1] + y[:, 0].T[:, None, :]
+        )
+        np.testing.assert_array_equal(np.asarray(total), right)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_large_transposed_operands(threads: int, everything_streams: None) -> None:
+    a = numbers((700, 701), "float32")
+    b = numbers((702, 700), "float32", 1)
+    x, y = own(a), own(b)
+    with xt.options(threads=threads):
+        assert_equal(x + y.T[:, 1:] * y.T[:, :-1], a + b.T[:, 1:] * b.T[:, :-1])
+        mine, right = own(np.zeros((701, 703), "float32")), np.zeros((701, 703), "float32")
+        mine[1:, 1:-1] = x + y.T[:, 1:]
+        right[1:, 1:-1] = a + b.T[:, 1:]
+        assert_equal(mine, right)

@@ -22,8 +22,9 @@ from ..dtypes import DType
 from ..layout import Shape, c_strides
 from ..threads import count, run
 from .compile import Code, code_of, host
-from .llvm import PACKED, SAME, STRIDED, Form, folded, identity, lanes_of
+from .llvm import CROSSWISE, PACKED, SAME, STRIDED, Form, folded, identity, lanes_of
 from .plan import Program, Reduction
+from .tiles import WIDTH
 
 # Seconds of work from which a second thread gains more than waking it costs (some 45 us).
 PARALLEL_SECONDS = 120e-6
@@ -44,7 +45,7 @@ AHEAD = 2048
 # Reduced axes are cut into pieces of so many elements (innermost) or rows (outer), whatever the number of threads.
 PIECE, PIECE_ROWS = 16384, 512
 
-# Elements of a strip: of accumulators that stay in the first-level cache, and of operands that lie crosswise.
+# Elements of a strip: of accumulators that stay in the first-level cache, and of operands gathered crosswise.
 STRIP, CROSS_STRIP = 4096, 512
 
 # Loops inside one kernel; further outer axes are walked from here.
@@ -176,10 +177,11 @@ class Call(NamedTuple):
 class Ready:
     """A program over a nest, ready to run: all is known but the addresses and the scalars.
 
-    positions: where in the slots the addresses go. groups: the calls that each thread makes.
+    positions: where in the slots the addresses go. groups: the calls that each thread makes. tiles: where in the slots
+    the addresses of tiles go, and the bytes of each.
     """
 
-    __slots__ = ("code", "groups", "pack", "positions")
+    __slots__ = ("code", "groups", "pack", "positions", "tiles")
 
     def __init__(
         self,
@@ -188,20 +190,26 @@ class Ready:
         lie: Sequence[str | None],
         groups: Sequence[Sequence[Box]],
         ahead: Mapping[int, int],
+        tiles: Mapping[int, int],
     ) -> None:
         depth = min(len(nest.lengths), DEPTH)
         kept = [
-            strides[len(strides) - depth :] if how == STRIDED else strides[len(strides) - depth : -1]
+            strides[len(strides) - depth :] if how in (STRIDED, CROSSWISE) else strides[len(strides) - depth : -1]
             for strides, how in zip(nest.strides, lie, strict=True)
         ]
         for place, distance in ahead.items():
             kept[place] = (*kept[place], distance)
+        for place in tiles:
+            kept[place] = (*kept[place], 0)
         self.code = code
         self.positions = []
         after = depth
-        for strides in kept:
+        self.tiles = []
+        for place, strides in enumerate(kept):
             self.positions.append(after)
             after += 1 + len(strides)
+            if place in tiles:
+                self.tiles.append((after - 1, tiles[place]))
         self.pack = struct.Struct(f"={after}q").pack
         tail = [slot for strides in kept for slot in (0, *strides)]
         outer = len(nest.lengths) - depth
@@ -209,16 +217,36 @@ class Ready:
 
     def run(self, addresses: Sequence[int], scalars: bytes) -> None:
         started = perf_counter()
-        if len(self.groups) == 1:
+        if self.tiles:
+            memory = [self._scratch() for _ in self.groups]  # all of it, before anything is written
+            pairs = zip(self.groups, memory, strict=True)
+            run([partial(self._call, group, addresses, scalars, own) for group, own in pairs])
+        elif len(self.groups) == 1:
             self._call(self.groups[0], addresses, scalars)
         else:
             run([partial(self._call, group, addresses, scalars) for group in self.groups])
         self.code.used(perf_counter() - started)
 
-    def _call(self, calls: Sequence[Call], addresses: Sequence[int], scalars: bytes) -> None:
+    def _scratch(self) -> list[tuple[int, Any, int]]:
+        """Return memory for the tiles of one thread: the slot, the memory, and the address in it."""
+        found = []
+        for slot, nbytes in self.tiles:
+            memory = np.empty(nbytes + 64, np.uint8)
+            found.append((slot, memory, -(-memory.__array_interface__["data"][0] // 64) * 64))
+        return found
+
+    def _call(
+        self,
+        calls: Sequence[Call],
+        addresses: Sequence[int],
+        scalars: bytes,
+        scratch: Sequence[tuple[int, Any, int]] = (),
+    ) -> None:
         call, pack, positions = self.code.call, self.pack, self.positions
         for slots, offsets in calls:
             filled = slots.copy()
+            for slot, _, address in scratch:
+                filled[slot] = address
             for position, address, offset in zip(positions, addresses, offsets, strict=True):
                 filled[position] = address + offset
             call(pack(*filled) + scalars)
@@ -245,23 +273,29 @@ def ready(
     *,
     streams: bool = False,
     ahead: Mapping[int, int] | None = None,
+    crosswise: Sequence[int] = (),
 ) -> Ready:
     """Return a program ready to run over a nest; operands of reductions come last and have no innermost stride.
 
     streams: whether outputs bypass the caches. ahead: how many bytes further on inputs are fetched, by their places.
+    crosswise: the inputs that are turned over in tiles.
     """
     plain = len(nest.strides) - len(program.reductions)
     lie = [lie_of(s[-1], size) for s, size in zip(nest.strides[:plain], itemsizes, strict=False)]
     for place in range(len(program.inputs), plain):
         if lie[place] == SAME:  # what is written stays in place only where the loop has one round
             lie[place] = PACKED
+    for place in crosswise:
+        lie[place] = CROSSWISE
     machine = host()
     assert machine is not None
     depth = min(len(nest.lengths), DEPTH)
+    lanes = lanes_of(program, machine.vector_bytes)
+    tiles = {place: lanes * WIDTH * itemsizes[place] for place in crosswise}
     fetched = {place: distance for place, distance in (ahead or {}).items() if lie[place] == PACKED}
     form = Form(lanes_of(program, machine.vector_bytes), depth, tuple(lie), streams and machine.streams, tuple(fetched))
     code = code_of(program, form, contract)
-    return Ready(code, nest, [*lie, *(None for _ in program.reductions)], groups, fetched)
+    return Ready(code, nest, [*lie, *(None for _ in program.reductions)], groups, fetched, tiles)
 
 
 def threads_for(seconds: float) -> int:
@@ -316,12 +350,64 @@ def run_packed(program: Program, size: int, addresses: Sequence[int], scalars: b
 def _ready_map(
     program: Program, shape: Shape, strides: Sequence[Shape], contract: bool, threads: int, aligned: bool
 ) -> Ready:
-    nest = nest_of(shape, strides, strides[len(program.inputs)])
+    nest, crosswise = _turned(program, nest_of(shape, strides, strides[len(program.inputs)]))
     sizes = [dtype.itemsize for dtype in program.moved]
-    boxes = _map_boxes(nest, threads)
     streams = aligned and can_stream(program, nest)
-    ahead = dict.fromkeys(range(len(program.inputs) if streams else 0), AHEAD)
-    return ready(program, nest, sizes, shared_out(boxes, threads), contract, streams=streams, ahead=ahead)
+    if crosswise:
+        lanes = _lanes(program)
+        boxes = _tile_boxes(nest, threads, lanes)
+        further = [lanes * one[-2] for one in nest.strides]  # the same columns of the next tile
+    else:
+        boxes = _map_boxes(nest, threads)
+        further = [AHEAD] * len(nest.strides)
+    ahead = {place: further[place] for place in range(len(program.inputs) if streams else 0)}
+    return ready(
+        program,
+        nest,
+        sizes,
+        shared_out(boxes, threads),
+        contract,
+        streams=streams,
+        ahead=ahead,
+        crosswise=crosswise,
+    )
+
+
+def _lanes(program: Program) -> int:
+    return lanes_of(program, host().vector_bytes)  # type: ignore[union-attr]
+
+
+def _turned(program: Program, nest: Nest) -> tuple[Nest, list[int]]:
+    """Return the inputs that are packed along one other axis than the innermost, and the nest with that axis beside it.
+
+    Where some are packed along other axes again, those of the first of them are taken.
+    """
+    lengths, lanes = nest.lengths, _lanes(program)
+    axis, found = -1, []
+    for place, (dtype, strides) in enumerate(zip(program.inputs, nest.strides, strict=False)):
+        if strides[-1] in (0, dtype.itemsize) or dtype.itemsize not in strides[:-1]:
+            continue
+        own = strides.index(dtype.itemsize)
+        if axis in (-1, own) and min(lengths[own], lengths[-1]) >= lanes:
+            axis = own
+            found.append(place)
+    if not found or axis == len(lengths) - 2:
+        return nest, found
+    order = [*(a for a in range(len(lengths) - 1) if a != axis), axis, len(lengths) - 1]
+    turned = [tuple([one[a] for a in order]) for one in (lengths, *nest.strides)]
+    return Nest(turned[0], tuple(turned[1:]), nest.reduced), found
+
+
+def _tile_boxes(nest: Nest, threads: int, lanes: int) -> list[Box]:
+    """Return the parts of a nest with tiles: parts for threads between tiles, and strips of columns in each."""
+    boxes = [whole(nest)]
+    longest = int(np.argmax(nest.lengths[:-1]))
+    if threads > 1:
+        step = lanes if longest == len(nest.lengths) - 2 else 1
+        boxes = parts_of(boxes[0], longest, -(-nest.lengths[longest] // (threads * step)) * step)
+    columns = nest.lengths[-1]
+    width = -(-columns // -(-columns // WIDTH))
+    return [strip for box in boxes for strip in parts_of(box, len(nest.lengths) - 1, -(-width // lanes) * lanes)]
 
 
 def _begin_alike(program: Program, addresses: Sequence[int]) -> bool:
@@ -336,7 +422,7 @@ def can_stream(program: Program, nest: Nest) -> bool:
     inner = nest.lengths[-1] * min(sizes)
     if prod(nest.lengths) * max(sizes) < STREAM_BYTES or (len(nest.lengths) > 1 and inner < STREAM_ROW):
         return False
-    lanes = lanes_of(program, host().vector_bytes)  # type: ignore[union-attr]
+    lanes = _lanes(program)
     written = [
         [divmod(stride, size) for stride in strides]
         for size, strides in zip(sizes, nest.strides[len(program.inputs) :], strict=False)

@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..dtypes import DType
-from . import element
+from . import element, tiles
 from .plan import Program, Reduction, Step
 from .plan import program as the_program
 from .primitives import BOOL, PRIMITIVES, LacksError, cast, maximum, minimum, small_power
 from .vector import Vector, Writer
 
-# How an operand lies along the innermost axis: side by side, the same element throughout, or any other stride.
-PACKED, SAME, STRIDED = "packed", "same", "strided"
+# How an operand lies along the innermost axis: side by side, the same element throughout, any other stride, or such a
+# stride and side by side along the axis before it.
+PACKED, SAME, STRIDED, CROSSWISE = "packed", "same", "strided", "crosswise"
 
 # Accumulators of a reduction take turns, so that one addition need not wait for the one before it.
 TURNS = 4
@@ -136,6 +137,9 @@ class _Text:
             load(f"p{place}", "ptr")
             for level in range(self.form.depth - 1):
                 load(f"s{place}.{level}", "i64")
+            if self._lie(place) == CROSSWISE:
+                load(f"s{place}", "i64")
+                load(f"tile{place}", "ptr")
             if self._lie(place) == STRIDED:
                 load(f"s{place}", "i64")
                 self._spread(f"%s{place}", f"spread{place}", "i64")
@@ -206,6 +210,8 @@ class _Text:
         """Write the innermost loop: head, whole or partial loads, the steps, whole or partial stores."""
         inner = self.form.depth - 1
         before = "entry" if inner == 0 else f"loop{inner - 1}"
+        if CROSSWISE in self.form.lie:
+            before = self._turn_tiles(before)
         same = self._load_same()
         begin = self._aligned_begin() if self.form.streams else "0"
         self.lines.append("br label %head")
@@ -230,7 +236,31 @@ class _Text:
         self._finish_reductions()
 
     def _row_pointer(self, place: int) -> str:
-        return self._pointer(place, self.form.depth - 2)
+        return f"%row{place}" if self._lie(place) == CROSSWISE else self._pointer(place, self.form.depth - 2)
+
+    def _turn_tiles(self, before: str) -> str:
+        """Turn over, in every row where one begins, the tiles of crosswise operands; return the block that ends in."""
+        level, lanes = self.form.depth - 2, self.form.lanes
+        crosswise = [place for place, lie in enumerate(self.form.lie) if lie == CROSSWISE]
+        self.lines += tiles.begin(f"%i{level}", f"%n{level}", lanes)
+        block = "turn"
+        for place in crosswise:
+            dtype = self.operands[place]
+            base = self._pointer(place, level)
+            tile = tiles.Tile(place, memory_type(dtype), dtype.itemsize, lanes, base, f"%n{level + 1}")
+            self.writer.declarations.update(tiles.declarations(tile))
+            self.lines += tiles.turn(tile, block, f"turn{place}.done")
+            block = f"turn{place}.done"
+        self.lines.append("br label %turned")
+        self._block("turned")
+        for place in crosswise:
+            self.lines.append(f"%offset{place} = mul i64 %in.tile, {tiles.WIDTH * self.operands[place].itemsize}")
+            self.lines.append(f"%row{place} = getelementptr i8, ptr %tile{place}, i64 %offset{place}")
+        return "turned"
+
+    def _is_run(self, place: int) -> bool:
+        """Return whether the elements of a row lie side by side, in memory or in a tile."""
+        return self._lie(place) in (PACKED, CROSSWISE)
 
     def _aligned_begin(self) -> str:
         """Return where a row's first round begins: where memory is aligned, at the row's start or just before it."""
@@ -261,7 +291,7 @@ class _Text:
     def _addresses(self, place: int, suffix: str) -> str:
         """Write where a round's elements are: the first where they are packed, else each; return the name."""
         base, name = self._row_pointer(place), f"%at{place}{suffix}"
-        if self._lie(place) == PACKED:
+        if self._is_run(place):
             self.lines.append(f"{name} = getelementptr {memory_type(self.operands[place])}, ptr {base}, i64 %i")
             return name
         self.lines.append(f"{name}.offset = mul i64 %i, %s{place}")
@@ -297,7 +327,7 @@ class _Text:
         dtype = self.program.inputs[place]
         kind, short = self._vector_type(dtype), self._short(dtype)
         address, name = self._addresses(place, suffix), f"%load{place}{suffix}"
-        if self._lie(place) == PACKED:
+        if self._is_run(place):
             if mask is None:
                 if place in self.form.fetches:
                     self._fetch_ahead(place, address)
@@ -373,7 +403,7 @@ class _Text:
             name = f"%bytes{place}{suffix}"
             self.lines.append(f"{name} = zext {self.mask} {value.name} to {kind}")
         address = self._addresses(place, suffix)
-        if self._lie(place) == PACKED:
+        if self._is_run(place):
             if mask is None:
                 how = (
                     f"align {self.form.lanes * value.dtype.itemsize}, !nontemporal !0"

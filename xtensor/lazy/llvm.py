@@ -19,7 +19,7 @@ from ..dtypes import DType
 from . import element, tiles
 from .plan import Program, Reduction, Step
 from .plan import program as the_program
-from .primitives import BOOL, PRIMITIVES, LacksError, cast, maximum, minimum, small_power
+from .primitives import BOOL, PRIMITIVES, LacksError, cast, divisor, maximum, minimum, small_power
 from .vector import Vector, Writer
 
 # How an operand lies along the innermost axis: side by side, the same element throughout, any other stride, or such a
@@ -152,6 +152,17 @@ class _Text:
             load(f"c{place}", kind)
             self._spread(f"%c{place}", f"scalar{place}", kind)
             self.scalars.append(self._value(f"%scalar{place}", dtype))
+        self._divisors()
+
+    def _divisors(self) -> None:
+        """Write, ahead of the loops, what division by scalars needs of them."""
+        first = len(self.program.inputs)
+        for step in self.program.steps:
+            if step.op.name in ("floor_divide", "remainder") and 0 <= step.args[1] - first < len(self.scalars):
+                scalar = self.scalars[step.args[1] - first]
+                if scalar.dtype.kind in "iu":
+                    self.writer.divisors[scalar.name] = divisor(scalar)
+        self._written()
 
     def _lie(self, place: int) -> str | None:
         """Return how an operand lies; None for the result of a reduction, which is written once per row."""

@@ -7,7 +7,7 @@ or conversion is undefined, NaN and signed zeros come out as NumPy's do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from .vector import Vector, absolute, bits, ceil, convert, copysign, floor, rint
 
 BOOL = np.dtype(bool)
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
-FLOAT64 = np.dtype(np.float64)
+UINT64 = np.dtype(np.uint64)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class LacksError(NotImplementedError):
@@ -88,46 +89,87 @@ def _floating(a: Vector) -> Vector:
     return a
 
 
-def _quotient(a: Vector, b: Vector) -> tuple[Vector, Vector]:
-    """Return the truncated quotient of integers, 0 where b is 0, and whether it is one above the floor.
+class Divisor(NamedTuple):
+    """What division by integers needs of the divisor alone.
 
-    32 bits and fewer divide in float64, whose rounded quotient has the right whole part (53 bits hold both operands
-    and the gap to the next integer); 64 bits divide with traps guarded: a zero divisor and -2**63 // -1.
+    size: the divisor, 1 where it is 0; of 64 bits, its magnitude as uint64. inverse: 1 / size in floating point, a
+    little too large for up to 32 bits, a little too small for 64.
     """
-    dtype = a.dtype
-    if dtype.kind not in "iu":
-        raise LacksError(f"whole division in {dtype}")
-    zero = splat(b, 0)
-    if dtype.itemsize < 8:
-        exact = trunc(convert(a, FLOAT64) / convert(select(b == zero, splat(b, 1), b), FLOAT64))
-        quotient = convert(convert(exact, INT64), dtype)
-    else:
-        unsafe = b == zero
-        if dtype.kind == "i":
-            unsafe = unsafe | (b == -1)
-        safe = select(unsafe, splat(b, 1), b)
-        kind = "sdiv" if dtype.kind == "i" else "udiv"
-        quotient = a.writer.emit(f"{kind} {a.type} {a.name}, {safe.name}", dtype)
-        if dtype.kind == "i":
-            quotient = select(b == -1, -a, quotient)
-    quotient = select(b == zero, zero, quotient)
-    rest = a - quotient * b
-    if dtype.kind == "u":
-        return quotient, rest != rest
-    return quotient, (rest != zero) & ((rest ^ b) < zero)
+
+    size: Vector
+    inverse: Vector
+
+
+def divisor(b: Vector) -> Divisor:
+    """Write what division by b needs of it."""
+    if b.dtype.kind not in "iu":
+        raise LacksError(f"whole division in {b.dtype}")
+    if b.dtype.itemsize == 8:
+        b = convert(magnitude(b), UINT64)
+    size = select(b == 0, splat(b, 1), b)
+    wide, factor = _DIVISION[b.dtype.itemsize]
+    return Divisor(size, (1.0 / convert(size, wide)) * factor)
+
+
+# By bytes of the integers: the floating dtype that divides them, and by how much the inverse is too large or small.
+_DIVISION = {1: (FLOAT32, 1 + 2.0**-21), 2: (FLOAT32, 1 + 2.0**-21), 4: (FLOAT64, 1 + 2.0**-50)}
+_DIVISION[8] = (FLOAT64, 1 - 2.0**-50)
+
+
+def _divided(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
+    """Return quotient and rest of integers of up to 32 bits, cut towards zero, and whether the floor is one below.
+
+    Exact: with an inverse too large by a factor 1 + e the quotient of a whole one does not fall below it, and of any
+    other one does not reach the next, 1 / |b| or more away, as long as |a| e < 1. A zero divisor counts as 1.
+    """
+    known = b.writer.divisors.get(b.name) or divisor(b)
+    wide = known.inverse.dtype
+    exact = convert(a, wide) * known.inverse
+    quotient = convert(convert(exact, INT32 if wide == FLOAT32 else INT64), a.dtype)
+    rest = a - quotient * known.size
+    if a.dtype.kind == "u":
+        return quotient, rest, splat(a, False, BOOL)
+    return quotient, rest, (rest != 0) & ((rest ^ b) < 0)
+
+
+def _divided_wide(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
+    """Return quotient and rest of the magnitudes of 64-bit integers, and the divisor's magnitude, as uint64.
+
+    The inverse is too small by a factor 1 - e with 2^-51 < e < 2^-49, so both steps stay at or below the quotient: the
+    first leaves a rest below |b| + 2^15, the second one below 2 |b|.
+    """
+    size, inverse = b.writer.divisors.get(b.name) or divisor(b)
+    a = convert(magnitude(a), UINT64)
+    first = convert(convert(a, FLOAT64) * inverse, UINT64)
+    rest = a - first * size
+    second = convert(convert(rest, FLOAT64) * inverse, UINT64)
+    rest = rest - second * size
+    over = rest >= size
+    quotient = first + second
+    return select(over, quotient + 1, quotient), select(over, rest - size, rest), size
 
 
 def floor_divide(a: Vector, b: Vector) -> Vector:
-    quotient, above = _quotient(a, b)
-    down = select(above & (b != 0), splat(a, 1), splat(a, 0))
-    return quotient - down
+    if b.dtype.itemsize < 8:
+        quotient, _, above = _divided(a, b)
+        quotient = select(above, quotient - 1, quotient) if a.dtype.kind == "i" else quotient
+    else:
+        quotient, rest, _ = _divided_wide(a, b)
+        quotient = convert(quotient, a.dtype)
+        if a.dtype.kind == "i":
+            quotient = select((a ^ b) < 0, select(rest == 0, -quotient, ~quotient), quotient)
+    return select(b == 0, splat(a, 0), quotient)
 
 
 def remainder(a: Vector, b: Vector) -> Vector:
-    quotient, above = _quotient(a, b)
-    rest = a - quotient * b
-    rest = select(above, rest + b, rest)
-    return select(b == 0, splat(a, 0), rest)
+    if b.dtype.itemsize < 8:
+        _, rest, above = _divided(a, b)
+        return select(above, rest + b, rest) if a.dtype.kind == "i" else rest
+    _, rest, size = _divided_wide(a, b)
+    if a.dtype.kind == "u":
+        return rest
+    rest = convert(select(((a ^ b) < 0) & (rest != 0), size - rest, rest), a.dtype)
+    return select(b < 0, -rest, rest)
 
 
 # ---- order

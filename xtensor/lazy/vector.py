@@ -33,16 +33,18 @@ TINY = {F32: 2.0**-126, F64: 2.0**-1022}
 class Writer:
     """The instructions of one function body, and what they need outside it.
 
-    lanes: elements per vector. block: the label of the block that the first instruction stands in.
+    lanes: elements per vector. block: the label of the block that the first instruction stands in. divisors: by the
+    name of a vector, what division by it needs and has been computed once, ahead of the loops.
     """
 
-    __slots__ = ("block", "count", "declarations", "flags", "globals", "lanes", "lines", "splats", "tables")
+    __slots__ = ("block", "count", "declarations", "divisors", "flags", "globals", "lanes", "lines", "splats", "tables")
 
     def __init__(self, lanes: int, block: str = "body") -> None:
         self.lanes = lanes
         self.block = block  # the current one: what a phi after the last line has to name
         self.lines: list[str] = []
         self.declarations: set[str] = set()
+        self.divisors: dict[str, Any] = {}
         self.globals: dict[str, str] = {}
         self.tables: dict[str, np.dtype[Any]] = {}
         self.flags = ""  # "contract ": what fadd, fsub and fmul may have done to them

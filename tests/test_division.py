@@ -1,0 +1,87 @@
+"""Whole division in generated code: NumPy's bits for every value, by arrays and by scalars."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.lazy.compile import host
+
+pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
+
+PAIRS = ((np.floor_divide, xt.floor_divide), (np.remainder, xt.remainder))
+
+
+def own(a: np.ndarray) -> xt.Tensor:
+    return xt.asarray(a, copy=True)
+
+
+def compare(a: np.ndarray, b: np.ndarray | int) -> None:
+    """Compare quotients and remainders with NumPy's."""
+    for right, mine in PAIRS:
+        with np.errstate(all="ignore"):
+            expected = right(a, b if isinstance(b, np.ndarray) else a.dtype.type(b))
+        with xt.options(engine="llvm", lazy="always"):
+            found = np.asarray(mine(own(a), own(b) if isinstance(b, np.ndarray) else b))
+        np.testing.assert_array_equal(found, expected, strict=True, err_msg=f"{right.__name__} by {b}")
+
+
+def every(dtype: str) -> np.ndarray:
+    """Return all values of a dtype."""
+    info = np.iinfo(dtype)
+    return np.arange(info.min, info.max + 1).astype(dtype)
+
+
+def edges(dtype: str) -> np.ndarray:
+    """Return numbers beside powers of two, their multiples, and parts of the extremes."""
+    info = np.iinfo(dtype)
+    near = [2**k for k in range(info.bits)] + [3 * 2**k for k in range(info.bits - 1)]
+    near += [info.max // k for k in range(1, 40)] + [-one for one in near] + [info.min // k for k in range(1, 40)]
+    found = {one + d for one in near for d in (-2, -1, 0, 1, 2) if info.min <= one + d <= info.max}
+    return np.array(sorted(found), dtype)
+
+
+def at_random(rng: np.random.Generator, dtype: str, size: int) -> np.ndarray:
+    """Return numbers of all magnitudes."""
+    info = np.iinfo(dtype)
+    full = rng.integers(info.min, info.max, size, dtype=dtype, endpoint=True)
+    return (full >> rng.integers(0, info.bits, size).astype(dtype)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_all_pairs(dtype: str) -> None:
+    values = every(dtype)
+    compare(*[one.ravel() for one in np.meshgrid(values, values)])
+    for b in values[::3]:
+        compare(values, int(b))
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+def test_all_dividends(dtype: str) -> None:
+    values = every(dtype)
+    divisors = {*edges(dtype).tolist()[::4], *range(12), np.iinfo(dtype).min, np.iinfo(dtype).max}
+    for b in divisors:
+        compare(values, b)
+        compare(values, np.full_like(values, b))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_edges(dtype: str) -> None:
+    values = edges(dtype)
+    compare(*[one.ravel() for one in np.meshgrid(values, values)])
+    for b in {*values.tolist()[::25], 0, 1, 7, 10, np.iinfo(dtype).min, np.iinfo(dtype).max}:
+        compare(values, b)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_at_random_and_beside_multiples(dtype: str) -> None:
+    rng = np.random.default_rng(7)
+    a, b = at_random(rng, dtype, 300_000), at_random(rng, dtype, 300_000)
+    compare(a, b)
+    with np.errstate(all="ignore"):
+        multiples = a // np.where(b == 0, 1, b).astype(dtype) * b
+    for beside in (-1, 0, 1):
+        compare(multiples + np.array(beside).astype(dtype), b)
+    for one in (3, 7, 1000, 12345, 2**31 - 1):
+        compare(a, one)

@@ -140,3 +140,14 @@ def test_large_transposed_operands(threads: int, everything_streams: None) -> No
         mine[1:, 1:-1] = x + y.T[:, 1:]
         right[1:, 1:-1] = a + b.T[:, 1:]
         assert_equal(mine, right)
+
+
+# ---- fetched ahead
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_columns_reduced_past_the_caches(dtype: str, everything_streams: None) -> None:
+    a = numbers((1300, 77), dtype)
+    x = own(a)
+    assert_equal(xt.sum(x * 2, axis=0), np.sum(a * 2, axis=0))
+    assert_equal(xt.max(x[1:, :-1] - x[:-1, 1:], axis=0), np.max(a[1:, :-1] - a[:-1, 1:], axis=0))

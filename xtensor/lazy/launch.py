@@ -626,7 +626,9 @@ def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -
     strips = [strip for box in boxes for strip in parts_of(box, len(lengths), STRIP)]
     sizes = [dtype.itemsize for dtype in folding.moved]
     groups = shared_out(strips, threads)
-    return Reducing(ready(folding, loops, sizes, groups, contract), partials, inputs, True)
+    nbytes = prod(nest.lengths) * max([dtype.itemsize for dtype in program.inputs], default=0)
+    ahead = dict.fromkeys(range(inputs if nbytes > STREAM_BYTES else 0), 2 * AHEAD)
+    return Reducing(ready(folding, loops, sizes, groups, contract, ahead=ahead), partials, inputs, True)
 
 
 def _kept(nest: Nest, target: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

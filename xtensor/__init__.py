@@ -18,6 +18,7 @@ from .dtypes import *
 from .explain import cache_info as cache_info
 from .explain import explain as explain
 from .explain import named as named
+from .fuse import fuse as fuse
 from .info import __array_namespace_info__ as __array_namespace_info__
 from .ops.casting import *
 from .ops.creation import *

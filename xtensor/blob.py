@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from ctypes import addressof, c_char
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .dtypes import DType
 from .errors import expected
@@ -70,6 +70,18 @@ def _pending(reference: weakref.ref[Any]) -> Any:
     return node if node is not None and node.blob is None else None
 
 
+class Watcher(Protocol):
+    """Who is told what happens to buffers: their bytes are asked for, written, or seen through another view."""
+
+    def looked(self, buffer: Buffer) -> None: ...
+    def written(self, buffer: Buffer) -> None: ...
+    def viewed(self, blob: TBlob, view: TBlob) -> None: ...
+
+
+# Those who watch at the moment, nearly always nobody.
+watchers: list[Watcher] = []
+
+
 class Buffer:
     """One allocation on one device.
 
@@ -82,13 +94,23 @@ class Buffer:
         is never read lazily.
     """
 
-    __slots__ = ("_address", "_storage", "device", "history", "nbytes", "readers", "savers", "shared", "version")
+    __slots__ = (
+        "_address",
+        "_storage",
+        "_version",
+        "device",
+        "history",
+        "nbytes",
+        "readers",
+        "savers",
+        "shared",
+    )
 
     def __init__(self, device: Device, nbytes: int, storage: Native = None, *, shared: bool = False) -> None:
         self.device = device
         self.nbytes = nbytes
         self.shared = shared
-        self.version = 0
+        self._version = 0
         self._storage = storage
         self._address: int | None = None
         self.readers = Readers()
@@ -106,12 +128,24 @@ class Buffer:
         self.savers.add(reference)
 
     @property
+    def version(self) -> int:
+        return self._version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._version = version
+        for watcher in tuple(watchers):
+            watcher.written(self)
+
+    @property
     def is_allocated(self) -> bool:
         return self._storage is not None
 
     @property
     def storage(self) -> Native:
         """The bytes, allocated at the first request; raises MemoryError when there is no room for them."""
+        if watchers:
+            self._tell()
         if self._storage is None:
             with first_use:
                 if self._storage is None:
@@ -121,10 +155,16 @@ class Buffer:
     @property
     def address(self) -> int:
         """Where the bytes are, for generated code; raises MemoryError as `storage` does."""
+        if watchers:
+            self._tell()
         address = self._address
         if address is None:
             address = self._address = _address_of(self.storage)
         return address
+
+    def _tell(self) -> None:
+        for watcher in tuple(watchers):
+            watcher.looked(self)
 
 
 def _address_of(native: Native) -> int:
@@ -248,7 +288,10 @@ class TBlob:
 
     def view(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> TBlob:
         """Return another view of the same buffer; read-only views stay read-only."""
-        return TBlob(self.buffer, dtype or self.dtype, layout, self.device, writeable=writeable and self.writeable)
+        view = TBlob(self.buffer, dtype or self.dtype, layout, self.device, writeable=writeable and self.writeable)
+        for watcher in tuple(watchers) if watchers else ():
+            watcher.viewed(self, view)
+        return view
 
     def showing(self, native: Native) -> TBlob:
         """Return the view of the same buffer that a native array, itself a view of this one's, shows."""
@@ -259,6 +302,8 @@ class TBlob:
         layout = Layout(native.shape, native.strides, offset)
         blob = TBlob(self.buffer, native.dtype, layout, self.device, writeable=writeable)
         blob._native = native
+        for watcher in tuple(watchers) if watchers else ():
+            watcher.viewed(self, blob)
         return blob
 
     def flat_2d(self) -> TBlob | None:

@@ -100,15 +100,21 @@ class Evaluation:
             self._look_up_strides()
 
     def run(self) -> None:
+        """Compute the nodes that are kept, and finish them."""
+        blobs = self.compute()
+        for number in self.plan.kept:
+            if self.values[number].blob is None:  # not finished meanwhile, by a signal handler say
+                self.values[number].finish(blobs[number])
+
+    def compute(self) -> dict[int, TBlob]:
+        """Return the bytes of the values that are kept, and of the inputs, by number."""
         if not self._run_rows():
             self.largest = self.plan.largest(self.values)
             for kernel, finished in zip(self.plan.kernels, self.plan.last, strict=True):
                 self._run(kernel)
                 for number in finished:
                     del self.blobs[number]
-        for number in self.plan.kept:
-            if self.values[number].blob is None:  # not finished meanwhile, by a signal handler say
-                self.values[number].finish(self.blobs[number])
+        return self.blobs
 
     def _run_rows(self) -> bool:
         """Run all kernels block by block where the plan and the memory allow it."""

@@ -7,25 +7,24 @@ argument's or a view's of one. Such an expression holds for all arguments of the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from enum import Enum
 from functools import update_wrapper
-from threading import get_ident
+from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from .blob import Buffer, TBlob, watchers
+from .blob import TBlob, watchers
 from .devices import Device
 from .devices.cpu import CPU
 from .errors import expected
 from .lazy import run
 from .lazy.graph import Node
 from .options import Settings, options, settings
-from .tensor import Tensor, face
+from .tensor import DIRECT_BELOW, Tensor, evaluate, face
+from .watch import Watch, is_watched
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,14 +36,11 @@ REMEMBERED = 64
 NEW = "no call with such arguments has been made, or it was forgotten"
 RETURNS = "it returns neither a tensor nor a tuple, list or dict of tensors"
 COMPUTED = "a result was computed at once, or is an argument or a view of one"
-LOOKED = "it asks for values of an argument, or a step of it cannot be recorded"
-WRITES = "it writes to a tensor"
 NO_TENSOR = "no argument is a tensor"
 SHARED = "an argument's memory can be written from outside (copy it: xt.asarray(x, copy=True))"
 ELSEWHERE = "an argument is not on the CPU"
 ASKED = "the options ask for plain calls (lazy='never', engine='direct' or show)"
 INSIDE = "another function is being watched, which calls this one"
-FORKED = "the process was forked meanwhile"
 
 
 def fuse(function: Callable[P, R], /) -> Fused[P, R]:
@@ -75,7 +71,7 @@ class Fused(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R]) -> None:
         update_wrapper(self, function)
-        self._function = function
+        self._function: Callable[..., R] = function
         self._known: dict[tuple[Any, ...], _Known] = {}
         self._uses = 0
 
@@ -86,51 +82,50 @@ class Fused(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        found = _signature(args, kwargs)
-        if type(found) is not str:
-            signature, blobs = found
-            known = self._known.get(signature)
-            if known is None:
-                return self._first_call(signature, args, kwargs)
-            known.used = self._uses = self._uses + 1
-            results = known.results(blobs)
-            if results is not None:
-                return known.rebuild([face(blob) for blob in results])
+        if not watchers or not is_watched():
+            found = _signature(args, kwargs)
+            if type(found) is not str:
+                signature, blobs = found
+                known = self._known.get(signature)
+                if known is None:
+                    return self._first_call(signature, args, kwargs)
+                known.used = self._uses = self._uses + 1
+                results = known.results(blobs)
+                if results is not None:
+                    return cast(R, known.rebuild([face(blob) for blob in results]))
         return self._function(*args, **kwargs)
 
     def why(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return why a call with such arguments runs the function, or "" if it launches kernels; computes nothing."""
+        """Return why the next call with such arguments runs the function itself, "" if it launches kernels."""
         found = _signature(args, kwargs)
-        if type(found) is str:
-            return found
+        if is_watched() or type(found) is str:
+            return INSIDE if is_watched() else str(found)
         known = self._known.get(found[0])
-        return NEW if known is None else known.why(settings())
+        return NEW if known is None else known.why()
 
     def _first_call(self, signature: tuple[Any, ...], args: Any, kwargs: Any) -> R:
         """Call the function, watched, and remember what it computes, or why that is not known."""
-        if _standing_in_the_way(settings()):
+        if _asks_for_plain_calls(settings()):
             return self._function(*args, **kwargs)
-        watch = _Watch()
+        watch = Watch()
         given = [watch.stand_in(x) for x in args]
         named = {name: watch.stand_in(x) for name, x in kwargs.items()}
         with watch, options(lazy="always"):
             result: Any = self._function(*given, **named)
-        result = watch.given_back(result)
+        given, rebuild = _taken_apart(result)
+        parts = [watch.own(part) for part in given]
         with run.turn():
-            known = _known(result, watch)
-            if len(self._known) >= REMEMBERED:
-                oldest = min(list(self._known.items()), key=lambda item: item[1].used)[0]
-                self._known.pop(oldest, None)
-            known.used = self._uses
-            self._known[signature] = known
-        return result
+            known = _known(parts, rebuild, watch)
+        if len(self._known) >= REMEMBERED:
+            oldest = min(list(self._known.items()), key=lambda item: item[1].used)[0]
+            self._known.pop(oldest, None)
+        known.used = self._uses = self._uses + 1
+        self._known[signature] = known
+        return cast(R, result if all(map(is_, parts, given)) else rebuild(parts))
 
 
-def _standing_in_the_way(limits: Settings) -> str:
-    """Return what forbids both to watch a call and to launch kernels here and now, "" where nothing does."""
-    if limits.lazy == "never" or limits.engine == "direct" or limits.show:
-        return ASKED
-    return INSIDE if any([watch.thread == get_ident() for watch in _watches()]) else ""
+def _asks_for_plain_calls(limits: Settings) -> bool:
+    return limits.lazy == "never" or limits.engine == "direct" or bool(limits.show)
 
 
 # ---- signatures
@@ -187,102 +182,7 @@ def _constant(x: Any) -> tuple[Any, ...] | None:
     return (kind, x) if isinstance(x, _IMMUTABLE) else None
 
 
-# ---- watching
-
-
-class _Watch:
-    """What happens while a function runs once: whether its result is an expression of its arguments alone.
-
-    reason: why it is not, "" so far. roots: the views of arguments' memory that were made meanwhile, each with the
-    number of its argument and how many bytes after that one's first element it begins.
-    """
-
-    def __init__(self) -> None:
-        self.thread = get_ident()
-        self.reason = ""
-        self.roots: dict[TBlob, tuple[int, int]] = {}
-        self._buffers: set[Buffer] = set()
-        self._faces: list[tuple[Tensor, Tensor, TBlob]] = []
-
-    def __enter__(self) -> None:
-        watchers.append(self)
-
-    def __exit__(self, *failure: object) -> None:
-        with suppress(ValueError):  # a fork has stopped it
-            watchers.remove(self)
-        for tensor, shown, blob in self._faces:
-            if shown._value is not blob:  # it was resized
-                tensor._value, tensor._shape, tensor._small = shown._value, shown._shape, None
-
-    def stand_in(self, x: Any) -> Any:
-        """Return for a tensor another one over the same memory, of which nobody has seen or remembered anything."""
-        if type(x) is not Tensor:
-            return x
-        blob = TBlob(x.blob.buffer, x.dtype, x.blob.layout, x.device, writeable=x.blob.writeable)
-        blob.detached = x.blob.detached
-        self.roots[blob] = (len(self._faces), 0)
-        self._buffers.add(blob.buffer)
-        shown = face(blob)
-        self._faces.append((x, shown, blob))
-        return shown
-
-    def given_back(self, result: Any) -> Any:
-        """Return a result with the tensors themselves in the place of those that stood in for them."""
-        own = {id(shown): tensor for tensor, shown, _ in self._faces}
-        taken = _taken_apart(result)
-        if taken is None or not any([id(part) in own for part in taken[0]]):
-            return result
-        return taken[1]([own.get(id(part), part) for part in taken[0]])
-
-    # ---- what it is told
-
-    def looked(self, buffer: Buffer) -> None:
-        if buffer in self._buffers:
-            self.reason = self.reason or LOOKED
-
-    def written(self, buffer: Buffer) -> None:
-        if buffer in self._buffers or get_ident() == self.thread:
-            self.reason = WRITES
-
-    def viewed(self, blob: TBlob, view: TBlob) -> None:
-        if blob in self.roots:
-            argument, after = self.roots[blob]
-            self.roots[view] = (argument, after + view.layout.offset - blob.layout.offset)
-
-
-def _watches() -> list[_Watch]:
-    return [watch for watch in tuple(watchers) if isinstance(watch, _Watch)]
-
-
-def _stop_watching() -> None:
-    """Give up in the child of a fork, where the threads that were watched are not."""
-    for watch in _watches():
-        watch.reason = FORKED
-    watchers.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_stop_watching)
-
-
 # ---- what is remembered
-
-
-def _taken_apart(result: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
-    """Return the parts of a result, and what puts such parts together again; None for what is no usual container."""
-    kind = type(result)
-    if kind is Tensor:
-        return [result], _alone
-    if kind is tuple or kind is list:
-        return list(result), kind
-    if kind is dict:
-        names = tuple(result)
-        return list(result.values()), lambda parts: dict(zip(names, parts, strict=True))
-    return None
-
-
-def _alone(parts: list[Any]) -> Any:
-    return parts[0]
 
 
 class _Known:
@@ -292,7 +192,7 @@ class _Known:
     that made them. used: the number of its last call.
     """
 
-    def __init__(self, recorded: Any, rebuild: Callable[[list[Any]], Any] = _alone, reason: str = "") -> None:
+    def __init__(self, recorded: Any, rebuild: Callable[[list[Any]], Any], reason: str = "") -> None:
         self.recorded = recorded
         self.rebuild = rebuild
         self.reason = reason
@@ -302,37 +202,50 @@ class _Known:
     def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called."""
         ready, limits = self.ready, settings()
-        if ready is None or ready.limits is not limits or watchers:
-            return None if self.reason or _standing_in_the_way(limits) else self._slowly(blobs, limits)
+        if ready is not None and ready.limits is limits:
+            with run.turn():
+                return cast(list[TBlob], ready.run(blobs))
+        if self.reason or _asks_for_plain_calls(limits):
+            return None
         with run.turn():
-            return ready.run(blobs)
+            due = self.recorded.due(limits)
+            if due is None:
+                return None
+            ready = self.ready = self.recorded.ready(blobs, limits)
+            return cast(list[TBlob], self.recorded.compute(blobs, due) if ready is None else ready.run(blobs))
 
-    def _slowly(self, blobs: list[TBlob], limits: Settings) -> list[TBlob] | None:
-        with run.turn():
-            if self.ready is None or self.ready.limits is not limits:
-                if not self.recorded.is_due(limits, run.DIRECT_BYTES):
-                    return None
-                self.ready = self.recorded.ready(blobs, limits)
-            return self.recorded.compute(blobs, limits) if self.ready is None else self.ready.run(blobs)
-
-    def why(self, limits: Settings) -> str:
+    def why(self) -> str:
         """Return why the next call runs the function, "" if it does not."""
-        return self.reason or _standing_in_the_way(limits) or self.recorded.why_not(limits, run.DIRECT_BYTES)
+        limits = settings()
+        return self.reason or (ASKED if _asks_for_plain_calls(limits) else str(self.recorded.why_not(limits)))
 
 
-def _known(result: Any, watch: _Watch) -> _Known:
+def _known(parts: list[Any], rebuild: Callable[[list[Any]], Any], watch: Watch) -> _Known:
     """Return what is to be remembered of a call that was watched; evaluate its result if that is an expression."""
-    taken = _taken_apart(result)
-    if taken is None or not taken[0] or not all([type(part) is Tensor for part in taken[0]]):
-        return _Known(None, reason=RETURNS)
-    tensors, rebuild = taken
-    nodes = [tensor.value for tensor in tensors]
-    if watch.reason or not all([type(node) is Node and node.blob is None for node in nodes]):
-        return _Known(None, reason=watch.reason or COMPUTED)
+    if not parts or not all(type(part) is Tensor for part in parts):
+        return _Known(None, rebuild, RETURNS)
+    nodes = [part.value for part in parts]
+    if watch.reason or not all(type(node) is Node and node.blob is None for node in nodes):
+        return _Known(None, rebuild, watch.reason or COMPUTED)
     from .lazy import recorded  # the engines come with it
 
-    found = recorded.record(nodes, watch.roots)
-    run.evaluate(nodes)
-    for tensor in tensors:
-        tensor.evaluate()
-    return _Known(None, reason=found) if type(found) is str else _Known(found, rebuild)
+    found = recorded.record(nodes, watch.roots, DIRECT_BELOW)
+    if isinstance(found, str):
+        return _Known(None, rebuild, found)
+    evaluate(*parts)
+    return _Known(found, rebuild)
+
+
+def _taken_apart(result: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """Return the parts of a result, and what puts such parts together again; it is its own part if no container."""
+    kind = type(result)
+    if kind is tuple or kind is list:
+        return list(result), kind
+    if kind is dict:
+        names = tuple(result)
+        return list(result.values()), lambda parts: dict(zip(names, parts, strict=True))
+    return [result], _alone
+
+
+def _alone(parts: list[Any]) -> Any:
+    return parts[0]

@@ -6,22 +6,28 @@ kernels are compiled, a run is nothing but their launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple
 
-from ..blob import Buffer, TBlob
+from ..blob import TBlob
 from ..layout import Layout, Shape
 from ..options import Settings
-from . import engines, launch
+from . import engines
+from .compile import host
 from .graph import Node, pending_below
-from .launch import scalar_bytes
-from .plan import Kernel, Plan, Trace, plan_of
+from .launch import seconds_of
+from .plan import Trace, plan_of
 from .planned import Evaluation
+from .ready import Ready
+from .vecmath import FUNCTIONS
 
-# Seconds that a library call costs beside its arithmetic, and a launch of ready kernels.
-CALL_SECONDS, LAUNCH_SECONDS = 0.8e-6, 6e-6
-
+# What small arrays cost in seconds. Library calls: each, for reducing along axes, for a view of an argument, for a byte
+# that an element moves within the cache, and for a function of it. Ready kernels: a run of them, each, and one that
+# reduces other axes than the last.
+CALL, REDUCTION, VIEW, BYTE, FUNCTION = 0.9e-6, 3e-6, 2.5e-6, 0.006e-9, 0.45e-9
+RUN, LAUNCH, FOLD = 1.8e-6, 1.3e-6, 8e-6
 
 # Why an expression is not one of arguments alone, or why it is not run by kernels.
 OUTSIDE = "it reads a tensor that is not an argument, or one that was computed at once"
@@ -31,29 +37,16 @@ SMALL = "library calls cost less for arrays as small as these"
 NOT_YET = "its library calls have not taken as long yet as compiling would"
 
 
-def record(nodes: Sequence[Node], roots: Mapping[TBlob, tuple[int, int]]) -> Recorded | str:
-    """Return pending nodes as an expression of arguments, or why they are none.
-
-    roots: of memory that belongs to arguments, the number of the argument and the bytes after its first element.
-    """
-    trace = Trace(pending_below(nodes), nodes)
-    if trace.kept != {trace.numbers[node] for node in nodes}:
-        return KEEPS
-    leaves = {}
-    for number, value in enumerate(trace.values):
-        if isinstance(value, TBlob):
-            if value not in roots:
-                return OUTSIDE
-            leaves[number] = Leaf(*roots[value], value.dtype, value.layout.shape, value.layout.strides)
-    recorded = Recorded(trace, leaves, nodes)
-    return recorded if recorded.elements else EMPTY
+# Whose memory a blob shows: the number of an argument, the bytes from its first element, and whether it is a view.
+Root = tuple[int, int, bool]
 
 
 class Leaf(NamedTuple):
-    """Memory that an expression reads: a view of an argument, so many bytes after the argument's first element."""
+    """Memory that an expression reads: a root, and what is seen there."""
 
     argument: int
     after: int
+    is_part: bool
     dtype: Any
     shape: Shape
     strides: Shape
@@ -64,6 +57,25 @@ class Leaf(NamedTuple):
         return blob.view(Layout(self.shape, self.strides, blob.layout.offset + self.after), dtype=self.dtype)
 
 
+def record(nodes: Sequence[Node], roots: Mapping[TBlob, Root], direct_below: int) -> Recorded | str:
+    """Return pending nodes as an expression of arguments, or why they are none.
+
+    roots: whose memory blobs show, as far as that belongs to arguments.
+    direct_below: the bytes up to which a plain call makes library calls at once.
+    """
+    trace = Trace(pending_below(nodes), nodes)
+    if trace.kept != {trace.numbers[node] for node in nodes}:
+        return KEEPS
+    leaves = {}
+    for number, value in enumerate(trace.values):
+        if isinstance(value, TBlob):
+            if value not in roots:
+                return OUTSIDE
+            leaves[number] = Leaf(*roots[value], value.dtype, value.layout.shape, value.layout.strides)
+    recorded = Recorded(trace, leaves, nodes, direct_below)
+    return recorded if recorded.elements else EMPTY
+
+
 class Recorded:
     """An expression of arguments.
 
@@ -72,47 +84,75 @@ class Recorded:
     small: whether library calls are expected to cost less than launching kernels.
     """
 
-    def __init__(self, trace: Trace, leaves: Mapping[int, Leaf], results: Iterable[Node]) -> None:
+    def __init__(self, trace: Trace, leaves: Mapping[int, Leaf], results: Iterable[Node], direct_below: int) -> None:
         self.results = [trace.numbers[node] for node in results]
         self.leaves = leaves
         self.plan = plan_of(trace)
         self.trace = trace.without_values()
         self.values = [_bare(value) for value in trace.values]
         self.elements = self.plan.largest(trace.values)
+        self.direct_below = direct_below
         programs = [kernel.program for kernel in self.plan.kernels]
-        library = CALL_SECONDS * len(trace.arguments) + self.elements * sum(map(engines.library_seconds, programs))
-        self.small = library < LAUNCH_SECONDS * len(programs)
         self.nbytes = self.elements * max(program.widest for program in programs)
+        self.small = self.nbytes <= direct_below and self._library_seconds() < self._kernel_seconds(trace.values)
+        can_compile = host() is not None and not any(kernel.direct is not None for kernel in self.plan.kernels)
+        self._worth = engines.COMPILE_SECONDS * len(programs) if can_compile else inf
+        self._library, self._spent = self.elements * sum(map(engines.library_seconds, programs)), 0.0
 
     def compute(self, blobs: Sequence[TBlob], limits: Settings) -> list[TBlob]:
         """Return the results for these arguments, by whatever engine is due."""
         found = self._evaluation(blobs, limits).compute()
         return [found[number] for number in self.results]
 
-    def why_not(self, limits: Settings, direct_bytes: int) -> str:
+    def why_not(self, limits: Settings) -> str:
         """Return why library calls are to be made instead, "" where kernels are due."""
         if limits.engine != "auto":
             return ""
         if self.small:
             return SMALL
-        compiled = all([engines.is_compiled(kernel.program) for kernel in self.plan.kernels])
-        return "" if compiled or self.nbytes > direct_bytes else NOT_YET
+        waits = self.nbytes <= self.direct_below and self._spent <= self._worth
+        return NOT_YET if waits and not self._is_compiled() else ""
 
-    def is_due(self, limits: Settings, direct_bytes: int) -> bool:
-        """Return whether kernels are to run it, by the settings and by what its library calls would have cost so far."""
-        why = self.why_not(limits, direct_bytes)
-        if why != NOT_YET:
-            return not why
-        return all([engines.choose(kernel.program, self.elements, limits)[0] == "llvm" for kernel in self.plan.kernels])
+    def due(self, limits: Settings) -> Settings | None:
+        """Return the settings to run it under now; None where library calls are to be made instead.
+
+        Its kernels are compiled together, when all its library calls would have taken long enough.
+        """
+        if limits.engine == "auto" and not self.small and not self._is_compiled():
+            self._spent += self._library
+            if self._spent > self._worth:
+                return replace(limits, engine="llvm")
+        return None if self.why_not(limits) else limits
+
+    def _library_seconds(self) -> float:
+        """Estimate what library calls on small arrays take."""
+        views = sum([leaf.is_part for leaf in self.leaves.values()])
+        seconds = len(self.trace.arguments) * CALL + views * VIEW
+        for kernel in self.plan.kernels:
+            for step in kernel.program.steps:
+                each = 3 * step.dtype.itemsize * BYTE + (step.op.name in FUNCTIONS) * FUNCTION
+                seconds += self.elements * each
+            seconds += len(kernel.program.reductions) * REDUCTION
+        return seconds
+
+    def _kernel_seconds(self, values: Sequence[Any]) -> float:
+        """Estimate what ready kernels on small arrays take."""
+        seconds = RUN
+        for kernel in self.plan.kernels:
+            last = len(values[kernel.domain].shape) - 1
+            folds = bool(kernel.axes) and last not in kernel.axes
+            seconds += LAUNCH + folds * FOLD + seconds_of(kernel.program, self.elements)
+        return seconds
+
+    def _is_compiled(self) -> bool:
+        return all([engines.is_compiled(kernel.program) for kernel in self.plan.kernels])
 
     def ready(self, blobs: Sequence[TBlob], limits: Settings) -> Ready | None:
         """Return the expression as launches, None where not all of it is compiled."""
-        kernels = self.plan.kernels
-        if limits.engine == "interpret" or self.elements == 0:
+        if limits.engine == "interpret" or self.elements == 0 or not self._is_compiled():
             return None
-        if any(kernel.direct is not None or not engines.is_compiled(kernel.program) for kernel in kernels):
-            return None
-        return Ready(self, self._evaluation(blobs, limits), limits)
+        leaves = [(number, leaf.argument, leaf.after) for number, leaf in self.leaves.items()]
+        return Ready(self._evaluation(blobs, limits), leaves, self.results, limits)
 
     def _evaluation(self, blobs: Sequence[TBlob], limits: Settings) -> Evaluation:
         values = self.values.copy()
@@ -128,87 +168,3 @@ def _bare(value: Any) -> Any:
     if isinstance(value, Node):
         return Node(value.op, (), value.params, value.shape, value.dtype, value.device)
     return value
-
-
-class Launch(NamedTuple):
-    """One kernel ready to run.
-
-    makes: what it writes: number, bytes, dtype, layout and whether that is packed. takes: the numbers of its operands.
-    run: takes the operands' addresses, and the blobs of what is made. drops: the numbers that nobody needs after it.
-    """
-
-    makes: list[tuple[int, int, Any, Layout, bool | None]]
-    takes: tuple[int, ...]
-    run: Callable[[list[int], list[TBlob]], None]
-    drops: tuple[int, ...]
-
-
-class Ready:
-    """An expression as launches of compiled kernels, under the settings it was made for."""
-
-    def __init__(self, recorded: Recorded, evaluation: Evaluation, limits: Settings) -> None:
-        self.limits = limits
-        self.device = evaluation.values[recorded.results[0]].device
-        self.count = len(recorded.values)
-        self.leaves = [(number, leaf.argument, leaf.after) for number, leaf in recorded.leaves.items()]
-        self.results = recorded.results
-        self.launches = [
-            self._launch(kernel, evaluation, last)
-            for kernel, last in zip(recorded.plan.kernels, recorded.plan.last, strict=True)
-        ]
-
-    def run(self, blobs: Sequence[TBlob]) -> list[TBlob]:
-        """Return the results for these arguments."""
-        addresses: dict[int, int] = {}
-        for number, argument, after in self.leaves:
-            blob = blobs[argument]
-            addresses[number] = (blob._address or blob.address) + after
-        found: dict[int, TBlob] = {}
-        device = self.device
-        for makes, takes, run, drops in self.launches:
-            made = []
-            for number, nbytes, dtype, layout, packed in makes:
-                blob = found[number] = TBlob(Buffer(device, nbytes), dtype, layout, device)
-                blob._packed = packed
-                addresses[number] = blob.address
-                made.append(blob)
-            run([addresses[number] for number in takes], made)
-            for number in drops:
-                del found[number]
-        return [found[number] for number in self.results]
-
-    def _launch(self, kernel: Kernel, evaluation: Evaluation, last: tuple[int, ...]) -> Launch:
-        """Return a kernel ready to run; the evaluation learns how its results lie."""
-        program, values = kernel.program, evaluation.values
-        shape, contract = values[kernel.domain].shape, self.limits.fast_math
-        made = {number: evaluation.result(number) for number in kernel.results}
-        evaluation.blobs.update(made)
-        numbers = (*kernel.inputs, *kernel.results)
-        plain = len(program.moved)
-        blobs = [evaluation.blobs[number] for number in numbers]
-        seen = [*blobs[:plain], *(engines._with_axes(blob, shape, kernel.axes) for blob in blobs[plain:])]
-        strides = [_over(blob, shape) for blob in seen]
-        scalars = [values[number] for number in kernel.scalars]
-        packed = b"".join([scalar_bytes(value, d) for value, d in zip(scalars, program.scalars, strict=True)])
-        threads = launch.threads_for(launch.seconds_of(program, prod(shape)))
-        run = self._runner(kernel, shape, strides, contract, threads, packed)
-        makes = [(n, blob.buffer.nbytes, blob.dtype, blob.layout, blob._packed) for n, blob in made.items()]
-        return Launch(makes, numbers[:plain], run, last)
-
-    def _runner(
-        self, kernel: Kernel, shape: Shape, strides: Sequence[Shape], contract: bool, threads: int, scalars: bytes
-    ) -> Callable[[list[int], list[TBlob]], None]:
-        program = kernel.program
-        if not program.reductions:
-            ready = launch._ready_map(program, shape, strides, contract, threads, True)
-            return lambda addresses, made: ready.run(addresses, scalars)
-        reducing = launch._ready_reduction(program, shape, kernel.axes, strides, contract, threads)
-        outputs = len(program.outputs)
-        return lambda addresses, made: reducing.run(addresses, made[outputs:], scalars)
-
-
-def _over(blob: TBlob, shape: Shape) -> Shape:
-    """Return a blob's strides over a shape it broadcasts to."""
-    layout = blob.layout.broadcast_to(shape)
-    assert layout is not None
-    return layout.strides

@@ -1,0 +1,260 @@
+"""Ready launches: a plan over memory of known layouts and scalars, of which nothing is open but where the memory lies.
+
+What planning, choosing engines and preparing nests would find out again at every evaluation is found out once; a run
+fills in addresses and calls machine code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..blob import Buffer, TBlob
+from ..layout import Layout, Shape
+from ..options import Settings
+from ..threads import run as run_tasks
+from . import engines, launch, rows
+from .compile import CHEAP, Code
+from .plan import Kernel, Plan
+from .planned import Evaluation
+from .primitives import LacksError
+
+Addresses = list[int]
+
+
+class Made(NamedTuple):
+    """A value that gets memory of its own: its number, bytes, dtype, layout and whether that is packed."""
+
+    number: int
+    nbytes: int
+    dtype: Any
+    layout: Layout
+    packed: bool | None
+
+
+class Launch(NamedTuple):
+    """One kernel, or several that go by rows. run: takes the addresses of all values, and the blobs made for it."""
+
+    makes: list[Made]
+    run: Callable[[Addresses, list[TBlob]], None]
+
+
+class Ready:
+    """A plan as launches of compiled kernels, under the settings it was made for.
+
+    leaves: numbers of values that are given, each with the number of its blob and bytes after that one's beginning.
+    """
+
+    def __init__(
+        self, evaluation: Evaluation, leaves: list[tuple[int, int, int]], results: list[int], limits: Settings
+    ) -> None:
+        self.limits = limits
+        self._leaves = leaves
+        self._results = results
+        self._count = len(evaluation.values)
+        self._device = evaluation.values[results[0]].device
+        self._places: list[tuple[int, int]] = []
+        self._scratch = 0
+        by_rows = _by_rows(evaluation, limits)
+        self._launches = [by_rows] if by_rows else self._one_by_one(evaluation)
+
+    def run(self, blobs: Sequence[TBlob]) -> list[TBlob]:
+        """Return the results for memory laid out as it was when this was made."""
+        addresses = [0] * self._count
+        for number, given, after in self._leaves:
+            blob = blobs[given]
+            addresses[number] = (blob._address or blob.address) + after
+        device = self._device
+        if self._scratch:
+            scratch = Buffer(device, self._scratch)
+            base = scratch.address
+            for number, place in self._places:
+                addresses[number] = base + place
+        found: dict[int, TBlob] = {}
+        for makes, run in self._launches:
+            made = []
+            for number, nbytes, dtype, layout, packed in makes:
+                blob = found[number] = TBlob(Buffer(device, nbytes), dtype, layout, device)
+                blob._packed = packed
+                addresses[number] = blob.address
+                made.append(blob)
+            run(addresses, made)
+        return [found[number] for number in self._results]
+
+    # ---- preparing
+
+    def _one_by_one(self, evaluation: Evaluation) -> list[Launch]:
+        """Return a launch for each kernel; temporary values share scratch memory, reused when nobody needs them."""
+        plan, launches = evaluation.plan, []
+        free: list[tuple[int, int]] = []
+        held: dict[int, tuple[int, int]] = {}
+        for kernel, last in zip(plan.kernels, plan.last, strict=True):
+            made = {number: evaluation.result(number) for number in kernel.results}
+            evaluation.blobs.update(made)
+            run, own = _runner(kernel, evaluation, self.limits.fast_math)
+            for number in set(made) - plan.kept - own:
+                held[number] = self._place(number, made[number].buffer.nbytes, free)
+            makes = [_made(number, blob) for number, blob in made.items() if number not in held]
+            launches.append(Launch(makes, run))
+            free += [held[number] for number in last if number in held]
+        return launches
+
+    def _place(self, number: int, nbytes: int, free: list[tuple[int, int]]) -> tuple[int, int]:
+        """Give a temporary value a place in the scratch memory; return where, and how much may lie there."""
+        found = next((place for place in free if place[1] >= nbytes), None)
+        if found is None:
+            found = self._scratch, -(-nbytes // 64) * 64
+            self._scratch += found[1]
+        else:
+            free.remove(found)
+        self._places.append((number, found[0]))
+        return found
+
+
+def _made(number: int, blob: TBlob) -> Made:
+    return Made(number, blob.buffer.nbytes, blob.dtype, blob.layout, blob._packed)
+
+
+# ---- one kernel
+
+
+def _runner(kernel: Kernel, evaluation: Evaluation, contract: bool) -> tuple[Callable[..., None], set[int]]:
+    """Return what runs a kernel, and which of its results must have memory of their own."""
+    program, values, blobs = kernel.program, evaluation.values, evaluation.blobs
+    shape = values[kernel.domain].shape
+    numbers = (*kernel.inputs, *kernel.results)
+    plain = len(program.moved)
+    seen = [blobs[number] for number in numbers]
+    seen[plain:] = [engines._with_axes(blob, shape, kernel.axes) for blob in seen[plain:]]
+    strides = [_over(blob, shape) for blob in seen]
+    scalars = _packed(kernel, values)
+    threads = launch.threads_for(launch.seconds_of(program, prod(shape)))
+    if not program.reductions:
+        return _caller(launch._ready_map(program, shape, strides, contract, threads, True), numbers, scalars), set()
+    reducing = launch._ready_reduction(program, shape, kernel.axes, strides, contract, threads)
+    if all([one.room is None for one in reducing.partials]):
+        return _caller(reducing.ready, numbers, scalars), set()
+    own = set(kernel.results[len(program.outputs) :])
+
+    def run(addresses: Addresses, made: list[TBlob]) -> None:
+        reducing.run([addresses[number] for number in numbers[:plain]], made[-len(own) :], scalars)
+
+    return run, own
+
+
+def _over(blob: TBlob, shape: Shape) -> Shape:
+    """Return a blob's strides over a shape it broadcasts to."""
+    layout = blob.layout.broadcast_to(shape)
+    assert layout is not None
+    return layout.strides
+
+
+def _packed(kernel: Kernel, values: Sequence[Any]) -> bytes:
+    """Return the slots of a kernel's scalars."""
+    pairs = zip(kernel.scalars, kernel.program.scalars, strict=True)
+    return b"".join([launch.scalar_bytes(values[number], dtype) for number, dtype in pairs])
+
+
+def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Callable[..., None]:
+    """Return what runs prepared code over the values of these numbers."""
+    if len(ready.groups) > 1 or len(ready.groups[0]) > 1:
+        return lambda addresses, made: ready.run([addresses[number] for number in numbers], scalars)
+    code, pack, ((slots, offsets),) = ready.code, ready.pack, ready.groups[0]
+    moves = list(zip(ready.positions, numbers, offsets, strict=True))
+
+    def run(addresses: Addresses, made: list[TBlob]) -> None:
+        filled = slots.copy()
+        for position, number, offset in moves:
+            filled[position] = addresses[number] + offset
+        if code.level != CHEAP:
+            code.call(pack(*filled) + scalars)
+            return
+        started = perf_counter()
+        code.call(pack(*filled) + scalars)
+        code.used(perf_counter() - started)
+
+    return run
+
+
+# ---- all kernels by rows
+
+
+def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
+    """Return all kernels as one launch over blocks of rows, where that is how they would run."""
+    plan, values = evaluation.plan, evaluation.values
+    if not plan.rows or not evaluation.packed:
+        return None
+    shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
+    if not rows.pays(plan, shape):
+        return None
+    made = {number: evaluation.result(number) for kernel in plan.kernels for number in kernel.results}
+    made = {number: blob for number, blob in made.items() if number in plan.kept}
+    seconds = sum(launch.seconds_of(kernel.program, prod(shape)) for kernel in plan.kernels)
+    threads = launch.threads_for(seconds)
+    try:
+        prepared = rows._prepared(plan, shape, values, {**evaluation.blobs, **made}, limits.fast_math, threads)
+    except LacksError:
+        return None
+    tables = [_Table(plan, prepared, starts, values) for starts in prepared.groups]
+    young = [stage.ready.code for stage in prepared.stages if stage.ready.code.level == CHEAP]
+
+    def run(addresses: Addresses, blobs: list[TBlob]) -> None:
+        started = perf_counter()
+        if len(tables) == 1:
+            tables[0].run(addresses)
+        else:
+            run_tasks([partial(table.run, addresses) for table in tables])
+        for code in young:
+            code.used((perf_counter() - started) / len(prepared.stages))
+
+    return Launch([_made(number, blob) for number, blob in made.items()], run)
+
+
+class _Table:
+    """What the driver is told for the blocks of one thread: all slots of all stages, in a row, with 0 for addresses.
+
+    takes: where addresses of values go: slot, number, bytes after it. own: the same of scratch rows, which come
+    after the slots in one block of memory.
+    """
+
+    def __init__(self, plan: Plan, made: rows.Prepared, starts: range, values: Sequence[Any]) -> None:
+        self.driver = made.driver
+        self.head = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
+        self.takes: list[tuple[int, int, int]] = []
+        self.stages: list[tuple[Code, int, int, int]] = []
+        self.moving: list[Any] = []  # the driver reads them at every run
+        slots = b""
+        for kernel, (ready, lanes) in zip(plan.kernels, made.stages, strict=True):
+            begin, moves = len(slots), []
+            slots += ready.pack(*ready.groups[0][0].slots) + _packed(kernel, values)
+            for position, (number, step) in zip(ready.positions, lanes, strict=True):
+                inside = number in made.scratch
+                self.takes.append((begin // 8 + position, number, 0 if inside else starts[0] * step))
+                moves += [] if inside or not step else [position, step * made.size]
+            self.moving.append(np.array(moves or [0], np.int64))
+            self.stages.append((ready.code, begin, len(moves) // 2, rows._address(self.moving[-1])))
+        self.slots = np.frombuffer(slots, np.int64).tolist()
+        self.scratch = {}
+        self.nbytes = -(-len(slots) // 64) * 64
+        for number, nbytes in made.scratch.items():
+            self.scratch[number] = self.nbytes
+            self.nbytes += -(-nbytes * made.size // 64) * 64
+
+    def run(self, addresses: Addresses) -> None:
+        """Run all stages over the blocks."""
+        memory = np.empty(self.nbytes + 64, np.uint8)
+        base = -(-rows._address(memory) // 64) * 64
+        slots, scratch = self.slots.copy(), self.scratch
+        for slot, number, after in self.takes:
+            slots[slot] = base + scratch[number] if number in scratch else addresses[number] + after
+        start = base - rows._address(memory)
+        memory[start : start + 8 * len(slots)].view(np.int64)[:] = slots
+        table = self.head.copy()
+        for code, begin, moves, moving in self.stages:
+            table += (code.address, base + begin, moves, moving)
+        self.driver.call(np.array(table, np.int64).tobytes())

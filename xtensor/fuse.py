@@ -81,6 +81,9 @@ class Fused(Generic[P, R]):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
+    def __reduce__(self) -> str:
+        return str(getattr(self, "__qualname__", self))  # a decorated function is found by its name
+
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if not watchers or not is_watched():
             found = _signature(args, kwargs)
@@ -233,7 +236,10 @@ def _known(parts: list[Any], rebuild: Callable[[list[Any]], Any], watch: Watch) 
     if isinstance(found, str):
         return _Known(None, rebuild, found)
     evaluate(*parts)
-    return _Known(found, rebuild)
+    places = [found.results.index(number) for number in found.returned]
+    if len(places) == len(found.results):
+        return _Known(found, rebuild)
+    return _Known(found, lambda tensors: rebuild([tensors[place] for place in places]))  # some come twice
 
 
 def _taken_apart(result: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

@@ -80,22 +80,23 @@ class Recorded:
     """An expression of arguments.
 
     values: those of the trace: Python scalars, nodes without inputs, and None in the place of memory.
-    leaves: what is memory, by number. results: the numbers of the results.
+    leaves: what is memory, by number. returned: the numbers of the results; results: each of them once.
     small: whether library calls are expected to cost less than launching kernels.
     """
 
     def __init__(self, trace: Trace, leaves: Mapping[int, Leaf], results: Iterable[Node], direct_below: int) -> None:
-        self.results = [trace.numbers[node] for node in results]
+        self.returned = [trace.numbers[node] for node in results]
+        self.results = list(dict.fromkeys(self.returned))
         self.leaves = leaves
         self.plan = plan_of(trace)
         self.trace = trace.without_values()
         self.values = [_bare(value) for value in trace.values]
         self.elements = self.plan.largest(trace.values)
         self.direct_below = direct_below
-        programs = [kernel.program for kernel in self.plan.kernels]
-        self.nbytes = self.elements * max(program.widest for program in programs)
+        programs = [kernel.program for kernel in self.plan.kernels if kernel.direct is None]
+        self.nbytes = self.elements * max([program.widest for program in programs], default=1)
         self.small = self.nbytes <= direct_below and self._library_seconds() < self._kernel_seconds(trace.values)
-        can_compile = host() is not None and not any(kernel.direct is not None for kernel in self.plan.kernels)
+        can_compile = host() is not None and len(programs) == len(self.plan.kernels)
         self._worth = engines.COMPILE_SECONDS * len(programs) if can_compile else inf
         self._library, self._spent = self.elements * sum(map(engines.library_seconds, programs)), 0.0
 

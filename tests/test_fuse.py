@@ -1,0 +1,884 @@
+"""Fused functions give what the plain ones give, and launch kernels only where that is so."""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import pickle
+import random
+import re
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import Maker, Ours, Side, differs
+
+import xtensor as xt
+from xtensor.blob import watchers
+from xtensor.lazy import recorded
+from xtensor.lazy.compile import host
+from xtensor.options import Settings
+from xtensor.watch import FORKED, LOOKED, WRITES
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
+from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402 - found through the line above
+
+sys.path.remove(str(ROOT))
+
+# xtensor.fuse is the function: its file is found as a module.
+room = sys.modules["xtensor.fuse"]
+
+CASES = [(workload, dtype) for workload in WORKLOADS for dtype in workload.dtypes]
+N = 40_000
+
+needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
+
+
+@pytest.fixture(autouse=True)
+def defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Begin with the default settings, whatever the environment asks of the other tests; leave nobody watching."""
+    monkeypatch.setattr(sys.modules["xtensor.options"], "_from_environment", [Settings(cache_dir="")])
+    yield
+    assert not watchers
+
+
+@pytest.fixture(params=["interpret", pytest.param("llvm", marks=needs_llvm)])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test on each engine that has kernels."""
+    with xt.options(engine=request.param, cache_dir=""):
+        yield request.param
+
+
+class Counted:
+    """A function that counts its calls."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return self.function(*args, **kwargs)
+
+
+def array(n: int = N, dtype: str = "float32", start: int = 0) -> xt.Tensor:
+    """Return different elements for each start."""
+    return xt.asarray((np.arange(n) * 7 + start) % 101 - 50, dtype=getattr(xt, dtype), copy=True)
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Check dtype, shape, bits and layout."""
+    assert type(ours) is type(theirs)
+    if isinstance(ours, xt.Tensor):
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        assert ours.numpy().tobytes() == theirs.numpy().tobytes()
+        assert ours.strides == theirs.strides
+    else:
+        assert len(ours) == len(theirs)
+        for one, other in zip(*(x.values() if isinstance(x, dict) else x for x in (ours, theirs)), strict=True):
+            same(one, other)
+
+
+def check(function: Callable[..., Any], *makers: Callable[[int], Any], calls: int = 1) -> None:
+    """Compare three fused calls on different elements with plain ones; the function itself runs in `calls` of them."""
+    counted = Counted(function)
+    fused = xt.fuse(counted)
+    for start in range(3):
+        args = [make(start) for make in makers]
+        with xt.options(lazy="always"):
+            plain = function(*[make(start) for make in makers])
+            xt.evaluate(
+                *([plain] if isinstance(plain, xt.Tensor) else plain.values() if isinstance(plain, dict) else plain)
+            )
+            result = fused(*args)
+        same(result, plain)
+    assert counted.calls == calls, fused.why(*args)
+
+
+# ---- what is fused
+
+
+@pytest.mark.parametrize("n", [100, 10_000, 70_000])
+@pytest.mark.parametrize(("workload", "dtype"), CASES, ids=[f"{w.name}-{dtype}" for w, dtype in CASES])
+@pytest.mark.usefixtures("engine")
+def test_workloads(workload: Workload, dtype: str, n: int) -> None:
+    """Every expression of the benchmarks is one of its arguments, and has the plain call's bits on each engine."""
+    counted = Counted(lambda *operands: workload.formula(xt, *operands))
+    fused = xt.fuse(counted)
+    with xt.options(lazy="always"):
+        for seed in range(3):
+            given = workload.inputs(np.random.default_rng(seed), n, dtype)
+            args = [xt.asarray(one, copy=True) for one in given]
+            result = fused(*args)
+            assert not result.is_pending
+            same(result, workload.formula(xt, *args))
+        assert fused.why(*args) == ""
+    assert counted.calls == 1
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float64", "complex64", "complex128"])
+def test_dtypes(dtype: str) -> None:
+    """Those that generated code lacks are interpreted."""
+    check(lambda x, y: xt.where(x == y, x, y), lambda s: array(N, dtype, s), lambda s: array(N, dtype, 2 * s))
+
+
+LAYOUTS: dict[str, Callable[[int], xt.Tensor]] = {
+    "transposed": lambda s: xt.reshape(array(200 * 200, "float64", s), (200, 200)).T,
+    "strided": lambda s: xt.reshape(array(400 * 200, "float64", s), (400, 200))[::2, :],
+    "reversed": lambda s: xt.reshape(array(200 * 200, "float64", s), (200, 200))[::-1, ::-1],
+    "row": lambda s: array(200, "float64", s),
+    "column": lambda s: array(200, "float64", s)[:, None],
+    "inside": lambda s: xt.reshape(array(300 * 300, "float64", s), (300, 300))[50 + s : 250 + s, 10:210],
+    "broadcast": lambda s: xt.broadcast_to(array(200, "float64", s), (200, 200)),
+}
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("second", LAYOUTS)
+@pytest.mark.parametrize("first", LAYOUTS)
+def test_layouts_of_arguments(first: str, second: str) -> None:
+    """Arguments are read where they lie, wherever they begin, and results lie as NumPy's would."""
+    check(lambda x, y: (x - y) * 2.0, LAYOUTS[first], LAYOUTS[second])
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "shifted": lambda x: x[1:, :] - x[:-1, :],
+    "transposed": lambda x: x + x.T,
+    "reversed": lambda x: x[::-1, :] * x[:, ::-1],
+    "part": lambda x: xt.exp(x[3]) + x[:, None, 4],
+    "reshaped": lambda x: xt.reshape(x, (-1,)) + 1.0,
+    "views of views": lambda x: x[2:, 5:].T[::2, 1:] * 3.0,
+    "diagonal": lambda x: xt.linalg.diagonal(x) + x,
+    "other dtype": lambda x: x.view(xt.uint64) & 255,
+    "broadcast": lambda x: xt.broadcast_to(x[0], (200, 200)) - x,
+}
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_arguments(name: str) -> None:
+    """A view is found again in other arguments of the same layout, wherever these begin."""
+    check(VIEWS[name], LAYOUTS["inside"] if name not in ("reshaped", "other dtype") else LAYOUTS["transposed_back"])
+
+
+LAYOUTS["transposed_back"] = lambda s: xt.reshape(array(200 * 200, "float64", s), (200, 200))
+
+
+@pytest.mark.usefixtures("engine")
+def test_parts_of_complex_numbers() -> None:
+    """Real and imaginary parts are views in another dtype."""
+    check(lambda z: z.real * 2.0 - z.imag, lambda s: array(N, "complex128", s) * (1 + 2j))
+
+
+@pytest.mark.usefixtures("engine")
+def test_plans_of_several_kernels() -> None:
+    """Temporary values share memory; reductions over every axis, of halves, twice."""
+
+    def function(x: Any) -> Any:
+        a = x - xt.mean(x, axis=0)
+        b = a / (1.0 + xt.max(xt.abs(a), axis=1, keepdims=True))
+        c = b - xt.sum(b, axis=0, keepdims=True)
+        return xt.sum(c * c, axis=1) + xt.prod(b[:, :1], axis=1), xt.any(c > 0.5), xt.count_nonzero(b, axis=0)
+
+    def whole(x: Any) -> Any:
+        centred = x - xt.mean(x, axis=0)
+        scaled = centred / xt.sqrt(xt.var(centred, axis=0) + 1e-3)
+        return scaled - xt.max(scaled), xt.sum(scaled), centred
+
+    check(function, lambda s: xt.reshape(array(N, "float64", s), (400, 100)), calls=3)  # part of a pending value
+    check(whole, lambda s: xt.reshape(array(N, "float64", s), (400, 100)))
+
+
+@pytest.mark.usefixtures("engine")
+def test_steps_that_no_loop_computes() -> None:
+    """They are recorded, and so remembered."""
+    check(lambda x: xt.argmax(x * 2.0, axis=0) + 1, lambda s: xt.reshape(array(N, "float64", s), (400, 100)))
+
+
+@pytest.mark.usefixtures("engine")
+def test_results() -> None:
+    """One tensor, or a tuple, list or dict of some; one that comes twice is one object."""
+    check(lambda x: (x + 1.0, x * 2.0), array_at)
+    check(lambda x: [xt.sum(x * 2.0)], array_at)
+    check(lambda x: {"b": x + 1.0, "a": xt.exp(x)}, array_at)
+
+    def twice(x: Any) -> Any:
+        y = x + 1.0
+        return y, y * 2.0, y
+
+    check(twice, array_at)
+    fused = xt.fuse(twice)
+    for _ in range(3):
+        a, b, c = fused(array())
+        assert a is c and a is not b
+    assert list(xt.fuse(lambda x: {"b": x + 1.0, "a": x})(array())) == ["b", "a"]
+
+
+def array_at(start: int) -> xt.Tensor:
+    return array(start=start)
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_same_tensor_twice() -> None:
+    """What was found out with one tensor twice holds for two, and the other way round."""
+    for first in (True, False):
+        fused = xt.fuse(lambda x, y: (x - y) * 0.5 + x)
+        for together in (first, not first):
+            x, y = array(start=1), array(start=2)
+            y = x if together else y
+            same(fused(x, y), (x - y) * 0.5 + x)
+        assert fused.why(x, y) == ""
+
+
+@pytest.mark.usefixtures("engine")
+def test_overlapping_arguments() -> None:
+    """Views of one buffer are two arguments."""
+    fused = xt.fuse(lambda x, y: x[1:] - y[:-1])
+    for start in range(3):
+        whole = array(N + 1 + start, start=start)
+        x, y = whole[start : start + N], whole[1 : N + 1]
+        same(fused(x, y), x[1:] - y[:-1])
+    other = array(N), array(N, start=5)
+    same(fused(*other), other[0][1:] - other[1][:-1])
+    assert fused.why(*other) == ""
+
+
+@pytest.mark.usefixtures("engine")
+def test_pending_arguments_are_evaluated() -> None:
+    counted = Counted(lambda x: xt.exp(x) + 1.0)
+    fused = xt.fuse(counted)
+    for start in range(3):
+        x = array(start=start) * 0.25
+        same(fused(x), xt.exp(x) + 1.0)
+        y = (array(N, start=start) * 0.25)[1:]
+        same(fused(y), xt.exp(y) + 1.0)
+    assert counted.calls == 2
+
+
+# ---- what is not
+
+
+GLOBAL = xt.asarray(np.arange(N, dtype=np.float32), copy=True)
+KEPT: list[Any] = []
+
+
+def keeps(x: Any) -> Any:
+    KEPT[:] = [x * 3.0]
+    return KEPT[0] + 1.0
+
+
+def writes_aside(x: Any) -> Any:
+    GLOBAL[0] = 0.0
+    return x + 1.0
+
+
+def updates_aside(x: Any) -> Any:
+    xt.asarray(GLOBAL)[:] = xt.zeros(N, dtype=xt.float32)
+    return x + 1.0
+
+
+def catches(x: Any) -> Any:
+    try:
+        return x + float(x[0])
+    except ValueError:
+        return x
+
+
+def writes(x: Any) -> Any:
+    x += 1.0
+    return x * 2.0
+
+
+def resizes(x: Any) -> Any:
+    x.resize((N // 2,))
+    return x + 1.0
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "float": (lambda x: x * float(x[3]), LOOKED),
+    "bool": (lambda x: x + 1.0 if bool(x[0] > 0) else x - 1.0, LOOKED),
+    "item": (lambda x: x * x[1].item(), LOOKED),
+    "int": (lambda x: x[int(x[2]) % 7 :] * 2.0, LOOKED),
+    "a sum": (lambda x: x / float(xt.sum(x)), LOOKED),
+    "tolist": (lambda x: x + len(x.tolist()), LOOKED),
+    "repr": (lambda x: x + len(repr(x)), LOOKED),
+    "in": (lambda x: x + (3.0 in x), LOOKED),
+    "nonzero": (lambda x: xt.nonzero(x)[0] + 1, LOOKED),
+    "mask": (lambda x: x[x > 0] + 1.0, LOOKED),
+    "sort": (lambda x: xt.sort(x) + 1.0, LOOKED),
+    "matmul": (lambda x: xt.reshape(x, (200, 200)) @ xt.reshape(x, (200, 200)) + 1.0, LOOKED),
+    "view of a pending value": (lambda x: (x * 2.0)[1:] + 1.0, LOOKED),
+    "caught": (catches, LOOKED),
+    "exported": (lambda x: x + float(np.asarray(x)[0]), WRITES),
+    "copy": (lambda x: x.copy() + 1.0, LOOKED),
+    "itself": (lambda x: x, room.COMPUTED),
+    "view": (lambda x: x[1:], room.COMPUTED),
+    "among others": (lambda x: (x + 1.0, x), room.COMPUTED),
+    "constant": (lambda x: xt.zeros(N), room.COMPUTED),
+    "part": (lambda x: (x * 2.0)[0], room.COMPUTED),
+    "nothing": (lambda x: None, room.RETURNS),
+    "number": (lambda x: 3.0, room.RETURNS),
+    "empty": (lambda x: (), room.RETURNS),
+    "nested": (lambda x: [(x + 1.0,)], room.RETURNS),
+    "captured": (lambda x: x + GLOBAL, recorded.OUTSIDE),
+    "computed from captured": (lambda x: x + xt.exp(GLOBAL * 0.001), recorded.OUTSIDE),
+    "sorted captured": (lambda x: x + xt.sort(GLOBAL), recorded.OUTSIDE),
+    "made": (lambda x: x + xt.arange(N, dtype=xt.float32), recorded.OUTSIDE),
+    "scalar tensor": (lambda x: x * xt.asarray(0.5, dtype=xt.float32), recorded.OUTSIDE),
+    "keeps": (keeps, recorded.KEEPS),
+    "writes": (writes, WRITES),
+    "writes an item": (lambda x: [x.__setitem__(0, 1.0), x + 1.0][1], WRITES),
+    "writes aside": (writes_aside, WRITES),
+    "updates aside": (updates_aside, WRITES),
+    "resizes": (resizes, WRITES),
+}
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("name", REFUSED)
+def test_plain_where_it_must_be(name: str) -> None:
+    """The function itself is run each time, and does to its argument what it does; the reason is told."""
+    function, why = REFUSED[name]
+    counted = Counted(function)
+    fused = xt.fuse(counted)
+    for start in range(3):
+        x, y = array(start=start), array(start=start)
+        result, plain = fused(x), function(y)
+        if isinstance(plain, (xt.Tensor, tuple, list)):
+            same_deep(result, plain)
+        else:
+            assert result == plain
+        same(x, y)
+        assert (result is x) == (plain is y)
+    assert fused.why(array()) == why
+    assert counted.calls == 3
+
+
+def same_deep(ours: Any, theirs: Any) -> None:
+    if isinstance(ours, xt.Tensor):
+        same(ours, theirs)
+    else:
+        assert type(ours) is type(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            same_deep(one, other)
+
+
+def test_captured_views_of_an_argument() -> None:
+    """A view of the very argument, or the argument itself, that comes from elsewhere is not the argument's."""
+    x = array()
+    captured = x[1:]
+    for function in (lambda a: a[1:] + captured, lambda a: a + x, lambda a: a[1:] + x[1:]):
+        fused = xt.fuse(function)
+        for y in (x, array(start=3), array(start=4)):
+            same(fused(y), function(y))
+        assert fused.why(y) == recorded.OUTSIDE
+
+
+def test_written_through_a_captured_view() -> None:
+    """That writes to the argument, and is seen."""
+    x = array()
+    captured = x[:1]
+    assert float(captured[0]) == float(x[0])  # what is remembered of the view is in place
+
+    def function(a: Any) -> Any:
+        nonlocal captured
+        y = a + 1.0
+        captured += 1.0
+        return y
+
+    fused = xt.fuse(function)
+    for times in range(3):
+        before = float(x[0])
+        assert float(fused(x)[0]) == before + 1.0
+        assert float(x[0]) == before + 1.0, times
+    assert fused.why(x) == WRITES
+
+
+def test_identity_of_an_argument() -> None:
+    """A plain call returns the argument itself, the first one as well."""
+    x = array()
+    for function in (lambda a: a, lambda a: (a, a + 1.0), lambda a: [a], lambda a: {"a": a}):
+        fused = xt.fuse(function)
+        for _ in range(2):
+            result = fused(x)
+            assert result is x or (result["a"] if isinstance(result, dict) else result[0]) is x
+
+
+def test_later_writes_are_seen() -> None:
+    """Arguments are read at the call, and results are their own memory."""
+    fused = xt.fuse(lambda x: x[1:] + x[:-1])
+    x = array(200_000)
+    kept = []
+    for step in range(4):
+        x[:100] = float(step)
+        kept.append((fused(x), np.full(99, 2.0 * step, np.float32)))
+    for result, head in kept:
+        assert np.array_equal(result.native()[:99], head)
+
+
+def test_shared_memory() -> None:
+    """Memory that others can write is read by plain calls, whatever was known of such arguments before."""
+    fused = xt.fuse(lambda x: x + 1.0)
+    x = array(200_000)
+    for _ in range(3):
+        fused(x)
+    assert fused.why(x) == ""
+    outside = np.asarray(x)
+    for value in (5.0, 6.0):
+        outside[:] = value
+        result = fused(x)
+        outside[:] = 0.0
+        assert float(result[0]) == value + 1.0
+    assert fused.why(x) == room.SHARED
+    assert fused.why(xt.asarray(outside)) == room.SHARED
+
+
+def test_nothing_to_fuse() -> None:
+    """No tensors, other arrays, arguments that may change."""
+    fused = xt.fuse(lambda *args: args[0])
+    assert fused(3) == 3
+    assert fused.why(3) == room.NO_TENSOR
+    given = [1]
+    assert fused(given, array()) is given
+    assert "list" in fused.why(given, array())
+    assert "ndarray" in fused.why(np.ones(3), array())
+    assert "object" in fused.why(object(), array())
+
+
+def test_empty_arrays() -> None:
+    check(lambda x: x + 1.0, lambda s: xt.zeros((0, 3)), calls=3)
+    check(lambda x: xt.sum(x[:, :0] * 2.0, axis=1), lambda s: xt.zeros((500, 3)), calls=3)
+
+
+def test_0d() -> None:
+    with xt.options(engine="interpret"):
+        check(lambda x: xt.exp(x) * 2.0, lambda s: xt.asarray(s * 0.5))
+
+
+# ---- signatures
+
+
+def test_constants_by_value_and_type() -> None:
+    """1, 1.0 and True are three, zeros have signs, NaN is itself; nested ones too."""
+    values = [1, 1.0, True, 0.0, -0.0, 0, False, math.nan, 1j, complex(-0.0, 0.0), complex(0.0, 0.0), "1", b"1", None]
+    values += [(1,), (1.0,), (True,), (-0.0,), (0.0,), ((1, 2), 3), (1, 2, 3), slice(1), slice(0, 1), xt.float32]
+    values += [np.float32(1), np.float64(1), np.int32(1), xt.exp, xt.sin, np.add, float, ...]
+    counted = Counted(lambda x, value: x + 1.0)
+    fused = xt.fuse(counted)
+    x = array()
+    for _ in range(3):
+        for value in values:
+            fused(x, value)
+    assert counted.calls == len(values)
+    fused(x, float("nan"))
+    assert counted.calls == len(values)
+
+
+def test_constants_are_used() -> None:
+    fused = xt.fuse(lambda x, power, *, axis: xt.sum(x**power, axis=axis))
+    for _ in range(3):
+        for power in (2, 2.0, 3, 0.5):
+            for axis in (0, 1, (0, 1), None):
+                x = xt.abs(xt.reshape(array(N, "float64"), (400, 100))).evaluate()
+                with xt.options(engine="interpret"):
+                    same(fused(x, power, axis=axis), xt.sum(x**power, axis=axis))
+
+
+def test_keywords() -> None:
+    """Names count, and are never mistaken for values."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return args[0] + float(len(args)) + 10.0 * float(len(kwargs))
+
+    fused = xt.fuse(function)
+    x = array()
+    for _ in range(2):
+        for args, kwargs in [((x, ("a",), 2), {}), ((x,), {"a": 2}), ((x, 2), {"a": 2}), ((x,), {"b": 2, "a": 1})]:
+            same(fused(*args, **kwargs), function(*args, **kwargs))
+    swapped = xt.fuse(lambda a, b: a - b)
+    for start in range(3):
+        x, y = array(start=start), array(start=2 * start)
+        same(swapped(a=x, b=y), x - y)
+        same(swapped(b=x, a=y), y - x)
+        same(swapped(x, b=y), x - y)
+
+
+def test_shapes_dtypes_and_strides() -> None:
+    """Each kind is found out anew, and all are right."""
+    counted = Counted(lambda x: xt.sum(x * 2, axis=0))
+    fused = xt.fuse(counted)
+    x = xt.reshape(array(N, "int32"), (200, 200))
+    kinds = [x, x.T, x[:100], x[::2], xt.reshape(x, (-1,)), xt.astype(x, xt.int64), xt.reshape(x, (1, 200, 200))]
+    for _ in range(3):
+        for kind in kinds:
+            same(fused(kind), xt.sum(kind * 2, axis=0))
+    assert counted.calls == len(kinds)
+
+
+def test_how_many_are_remembered() -> None:
+    """Those used last."""
+    counted = Counted(lambda x, k: x + k)
+    fused = xt.fuse(counted)
+    x = array()
+    for k in range(room.REMEMBERED + 20):
+        same(fused(x, k), x + k)
+        fused(x, 0)
+    assert counted.calls == room.REMEMBERED + 20
+    assert len(fused._known) == room.REMEMBERED
+    assert fused.why(x, 0) == "" and fused.why(x, 5) == room.NEW
+
+
+# ---- settings
+
+
+def test_settings_are_honoured() -> None:
+    """Plain calls where they are asked for; the engine and fast_math of the call."""
+    counted = Counted(lambda x, y, z: x * y + z)
+    fused = xt.fuse(counted)
+    args = [xt.asarray(np.random.default_rng(seed).random(N), copy=True) for seed in range(3)]
+    for _ in range(3):
+        fused(*args)
+    assert counted.calls == 1
+    for changes in ({"lazy": "never"}, {"engine": "direct"}, {"show": "plan"}):
+        with xt.options(**changes):
+            assert fused.why(*args) == room.ASKED
+            before = counted.calls
+            result = fused(*args)
+            assert counted.calls == before + 1
+    del result
+    assert fused.why(*args) == ""
+    with xt.options(lazy="never"):
+        other = Counted(lambda x: x + 1.0)
+        plain = xt.fuse(other)
+        plain(args[0])
+    assert plain.why(args[0]) == room.NEW
+
+
+@needs_llvm
+def test_each_call_has_its_own_settings() -> None:
+    """Contraction, engines and threads may change between calls."""
+    fused = xt.fuse(lambda x, y, z: x * y + z)
+    args = [xt.asarray(np.random.default_rng(seed).random(200_000), copy=True) for seed in range(3)]
+    strict = (args[0].native() * args[1].native() + args[2].native()).tobytes()
+    for turn in range(3):
+        with xt.options(engine="llvm"):
+            assert fused(*args).numpy().tobytes() == strict
+        kernels = xt.cache_info().kernels
+        with xt.options(engine="llvm", fast_math=True):
+            assert np.allclose(fused(*args).numpy(), np.frombuffer(strict))
+        assert xt.cache_info().kernels == kernels + (turn == 0)  # contraction has code of its own
+        with xt.options(engine="interpret"):
+            assert fused(*args).numpy().tobytes() == strict
+        with xt.options(engine="llvm", threads=1):
+            assert fused(*args).numpy().tobytes() == strict
+
+
+@needs_llvm
+def test_other_sizes_compile_nothing() -> None:
+    fused = xt.fuse(lambda x: xt.sum(xt.exp(x - xt.max(x, axis=1, keepdims=True)), axis=1))
+    with xt.options(engine="llvm"):
+        for _ in range(2):
+            fused(xt.reshape(array(N), (400, 100)))
+        kernels = xt.cache_info().kernels
+        for rows in (100, 250, 800):
+            for _ in range(2):
+                fused(xt.reshape(array(N), (rows, N // rows)))
+        assert xt.cache_info().kernels == kernels
+
+
+@needs_llvm
+def test_small_arrays() -> None:
+    """The function itself is run as long as that costs less, or has not cost as much as compiling."""
+    few = xt.fuse(lambda x: x + 1.0)
+    many = xt.fuse(lambda x: xt.tanh(x) * xt.exp(x) + xt.sin(x) * xt.cos(x) - xt.exp(-x) / (xt.exp(x) + 1.0))
+    x = array(1000)
+    few(x)
+    many(x)
+    assert few.why(x) == recorded.SMALL
+    assert many.why(x) == recorded.NOT_YET
+    for _ in range(200):
+        many(x)
+    assert many.why(x) == ""
+    assert np.allclose(many(x).numpy(), many.__wrapped__(x).numpy(), rtol=1e-5)
+    with xt.options(engine="llvm"):
+        assert few.why(x) == ""
+
+
+# ---- running
+
+
+def test_nobody_is_kept_alive() -> None:
+    """Neither arguments nor results, in no engine."""
+    for engine in ("interpret", "llvm") if host() else ("interpret",):
+        with xt.options(engine=engine):
+            fused = xt.fuse(lambda x, y: xt.exp(x[1:]) - xt.sum(y * 2.0))
+            for _ in range(3):
+                x, y = array(200_000), array(100)
+                result = fused(x, y)
+                memory = [weakref.ref(one.blob.buffer.storage) for one in (x, y, result)]
+                memory += [weakref.ref(x), weakref.ref(result)]
+                del x, y, result
+                gc.collect()
+                assert not any(reference() is not None for reference in memory)
+
+
+def test_exceptions_pass_through() -> None:
+    """And nothing is remembered."""
+    error = RuntimeError("mine")
+
+    def function(x: Any, fail: int) -> Any:
+        y = x + 1.0
+        if fails:
+            raise error
+        return y
+
+    fails = [True]
+    fused = xt.fuse(function)
+    for _ in range(2):
+        with pytest.raises(RuntimeError) as raised:
+            fused(array(), 1)
+        assert raised.value is error
+    fails.clear()
+    same(fused(array(), 1), array() + 1.0)
+    with pytest.raises(ValueError, match=r"subtract: .*\(3,\)"):
+        xt.fuse(lambda x, y: x - y)(array(), array(3))
+    with pytest.raises(TypeError, match="fuse: function must be callable, got int"):
+        xt.fuse(3)  # type: ignore[arg-type]
+
+
+def test_fused_functions_call_each_other() -> None:
+    """The inner one only records while the outer one is watched."""
+    inner = xt.fuse(Counted(lambda x: x * 2.0))
+    counted = Counted(lambda x: inner(inner(x)) + inner(x))
+    outer = xt.fuse(counted)
+    inner(array())
+    for start in range(3):
+        same(outer(array(start=start)), array(start=start) * 4.0 + array(start=start) * 2.0)
+    assert counted.calls == 1 and outer.why(array()) == ""
+    reasons = []
+    xt.fuse(lambda x: [reasons.append(inner.why(x)), x + 1.0][1])(array())
+    assert reasons == [room.INSIDE]
+
+
+def test_recursion() -> None:
+    fused: Any = xt.fuse(lambda x, n: x if n == 0 else fused(x * 0.5, n - 1))
+    for _ in range(3):
+        same(fused(array(), 5), array() * 0.5 * 0.5 * 0.5 * 0.5 * 0.5)
+    assert fused.why(array(), 5) == ""
+
+
+class Layer:
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+    @xt.fuse
+    def forward(self, x: Any) -> Any:
+        """Scale."""
+        return x * self.scale
+
+    @staticmethod
+    @xt.fuse
+    def double(x: Any) -> Any:
+        return x * 2.0
+
+
+def test_methods() -> None:
+    """Objects may change, so methods are run; static ones are functions."""
+    layer = Layer()
+    for scale in (2.0, 3.0):
+        layer.scale = scale
+        for _ in range(2):
+            same(layer.forward(array()), array() * scale)
+    assert "Layer" in Layer.forward.why(layer, array())
+    for _ in range(3):
+        same(layer.double(array()), array() * 2.0)
+    assert Layer.double.why(array()) == ""
+
+
+@xt.fuse
+def documented(x: xt.Tensor, scale: float = 2.0) -> xt.Tensor:
+    """Say something."""
+    return x * scale
+
+
+def test_it_looks_like_the_function() -> None:
+    assert documented.__name__ == "documented" and documented.__doc__ == "Say something."
+    assert repr(documented) == "fuse(documented)"
+    assert documented.__wrapped__.__name__ == "documented"
+    assert repr(xt.fuse(np.add)) == "fuse(add)"
+
+
+def test_leaks_are_sound() -> None:
+    """What a watched function leaves elsewhere is as good as after a plain call: a write does not change it."""
+    left: list[Any] = []
+
+    def function(x: Any) -> Any:
+        left.append(x * 2.0)
+        left.append(x)
+        return x + 1.0
+
+    x = array(200_000)
+    fused = xt.fuse(function)
+    fused(x)
+    before = x.numpy().copy()
+    y = array(200_000)
+    fused(y)
+    later = left[1] + 1.0
+    x[:] = 0.0
+    assert np.array_equal(left[0].numpy(), before * 2.0)
+    assert np.array_equal(later.numpy(), before + 1.0)
+    assert np.array_equal(left[1].numpy(), np.zeros(200_000))
+
+
+def test_resized_meanwhile() -> None:
+    """The caller's tensor is what was resized."""
+    x = array()
+    result = xt.fuse(resizes)(x)
+    assert x.shape == result.shape == (N // 2,)
+
+
+def test_threads() -> None:
+    """Many at once, each with its own arguments, new and known kinds mixed."""
+    fused = xt.fuse(lambda x, k: (x[1:] - x[:-1]) * k + xt.sum(x))
+    failures = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(60):
+            n, k = rng.choice((5_000, 40_000, 60_000)), rng.randrange(4)
+            x = array(n, "float64", rng.randrange(100))
+            native = x.native()
+            if not np.array_equal(fused(x, k).native(), (native[1:] - native[:-1]) * k + native.sum()):
+                failures.append((seed, n, k))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.parametrize(("to_argument", "why"), [(False, ""), (True, WRITES)])
+def test_another_thread_writes_meanwhile(to_argument: bool, why: str) -> None:
+    """That does not count against the function, unless it writes to the argument."""
+    x = array()
+    into = x if to_argument else array()
+    begun, done = threading.Event(), threading.Event()
+
+    def write() -> None:
+        begun.wait(10)
+        into[0] = 1.0
+        done.set()
+
+    def function(x: Any) -> Any:
+        begun.set()
+        done.wait(10)
+        return x + 1.0
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    fused = xt.fuse(function)
+    fused(x)
+    thread.join()
+    assert fused.why(x) == why
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of forking with threads, which is the point
+def test_forks() -> None:
+    """A child launches what its parent found out, and a fork in the middle of a watched call ends the watching."""
+    fused = xt.fuse(lambda x: x * 2.0)
+    fused(array())
+
+    def function(x: Any) -> Any:
+        function.child = os.fork()
+        return x + 1.0
+
+    forking = xt.fuse(function)
+    result = forking(array())
+    if function.child == 0:
+        good = not watchers and forking.why(array()) == FORKED and fused.why(array()) == ""
+        good = good and np.array_equal(fused(array()).native(), array().native() * 2)
+        good = good and np.array_equal(result.native(), array().native() + 1)
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(function.child, 0)[1]) == 0
+    assert forking.why(array()) == ""
+
+
+def test_pickling() -> None:
+    """A decorated function is found by its name."""
+    assert pickle.loads(pickle.dumps(documented)) is documented
+
+
+# ---- random programs
+
+
+MADE = re.compile(r"v\d+ = xp\.asarray\(data\((\d+),.*\), copy=True\)$")
+IMPURE = re.compile(r"data\(|host|full|zeros|ones|\] [^=]?=|^del|^v\d+ [^=]+= |force")
+
+
+def program(seed: int, pure: bool) -> tuple[list[str], list[str]]:
+    """Return the lines that make the arguments of a program, and the others; only what one result needs, if pure."""
+    lines = Maker(seed, exact=True).lines
+    made = 0
+    while made < len(lines) and MADE.match(lines[made]):
+        made += 1
+    if not pure:
+        return lines[:made], lines[made:]
+    body: list[str] = []
+    needed = {line.partition(" ")[0] for line in lines[-5:]}
+    for line in reversed([line for line in lines[made:] if not IMPURE.search(line)]):
+        target, _, rest = line.partition(" = ")
+        if target in needed:
+            needed = needed if body else set()
+            needed.update(re.findall(r"v\d+", rest))
+            body.insert(0, line)
+    return lines[:made], body
+
+
+def run(side: Side, body: list[str]) -> Any:
+    """Run lines; return the last value that was bound to a new name, if any was."""
+    given = set(side.names)
+    for line in body:
+        side.step(line)
+    found = [name for name in side.names if name not in given and name[0] == "v"]
+    return side.names[found[-1]] if found else None
+
+
+def ours(**names: Any) -> Side:
+    """Return a side of xtensor's with these variables."""
+    side = Side(Ours(), lambda x: x)
+    side.names.update(names)
+    return side
+
+
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.usefixtures("engine")
+def test_random_programs(pure: bool) -> None:
+    """Results and arguments are the plain program's, call after call with other elements; many are fused."""
+    fusable = 0
+    for seed in range(300):
+        makers, body = program(seed, pure)
+        names = [line.partition(" ")[0] for line in makers]
+        fused = xt.fuse(lambda *args, n=names, b=body: run(ours(**dict(zip(n, args, strict=True))), b))
+        for call in range(3):
+            lines = [re.sub(r"data\((\d+)", lambda found, k=call: f"data({int(found[1]) + k}", one) for one in makers]
+            plain, mine = ours(), ours()
+            for line in lines:
+                plain.step(line)
+                mine.step(line)
+            args, others = ([side.names[name] for name in names] for side in (mine, plain))
+            result, expected = fused(*args), run(plain, body)
+            for one, other in zip([result, *args], [expected, *others], strict=True):
+                if isinstance(one, xt.Tensor):
+                    assert not differs(one, other.native()), (seed, call, fused.why(*args), makers, body)
+        fusable += fused.why(*args) == ""
+    assert fusable > 40 or not pure

@@ -8,10 +8,11 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from .report import NUMPY, Result, ratio
+from .report import FUSED, NUMPY, Result, ratio
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; the shapes say the same once more.
 MARKS = {
+    FUSED: ("#009E73", "*"),
     NUMPY: ("#000000", "o"),
     "numexpr": ("#E69F00", "s"),
     "torch": ("#D55E00", "^"),
@@ -45,7 +46,7 @@ def draw(result: Result, folder: Path) -> None:
 def draw_size(panel: Any, result: Result, size: int, names: list[str]) -> None:
     """Draw one size: a line of marks a workload, each the geometric mean over the dtypes."""
     panel.axvline(1.0, color="0.3", linewidth=1.2, zorder=1)
-    for peer in result.peers:
+    for peer in result.columns:
         found = means(result, size, peer)
         colour, marker = MARKS[peer]
         places = [names.index(name) for name in found]

@@ -71,6 +71,16 @@ class Xtensor(Peer):
         return lambda *operands: formula(xp, *operands).evaluate()
 
 
+class XtensorFuse(Xtensor):
+    """The same function under xt.fuse: the counterpart of jax.jit and torch.compile."""
+
+    name = "xtensor.fuse"
+
+    def function(self, workload: Workload, dtype: str) -> Function:
+        fused: Function = self.xp.fuse(partial(workload.formula, self.xp))
+        return fused
+
+
 class Numexpr(Peer):
     """The formula as a string."""
 
@@ -166,18 +176,19 @@ class Jax(Peer):
         return lambda *operands: jitted(*operands).block_until_ready()
 
 
-CONTESTANTS: tuple[type[Peer], ...] = (Xtensor, Peer, Numexpr, Torch, TorchCompile, Jax)
-PEERS = tuple(peer.name for peer in CONTESTANTS if peer is not Xtensor)
+OWN: tuple[type[Peer], ...] = (Xtensor, XtensorFuse)
+CONTESTANTS: tuple[type[Peer], ...] = (*OWN, Peer, Numexpr, Torch, TorchCompile, Jax)
+PEERS = tuple(peer.name for peer in CONTESTANTS if peer not in OWN)
 
 
 def installed() -> list[str]:
     """Return the names of the peers that are installed."""
-    return [peer.name for peer in CONTESTANTS if peer is not Xtensor and find_spec(peer.needs)]
+    return [peer.name for peer in CONTESTANTS if peer not in OWN and find_spec(peer.needs)]
 
 
 def contestants(names: list[str]) -> list[Peer]:
-    """Return xtensor and the peers of these names."""
-    return [peer() for peer in CONTESTANTS if peer is Xtensor or peer.name in names]
+    """Return xtensor, plain and fused, and the peers of these names."""
+    return [peer() for peer in CONTESTANTS if peer in OWN or peer.name in names]
 
 
 @contextmanager

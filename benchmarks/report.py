@@ -14,7 +14,7 @@ from .measure import table
 if TYPE_CHECKING:
     from .engine import Row
 
-OURS, NUMPY = "xtensor", "numpy"
+OURS, FUSED, NUMPY = "xtensor", "xtensor.fuse", "numpy"
 LEVEL = 1.05  # a peer within 5 % is level
 BUSY = 0.5  # load average: another process that runs at times makes spinning threads wait for whole time slices
 GOOD = 0.8  # of the bandwidth: as much as is asked of a memory-bound workload
@@ -33,6 +33,11 @@ class Result:
     @property
     def peers(self) -> list[str]:
         """Return the contestants beside xtensor."""
+        return [name for name in self.threads if name not in (OURS, FUSED)]
+
+    @property
+    def columns(self) -> list[str]:
+        """Return all contestants but plain xtensor, whose times are the measure."""
         return [name for name in self.threads if name != OURS]
 
     @property
@@ -44,16 +49,16 @@ class Result:
         """Return the rows of one size."""
         return [row for row in self.rows if row.size == size]
 
-    def fraction(self, row: Row) -> float | None:
+    def fraction(self, row: Row, ours: str = OURS) -> float | None:
         """Return how much of the bandwidth a memory-bound row reaches; None for others, and for data in the cache."""
-        if not row.memory_bound or row.moved <= self.machine["last_level_cache"] or OURS not in row.times:
+        if not row.memory_bound or row.moved <= self.machine["last_level_cache"] or ours not in row.times:
             return None
-        return row.moved / row.times[OURS].least / 1e9 / max(self.bandwidth.values())
+        return row.moved / row.times[ours].least / 1e9 / max(self.bandwidth.values())
 
 
-def ratio(row: Row, peer: str) -> float | None:
+def ratio(row: Row, peer: str, ours: str = OURS) -> float | None:
     """Return how many times as long as xtensor a peer takes, by the least times; None where one was not timed."""
-    both = row.times.get(peer), row.times.get(OURS)
+    both = row.times.get(peer), row.times.get(ours)
     return both[0].least / both[1].least if both[0] and both[1] else None
 
 
@@ -61,7 +66,8 @@ def write(result: Result, folder: Path) -> str:
     """Write tables and JSON into a folder and return the tables."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [header(result), *(size_table(result, size) for size in result.sizes)]
-    parts += [summary(result), first_calls(result), reasons(result)]
+    parts += [summary(result, ours) for ours in (OURS, FUSED) if ours in result.threads]
+    parts += [first_calls(result), reasons(result)]
     text = "\n".join(part for part in parts if part)
     (folder / "benchmarks.txt").write_text(text.lstrip("\n") + "\n", encoding="utf-8")
     numbers = asdict(result)
@@ -90,7 +96,7 @@ def header(result: Result) -> str:
 def size_table(result: Result, size: int) -> str:
     """Return the table of one size."""
     title = f"{size:,} elements: times as long as xtensor by least times (by medians), so above 1 xtensor is faster"
-    heading = ["workload", "xtensor ms", "GB/s", "of triad", *result.peers]
+    heading = ["workload", "xtensor ms", "GB/s", "of triad", *result.columns]
     return table(title, heading, [size_line(result, row) for row in result.of_size(size)])
 
 
@@ -98,9 +104,9 @@ def size_line(result: Result, row: Row) -> list[str]:
     """Return one line of that table; an empty cell's reason stands under the tables."""
     ours = row.times.get(OURS)
     if ours is None:
-        return [f"{row.workload} {row.dtype}", row.absent[OURS].partition(":")[0], *[""] * (2 + len(result.peers))]
+        return [f"{row.workload} {row.dtype}", row.absent[OURS].partition(":")[0], *[""] * (2 + len(result.columns))]
     fraction = result.fraction(row)
-    cells = [row.times[peer].over(ours) if peer in row.times else word(row, peer) for peer in result.peers]
+    cells = [row.times[peer].over(ours) if peer in row.times else word(row, peer) for peer in result.columns]
     speed = f"{row.moved / ours.least / 1e9:.1f}"
     share = "" if fraction is None else f"{fraction:.2f}"
     return [f"{row.workload} {row.dtype}", f"{ours.least * 1e3:.4g}", speed, share, *cells]
@@ -112,29 +118,30 @@ def word(row: Row, peer: str) -> str:
     return first if colon else ""
 
 
-def summary(result: Result) -> str:
-    """Return in how many workloads xtensor is ahead of every peer, size by size."""
+def summary(result: Result, ours: str = OURS) -> str:
+    """Return in how many workloads xtensor, plain or fused, is ahead of every peer, size by size."""
     heading = ["elements", "workloads", "ahead of all", "level", "behind", "slower than NumPy", "bandwidth >= 0.8"]
-    lines = [summary_line(result, size) for size in result.sizes]
-    behind = [f"  {name(row)}: {peer} takes {best:.2f}" for row, peer, best in lost(result.rows)]
-    slower = [f"  {name(row)}: {1 / x:.2f}" for row in result.rows if (x := ratio(row, NUMPY)) and x < 1]
-    slow = [f"  {name(row)}: {x:.2f}" for row in result.rows if (x := result.fraction(row)) is not None and x < GOOD]
+    lines = [summary_line(result, size, ours) for size in result.sizes]
+    rows = result.rows
+    behind = [f"  {name(row)}: {peer} takes {best:.2f}" for row, peer, best in lost(rows, result.peers, ours)]
+    slower = [f"  {name(row)}: {1 / x:.2f}" for row in rows if (x := ratio(row, NUMPY, ours)) and x < 1]
+    slow = [f"  {name(row)}: {x:.2f}" for row in rows if (x := result.fraction(row, ours)) is not None and x < GOOD]
     return "\n".join(
         [
-            table("Summary, by least times (level: within 5 % of the best peer)", heading, lines),
-            *listed("Behind, and what the best peer takes of xtensor's time", behind),
+            table(f"Summary of {ours}, by least times (level: within 5 % of the best peer)", heading, lines),
+            *listed(f"Behind, and what the best peer takes of {ours}'s time", behind),
             *listed("Slower than NumPy, and how many times as long", slower),
             *listed(f"Memory-bound, but below {GOOD} of the bandwidth", slow),
         ]
     )
 
 
-def summary_line(result: Result, size: int) -> list[str]:
+def summary_line(result: Result, size: int, ours: str = OURS) -> list[str]:
     """Return the summary of one size."""
     rows = result.of_size(size)
-    best = [min(found) for row in rows if (found := ratios(row, result.peers))]
-    numpy = [x for row in rows for x in ratios(row, [NUMPY])]
-    shares = [share for row in rows if (share := result.fraction(row)) is not None]
+    best = [min(found) for row in rows if (found := ratios(row, result.peers, ours))]
+    numpy = [x for row in rows for x in ratios(row, [NUMPY], ours)]
+    shares = [share for row in rows if (share := result.fraction(row, ours)) is not None]
     slower = [x for x in numpy if x < 1]
     return [
         f"{size:,}",
@@ -147,16 +154,16 @@ def summary_line(result: Result, size: int) -> list[str]:
     ]
 
 
-def ratios(row: Row, peers: Iterable[str]) -> list[float]:
+def ratios(row: Row, peers: Iterable[str], ours: str = OURS) -> list[float]:
     """Return how long each peer takes beside xtensor, those left out that were not timed."""
-    return [found for peer in peers if (found := ratio(row, peer)) is not None]
+    return [found for peer in peers if (found := ratio(row, peer, ours)) is not None]
 
 
-def lost(rows: Iterable[Row]) -> list[tuple[Row, str, float]]:
+def lost(rows: Iterable[Row], names: Iterable[str], ours: str = OURS) -> list[tuple[Row, str, float]]:
     """Return the rows in which a peer is ahead, which one, and the part of xtensor's time that it takes."""
     found = []
     for row in rows:
-        peers = {peer: x for peer in row.times if peer != OURS and (x := ratio(row, peer)) is not None}
+        peers = {peer: x for peer in names if (x := ratio(row, peer, ours)) is not None}
         peer = min(peers, key=lambda name: peers[name], default="")
         if peer and peers[peer] < 1 / LEVEL:
             found.append((row, peer, peers[peer]))

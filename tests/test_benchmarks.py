@@ -21,7 +21,7 @@ from benchmarks import engine, progress, report  # noqa: E402 - found through th
 from benchmarks.__main__ import BENCHMARKS  # noqa: E402 - likewise
 from benchmarks.measure import Times, print_table, repeated, take_turns, warmed  # noqa: E402 - likewise
 from benchmarks.overhead import EXPRESSIONS  # noqa: E402 - likewise
-from benchmarks.peers import Numexpr, Peer, TorchCompile, UnsupportedError, Xtensor, installed  # noqa: E402 - likewise
+from benchmarks.peers import Numexpr, Peer, TorchCompile, UnsupportedError, Xtensor, XtensorFuse, installed  # noqa: E402 - likewise
 from benchmarks.workloads import WORKLOADS, Workload, uniform  # noqa: E402 - likewise
 
 sys.path.remove(str(ROOT))
@@ -63,10 +63,10 @@ def test_engine_runs_every_workload_with_every_peer(tmp_path: Path) -> None:
     assert (tmp_path / "benchmarks.txt").read_text(encoding="utf-8").strip() in done.stdout
     numbers = json.loads((tmp_path / "benchmarks.json").read_text(encoding="utf-8"))
     assert [(row["workload"], row["dtype"]) for row in numbers["rows"]] == [(w.name, dtype) for w, dtype in CASES]
-    assert list(numbers["threads"]) == ["xtensor", *peers]
+    assert list(numbers["threads"]) == ["xtensor", "xtensor.fuse", *peers]
     for row in numbers["rows"]:
         assert all("reductions" in reason for reason in row["absent"].values()), row
-        assert {*row["times"], *row["absent"]} == {"xtensor", *peers}
+        assert {*row["times"], *row["absent"]} == {"xtensor", "xtensor.fuse", *peers}
         assert all(times["median"] >= times["least"] > 0 for times in row["times"].values())
     assert all(speed > 0 for speed in numbers["bandwidth"].values())
     assert (tmp_path / "benchmarks.png").exists() == bool(find_spec("matplotlib"))
@@ -79,7 +79,9 @@ def test_engine_runs_what_is_chosen(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "benchmarks.json").read_text(encoding="utf-8"))["rows"]
     found = [(row["size"], row["workload"], row["dtype"], list(row["times"])) for row in rows]
-    assert found == [(size, name, "float32", ["xtensor"]) for size in (100, 400) for name in ("softmax", "heat")]
+    assert found == [
+        (size, name, "float32", ["xtensor", "xtensor.fuse"]) for size in (100, 400) for name in ("softmax", "heat")
+    ]
 
 
 def test_latency_prints_its_tables() -> None:
@@ -101,10 +103,11 @@ def test_memory_prints_a_line_for_each_library() -> None:
 
 
 @every_case
-def test_workload_agrees_with_numpy(workload: Workload, dtype: str) -> None:
+@pytest.mark.parametrize("contestant", [Xtensor, XtensorFuse])
+def test_workload_agrees_with_numpy(workload: Workload, dtype: str, contestant: type[Peer]) -> None:
     """xtensor gives NumPy's values and dtype, close to those in float64."""
     given = workload.inputs(np.random.default_rng(1), 100, dtype)
-    ours, expected = Xtensor(), workload.formula(np, *given)
+    ours, expected = contestant(), workload.formula(np, *given)
     result = ours.numpy(ours.function(workload, dtype)(*map(ours.operand, given)))
     assert result.dtype == np.asarray(expected).dtype
     allowed = engine.TOLERANCE.get(dtype, 0.0)
@@ -209,6 +212,18 @@ def test_summary_counts() -> None:
     text = report.summary(result)
     assert "w3 float32 10: jax takes 0.50" in text
     assert "w2 float32 10: 1.25" in text
+
+
+def test_fused_functions_have_a_summary_of_their_own() -> None:
+    """They are no peers of plain ones, and stand in the tables beside them."""
+    row = row_of(10, xtensor=1.0, numpy=4.0, jax=0.5)
+    row.times["xtensor.fuse"] = Times(0.25, 0.25)
+    result = result_of(row)
+    result.threads["xtensor.fuse"] = 2
+    assert (result.peers, result.columns) == (["numpy", "jax"], ["numpy", "jax", "xtensor.fuse"])
+    assert report.size_line(result, row)[-1] == "0.25 (0.25)"
+    assert report.summary_line(result, 10)[2:5] == ["0", "0", "1"]
+    assert report.summary_line(result, 10, report.FUSED)[2:5] == ["1", "0", "0"]
 
 
 def test_header_warns_of_a_busy_machine() -> None:

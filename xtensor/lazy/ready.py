@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
+from itertools import count
+from math import inf, prod
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,6 +26,10 @@ from .planned import Evaluation
 from .primitives import LacksError
 
 Addresses = list[int]
+Run = Callable[[Addresses, list[TBlob]], None]
+
+# Of so many calls, the first few try by turns whether several threads are faster than one.
+PERIOD, TRIALS = 256, 8
 
 
 class Made(NamedTuple):
@@ -41,7 +46,7 @@ class Launch(NamedTuple):
     """One kernel, or several that go by rows. run: takes the addresses of all values, and the blobs made for it."""
 
     makes: list[Made]
-    run: Callable[[Addresses, list[TBlob]], None]
+    run: Run
 
 
 class Ready:
@@ -120,10 +125,35 @@ def _made(number: int, blob: TBlob) -> Made:
     return Made(number, blob.buffer.nbytes, blob.dtype, blob.layout, blob._packed)
 
 
+def _faster(make: Callable[[int], Run], seconds: float) -> Run:
+    """Return what runs work on one thread or on several, whichever is found to be faster.
+
+    make: returns the work for a number of threads, whose results do not depend on that number. seconds: an estimate of
+    how long one thread takes; little work has one.
+    """
+    threads = launch.threads_for(seconds)
+    if threads == 1:
+        return make(1)
+    ways, least, calls = (make(1), make(threads)), [inf, inf], count()
+
+    def run(addresses: Addresses, made: list[TBlob]) -> None:
+        call = next(calls) % PERIOD
+        if call >= TRIALS:
+            ways[least[1] < least[0]](addresses, made)
+            return
+        if call == 0:
+            least[:] = inf, inf
+        started = perf_counter()
+        ways[call % 2](addresses, made)
+        least[call % 2] = min(least[call % 2], perf_counter() - started)
+
+    return run
+
+
 # ---- one kernel
 
 
-def _runner(kernel: Kernel, evaluation: Evaluation, contract: bool) -> tuple[Callable[..., None], set[int]]:
+def _runner(kernel: Kernel, evaluation: Evaluation, contract: bool) -> tuple[Run, set[int]]:
     """Return what runs a kernel, and which of its results must have memory of their own."""
     program, values, blobs = kernel.program, evaluation.values, evaluation.blobs
     shape = values[kernel.domain].shape
@@ -133,18 +163,38 @@ def _runner(kernel: Kernel, evaluation: Evaluation, contract: bool) -> tuple[Cal
     seen[plain:] = [engines._with_axes(blob, shape, kernel.axes) for blob in seen[plain:]]
     strides = [_over(blob, shape) for blob in seen]
     scalars = _packed(kernel, values)
-    threads = launch.threads_for(launch.seconds_of(program, prod(shape)))
+    seconds = launch.seconds_of(program, prod(shape))
+
+    def mapping(threads: int) -> Run:
+        return _caller(launch._ready_map(program, shape, strides, contract, threads, True), numbers, scalars)
+
+    def reducing(threads: int) -> Run:
+        ready = launch._ready_reduction(program, shape, kernel.axes, strides, contract, threads)
+        return _reducer(ready, numbers, scalars)
+
     if not program.reductions:
-        return _caller(launch._ready_map(program, shape, strides, contract, threads, True), numbers, scalars), set()
-    reducing = launch._ready_reduction(program, shape, kernel.axes, strides, contract, threads)
-    if all([one.room is None for one in reducing.partials]):
-        return _caller(reducing.ready, numbers, scalars), set()
-    own = set(kernel.results[len(program.outputs) :])
+        return _faster(mapping, seconds), set()
+    first = launch._ready_reduction(program, shape, kernel.axes, strides, contract, 1)
+    own = set() if _is_straight(first) else set(kernel.results[len(program.outputs) :])
+    return _faster(reducing, seconds), own
+
+
+def _is_straight(reducing: launch.Reducing) -> bool:
+    """Return whether the results of reductions are written by the code itself."""
+    return all([one.room is None for one in reducing.partials])
+
+
+def _reducer(reducing: launch.Reducing, numbers: Sequence[int], scalars: bytes) -> Run:
+    """Return what runs a reduction over the values of these numbers."""
+    if _is_straight(reducing):
+        return _caller(reducing.ready, numbers, scalars)
+    results = len(reducing.partials)
+    plain = numbers[:-results]
 
     def run(addresses: Addresses, made: list[TBlob]) -> None:
-        reducing.run([addresses[number] for number in numbers[:plain]], made[-len(own) :], scalars)
+        reducing.run([addresses[number] for number in plain], made[-results:], scalars)
 
-    return run, own
+    return run
 
 
 def _over(blob: TBlob, shape: Shape) -> Shape:
@@ -160,7 +210,7 @@ def _packed(kernel: Kernel, values: Sequence[Any]) -> bytes:
     return b"".join([launch.scalar_bytes(values[number], dtype) for number, dtype in pairs])
 
 
-def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Callable[..., None]:
+def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
     """Return what runs prepared code over the values of these numbers."""
     if len(ready.groups) > 1 or len(ready.groups[0]) > 1:
         return lambda addresses, made: ready.run([addresses[number] for number in numbers], scalars)
@@ -195,15 +245,23 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
     made = {number: evaluation.result(number) for kernel in plan.kernels for number in kernel.results}
     made = {number: blob for number, blob in made.items() if number in plan.kept}
     seconds = sum(launch.seconds_of(kernel.program, prod(shape)) for kernel in plan.kernels)
-    threads = launch.threads_for(seconds)
+
+    def make(threads: int) -> Run:
+        lying = {**evaluation.blobs, **made}
+        return _tables(plan, rows._prepared(plan, shape, values, lying, limits.fast_math, threads), values)
+
     try:
-        prepared = rows._prepared(plan, shape, values, {**evaluation.blobs, **made}, limits.fast_math, threads)
+        return Launch([_made(number, blob) for number, blob in made.items()], _faster(make, seconds))
     except LacksError:
         return None
+
+
+def _tables(plan: Plan, prepared: rows.Prepared, values: Sequence[Any]) -> Run:
+    """Return what runs all kernels over the blocks of each thread."""
     tables = [_Table(plan, prepared, starts, values) for starts in prepared.groups]
     young = [stage.ready.code for stage in prepared.stages if stage.ready.code.level == CHEAP]
 
-    def run(addresses: Addresses, blobs: list[TBlob]) -> None:
+    def run(addresses: Addresses, made: list[TBlob]) -> None:
         started = perf_counter()
         if len(tables) == 1:
             tables[0].run(addresses)
@@ -212,7 +270,7 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
         for code in young:
             code.used((perf_counter() - started) / len(prepared.stages))
 
-    return Launch([_made(number, blob) for number, blob in made.items()], run)
+    return run
 
 
 class _Table:

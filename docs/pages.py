@@ -86,7 +86,7 @@ class Session:
 # ---- every function of the standard
 
 # What the namespace holds beside the standard's functions (__array_namespace_info__ is its inspection chapter).
-OURS = ("__array_namespace_info__", "evaluate", "explain", "named", "cache_info", "diag", "einsum")
+OURS = ("__array_namespace_info__", "evaluate", "explain", "fuse", "named", "cache_info", "diag", "einsum")
 
 CHAPTERS = {
     "dtypes": "Data types",

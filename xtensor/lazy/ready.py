@@ -74,7 +74,7 @@ class Ready:
         for number, given, after in self._leaves:
             blob = blobs[given]
             addresses[number] = (blob._address or blob.address) + after
-        device = self._device
+        device, allocate = self._device, self._device.backend.allocate
         if self._scratch:
             scratch = Buffer(device, self._scratch)
             base = scratch.address
@@ -84,7 +84,7 @@ class Ready:
         for makes, run in self._launches:
             made = []
             for number, nbytes, dtype, layout, packed in makes:
-                blob = found[number] = TBlob(Buffer(device, nbytes), dtype, layout, device)
+                blob = found[number] = TBlob(Buffer(device, nbytes, allocate(nbytes)), dtype, layout, device)
                 blob._packed = packed
                 addresses[number] = blob.address
                 made.append(blob)

@@ -882,3 +882,16 @@ def test_random_programs(pure: bool) -> None:
                     assert not differs(one, other.native()), (seed, call, fused.why(*args), makers, body)
         fusable += fused.why(*args) == ""
     assert fusable > 40 or not pure
+
+
+def test_arguments_that_take_part_in_a_gradient_get_it() -> None:
+    fused = xt.fuse(lambda x: xt.sum(xt.exp(x) * x))
+    x = xt.asarray(np.linspace(0.0, 1.0, 100_000), copy=True)
+    for _ in range(3):
+        plain = fused(x)
+    assert fused.why(x) == ""
+    gradient = xt.grad(fused)(x)
+    np.testing.assert_allclose(np.asarray(gradient), np.exp(x.numpy()) * (1.0 + x.numpy()), rtol=1e-14)
+    x.requires_grad = True
+    assert "gradient" in fused.why(x)
+    assert float(fused(x)) == float(plain)

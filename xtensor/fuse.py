@@ -23,6 +23,7 @@ from .errors import expected
 from .lazy import run
 from .lazy.graph import Node
 from .options import Settings, options, settings
+from .tape import active, steps_of
 from .tensor import DIRECT_BELOW, Tensor, evaluate, face
 from .watch import Watch, is_watched
 
@@ -38,6 +39,7 @@ RETURNS = "it returns neither a tensor nor a tuple, list or dict of tensors"
 COMPUTED = "a result was computed at once, or is an argument or a view of one"
 NO_TENSOR = "no argument is a tensor"
 SHARED = "an argument's memory can be written from outside (copy it: xt.asarray(x, copy=True))"
+GRADIENT = "an argument takes part in a gradient (fuse the function that computes the gradient)"
 ELSEWHERE = "an argument is not on the CPU"
 ASKED = "the options ask for plain calls (lazy='never', engine='direct' or show)"
 INSIDE = "another function is being watched, which calls this one"
@@ -147,7 +149,9 @@ def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     key: list[Any] = [tuple(kwargs)] if kwargs else []
     blobs = []
     for x in (*args, *kwargs.values()) if kwargs else args:
-        if type(x) is Tensor:  # one that takes part in gradients is to be refused here
+        if type(x) is Tensor:
+            if active[0] and steps_of((x,)) is not None:
+                return GRADIENT
             blob = x._value
             if type(blob) is not TBlob:
                 blob = x.blob

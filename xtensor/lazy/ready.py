@@ -212,7 +212,7 @@ def _packed(kernel: Kernel, values: Sequence[Any]) -> bytes:
 
 def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
     """Return what runs prepared code over the values of these numbers."""
-    if len(ready.groups) > 1 or len(ready.groups[0]) > 1:
+    if len(ready.groups) > 1 or len(ready.groups[0]) > 1 or ready.tiles:
         return lambda addresses, made: ready.run([addresses[number] for number in numbers], scalars)
     code, pack, ((slots, offsets),) = ready.code, ready.pack, ready.groups[0]
     moves = list(zip(ready.positions, numbers, offsets, strict=True))
@@ -248,7 +248,8 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
 
     def make(threads: int) -> Run:
         lying = {**evaluation.blobs, **made}
-        return _tables(plan, rows._prepared(plan, shape, values, lying, limits.fast_math, threads), values)
+        # Large results come from the pool, whose blocks begin at cache lines.
+        return _tables(plan, rows._prepared(plan, shape, values, lying, limits.fast_math, threads, True), values)
 
     try:
         return Launch([_made(number, blob) for number, blob in made.items()], _faster(make, seconds))

@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("xtensor", "numpy", "llvmlite", "numexpr", "torch", "jax", "jaxlib")
+PACKAGES = ("xtensor", "numpy", "llvmlite", "numexpr", "autograd", "torch", "jax", "jaxlib")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

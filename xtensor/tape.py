@@ -595,7 +595,10 @@ def sum_to(g: Tensor, full: Shape, target: Shape) -> Tensor:
 
 
 def order_back(ends: Iterable[Step], wanted: Collection[Step]) -> tuple[list[Step], set[Step]]:
-    """Return the steps between ends and wanted ones, the latest first, and the same as a set."""
+    """Return the steps between ends and wanted ones, the latest first, and the same as a set.
+
+    Nothing behind a wanted step counts, another wanted one included: what leads there is told by its own cotangent.
+    """
     first = min([step.serial for step in wanted], default=0)
     found: set[Step] = set()
     stack = list(ends)
@@ -603,7 +606,8 @@ def order_back(ends: Iterable[Step], wanted: Collection[Step]) -> tuple[list[Ste
         step = stack.pop()
         if step.serial >= first and step not in found:
             found.add(step)
-            stack.extend(step.parents)
+            if step not in wanted:
+                stack.extend(step.parents)
     useful = set(wanted)
     order = sorted(found, key=lambda step: step.serial)
     for step in order:
@@ -634,7 +638,7 @@ def go_back(
             continue
         if step in wanted:
             found[step] = g
-        if type(step) is Output:
+        elif type(step) is Output:
             parts = cotangents.setdefault(step.parents[0], {})
             parts[step.place] = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
         elif step.parents:

@@ -65,6 +65,7 @@ ROOMS = [
     "fft.py",
     "info.py",
     "trees.py",
+    "checking.py",
     "autograd.py",
     "nn/*.py",
     "random.py",

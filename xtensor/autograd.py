@@ -21,6 +21,7 @@ from functools import wraps
 from typing import Any, cast
 from weakref import ref
 
+from .checking import check_grads as check_grads
 from .errors import expected
 from .lazy.graph import Node
 from .op import as_tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -16,20 +17,9 @@ def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
     """
     if tree is None:
         return [], lambda leaves: None
-    if isinstance(tree, dict):
-        return _joined(list(tree.values()), lambda parts: type(tree)(zip(tree, parts, strict=True)))
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return _joined(tree, lambda parts: type(tree)(*parts))
-    if isinstance(tree, (list, tuple)):
-        return _joined(tree, type(tree))
-    if is_dataclass(tree) and not isinstance(tree, type):
-        names = [one.name for one in fields(tree)]
-        values = [getattr(tree, name) for name in names]
-        return _joined(values, lambda parts: replace(tree, **dict(zip(names, parts, strict=True))))
-    return [tree], next
-
-
-def _joined(parts: Sequence[Any], build: Callable[[list[Any]], Any]) -> tuple[list[Any], Rebuild]:
+    _, parts, build = _opened(tree)
+    if build is None:
+        return [tree], next
     flat = [flatten(part) for part in parts]
     leaves = [leaf for found, _ in flat for leaf in found]
     return leaves, lambda given: build([rebuild(given) for _, rebuild in flat])
@@ -38,3 +28,39 @@ def _joined(parts: Sequence[Any], build: Callable[[list[Any]], Any]) -> tuple[li
 def rebuilt(rebuild: Rebuild, leaves: Sequence[Any]) -> Any:
     """Return the tree of these leaves."""
     return rebuild(iter(leaves))
+
+
+def paths(tree: Any, root: str) -> list[str]:
+    """Return what Python calls the leaves of a tree that it calls `root`, in the order of flatten: "x[0].weight"."""
+    if tree is None:
+        return []
+    labels, parts, build = _opened(tree)
+    if build is None:
+        return [root]
+    return [path for label, part in zip(labels, parts, strict=True) for path in paths(part, root + label)]
+
+
+def _opened(tree: Any) -> tuple[Iterator[str], Sequence[Any], Callable[[list[Any]], Any] | None]:
+    """Return how a tree's parts are called, the parts, and what builds another tree of others; None for a leaf."""
+    if isinstance(tree, dict):
+        return (f"[{key!r}]" for key in tree), list(tree.values()), lambda parts: _dict_like(tree, parts)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return (f".{name}" for name in tree._fields), tree, lambda parts: type(tree)(*parts)
+    if isinstance(tree, (list, tuple)):
+        return (f"[{place}]" for place in range(len(tree))), tree, type(tree)
+    if is_dataclass(tree) and not isinstance(tree, type):
+        names = [one.name for one in fields(tree)]
+        values = [getattr(tree, name) for name in names]
+        return (
+            (f".{name}" for name in names),
+            values,
+            lambda parts: replace(tree, **dict(zip(names, parts, strict=True))),
+        )
+    return iter(()), (), None
+
+
+def _dict_like(tree: dict[Any, Any], values: list[Any]) -> dict[Any, Any]:
+    """Return a dict of the same kind and keys: a defaultdict keeps its factory."""
+    other = copy(tree)
+    other.update(zip(tree, values, strict=True))
+    return other

@@ -33,8 +33,8 @@ DIFFERENTIABLE = words(
     """
     asarray meshgrid tril triu full full_like linspace astype
     abs acos acosh add asin asinh atan atan2 atanh clip conj copysign cos cosh divide exp expm1 hypot imag log log1p
-    log2 log10 logaddexp maximum minimum multiply negative nextafter positive pow real reciprocal remainder sign sin sinh
-    square sqrt subtract tan tanh
+    log2 log10 logaddexp maximum minimum multiply negative nextafter positive pow real reciprocal remainder sign sin
+    sinh square sqrt subtract tan tanh
     take take_along_axis
     matmul matrix_transpose tensordot vecdot
     broadcast_arrays broadcast_to concat expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack tile

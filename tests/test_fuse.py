@@ -523,16 +523,34 @@ def test_shapes_dtypes_and_strides() -> None:
 
 
 def test_how_many_are_remembered() -> None:
-    """Those used last."""
+    """Those used last; of kinds that never come again, only some are watched once there is no room."""
     counted = Counted(lambda x, k: x + k)
     fused = xt.fuse(counted)
     x = array()
-    for k in range(room.REMEMBERED + 20):
+    rounds = 5
+    first, more = room.REMEMBERED, rounds * (room.UNWATCHED + 1)
+    for k in range(first + more):
         same(fused(x, k), x + k)
         fused(x, 0)
-    assert counted.calls == room.REMEMBERED + 20
+    assert counted.calls == first + more
     assert len(fused._known) == room.REMEMBERED
-    assert fused.why(x, 0) == "" and fused.why(x, 5) == room.NEW
+    assert fused.why(x, 0) == ""
+    assert [k for k in range(first + more) if fused.why(x, k) == room.NEW][:rounds] == list(range(1, rounds + 1))
+    assert sum(fused.why(x, k) == "" for k in range(first, first + more)) == rounds
+
+
+def test_kinds_that_come_again() -> None:
+    """They find room, whatever came before them."""
+    fused = xt.fuse(lambda x, k: x + k)
+    x = array()
+    for k in range(3 * room.REMEMBERED):
+        fused(x, k)
+    for _ in range(3):
+        for k in range(10):
+            same(fused(x, -k), x + -k)
+            for _ in range(room.UNWATCHED + 1):
+                fused(x, -k)
+    assert all(fused.why(x, -k) == "" for k in range(10))
 
 
 # ---- settings

@@ -33,6 +33,9 @@ R = TypeVar("R")
 # Kinds of arguments that one function remembers; of more, the ones used longest ago are forgotten.
 REMEMBERED = 64
 
+# First calls that are not watched after one for which something had to be forgotten that was never used again.
+UNWATCHED = 15
+
 # Why a call is a plain one, where it is not for something that the function did.
 NEW = "no call with such arguments has been made, or it was forgotten"
 RETURNS = "it returns neither a tensor nor a tuple, list or dict of tensors"
@@ -75,7 +78,7 @@ class Fused(Generic[P, R]):
         update_wrapper(self, function)
         self._function: Callable[..., R] = function
         self._known: dict[tuple[Any, ...], _Known] = {}
-        self._uses = 0
+        self._uses = self._unwatched = 0
 
     def __repr__(self) -> str:
         return f"fuse({getattr(self._function, '__qualname__', repr(self._function))})"
@@ -110,7 +113,8 @@ class Fused(Generic[P, R]):
 
     def _first_call(self, signature: tuple[Any, ...], args: Any, kwargs: Any) -> R:
         """Call the function, watched, and remember what it computes, or why that is not known."""
-        if _asks_for_plain_calls(settings()):
+        self._unwatched -= 1
+        if self._unwatched >= 0 or _asks_for_plain_calls(settings()):
             return self._function(*args, **kwargs)
         watch = Watch()
         given = [watch.stand_in(x) for x in args]
@@ -121,12 +125,17 @@ class Fused(Generic[P, R]):
         parts = [watch.own(part) for part in given]
         with run.turn():
             known = _known(parts, rebuild, watch)
-        if len(self._known) >= REMEMBERED:
-            oldest = min(list(self._known.items()), key=lambda item: item[1].used)[0]
-            self._known.pop(oldest, None)
-        known.used = self._uses = self._uses + 1
-        self._known[signature] = known
+        self._remember(signature, known)
         return cast(R, result if all(map(is_, parts, given)) else rebuild(parts))
+
+    def _remember(self, signature: tuple[Any, ...], known: _Known) -> None:
+        """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
+        if len(self._known) >= REMEMBERED:
+            oldest, forgotten = min(list(self._known.items()), key=lambda item: item[1].used)
+            self._known.pop(oldest, None)
+            self._unwatched = UNWATCHED if forgotten.used == forgotten.made else 0
+        known.used = known.made = self._uses = self._uses + 1
+        self._known[signature] = known
 
 
 def _asks_for_plain_calls(limits: Settings) -> bool:
@@ -196,7 +205,7 @@ class _Known:
     """What is remembered of a signature: an expression, or the reason why there is none.
 
     rebuild: makes the result of its tensors. ready: the expression as launches, under the settings of the last call
-    that made them. used: the number of its last call.
+    that made them. made, used: the numbers of its first and its last call.
     """
 
     def __init__(self, recorded: Any, rebuild: Callable[[list[Any]], Any], reason: str = "") -> None:
@@ -204,12 +213,12 @@ class _Known:
         self.rebuild = rebuild
         self.reason = reason
         self.ready: Any = None
-        self.used = 0
+        self.made = self.used = 0
 
     def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called."""
         ready, limits = self.ready, settings()
-        if ready is not None and ready.limits is limits:
+        if ready is not None and (ready.limits is limits or ready.limits == limits):
             with run.turn():
                 return cast(list[TBlob], ready.run(blobs))
         if self.reason or _asks_for_plain_calls(limits):

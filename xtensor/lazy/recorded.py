@@ -17,17 +17,17 @@ from ..options import Settings
 from . import engines
 from .compile import host
 from .graph import Node, pending_below
-from .launch import seconds_of
 from .plan import Trace, plan_of
 from .planned import Evaluation
 from .ready import Ready
 from .vecmath import FUNCTIONS
 
-# What small arrays cost in seconds. Library calls: each, for reducing along axes, for a view of an argument, for a byte
-# that an element moves within the cache, and for a function of it. Ready kernels: a run of them, each, and one that
-# reduces other axes than the last.
+# What small arrays cost in seconds. Library calls: each (some twice that), for reducing along axes, for a view of an
+# argument, for a byte that an element moves within the cache, and for a function of 4 bytes (of 8, four times that).
+# Ready kernels: a run of them, each, one that reduces other axes than the last, for a byte, and the part of
+# `Program.seconds` that they take when they are compiled well.
 CALL, REDUCTION, VIEW, BYTE, FUNCTION = 0.9e-6, 3e-6, 2.5e-6, 0.006e-9, 0.45e-9
-RUN, LAUNCH, FOLD = 1.8e-6, 1.3e-6, 8e-6
+RUN, LAUNCH, FOLD, MOVED, PART = 1.8e-6, 1.3e-6, 8e-6, 0.01e-9, 1 / 3
 
 # Why an expression is not one of arguments alone, or why it is not run by kernels.
 OUTSIDE = "it reads a tensor that is not an argument, or one that was computed at once"
@@ -131,7 +131,9 @@ class Recorded:
         seconds = len(self.trace.arguments) * CALL + views * VIEW
         for kernel in self.plan.kernels:
             for step in kernel.program.steps:
-                each = 3 * step.dtype.itemsize * BYTE + (step.op.name in FUNCTIONS) * FUNCTION
+                seconds += CALL * (step.op.name in ("astype", "where"))
+                size = step.dtype.itemsize
+                each = 3 * size * BYTE + (step.op.name in FUNCTIONS) * FUNCTION * (size / 4) ** 2
                 seconds += self.elements * each
             seconds += len(kernel.program.reductions) * REDUCTION
         return seconds
@@ -142,7 +144,8 @@ class Recorded:
         for kernel in self.plan.kernels:
             last = len(values[kernel.domain].shape) - 1
             folds = bool(kernel.axes) and last not in kernel.axes
-            seconds += LAUNCH + folds * FOLD + seconds_of(kernel.program, self.elements)
+            each = kernel.program.traffic * MOVED + kernel.program.seconds * PART
+            seconds += LAUNCH + folds * FOLD + self.elements * each
         return seconds
 
     def _is_compiled(self) -> bool:

@@ -29,6 +29,7 @@ from .tape import (
     BARE,
     FULL,
     OFF,
+    Deferred,
     Kept,
     Leaf,
     Output,
@@ -115,10 +116,18 @@ class _Entry:
             return False
         return not leads_elsewhere(outputs, self.steps)
 
-    def back(self, seeds: Sequence[tuple[Step, Tensor]], *, record: bool) -> list[Any]:
-        """Return the gradients of the leaves, in trees like the arguments."""
+    def gradients(self, step: Step | None, one: Tensor, returned: Any) -> tuple[Any, ...]:
+        """Return the gradients of a scalar, for each argument; what the function returned leaves the tape."""
+        record = step is not None and not self.is_inside([step])
+        grads = tuple(self.back([] if step is None else [(step, one)], record=record, free=not record))
+        if not record:
+            _release(returned, min([own.serial for own in self.steps], default=0))
+        return grads
+
+    def back(self, seeds: Sequence[tuple[Step, Tensor]], *, record: bool, free: bool = False) -> list[Any]:
+        """Return the gradients of the leaves, in trees like the arguments. free: whether the tape is used up."""
         with recording(FULL if record else OFF):
-            found = go_back(seeds, set(self.steps))
+            found = go_back(seeds, set(self.steps), free=free)
             seen = {id(g) for _, g in seeds}
             grads = [self._gradient(step, found.get(step), seen) for step in self.steps]
         given = iter(grads)
@@ -208,21 +217,29 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bo
 
     @wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        numbers = _numbers("grad", argnums, len(args))
-        entry = _Entry("grad", [args[n] for n in numbers], [f"argument {n}" for n in numbers])
-        given = list(args)
-        for number, tree in zip(numbers, entry.trees, strict=True):
-            given[number] = tree
-        with recording(FULL):
-            found = f(*given, **kwargs)
-        if has_aux and not (isinstance(found, tuple) and len(found) == 2):
-            raise TypeError(expected("grad", "the function", "return a pair with has_aux=True", type(found).__name__))
-        out, aux = found if has_aux else (found, None)
-        grads = _gradient_of(entry, _scalar("grad", out), aux)
+        entry, out, aux = _called(f, argnums, has_aux, args, kwargs)
+        grads = entry.gradients(step_of(out), _one(out), (out, aux))
         result = grads if isinstance(argnums, (tuple, list)) else grads[0]
         return ((out, aux), result) if has_aux else (out, result)
 
     return call
+
+
+def _called(
+    f: Function, argnums: int | Sequence[int], has_aux: bool, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[_Entry, Tensor, Any]:
+    """Call a function with leaves in place of some arguments; return those, its value, and what else it returned."""
+    numbers = _numbers("grad", argnums, len(args))
+    entry = _Entry("grad", [args[n] for n in numbers], [f"argument {n}" for n in numbers])
+    given = list(args)
+    for number, tree in zip(numbers, entry.trees, strict=True):
+        given[number] = tree
+    with recording(FULL):
+        found = f(*given, **kwargs)
+    if has_aux and not (isinstance(found, tuple) and len(found) == 2):
+        raise TypeError(expected("grad", "the function", "return a pair with has_aux=True", type(found).__name__))
+    out, aux = found if has_aux else (found, None)
+    return entry, _scalar("grad", out), aux
 
 
 _ones: dict[Any, Tensor] = {}
@@ -238,26 +255,19 @@ def _one(like: Tensor) -> Tensor:
     return found
 
 
-def _gradient_of(entry: _Entry, out: Tensor, aux: Any) -> Any:
-    step = step_of(out)
-    record = step is not None and not entry.is_inside([step])
-    seeds = [] if step is None else [(step, _one(out))]
-    grads = tuple(entry.back(seeds, record=record))
-    if not record:
-        _release((out, aux), min([one.serial for one in entry.steps], default=0))
-    return grads
-
-
 def grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
     """Return a function that computes f's gradient, as value_and_grad does; with has_aux=True a pair of that and
     what else f returns. Source: jax.grad.
     """
-    both = value_and_grad(f, argnums, has_aux=has_aux)
 
     @wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
-        value, found = both(*args, **kwargs)
-        return (found, value[1]) if has_aux else found
+        entry, out, aux = _called(f, argnums, has_aux, args, kwargs)
+        step, one = step_of(out), _one(out)
+        del out  # nobody asks for the value: what it still waits for need not be kept
+        grads = entry.gradients(step, one, aux)
+        result = grads if isinstance(argnums, (tuple, list)) else grads[0]
+        return (result, aux) if has_aux else result
 
     return call
 
@@ -514,10 +524,7 @@ def checkpoint(f: Function) -> Function:
         outside = _outside([step for step in steps if step is not None], first)
         if not outside:
             return out
-        rule = Rule(getattr(f, "__name__", "checkpoint"), {"outside": pull_of(_Again(f, args, kwargs, outside))})
-        again = Step(rule, tuple(outside), results[0])
-        again.slots = [("outside", place) for place in range(len(outside))]
-        again.given = {"results": len(results), "like outside": None}
+        again = Deferred(_Again(f, args, kwargs), tuple(outside), results[0])
         for place, (result, step) in enumerate(zip(results, steps, strict=True)):
             if step is not None:
                 carry(result, Output(again, place, result))
@@ -544,26 +551,18 @@ def _outside(steps: Sequence[Step], first: int) -> list[Step]:
 
 
 class _Again:
-    """The rule of a checkpoint: call the function again, this time keeping everything, and go back through it."""
+    """Calls a function again, this time keeping everything: what stands behind a Deferred step."""
 
-    def __init__(self, f: Function, args: tuple[Any, ...], kwargs: dict[str, Any], outside: list[Step]) -> None:
+    def __init__(self, f: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.f = f
         self.arguments = _KeptTree((args, kwargs))
-        self.outside = outside
 
-    def __call__(self, g: Any) -> list[Any]:
-        record = is_recording()
+    def __call__(self, cotangents: dict[int, Tensor]) -> list[tuple[Step, Tensor]]:
         with recording(FULL):
             args, kwargs = self.arguments.tree()
             results = _results("checkpoint", self.f(*args, **kwargs))
-        seeds = []
-        for result, one in zip(results, g, strict=True):
-            step = step_of(result)
-            if step is not None and one is not None:
-                seeds.append((step, one))
-        with recording(FULL if record else OFF):
-            found = go_back(seeds, set(self.outside), free=not record)
-        return [found.get(step) for step in self.outside]
+        steps = [step_of(result) for result in results]
+        return [(step, cotangents[n]) for n, step in enumerate(steps) if step is not None and n in cotangents]
 
 
 class custom_vjp:  # noqa: N801 - a decorator

@@ -231,6 +231,9 @@ def _is_small(blob: TBlob) -> bool:
 
 # ---- steps
 
+# What a tape must do to be walked.
+UNUSED = "still have its graph (backward(retain_graph=True) keeps it for a second time)"
+
 
 class Several(tuple[Any, ...]):
     """What is kept of a sequence."""
@@ -278,12 +281,11 @@ class Step:
     def like(self) -> Like:
         return Like(self.shape, self.dtype, self.device)
 
-    def pulled(self, g: Any, useful: Collection[Step]) -> list[tuple[Step, Tensor]]:
-        """Return useful parents with what the cotangent of the result comes to for them."""
+    def pulled(self, g: Any, useful: Collection[Step]) -> Iterator[tuple[Step, Tensor]]:
+        """Yield useful parents with what the cotangent of the result comes to for them, each as it is computed."""
         rule, given = self.rule, self.given
         if given is None:
-            must = "still have its graph (backward(retain_graph=True) keeps it for a second time)"
-            raise RuntimeError(expected("backward", "the result", must, f"one of {rule and rule.name} already used"))
+            raise RuntimeError(expected("backward", "the result", UNUSED, f"one of {rule and rule.name} already used"))
         assert rule is not None
         full = self.shape if rule.elementwise else None
         if full is None and type(g) is Tensor and g.shape != self.shape:
@@ -292,7 +294,6 @@ class Step:
             g = tuple([g.get(place) for place in range(given["results"])])
         values: dict[str, Any] = {"g": g}
         done: dict[str, Any] = {}
-        pairs = []
         for (name, place), parent in zip(self.slots, self.parents, strict=True):
             if parent not in useful:
                 continue
@@ -308,8 +309,7 @@ class Step:
             if found is not None:
                 if found._dtype is not parent.dtype or (full is not None and full != parent.shape):
                     found = fit(found, parent, full)
-                pairs.append((parent, found))
-        return pairs
+                yield parent, found
 
     def _pull(self, pull: Pull, values: dict[str, Any], like: Any) -> Any:
         """Apply a rule; `like` is the parent, or what is known of all members of a sequence."""
@@ -358,6 +358,28 @@ class Output(Step):
     def __init__(self, call: Step, place: int, result: Tensor | Like) -> None:
         super().__init__(None, (call,), result)
         self.place = place
+
+
+class Deferred(Step):
+    """A call that was not written down in full: its steps are made when the way back comes to it.
+
+    again: takes cotangents of its results by their places, and returns the ends of its steps, made now, with theirs.
+    """
+
+    __slots__ = ("again",)
+
+    def __init__(self, again: Callable[[dict[int, Tensor]], Any], parents: tuple[Step, ...], result: Tensor) -> None:
+        super().__init__(None, parents, result)
+        self.again: Callable[[dict[int, Tensor]], Any] | None = again
+
+    def ends(self, cotangents: dict[int, Tensor], *, free: bool) -> list[tuple[Step, Tensor]]:
+        """Return the ends of the steps with their cotangents; raises RuntimeError on a tape that was used up."""
+        again = self.again
+        if again is None:
+            raise RuntimeError(expected("backward", "the result", UNUSED, "one of a checkpoint already used"))
+        if free:
+            self.again = None
+        return list(again(cotangents))
 
 
 def _times(g: Tensor, slope: Any) -> Tensor | None:
@@ -626,10 +648,9 @@ def go_back(
     """
     order, useful = order_back([step for step, _ in seeds], wanted)
     cotangents: dict[Step, Any] = {}
+    sums: set[Step] = set()
     found: dict[Step, Tensor] = {}
-    for step, g in seeds:
-        before = cotangents.get(step)
-        cotangents[step] = g if before is None else before + g
+    _add_seeds(seeds, cotangents, sums)
     order.reverse()
     while order:
         step = order.pop()
@@ -641,13 +662,43 @@ def go_back(
         elif type(step) is Output:
             parts = cotangents.setdefault(step.parents[0], {})
             parts[step.place] = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
+        elif type(step) is Deferred:
+            seeds = step.ends(g, free=free)
+            inner, more = order_back([end for end, _ in seeds], useful.intersection(step.parents))
+            order += [one for one in reversed(inner) if one not in useful]  # later than all that is left
+            useful |= more
+            _add_seeds(seeds, cotangents, sums)
+            del seeds, inner
         elif step.parents:
             for parent, contribution in step.pulled(g, useful):
                 before = cotangents.get(parent)
-                cotangents[parent] = contribution if before is None else before + contribution
+                cotangents[parent] = contribution if before is None else _total(before, contribution, parent, sums)
+                del before, contribution  # only one of them is kept alive while the next is computed
             if free:
                 step.given = None
     return found
+
+
+def _add_seeds(seeds: Iterable[tuple[Step, Tensor]], cotangents: dict[Step, Any], sums: set[Step]) -> None:
+    for step, g in seeds:
+        before = cotangents.get(step)
+        cotangents[step] = g if before is None else _total(before, g, step, sums)
+
+
+def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
+    """Return the sum of two cotangents of one step.
+
+    What is pending stays so, to be fused; what has its bytes is added up now, so that only the sum is kept alive.
+    sums: the steps whose cotangent is such a sum, in memory of its own, to which more can be added in place.
+    """
+    if before.is_pending or g.is_pending:
+        sums.discard(step)
+        return before + g
+    if step in sums and not _mode.get() and before.shape == step.shape:
+        before += g
+        return before
+    sums.add(step)
+    return (before + g).evaluate()
 
 
 def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:

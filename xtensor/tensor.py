@@ -87,6 +87,8 @@ class Tensor(Operators):
     @property
     def is_pending(self) -> bool:
         """Whether the values are still to be computed."""
+        if self._small is not None:
+            return False
         value = self.value
         return not isinstance(value, TBlob) and value.blob is None
 

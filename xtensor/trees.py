@@ -22,7 +22,8 @@ def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
         return [tree], next
     flat = [flatten(part) for part in parts]
     leaves = [leaf for found, _ in flat for leaf in found]
-    return leaves, lambda given: build([rebuild(given) for _, rebuild in flat])
+    rebuilds = [rebuild for _, rebuild in flat]
+    return leaves, lambda given: build([rebuild(given) for rebuild in rebuilds])
 
 
 def rebuilt(rebuild: Rebuild, leaves: Sequence[Any]) -> Any:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
+from ..blob import TBlob
 from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
 from ..op import Operand, as_tensor, on
 from ..tape import Like, differentiable, sum_to, xt
-from ..tensor import Tensor
+from ..tensor import DIRECT_BELOW, Tensor, face
 from ..writing import check_cast
 
 __all__ = [
@@ -33,9 +35,14 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     if x1.shape[-1] != inner:
         raise ValueError(mismatch("matmul", x1.shape, x2.shape, f"{x1.shape[-1]} != {inner}"))
     try:
-        broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+        lead = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     except ValueError as error:
         raise ValueError(mismatch("matmul", x1.shape, x2.shape, str(error))) from None
+    shape = (*lead, *x1.shape[-2:-1], *x2.shape[-1:]) if x1.ndim > 1 and x2.ndim > 1 else ()
+    if x1.dtype == x2.dtype and x1.dtype.kind in "fc" and prod(shape) * x1.itemsize > DIRECT_BELOW:
+        blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
+        on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b, out=blob.native()))
+        return face(blob)
     return on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b))
 
 

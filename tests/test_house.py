@@ -61,6 +61,7 @@ ROOMS = [
     "history.py",
     "writing.py",
     "ops/*.py",  # the files of one room may import each other, but not in a circle
+    "factors.py",
     "linalg.py",
     "fft.py",
     "info.py",

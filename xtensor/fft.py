@@ -7,7 +7,7 @@ inverse), "forward", or "ortho" (its square root on both). float32 and complex64
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from .devices import as_device
 from .dtypes import DEFAULTS, DType, canonical
@@ -16,6 +16,7 @@ from .layout import as_axes, as_axis, as_index
 from .op import as_tensor, on
 from .ops.casting import DeviceLike
 from .options import settings
+from .tape import Like, differentiable, xt
 from .tensor import Tensor, wrap
 
 __all__ = [
@@ -36,9 +37,108 @@ __all__ = [
 ]
 
 Norm = Literal["backward", "ortho", "forward"]
+Lengths = Sequence[int] | None
 _NORMS: tuple[Norm, ...] = get_args(Norm)
 
 
+# ---- derivatives: each transform is linear, so its adjoint is a transform of the cotangent the other way
+
+
+def _of_fft(g: Tensor, like: Like, axis: int, norm: Norm) -> Tensor:
+    return _resized(ifft(g, axis=axis, norm=_adjoint_norm(norm)), like, (axis,))
+
+
+def _of_ifft(g: Tensor, like: Like, axis: int, norm: Norm) -> Tensor:
+    return _resized(fft(g, axis=axis, norm=_adjoint_norm(norm)), like, (axis,))
+
+
+def _of_fftn(g: Tensor, like: Like, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
+    along = _axes_of(like, s, axes)
+    return _resized(ifftn(g, axes=along, norm=_adjoint_norm(norm)), like, along)
+
+
+def _of_ifftn(g: Tensor, like: Like, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
+    along = _axes_of(like, s, axes)
+    return _resized(fftn(g, axes=along, norm=_adjoint_norm(norm)), like, along)
+
+
+def _of_rfft(g: Tensor, like: Like, n: int | None, axis: int, norm: Norm) -> Tensor:
+    length = like.shape[axis] if n is None else n
+    half = _times_inner(g, axis, length, 0.5)
+    return _resized(irfft(half, n=length, axis=axis, norm=_adjoint_norm(norm)), like, (axis,))
+
+
+def _of_irfft(g: Tensor, like: Like, axis: int, norm: Norm) -> Tensor:
+    half = rfft(g, axis=axis, norm=_adjoint_norm(norm))
+    return _resized(_times_inner(half, axis, g.shape[axis], 2.0), like, (axis,))
+
+
+def _of_rfftn(g: Tensor, like: Like, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
+    along = _axes_of(like, s, axes)
+    lengths = [g.shape[a] for a in along[:-1]] + [like.shape[along[-1]] if s is None else s[-1]]
+    half = _times_inner(g, along[-1], lengths[-1], 0.5)
+    return _resized(irfftn(half, s=lengths, axes=along, norm=_adjoint_norm(norm)), like, along)
+
+
+def _of_irfftn(g: Tensor, like: Like, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
+    along = _axes_of(like, s, axes)
+    half = rfftn(g, axes=along, norm=_adjoint_norm(norm))
+    return _resized(_times_inner(half, along[-1], g.shape[along[-1]], 2.0), like, along)
+
+
+def _of_hfft(g: Tensor, like: Like, axis: int, norm: Norm) -> Tensor:
+    half = ihfft(g, axis=axis, norm=_adjoint_norm(norm))
+    return _resized(_times_inner(half, axis, g.shape[axis], 2.0), like, (axis,))
+
+
+def _of_ihfft(g: Tensor, like: Like, n: int | None, axis: int, norm: Norm) -> Tensor:
+    length = like.shape[axis] if n is None else n
+    half = _times_inner(g, axis, length, 0.5)
+    return _resized(hfft(half, n=length, axis=axis, norm=_adjoint_norm(norm)), like, (axis,))
+
+
+def _adjoint_norm(norm: Norm) -> Norm:
+    """Return the norm under which the inverse transform is the adjoint."""
+    return "forward" if norm == "backward" else "backward" if norm == "forward" else norm
+
+
+def _axes_of(like: Like, s: Lengths, axes: Lengths) -> tuple[int, ...]:
+    """Return the axes that a transform along several goes along."""
+    count = like.ndim if s is None else len(s)
+    return tuple(range(like.ndim - count, like.ndim)) if axes is None else tuple(axes)
+
+
+def _times_inner(half: Tensor, axis: int, n: int, factor: float) -> Tensor:
+    """Return the half spectrum of n real numbers, times a factor where a frequency stands for its negative too."""
+    place = xt.arange(half.shape[axis], device=half.device)
+    alone = xt.logical_or(place == 0, 2 * place == n)
+    shape = [1] * half.ndim
+    shape[axis] = -1
+    return cast(Tensor, xt.where(xt.reshape(alone, shape), half, half * factor))
+
+
+def _resized_back(g: Tensor, like: Like, axes: Sequence[int]) -> Tensor:
+    return _resized(g, like, axes)
+
+
+@differentiable(x=_resized_back)
+def _resized(x: Tensor, target: Like, axes: Sequence[int]) -> Tensor:
+    """Return x cut, or padded with zeros, along axes to a target's lengths: the adjoint of what `n` and `s` do."""
+    shape, key = list(x.shape), [slice(None)] * x.ndim
+    for axis in axes:
+        key[axis] = slice(min(target.shape[axis], x.shape[axis]))
+        shape[axis] = target.shape[axis]
+    if tuple(shape) == x.shape:
+        return x
+    result: Tensor = xt.zeros(shape, dtype=x.dtype, device=x.device)
+    result[tuple(key)] = x[tuple(key)]
+    return result
+
+
+# ---- transforms
+
+
+@differentiable(x=_of_fft)
 def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the discrete Fourier transform along an axis, as complex.
 
@@ -47,6 +147,7 @@ def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "bac
     return _transform("fft", x, n, axis, norm)
 
 
+@differentiable(x=_of_ifft)
 def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the inverse of fft().
 
@@ -55,6 +156,7 @@ def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "ba
     return _transform("ifft", x, n, axis, norm)
 
 
+@differentiable(x=_of_fftn)
 def fftn(
     x: Tensor,
     /,
@@ -70,6 +172,7 @@ def fftn(
     return _transform_n("fftn", x, s, axes, norm)
 
 
+@differentiable(x=_of_ifftn)
 def ifftn(
     x: Tensor,
     /,
@@ -85,6 +188,7 @@ def ifftn(
     return _transform_n("ifftn", x, s, axes, norm)
 
 
+@differentiable(x=_of_rfft)
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the n // 2 + 1 non-negative frequencies of the transform of real x.
 
@@ -93,6 +197,7 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "ba
     return _transform("rfft", x, n, axis, norm)
 
 
+@differentiable(x=_of_irfft)
 def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the inverse of rfft(), real; n is the output's length.
 
@@ -101,6 +206,7 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "b
     return _transform("irfft", x, n, axis, norm)
 
 
+@differentiable(x=_of_rfftn)
 def rfftn(
     x: Tensor,
     /,
@@ -116,6 +222,7 @@ def rfftn(
     return _transform_n("rfftn", x, s, axes, norm)
 
 
+@differentiable(x=_of_irfftn)
 def irfftn(
     x: Tensor,
     /,
@@ -131,6 +238,7 @@ def irfftn(
     return _transform_n("irfftn", x, s, axes, norm)
 
 
+@differentiable(x=_of_hfft)
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the real transform of a Hermitian signal given by its non-negative half; n is the output's length.
 
@@ -139,6 +247,7 @@ def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "ba
     return _transform("hfft", x, n, axis, norm)
 
 
+@differentiable(x=_of_ihfft)
 def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the inverse of hfft().
 
@@ -163,6 +272,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: DType | None = None, device: D
     return _frequencies("rfftfreq", n, d, dtype, device)
 
 
+@differentiable(x=lambda g, axes: xt.fft.ifftshift(g, axes=axes))
 def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
     """Return x with the zero frequency moved to the centre of the given axes (None: all).
 
@@ -171,6 +281,7 @@ def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor
     return _shift("fftshift", x, axes)
 
 
+@differentiable(x=lambda g, axes: xt.fft.fftshift(g, axes=axes))
 def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
     """Return x with fftshift() undone.
 

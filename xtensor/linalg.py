@@ -7,15 +7,30 @@ inverted raises `numpy.linalg.LinAlgError` (a ValueError).
 from __future__ import annotations
 
 from math import inf
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from .dtypes import DType, canonical
 from .errors import expected, mismatch, one_of
+from .factors import (
+    of_cholesky,
+    of_det,
+    of_eig,
+    of_eigenvalues,
+    of_eigh,
+    of_inv,
+    of_pinv,
+    of_qr,
+    of_singular_values,
+    of_slogdet,
+    of_svd,
+    through,
+)
 from .layout import as_axes, as_axis, as_index
 from .op import as_tensor, on
-from .ops.linear import matmul, matrix_transpose, tensordot, vecdot
-from .ops.statistical import Axis
+from .ops.linear import adjoint, along, conjugate, matmul, matrix_transpose, on_diagonal, tensordot, vecdot
+from .ops.statistical import Axis, spread
 from .ops.statistical import sum as _sum
+from .tape import Like, differentiable, steps_of, sum_to, xt
 from .tensor import Tensor
 
 __all__ = [
@@ -92,6 +107,7 @@ def _matrices(x: Any, function: str, argument: str = "x", *, square: bool = Fals
     return x
 
 
+@differentiable(x=of_cholesky)
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     """Return the Cholesky factor of Hermitian positive-definite matrices (..., n, n), lower unless `upper`.
 
@@ -100,6 +116,17 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     return on(_matrices(x, "cholesky", square=True), "cholesky", lambda xp, a: xp.linalg.cholesky(a, upper=upper))
 
 
+def _cross_by_x1(g: Tensor, x2: Any, like: Like, axis: int) -> Tensor:
+    x2 = xt.moveaxis(as_tensor(x2, "cross", "x2"), axis, -1)
+    return along(xt.linalg.cross(conjugate(x2), xt.moveaxis(g, axis, -1)), like, axis)
+
+
+def _cross_by_x2(g: Tensor, x1: Any, like: Like, axis: int) -> Tensor:
+    x1 = xt.moveaxis(as_tensor(x1, "cross", "x1"), axis, -1)
+    return along(xt.linalg.cross(xt.moveaxis(g, axis, -1), conjugate(x1)), like, axis)
+
+
+@differentiable(x1=_cross_by_x1, x2=_cross_by_x2)
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return the cross products of 3-vectors along an axis; the other axes broadcast.
 
@@ -112,11 +139,13 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return on((x1, x2), "cross", lambda xp, a, b: xp.linalg.cross(a, b, axis=axis))
 
 
+@differentiable(x=of_det)
 def det(x: Tensor, /) -> Tensor:
     """Return the determinants (...) of square matrices (..., n, n). Standard: Linear Algebra Extension, det."""
     return on(_matrices(x, "det", square=True), "det", lambda xp, a: xp.linalg.det(a))
 
 
+@differentiable(x=lambda g, like, offset: on_diagonal(g, offset, like.shape), view=True)
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """Return the diagonals of (..., n, m) as views (..., k); offset > 0 lies above the main one.
 
@@ -126,6 +155,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     return x.viewed(x.blob.layout.diagonal(as_index(offset, "diagonal", "offset")))
 
 
+@differentiable(x=of_eig)
 def eig(x: Tensor, /) -> EigResult:
     """Return the (complex) eigenvalues and eigenvectors of square matrices (..., n, n).
 
@@ -141,6 +171,8 @@ def eigvals(x: Tensor, /) -> Tensor:
     Standard: Linear Algebra Extension, eigvals (2025.12).
     """
     x = _matrices(x, "eigvals", square=True)
+    if steps_of((x,)) is not None:  # going back needs the eigenvectors, in the order of the eigenvalues
+        return eig(x).eigenvalues
     return on(x, "eigvals", lambda xp, a: _complex(xp.linalg.eigvals(a), a))
 
 
@@ -150,6 +182,7 @@ def _complex(part: Any, matrix: Any) -> Any:
     return part.astype("complex64" if single else "complex128", copy=False)
 
 
+@differentiable(x=of_eigh)
 def eigh(x: Tensor, /) -> EighResult:
     """Return the eigenvalues and eigenvectors of Hermitian matrices (..., n, n), read from the lower triangle.
 
@@ -158,6 +191,7 @@ def eigh(x: Tensor, /) -> EighResult:
     return EighResult(*on(_matrices(x, "eigh", square=True), "eigh", lambda xp, a: tuple(xp.linalg.eigh(a))))
 
 
+@differentiable(x=lambda g, x: of_eigenvalues(g, xt.linalg.eigh(x).eigenvectors))
 def eigvalsh(x: Tensor, /) -> Tensor:
     """Return the eigenvalues (..., n), ascending, of Hermitian matrices (..., n, n).
 
@@ -166,11 +200,27 @@ def eigvalsh(x: Tensor, /) -> Tensor:
     return on(_matrices(x, "eigvalsh", square=True), "eigvalsh", lambda xp, a: xp.linalg.eigvalsh(a))
 
 
+@differentiable(x=of_inv)
 def inv(x: Tensor, /) -> Tensor:
     """Return the inverses of square matrices (..., n, n). Standard: Linear Algebra Extension, inv."""
     return on(_matrices(x, "inv", square=True), "inv", lambda xp, a: xp.linalg.inv(a))
 
 
+def _of_matrix_norm(g: Tensor, x: Tensor, keepdims: bool, ord: Any) -> Tensor:
+    return through(lambda a: _norm_of(a, ord), x, xt.squeeze(g, axis=(-2, -1)) if keepdims else g)
+
+
+def _norm_of(x: Tensor, ord: Any) -> Tensor:
+    """Return matrix_norm written in differentiable functions."""
+    if ord in ("fro", None):
+        return vector_norm(x, axis=(-2, -1))
+    if ord == "nuc":
+        return _sum(svdvals(x), axis=-1)
+    sizes = svdvals(x) if abs(ord) == 2 else _sum(xt.abs(x), axis=-2 if abs(ord) == 1 else -1)
+    return cast(Tensor, xt.max(sizes, axis=-1) if ord > 0 else xt.min(sizes, axis=-1))
+
+
+@differentiable(x=_of_matrix_norm)
 def matrix_norm(
     x: Tensor,
     /,
@@ -191,6 +241,23 @@ def matrix_norm(
     )
 
 
+def _of_matrix_power(g: Tensor, x: Tensor, n: int) -> Tensor | None:
+    return through(lambda a: _power(a, as_index(n, "matrix_power", "n")), x, g) if n else None
+
+
+def _power(x: Tensor, n: int) -> Tensor:
+    """Return matrix_power for n other than 0, written in products."""
+    base, n = (inv(x), -n) if n < 0 else (x, n)
+    result = None
+    while n:
+        if n % 2:
+            result = base if result is None else matmul(result, base)
+        n //= 2
+        base = matmul(base, base) if n else base
+    return cast(Tensor, result)
+
+
+@differentiable(x=_of_matrix_power)
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """Return square matrices (..., n, n) multiplied with themselves; negative powers invert.
 
@@ -207,6 +274,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     return _with_rtol("matrix_rank", x, rtol)
 
 
+@differentiable(x=of_pinv)
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """Return the Moore-Penrose pseudo-inverses (..., m, n) of (..., n, m).
 
@@ -225,6 +293,10 @@ def _with_rtol(name: str, x: Any, rtol: Any) -> Tensor:
     return on((_matrices(x, name), *given), name, run)
 
 
+@differentiable(
+    x1=lambda g, x2: matmul(g, conjugate(as_tensor(x2, "outer", "x2"))),
+    x2=lambda g, x1: matmul(conjugate(as_tensor(x1, "outer", "x1")), g),
+)
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Return the outer product (n, m) of vectors of n and m elements.
 
@@ -237,6 +309,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     return on((x1, x2), "outer", lambda xp, a, b: xp.linalg.outer(a, b))
 
 
+@differentiable(x=of_qr)
 def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """Return Q (..., n, k) and R (..., k, m) of matrices (..., n, m), k = min(n, m), or n if "complete".
 
@@ -247,6 +320,7 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
     return QRResult(*on(_matrices(x, "qr"), "qr", lambda xp, a: tuple(xp.linalg.qr(a, mode=mode))))
 
 
+@differentiable(x=of_slogdet)
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """Return sign and log-magnitude of the determinants of square matrices (..., n, n).
 
@@ -257,6 +331,25 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
     )
 
 
+def _solve_by_x1(g: Tensor, x1: Tensor, x2: Any, y: Tensor, like: Like) -> Tensor:
+    """-(x1^-H g) y^H."""
+    if as_tensor(x2, "solve", "x2").ndim == 1:
+        g, y = xt.expand_dims(g, axis=-1), xt.expand_dims(y, axis=-1)
+    product = -matmul(solve(adjoint(x1), g), adjoint(y))
+    return sum_to(product, product.shape, like.shape)
+
+
+def _solve_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
+    """x1^-H g."""
+    turned = adjoint(as_tensor(x1, "solve", "x1"))
+    if like.ndim == 1:
+        back = xt.squeeze(solve(turned, xt.expand_dims(g, axis=-1)), axis=-1)
+    else:
+        back = solve(turned, g)
+    return sum_to(back, back.shape, like.shape)
+
+
+@differentiable(x1=_solve_by_x1, x2=_solve_by_x2)
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Return the solutions of x1 @ x = x2 for square x1 (..., n, n); x2 is (n,) or (..., n, k).
 
@@ -269,6 +362,7 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     return on((x1, x2), "solve", lambda xp, a, b: xp.linalg.solve(a, b))
 
 
+@differentiable(x=of_svd)
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """Return U (..., n, n), S (..., k) and Vh (..., m, m) of matrices (..., n, m), k = min(n, m).
 
@@ -278,6 +372,12 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     return SVDResult(*on(x, "svd", lambda xp, a: tuple(xp.linalg.svd(a, full_matrices=full_matrices))))
 
 
+def _of_svdvals(g: Tensor, x: Tensor) -> Tensor:
+    u, _, vh = svd(x, full_matrices=False)
+    return of_singular_values(g, u, vh)
+
+
+@differentiable(x=_of_svdvals)
 def svdvals(x: Tensor, /) -> Tensor:
     """Return the singular values (..., k), descending, of matrices (..., n, m), k = min(n, m).
 
@@ -295,6 +395,24 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
     return _sum(diagonal(_matrices(x, "trace"), offset=as_index(offset, "trace", "offset")), axis=-1, dtype=target)
 
 
+def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool, ord: float) -> Tensor | None:
+    """The cotangent times x/y * (abs(x)/y)**(ord-2), with 0 for elements that are 0 and where the norm is."""
+    if ord == 0:
+        return None
+    if abs(ord) == inf:
+        extreme = xt.max if ord > 0 else xt.min
+        return through(lambda a: extreme(xt.abs(a), axis=axis, keepdims=keepdims), x, g)
+    g, y = spread(g, x, axis, keepdims), spread(y, x, axis, keepdims)
+    if ord == 1:
+        return cast(Tensor, g * xt.sign(x))
+    g, y = xt.where(y == 0, 0, g), xt.where(y == 0, 1, y)
+    if ord == 2:
+        return g * (x / y)
+    zero = x == 0
+    return cast(Tensor, g * xt.where(zero, 0, x / y) * xt.where(zero, 1, xt.abs(x) / y) ** (ord - 2))
+
+
+@differentiable(x=_of_vector_norm)
 def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """Return the norm over `axis` (None: all elements) for any real `ord`, inf and -inf included.
 

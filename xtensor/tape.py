@@ -488,17 +488,18 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
         taken = {name: pull_of(pull) for name, pull in pulls.items()}
         rule = Rule(function.__name__, taken, elementwise=elementwise, view=view)
         RULES[rule.name] = rule
-        parameters = inspect.signature(function).parameters.values()
-        names = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-        several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        parameters = list(inspect.signature(function).parameters.values())
+        names = [p.name for p in parameters]
+        first, several = next(((n, p.name) for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), (None, ""))
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if not active[0] or not _mode.get():
                 return function(*args, **kwargs)
-            arguments = {**defaults, **(dict(zip(names, args, strict=False)) if several is None else {several: args})}
-            arguments.update(kwargs)
+            arguments = {**defaults, **dict(zip(names[:first], args, strict=False)), **kwargs}
+            if first is not None:
+                arguments[several] = args[first:]
             slots = list(_slots(rule, arguments))
             steps = steps_of([x for _, x in slots])
             if steps is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from ..blob import TBlob
 from ..dtypes import NUMERIC
@@ -46,17 +46,21 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     return on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b))
 
 
-def _adjoint(x: Tensor) -> Tensor:
+def conjugate(x: Tensor) -> Tensor:
+    """Return the complex conjugate; what is real as it is."""
+    return cast(Tensor, xt.conj(x)) if x.dtype.kind == "c" else x
+
+
+def adjoint(x: Tensor) -> Tensor:
     """Return matrices transposed and conjugated."""
-    turned = matrix_transpose(x)
-    return xt.conj(turned) if x.dtype.kind == "c" else turned
+    return conjugate(matrix_transpose(x))
 
 
 def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
     """g @ x2^H, with 1-d operands as the row and column they count as."""
     x2 = as_tensor(x2, "matmul", "x2")
     rows = _with_axes(g, column=x2.ndim == 1, row=len(like.shape) == 1)
-    product = matmul(rows, _adjoint(x2 if x2.ndim > 1 else xt.expand_dims(x2, axis=-1)))
+    product = matmul(rows, adjoint(x2 if x2.ndim > 1 else xt.expand_dims(x2, axis=-1)))
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-2)
     return sum_to(product, product.shape, like.shape)
 
@@ -65,7 +69,7 @@ def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
     """x1^H @ g, with 1-d operands as the row and column they count as."""
     x1 = as_tensor(x1, "matmul", "x1")
     columns = _with_axes(g, column=len(like.shape) == 1, row=x1.ndim == 1)
-    product = matmul(_adjoint(x1 if x1.ndim > 1 else xt.expand_dims(x1, axis=0)), columns)
+    product = matmul(adjoint(x1 if x1.ndim > 1 else xt.expand_dims(x1, axis=0)), columns)
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-1)
     return sum_to(product, product.shape, like.shape)
 
@@ -111,6 +115,34 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
     return x.rearranged("permute", (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
+def _tensordot_by_x1(g: Tensor, x2: Any, like: Like, axes: Any) -> Tensor:
+    """The cotangent and conj(x2) contracted over x2's own axes, then axes as in x1."""
+    x2 = as_tensor(x2, "tensordot", "x2")
+    first, second = _contracted(like, x2, axes)
+    own, others = _left_out(like.ndim, first), _left_out(x2.ndim, second)
+    product = xt.tensordot(g, conjugate(x2), axes=(range(len(own), g.ndim), others))
+    return _in_order(product, (*own, *[first[second.index(a)] for a in sorted(second)]))
+
+
+def _tensordot_by_x2(g: Tensor, x1: Any, like: Like, axes: Any) -> Tensor:
+    """conj(x1) and the cotangent contracted over x1's own axes, then axes as in x2."""
+    x1 = as_tensor(x1, "tensordot", "x1")
+    first, second = _contracted(x1, like, axes)
+    others, own = _left_out(x1.ndim, first), _left_out(like.ndim, second)
+    product = xt.tensordot(conjugate(x1), g, axes=(others, range(len(others))))
+    return _in_order(product, (*[second[first.index(a)] for a in sorted(first)], *own))
+
+
+def _left_out(ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a for a in range(ndim) if a not in axes)
+
+
+def _in_order(x: Tensor, places: Sequence[int]) -> Tensor:
+    """Return x with its axes moved to the places named for them."""
+    return cast(Tensor, xt.permute_dims(x, sorted(range(x.ndim), key=lambda a: places[a])))
+
+
+@differentiable(x1=_tensordot_by_x1, x2=_tensordot_by_x2)
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """Return the sum of products over the given axes of x1 and x2 (an integer: x1's last and x2's first).
 
@@ -126,7 +158,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     return on((x1, x2), "tensordot", lambda xp, a, b: xp.tensordot(a, b, axes=(first, second)))
 
 
-def _contracted(x1: Tensor, x2: Tensor, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _contracted(x1: Tensor | Like, x2: Tensor | Like, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the axes of x1 and of x2 that tensordot sums over."""
     if isinstance(axes, Sequence):
         if len(axes) != 2:
@@ -139,6 +171,25 @@ def _contracted(x1: Tensor, x2: Tensor, axes: Any) -> tuple[tuple[int, ...], tup
     return tuple(range(x1.ndim - count, x1.ndim)), tuple(range(count))
 
 
+def _vecdot_by_x1(g: Tensor, x2: Any, like: Like, axis: int) -> Tensor:
+    x2 = xt.moveaxis(as_tensor(x2, "vecdot", "x2"), axis, -1)
+    return along(conjugate(xt.expand_dims(g, -1)) * x2, like, axis)
+
+
+def _vecdot_by_x2(g: Tensor, x1: Any, like: Like, axis: int) -> Tensor:
+    x1 = xt.moveaxis(as_tensor(x1, "vecdot", "x1"), axis, -1)
+    return along(xt.expand_dims(g, -1) * x1, like, axis)
+
+
+def along(cotangents: Tensor, like: Like, axis: int) -> Tensor:
+    """Return cotangents of vectors, which lie along the last axis, as those of an operand with them along another."""
+    shape = list(like.shape)
+    shape.append(shape.pop(axis))
+    summed = sum_to(cotangents, cotangents.shape, tuple(shape))
+    return cast(Tensor, xt.moveaxis(xt.broadcast_to(summed, shape), -1, axis))
+
+
+@differentiable(x1=_vecdot_by_x1, x2=_vecdot_by_x2)
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return the dot products conj(x1) . x2 along an axis, over the broadcast of the other axes.
 
@@ -155,9 +206,41 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return on((x1, x2), "vecdot", lambda xp, a, b: xp.vecdot(a, b, axis=axis))
 
 
+def _dot_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
+    x2 = as_tensor(x2, "dot", "x2")
+    if like.ndim and x2.ndim:
+        return _tensordot_by_x1(g, x2, like, _dot_axes(like, x2))
+    return sum_to(g * conjugate(x2), g.shape, like.shape)
+
+
+def _dot_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
+    x1 = as_tensor(x1, "dot", "x1")
+    if like.ndim and x1.ndim:
+        return _tensordot_by_x2(g, x1, like, _dot_axes(x1, like))
+    return sum_to(g * conjugate(x1), g.shape, like.shape)
+
+
+def _dot_axes(x1: Tensor | Like, x2: Tensor | Like) -> tuple[list[int], list[int]]:
+    return [x1.ndim - 1], [max(x2.ndim - 2, 0)]
+
+
+@differentiable(x1=_dot_by_x1, x2=_dot_by_x2)
 def dot(x1: Operand, x2: Operand) -> Tensor:
     """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, else a sum over the last
     axis of x1 and the last but one of x2.
     """
     x1, x2 = as_tensor(x1, "dot", "x1"), as_tensor(x2, "dot", "x2")
     return on((x1, x2), "dot", lambda xp, a, b: xp.dot(a, b))
+
+
+def _diagonal_of(g: Tensor, offset: int) -> Tensor:
+    return cast(Tensor, xt.linalg.diagonal(g, offset=offset))
+
+
+@differentiable(values=lambda g, offset: _diagonal_of(g, offset))
+def on_diagonal(values: Tensor, offset: int, shape: Sequence[int]) -> Tensor:
+    """Return zeros (..., n, m) with values (..., k) on a diagonal."""
+    result: Tensor = xt.zeros(shape, dtype=values.dtype, device=values.device)
+    diagonal = result.viewed(result.blob.layout.diagonal(offset))
+    diagonal[...] = values
+    return result

@@ -93,10 +93,10 @@ def of_qr(g: Pair, y: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
     gr = xt.zeros_like(r) if g[1] is None else g[1]
     first, inverse = q[..., :k], xt.linalg.inv(adjoint(r[..., :k, :k]))
     if n >= m:
-        found = _of_tall_qr(gq[..., :k], gr[..., :k, :], first, r[..., :k, :]) @ inverse
+        found: Tensor = _of_tall_qr(gq[..., :k], gr[..., :k, :], first, r[..., :k, :]) @ inverse
         if q.shape[-1] > k:
             found = found - _turned("qr", q[..., k:], gq[..., k:], first) @ inverse
-        return cast(Tensor, found)
+        return found
     rest = gr[..., k:]
     square = _of_tall_qr(gq + x[..., k:] @ adjoint(rest), gr[..., :k], q, r[..., :k]) @ inverse
     return cast(Tensor, xt.concat((square, q @ rest), axis=-1))

@@ -662,7 +662,8 @@ def go_back(
             found[step] = g
         elif type(step) is Output:
             parts = cotangents.setdefault(step.parents[0], {})
-            parts[step.place] = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
+            g = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
+            parts[step.place] = parts[step.place] + g if step.place in parts else g  # used here and by the rule itself
         elif type(step) is Deferred:
             seeds = step.ends(g, free=free)
             inner, more = order_back([end for end, _ in seeds], useful.intersection(step.parents))

@@ -40,16 +40,4 @@ SAMPLES = [
     product("vecdot", normal(4), complexes(2, 4), note="real complex"),
     product("vecdot", complexes(4, 3), complexes(2, 4, 1), note="axis", axis=-2),
     product("vecdot", normal(3, 0), normal(0), note="empty"),
-    *[
-        Sample("dot", lambda xp, x, y: xp.dot(x, y), args, note, oracles=("jax",))
-        for args, note in (
-            ((normal(3, 4), normal(4, 2)), ""),
-            ((normal(4), normal(4)), "vectors"),
-            ((normal(2, 3, 4), normal(4)), "stack vector"),
-            ((normal(2, 4), normal(3, 4, 5)), "stacks"),
-            ((complexes(), normal(2, 3)), "scalar"),
-            ((complexes(2, 3), complexes()), "by a scalar"),
-            ((complexes(2, 3), complexes(3, 2)), "complex"),
-        )
-    ],
 ]

@@ -120,7 +120,7 @@ def _tensordot_by_x1(g: Tensor, x2: Any, like: Like, axes: Any) -> Tensor:
     x2 = as_tensor(x2, "tensordot", "x2")
     first, second = _contracted(like, x2, axes)
     own, others = _left_out(like.ndim, first), _left_out(x2.ndim, second)
-    product = xt.tensordot(g, conjugate(x2), axes=(range(len(own), g.ndim), others))
+    product = xt.tensordot(g, conjugate(x2), axes=(tuple(range(len(own), g.ndim)), others))
     return _in_order(product, (*own, *[first[second.index(a)] for a in sorted(second)]))
 
 
@@ -129,7 +129,7 @@ def _tensordot_by_x2(g: Tensor, x1: Any, like: Like, axes: Any) -> Tensor:
     x1 = as_tensor(x1, "tensordot", "x1")
     first, second = _contracted(x1, like, axes)
     others, own = _left_out(x1.ndim, first), _left_out(like.ndim, second)
-    product = xt.tensordot(conjugate(x1), g, axes=(others, range(len(others))))
+    product = xt.tensordot(conjugate(x1), g, axes=(others, tuple(range(len(others)))))
     return _in_order(product, (*[second[first.index(a)] for a in sorted(first)], *own))
 
 

@@ -428,6 +428,11 @@ def require(x: Tensor, wanted: bool) -> None:
         raise RuntimeError(expected("requires_grad", "x", "be a leaf, to become a constant (or use detach())", step))
 
 
+def is_leaf(x: Tensor) -> bool:
+    """Return whether a tensor is a leaf that was asked for, not one of a transform."""
+    return type(x._step) is Leaf and x._step.asked
+
+
 def set_grad(x: Tensor, value: Tensor | None) -> None:
     """Replace what a leaf's gradients have added up to; what `x.grad = value` does."""
     leaf = x._step

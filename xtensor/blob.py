@@ -179,6 +179,10 @@ class TBlob:
     """A typed, strided view of a Buffer: dtype and layout are run-time values.
 
     It carries no algorithms; `native()` gives the NumPy or CuPy array that has them.
+
+    detached: whether it was made by detach(), so that its metadata cannot be changed.
+    constant: whether it, or what it is a view of, was: what is written into the memory gives it no gradient.
+    saver: a weak reference to who kept this view for a gradient, None if nobody did.
     """
 
     __slots__ = (
@@ -187,6 +191,7 @@ class TBlob:
         "_layout",
         "_native",
         "_packed",
+        "constant",
         "detached",
         "device",
         "dtype",
@@ -206,7 +211,8 @@ class TBlob:
         self.device = device
         self.writeable = writeable
         self.detached = False
-        self.saver: weakref.ref[Any] | None = None  # who kept this view for a gradient
+        self.constant = False
+        self.saver: weakref.ref[Any] | None = None
 
     def __repr__(self) -> str:
         return f"TBlob(shape={self.shape}, dtype={self.dtype}, device={self.device})"
@@ -289,6 +295,7 @@ class TBlob:
     def view(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> TBlob:
         """Return another view of the same buffer; read-only views stay read-only."""
         view = TBlob(self.buffer, dtype or self.dtype, layout, self.device, writeable=writeable and self.writeable)
+        view.constant = self.constant
         for watcher in tuple(watchers) if watchers else ():
             watcher.viewed(self, view)
         return view
@@ -302,6 +309,7 @@ class TBlob:
         layout = Layout(native.shape, native.strides, offset)
         blob = TBlob(self.buffer, native.dtype, layout, self.device, writeable=writeable)
         blob._native = native
+        blob.constant = self.constant
         for watcher in tuple(watchers) if watchers else ():
             watcher.viewed(self, blob)
         return blob
@@ -320,7 +328,7 @@ class TBlob:
     def detach(self) -> TBlob:
         """Return a shallow copy whose metadata cannot be changed (TensorImpl's allow_tensor_metadata_change)."""
         copy = self.shallow_copy()
-        copy.detached = True
+        copy.detached = copy.constant = True
         return copy
 
     def resize(self, shape: Any, *, keep_on_shrink: bool = True) -> None:

@@ -7,12 +7,11 @@ program that writes in place has the gradient of what it computes; nothing is re
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from .blob import Buffer, TBlob, histories
-from .dtypes import DType
+from .blob import Buffer, Native, TBlob, histories
+from .devices import Device
+from .dtypes import DType, real_of
 from .errors import expected
 from .layout import Layout
 from .options import count_always
@@ -23,6 +22,7 @@ from .tensor import Tensor, face
 class History:
     """What a buffer holds: the step of its contents as a flat array, after so many writes.
 
+    The flat array is of the real dtype of what was written, so that complex numbers and their parts stand in it alike.
     While one is alive, small operands take no shortcuts: any of them may stand over its memory.
     """
 
@@ -30,7 +30,8 @@ class History:
 
     def __init__(self, buffer: Buffer, dtype: DType) -> None:
         self.contents: Step | None = None
-        self.flat = Like((buffer.nbytes // dtype.itemsize,), dtype, buffer.device)
+        real = real_of(dtype)
+        self.flat = Like((buffer.nbytes // real.itemsize,), real, buffer.device)
         self.writes = 0
         count_always(1)
         count_always(1, histories)
@@ -40,43 +41,44 @@ class History:
         count_always(-1, histories)
 
     def step_of(self, x: Tensor) -> Step | None:
-        """Return the step of a tensor over this memory."""
+        """Return the step of a tensor over this memory, None for integers."""
         step = x._step
         if (type(step) is Leaf and step.asked) or (step is not None and step.seen == self.writes):
             return step
-        self._check_dtype(x)
-        step = Step(gathered.rule, (self.contents,), x)  # type: ignore[attr-defined, arg-type]
+        if x.dtype.kind not in "fc":
+            return None
+        rule: Rule = gathered.rule if self._holds(x) else _REREAD  # type: ignore[attr-defined]
+        step = Step(rule, (self.contents,), x)  # type: ignore[arg-type]
         step.slots = [("flat", None)]
-        step.given = {"layout": x.blob.layout}
+        step.given = {"layout": x.blob.layout, "dtype": x.dtype}
         step.seen = self.writes
         carry(x, step)
         return step
 
     def put(self, target: Tensor, step: Step | None) -> None:
         """Take down a write into the places of a target: what was written has a step, or none if it is constant."""
-        self._check_dtype(target)
         parents = [(name, one) for name, one in (("flat", self.contents), ("new", step)) if one is not None]
-        contents = Step(_PUT, tuple([one for _, one in parents]), self.flat)
+        contents = Step(_PUT if self._holds(target) else _REREAD, tuple([one for _, one in parents]), self.flat)
         contents.slots = [(name, None) for name, _ in parents]
-        contents.given = {"layout": target.blob.layout}
+        contents.given = {"layout": target.blob.layout, "dtype": target.dtype}
         self.contents = contents
         self.writes += 1
 
-    def _check_dtype(self, x: Tensor) -> None:
-        if x.dtype != self.flat.dtype:
-            must = f"be of {self.flat.dtype}, as what was written into their memory, to have a gradient"
-            raise NotImplementedError(expected("grad", "views", must, x.dtype))
+    def _holds(self, x: Tensor) -> bool:
+        """Return whether a tensor's numbers stand in the flat array as they are."""
+        return real_of(x.dtype) == self.flat.dtype
 
 
 def written(target: Tensor, step: Step | None) -> None:
     """Take down that a target's memory was written; `step` is that of the values, None for constants."""
     buffer = target.blob.buffer
+    if target.blob.constant:
+        return
     if buffer.history is None:
         history = History(buffer, target.dtype)
         origin, layout = _origin(target)
         if origin is not None:
-            whole = face(target.blob.view(layout))
-            history.put(whole, origin)
+            history.put(face(target.blob.view(layout, dtype=origin.dtype)), origin)
         buffer.history = history
     buffer.history.put(target, step)
     target._small = None
@@ -101,62 +103,60 @@ def _origin(target: Tensor) -> tuple[Step | None, Layout]:
 # ---- the flat array and its places; each is the adjoint of another, so that they can be differentiated again
 
 
-def _places(flat: Tensor, layout: Layout) -> Any:
-    """Return the native array of the places of a layout in a packed flat array."""
-    blob = flat.blob
-    return TBlob(blob.buffer, blob.dtype, layout, blob.device).native()
+def _places(native: Native, layout: Layout, dtype: DType, device: Device) -> Native:
+    """Return the view of a packed flat array at the places of a layout."""
+    whole = TBlob.adopt(native, device)
+    there = Layout(layout.shape, layout.strides, layout.offset + whole.layout.offset)
+    return TBlob(whole.buffer, dtype, there, device).native()
+
+
+@differentiable(flat=lambda g, like, layout: _back_to(g, layout, like))
+def gathered(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
+    """Return the elements of a flat array at the places of a layout."""
+    there = _places(np.ascontiguousarray(flat.native()), layout, dtype, flat.device)
+    return face(TBlob.adopt(np.array(there, order="C"), flat.device))
 
 
 def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
     return scattered(g, layout, like)
 
 
-def _without(g: Tensor, layout: Layout) -> Tensor:
-    return erased(g, layout)
-
-
-def _packed_copy(flat: Tensor) -> Tensor:
-    return flat.copy()
-
-
-@differentiable(flat=lambda g, like, layout: _back_to(g, layout, like))
-def gathered(flat: Tensor, layout: Layout) -> Tensor:
-    """Return the elements of a flat array at the places of a layout."""
-    return face(TBlob.adopt(np.array(_places(_packed_copy(flat), layout), order="C"), flat.device))
-
-
-@differentiable(values=lambda g, layout: gathered(g, layout))
-def scattered(values: Tensor, layout: Layout, like: Like) -> Tensor:
+@differentiable(values=lambda g, layout, like: gathered(g, layout, like.dtype))
+def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
     """Return a flat array of zeros with values added at the places of a layout, which may repeat."""
-    buffer = Buffer(like.device, like.size * like.dtype.itemsize)
-    flat = TBlob(buffer, like.dtype, Layout(like.shape, (like.dtype.itemsize,), 0), like.device)
-    flat.native()[...] = 0
+    result = np.zeros(flat.shape, flat.dtype)
+    there = _places(result, layout, values.dtype, flat.device)
     if layout.may_repeat():
-        numbers = np.arange(like.size)
-        itemsize = like.dtype.itemsize
-        at = np.lib.stride_tricks.as_strided(
-            numbers[layout.offset // itemsize :],
-            layout.shape,
-            tuple(stride // itemsize * numbers.itemsize for stride in layout.strides),
+        # a zero stride repeats the same places: what they share is one sum
+        stretched = tuple(
+            a for a, (n, s) in enumerate(zip(layout.shape, layout.strides, strict=True)) if n > 1 and not s
         )
-        np.add.at(flat.native(), at, values.native())
+        once = there[tuple(slice(0, 1) if a in stretched else slice(None) for a in range(there.ndim))]
+        once[...] = values.native().sum(axis=stretched, keepdims=True)
     else:
-        TBlob(buffer, like.dtype, layout, like.device).native()[...] = values.native()
-    return face(flat)
+        there[...] = values.native()
+    return face(TBlob.adopt(result, flat.device))
 
 
-@differentiable(flat=lambda g, layout: _without(g, layout))
-def erased(flat: Tensor, layout: Layout) -> Tensor:
+@differentiable(flat=lambda g, layout, dtype: _without(g, layout, dtype))
+def erased(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
     """Return a flat array with zeros at the places of a layout."""
-    copy = _packed_copy(flat)
-    _places(copy, layout)[...] = 0
-    return copy
+    copy = flat.native().copy()
+    _places(copy, layout, dtype, flat.device)[...] = 0
+    return face(TBlob.adopt(copy, flat.device))
+
+
+def _without(g: Tensor, layout: Layout, dtype: DType) -> Tensor:
+    return erased(g, layout, dtype)
 
 
 _PUT = Rule(
     "setitem",
     {
-        "flat": pull_of(lambda g, layout: erased(g, layout)),
-        "new": pull_of(lambda g, layout: gathered(g, layout)),
+        "flat": pull_of(lambda g, layout, dtype: erased(g, layout, dtype)),
+        "new": pull_of(lambda g, layout, dtype: gathered(g, layout, dtype)),
     },
 )
+
+# Of memory that was written as numbers of one size and is read or written as another: going back says so.
+_REREAD = Rule("view of another dtype", {})

@@ -417,8 +417,9 @@ def step_of(x: Tensor) -> Step | None:
     value: Any = x._value
     if type(value) is not TBlob and value is not None:
         value = value.over if type(value) is Window else value.blob
-    if value is not None and value._buffer is not None and value._buffer.history is not None:
-        found: Step | None = value._buffer.history.step_of(x)
+    buffer = None if value is None or value.constant else value._buffer
+    if buffer is not None and buffer.history is not None:
+        found: Step | None = buffer.history.step_of(x)
         return found
     return x._step  # type: ignore[no-any-return]
 
@@ -538,11 +539,16 @@ def _remember_call(rule: Rule, arguments: dict[str, Any], slots: Any, steps: Any
         if rule.view:
             _note_view(step, slots[0][1], result)
     else:
+        if not any(one.dtype.kind in "fc" for one in result):
+            return
         places, steps = _without_constants(places, steps)
         step = Step(rule, tuple(steps), result[0], places)
         for place, one in enumerate(result):
             if one.dtype.kind in "fc":
                 carry(one, Output(step, place, one))
+                if rule.view:
+                    _note_view(step, slots[0][1], one)
+                    _note_view(one._step, slots[0][1], one)
     if _mode.get() == FULL:
         keep(step, rule, arguments, result)
 

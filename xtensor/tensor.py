@@ -17,7 +17,7 @@ import numpy as np
 
 from .blob import Native, TBlob, Window, first_use
 from .devices import Device, as_device
-from .dtypes import DType, canonical, real_of
+from .dtypes import DType, canonical
 from .errors import expected
 from .layout import Layout, Shape, dense_like
 from .lazy import run
@@ -139,19 +139,21 @@ class Tensor(Operators):
     def view(self, dtype: Any = None) -> Tensor:
         """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit.
 
-        Raises ValueError where the last axis is not contiguous or its bytes do not divide evenly.
+        A gradient goes through only between complex numbers and their parts: going back through others raises
+        NotImplementedError, and an integer view of what has a gradient is read-only. Raises ValueError where the last
+        axis is not contiguous or its bytes do not divide evenly.
         """
         target = self.dtype if dtype is None else canonical(dtype, "view")
-        layout = self.blob.layout.reinterpret(self.itemsize, target.itemsize)
-        if layout is None:
-            raise ValueError(expected("view", "dtype", f"divide a contiguous last axis of {self.dtype}", target))
-        return self.viewed(layout, dtype=target)
+        return self[...] if target == self.dtype else xt.ops.methods.reread(self, target)
 
     def resize(self, shape: Any, *, keep_on_shrink: bool = True) -> Tensor:
         """Change the shape in place to a packed one, and return this tensor (TBlob.resize says how).
 
-        Pending readers finish first. Raises RuntimeError on a detached tensor, ValueError on a read-only one.
+        Pending readers finish first. Raises RuntimeError on a detached tensor and on one that has a gradient,
+        ValueError on a read-only one.
         """
+        if self.requires_grad:
+            raise RuntimeError(expected("resize", "x", "not have a gradient (use detach() or no_grad())", "one"))
         before_write(self.blob.buffer)
         blob = self.blob if self.blob.detached else self.blob.shallow_copy()  # views of the old one keep it
         blob.resize(shape, keep_on_shrink=keep_on_shrink)
@@ -159,7 +161,10 @@ class Tensor(Operators):
         return self
 
     def detach(self) -> Tensor:
-        """Return a tensor that shares this memory and whose metadata cannot be changed."""
+        """Return a constant that shares this memory and whose metadata cannot be changed.
+
+        What is written through it has no gradient, and takes none from this tensor either.
+        """
         return face(self.blob.detach())
 
     # ---- gradients (autograd.py)
@@ -260,10 +265,7 @@ class Tensor(Operators):
 
         Raises ValueError where the strides do not allow it without a copy.
         """
-        blob = self.blob.flat_2d()
-        if blob is None:
-            raise ValueError(expected("flat_2d", "x", "have strides that flatten", f"strides {self.strides}"))
-        return face(blob)
+        return xt.ops.methods.flat_2d(self)
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - the standard's name
@@ -281,17 +283,12 @@ class Tensor(Operators):
     @property
     def real(self) -> Tensor:
         """The real part, as a view."""
-        return self._part(0) if self.dtype.kind == "c" else self.viewed(self.blob.layout)
+        return xt.ops.methods.part(self, 0) if self.dtype.kind == "c" else self[...]
 
     @property
     def imag(self) -> Tensor:
         """The imaginary part, as a view; zeros for a real tensor."""
-        return self._part(1) if self.dtype.kind == "c" else xt.imag(self)
-
-    def _part(self, which: int) -> Tensor:
-        part, layout = real_of(self.dtype), self.blob.layout
-        offset = layout.offset + which * part.itemsize
-        return self.viewed(Layout(layout.shape, layout.strides, offset), dtype=part)
+        return xt.ops.methods.part(self, 1) if self.dtype.kind == "c" else xt.imag(self)
 
     # ---- the standard's protocol methods
 
@@ -309,7 +306,7 @@ class Tensor(Operators):
         target = as_device(device, "to_device")
         if stream is not None:
             raise ValueError(expected("to_device", "stream", f"be None on {target}", repr(stream)))
-        return self if target == self.device else from_native(self.native(), target)
+        return self if target == self.device else xt.ops.methods.moved(self, target)
 
     def __dlpack_device__(self) -> DLPackDevice:
         """Return (device type, device id) as DLPack counts them."""
@@ -328,8 +325,9 @@ class Tensor(Operators):
 
         Negative, broadcast and read-only layouts leave as compact copies, gaps too where the consumer asks for
         an unversioned capsule (JAX takes no others). Raises BufferError where copy=False forbids that, for a
-        stream, and for another device.
+        stream, for another device, and for a tensor that has a gradient.
         """
+        self._refuse_to_leave("__dlpack__", BufferError)
         if stream is not None:
             raise BufferError(expected("__dlpack__", "stream", "be None on the CPU", repr(stream)))
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
@@ -338,7 +336,7 @@ class Tensor(Operators):
             if copy is False:
                 must = "be packed, writable and without negative or zero strides when copy=False"
                 raise BufferError(expected("__dlpack__", "x", must, f"strides {self.strides}"))
-            native = _dense_copy(self.blob)
+            native = dense_copy(self.blob)
         else:
             native = self.exported()
         return native.__dlpack__(max_version=max_version)
@@ -351,7 +349,11 @@ class Tensor(Operators):
         return blob.writeable and not odd
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """Return a numpy.ndarray, over the same memory where dtype and `copy` allow it."""
+        """Return a numpy.ndarray, over the same memory where dtype and `copy` allow it.
+
+        Raises RuntimeError for a tensor that has a gradient, which would be lost.
+        """
+        self._refuse_to_leave("__array__", RuntimeError)
         wanted = self.dtype if dtype is None else np.dtype(dtype)
         if copy or wanted != self.dtype:
             if copy is False:
@@ -360,8 +362,14 @@ class Tensor(Operators):
         host: np.ndarray[Any, Any] = self.exported().view()
         return host
 
+    def _refuse_to_leave(self, function: str, error: type[Exception]) -> None:
+        """Raise where a gradient would be lost on the way out."""
+        if self.requires_grad and xt.tape.is_recording():
+            must = "not have a gradient, which would be lost (use x.detach(), or `with xt.no_grad():`)"
+            raise error(expected(function, "x", must, "one"))
+
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Return a numpy.ndarray over the same memory."""
+        """Return a numpy.ndarray over the same memory; raises RuntimeError for a tensor that has a gradient."""
         return self.__array__()
 
     # ---- Python's protocols
@@ -420,15 +428,27 @@ class Tensor(Operators):
         return format(self.item() if self.ndim == 0 else str(self), spec)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickle as a packed NumPy array, which protocol 5 sends out of band."""
+        """Pickle as a packed NumPy array, which protocol 5 sends out of band.
+
+        A leaf stays a leaf, without its .grad. Raises RuntimeError for a computed tensor that has a gradient.
+        """
+        leaf = xt.autograd.is_leaf(self)
+        if not leaf:
+            self._refuse_to_leave("pickle", RuntimeError)
         native = self.exported() if protocol >= 5 else self.native()
-        return _unpickle, (np.ascontiguousarray(native).reshape(self.shape), self.device)
+        return _unpickle, (np.ascontiguousarray(native).reshape(self.shape), self.device, leaf)
 
     def __copy__(self) -> Tensor:
         return self.copy("K")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return self.copy("K")
+        """Return a copy: of a leaf another leaf with a copy of its .grad, of any other tensor what copy() gives."""
+        if not xt.autograd.is_leaf(self):
+            return self.copy("K")
+        copy = self.detach().copy("K")
+        copy.requires_grad = True
+        copy.grad = None if self.grad is None else self.grad.copy("K")
+        return copy
 
     def __getitem__(self, key: Any, /) -> Tensor:
         return xt.ops.indexing.getitem(self, key)
@@ -449,9 +469,7 @@ class Tensor(Operators):
 
     def copy(self, order: str = "C") -> Tensor:
         """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
-        if order == "K":
-            return from_native(_dense_copy(self.blob), self.device)
-        return wrap(self.native().copy(order=order), self.device)
+        return xt.ops.methods.copied(self, order)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
         return xt.astype(self, canonical(dtype, "astype"), copy=copy)
@@ -484,7 +502,7 @@ class Tensor(Operators):
     def round(self, decimals: int = 0) -> Tensor:
         if decimals == 0:
             return xt.round(self)
-        return wrap(self.device.backend.asarray(self.native().round(decimals)), self.device)
+        return xt.ops.methods.rounded(self, decimals)
 
     def __round__(self, decimals: int = 0) -> Tensor:
         return self.round(decimals)
@@ -654,12 +672,14 @@ def evaluate(*tensors: Tensor) -> None:
         x.evaluate()
 
 
-def _unpickle(native: Native, device: Device) -> Tensor:
+def _unpickle(native: Native, device: Device, leaf: bool = False) -> Tensor:
     """Return a pickled tensor; memory that came out of band may have other owners."""
-    return from_native(native, device, shared=not native.flags.owndata)
+    x = from_native(native, device, shared=not native.flags.owndata)
+    x.requires_grad = leaf
+    return x
 
 
-def _dense_copy(blob: TBlob) -> Native:
+def dense_copy(blob: TBlob) -> Native:
     """Return a packed writable copy of a blob's elements, axes in their order in memory."""
     itemsize = blob.dtype.itemsize
     copy = TBlob.empty(blob.shape, blob.dtype, blob.device)

@@ -13,14 +13,16 @@ import numpy as np
 
 from ..blob import TBlob
 from ..devices import Device, as_device
-from ..dtypes import DEFAULTS, DType, canonical, check_real
+from ..dtypes import DEFAULTS, DType, canonical, check_real, real_of
 from ..errors import expected, one_of
 from ..layout import Shape, as_index, as_shape
-from ..op import as_tensor, asarray_host, on
+from ..op import as_tensor, asarray_host, common_device, on
 from ..options import settings
+from ..tape import OFF, Like, active, begin, differentiable, is_recording, recording, sum_to, xt
 from ..tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 from .casting import DeviceLike, astype
 from .indexing import setitem
+from .methods import moved
 
 __all__ = [
     "arange",
@@ -50,14 +52,35 @@ def _dtype(dtype: Any, default: DType, function: str) -> DType:
     return default if dtype is None else canonical(dtype, function)
 
 
-def asarray(obj: Any, /, *, dtype: DType | None = None, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
+def asarray(
+    obj: Any,
+    /,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Return `obj` as a tensor: a tensor, NumPy array, Python scalar, nested sequence, buffer, DLPack or
     `__array__` object.
 
     copy: True always copies, False never (ValueError where it would have to), None only where needed; memory
-    of a NumPy array is shared. Raises TypeError for dtypes outside the standard, OverflowError for integers
-    that do not fit. Standard: Creation Functions, asarray.
+    of a NumPy array is shared. Tensors keep their gradient, also within sequences. requires_grad: whether the result
+    is to be one whose gradient is wanted; a constant `obj` itself stays one. Raises TypeError for dtypes outside the
+    standard and for one that can have no gradient, OverflowError for integers that do not fit. Standard: Creation
+    Functions, asarray.
     """
+    x = _asarray(obj, dtype, device, copy)
+    if not requires_grad or x.requires_grad:
+        return x
+    if x.dtype.kind not in "fc":
+        raise TypeError(expected("asarray", "dtype", "be floating-point, to require a gradient", x.dtype))
+    x = x.viewed(x.blob.layout) if x is obj else x
+    begin(x)
+    return x
+
+
+def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | None) -> Tensor:
     wanted = None if dtype is None else canonical(dtype, "asarray")
     if isinstance(obj, Tensor):
         return _from_tensor(obj, wanted, device, copy)
@@ -65,6 +88,9 @@ def asarray(obj: Any, /, *, dtype: DType | None = None, device: DeviceLike = Non
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
+        stacked = _stacked(obj) if active[0] and is_recording() else None
+        if stacked is not None:
+            return _from_tensor(stacked, wanted, device, None)
         return asarray_host(_plain(obj), "asarray", "obj", wanted).to_device(target)
     if not isinstance(obj, (np.ndarray, np.generic)) and not hasattr(obj, "__array__") and hasattr(obj, "__dlpack__"):
         return _from_tensor(from_dlpack(obj, copy=copy), wanted, device, copy if wanted is None else None)
@@ -75,10 +101,10 @@ def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool 
     target = x.device if device is None else as_device(device, "asarray")
     if copy is False and (target != x.device or dtype not in (None, x.dtype)):
         raise ValueError(expected("asarray", "copy", "be None or True when dtype or device change", copy))
-    moved = x.to_device(target)
+    x = moved(x, target)
     if dtype is not None and dtype != x.dtype:
-        return astype(moved, dtype)
-    return moved.copy("K") if copy else moved
+        return astype(x, dtype)
+    return x.copy("K") if copy else x
 
 
 def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:
@@ -99,6 +125,17 @@ def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None)
     return from_native(native, device, shared=True)
 
 
+def _stacked(obj: Any) -> Tensor | None:
+    """Return nested sequences with tensors in them that have a gradient as a stack of their items, others as None."""
+    return xt.stack([_asarray(item, None, None, None) for item in obj]) if _has_gradient(obj) else None
+
+
+def _has_gradient(obj: Any) -> bool:
+    if isinstance(obj, (list, tuple)):
+        return any(_has_gradient(item) for item in obj)
+    return isinstance(obj, Tensor) and obj.requires_grad
+
+
 def _plain(obj: Any) -> Any:
     """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
     if isinstance(obj, Tensor):
@@ -111,15 +148,16 @@ def _plain(obj: Any) -> Any:
 def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """Return a tensor over the memory of any object with `__dlpack__`; memory is shared unless `copy`.
 
-    Raises TypeError for an object without `__dlpack__`, BufferError where the memory cannot be taken over, or
-    not without a copy when copy=False. Standard: Creation Functions, from_dlpack.
+    The result is a constant. Raises TypeError for an object without `__dlpack__`, BufferError where the memory
+    cannot be taken over, or not without a copy when copy=False. Standard: Creation Functions, from_dlpack.
     """
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(expected("from_dlpack", "x", "have __dlpack__ and __dlpack_device__", type(x).__name__))
     target = None if device is None else as_device(device, "from_dlpack")
     if isinstance(x, Tensor):
-        moved = x.to_device(x.device if target is None else target)
-        return moved.copy("K") if copy else moved.viewed(moved.blob.layout)
+        with recording(OFF):
+            x = moved(x, x.device if target is None else target)
+            return x.copy("K") if copy else x.detach()
     try:
         native = np.from_dlpack(x, device=None if target is None else "cpu", copy=copy)
     except (BufferError, MemoryError):
@@ -150,6 +188,7 @@ def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike =
     return empty(x.shape, dtype=x.dtype if dtype is None else dtype, device=device or x.device)
 
 
+@differentiable(fill_value=lambda g, like: sum_to(g, g.shape, like.shape))
 def full(
     shape: int | Sequence[int], fill_value: Scalar | Tensor, *, dtype: DType | None = None, device: DeviceLike = None
 ) -> Tensor:
@@ -161,6 +200,7 @@ def full(
     return _filled("full", as_shape(shape, "full"), fill_value, dtype, device)
 
 
+@differentiable(fill_value=lambda g, like: sum_to(g, g.shape, like.shape))
 def full_like(
     x: Tensor, /, fill_value: Scalar | Tensor, *, dtype: DType | None = None, device: DeviceLike = None
 ) -> Tensor:
@@ -222,6 +262,11 @@ def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = 
     return _filled("ones_like", x.shape, 1, x.dtype if dtype is None else dtype, device or x.device)
 
 
+@differentiable(
+    start=lambda g, stop: None if stop is None else xt.sum(g),
+    stop=0,
+    step=lambda g: xt.sum(g * xt.arange(g.size, dtype=g.dtype)),
+)
 def arange(
     start: float,
     /,
@@ -233,8 +278,8 @@ def arange(
 ) -> Tensor:
     """Return evenly spaced values from start (0 if only one bound is given) up to, not including, stop.
 
-    dtype: int64 if all bounds are integers, else float64. Raises ValueError for a step of 0. Standard: Creation
-    Functions, arange.
+    dtype: int64 if all bounds are integers, else float64. A gradient goes to a start and a step that are tensors; a
+    stop only says how many values there are. Raises ValueError for a step of 0. Standard: Creation Functions, arange.
     """
     target = None if dtype is None else canonical(dtype, "arange")
     if step == 0:
@@ -257,6 +302,18 @@ def _plain_number(bound: Any) -> Any:
     return bound.item() if isinstance(bound, Tensor) else bound
 
 
+def _weighted(g: Tensor, like: Like, num: int, endpoint: bool, *, rising: bool) -> Tensor:
+    """The sum of cotangents times the share that a bound has in each value."""
+    steps = num - 1 if endpoint else num
+    share = xt.arange(num, dtype=real_of(g.dtype), device=g.device) / float(steps or 1)
+    share = xt.reshape(share if rising else 1 - share, (num,) + (1,) * (g.ndim - 1))
+    return sum_to(xt.sum(g * share, axis=0), g.shape[1:], like.shape)
+
+
+@differentiable(
+    start=lambda g, like, num, endpoint: _weighted(g, like, num, endpoint, rising=False),
+    stop=lambda g, like, num, endpoint: _weighted(g, like, num, endpoint, rising=True),
+)
 def linspace(
     start: complex,
     stop: complex,
@@ -319,17 +376,26 @@ def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Ten
             raise ValueError(expected("meshgrid", "arrays", "have at most 1 axis", f"shape {x.shape}"))
     if not tensors:
         return ()
-    grids: tuple[Tensor, ...] = on(
-        tensors, "meshgrid", lambda xp, *natives: tuple(xp.meshgrid(*natives, indexing=indexing))
-    )
-    return grids
+    common_device("meshgrid", tensors)
+    places = list(range(len(tensors)))
+    if indexing == "xy" and len(places) > 1:
+        places[:2] = [1, 0]
+    grid = [xt.reshape(x, _along(x.size, place, len(places))) for x, place in zip(tensors, places, strict=True)]
+    return tuple(x.copy() for x in xt.broadcast_arrays(*grid))
 
 
+def _along(length: int, axis: int, ndim: int) -> Shape:
+    """Return the shape that has a length along one axis."""
+    return (1,) * axis + (length,) + (1,) * (ndim - axis - 1)
+
+
+@differentiable(x=lambda g, k: xt.tril(g, k=k))
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """Return a copy of stacked matrices with zeros above the k-th diagonal. Standard: Creation Functions, tril."""
     return _triangle("tril", x, k)
 
 
+@differentiable(x=lambda g, k: xt.triu(g, k=k))
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """Return a copy of stacked matrices with zeros below the k-th diagonal. Standard: Creation Functions, triu."""
     return _triangle("triu", x, k)

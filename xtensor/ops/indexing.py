@@ -30,6 +30,11 @@ __all__ = [
 ]
 
 
+def _of_taken(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
+    return added(g, indices, axis, like.shape[axis])
+
+
+@differentiable(x=lambda g, indices, axis, like: _of_taken(g, indices, 0 if axis is None else axis % like.ndim, like))
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """Return the elements (slices along `axis`) at integer indices; axis may be None only for one axis.
 
@@ -45,6 +50,35 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     return on((x, indices), "take", lambda xp, a, i: xp.take(a, i, axis=along))
 
 
+@differentiable(g=lambda g, indices, axis: xt.take(g, indices, axis=axis))
+def added(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
+    """Return zeros with g added at integer indices along an axis, which takes the place of those of the indices.
+
+    The adjoint of take: an index that occurs more than once adds up.
+    """
+    native = as_tensor(indices, "take", "indices").native()
+    places = native.reshape(-1)
+    places = np.where(places < 0, places + length, places)
+    rows = g.native().reshape(*g.shape[:axis], places.size, *g.shape[axis + native.ndim :])
+    summed = _summed_rows(np.moveaxis(rows, axis, 0), places, length)
+    return wrap(np.ascontiguousarray(np.moveaxis(summed, 0, axis)), g.device)
+
+
+def _summed_rows(rows: Native, places: Native, length: int) -> Native:
+    """Return for each place the sum of the rows that belong to it, in their order."""
+    result = np.zeros((length, *rows.shape[1:]), rows.dtype)
+    if rows.size == 0:
+        return result
+    if rows.ndim == 1:
+        np.add.at(result, places, rows)
+        return result
+    order = np.argsort(places, kind="stable")
+    found, starts = np.unique(places[order], return_index=True)
+    result[found] = np.add.reduceat(rows[order], starts, axis=0)
+    return result
+
+
+@differentiable(x=lambda g, indices, axis, like: _added_along(g, indices, axis, like))
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return, for each 1-d slice of x along `axis`, the elements at the indices of the matching slice.
 
@@ -57,6 +91,25 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     if x.ndim != indices.ndim:
         raise ValueError(expected("take_along_axis", "indices", f"have {x.ndim} axes", f"shape {indices.shape}"))
     return on((x, indices), "take_along_axis", lambda xp, a, i: xp.take_along_axis(a, i, axis=along))
+
+
+def _added_along(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
+    """Return what take_along_axis gathered where it was gathered from, summed over what x was stretched along."""
+    along = axis % like.ndim
+    full = (*g.shape[:along], like.shape[along], *g.shape[along + 1 :])
+    return sum_to(_put_along(g, indices, along, like.shape[along]), full, like.shape)
+
+
+@differentiable(g=lambda g, indices, axis: xt.take_along_axis(g, indices, axis=axis))
+def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
+    """Return zeros with g added at the indices of the matching 1-d slices along an axis."""
+    native = as_tensor(indices, "take_along_axis", "indices").native()
+    result = np.zeros((*g.shape[:axis], length, *g.shape[axis + 1 :]), g.dtype)
+    grid = list(np.ogrid[tuple(slice(n) for n in g.shape)])
+    grid[axis] = np.where(native < 0, native + length, native)
+    places = np.ravel_multi_index(np.broadcast_arrays(*grid), result.shape) if g.size else np.zeros(g.shape, np.intp)
+    np.add.at(result.reshape(-1), places.reshape(-1), g.native().reshape(-1))
+    return wrap(result, g.device)
 
 
 def _check_integers(function: str, indices: Tensor) -> None:

@@ -16,8 +16,9 @@ from ..dtypes import DType, promote
 from ..errors import expected, prefixed
 from ..layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..op import as_tensor, broadcast, common_device, on
-from ..tape import differentiable, sum_to, xt
+from ..tape import Like, differentiable, sum_to, xt
 from ..tensor import Tensor, from_native
+from .indexing import added
 
 __all__ = [
     "broadcast_arrays",
@@ -59,7 +60,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     tensors = [as_tensor(x, "broadcast_arrays", "arrays") for x in arrays]
     common_device("broadcast_arrays", tensors)
     shape = broadcast("broadcast_arrays", tensors)
-    return tuple(x.viewed(x.blob.layout) if x.shape == shape else broadcast_to(x, shape) for x in tensors)
+    return tuple(x[...] if x.shape == shape else broadcast_to(x, shape) for x in tensors)
 
 
 @differentiable(x=lambda g, like: sum_to(g, g.shape, like.shape), view=True)
@@ -76,6 +77,47 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     return x.viewed(stretched, writeable=False)
 
 
+def _pieces(g: Tensor, like: Any, axis: int | None) -> Any:
+    """The cotangents of arrays that were joined along an axis; of a tensor, whose rows were, in one tensor."""
+    likes = _rows(like)
+    if axis is None:
+        parts = split(g, [one.size for one in likes], 0)
+        parts = tuple(xt.reshape(part, one.shape) for part, one in zip(parts, likes, strict=True))
+    else:
+        parts = split(g, [one.shape[axis] for one in likes], axis % g.ndim)
+    return xt.stack(parts) if isinstance(like, Like) else parts
+
+
+def _rows(like: Any) -> Sequence[Like]:
+    """Return what is known of each of several arrays, which may be the rows of one tensor."""
+    return [like._replace(shape=like.shape[1:])] * like.shape[0] if isinstance(like, Like) else like
+
+
+def _rejoined(g: Sequence[Tensor | None], like: Like, lengths: Sequence[int], axis: int) -> Tensor:
+    """The cotangent of what was split: zeros where a piece has none."""
+    shapes = [(*like.shape[:axis], length, *like.shape[axis + 1 :]) for length in lengths]
+    return xt.concat(_or_zeros(g, shapes, like), axis=axis)
+
+
+def _or_zeros(parts: Sequence[Tensor | None], shapes: Sequence[Shape], like: Like) -> list[Tensor]:
+    """Return cotangents of several results, zeros for those that have none."""
+    return [
+        xt.zeros(shape, dtype=like.dtype, device=like.device) if part is None else part
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+
+
+@differentiable(x=lambda g, like, lengths, axis: _rejoined(g, like, lengths, axis), view=True)
+def split(x: Tensor, lengths: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+    """Return the views that follow each other along an axis, of the given lengths."""
+    found, start = [], 0
+    for length in lengths:
+        found.append(x[(slice(None),) * axis + (slice(start, start + length),)])
+        start += length
+    return tuple(found)
+
+
+@differentiable(arrays=lambda g, like, axis: _pieces(g, like, axis))
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """Return the arrays joined along an existing axis, or flattened and joined if axis is None.
 
@@ -92,6 +134,12 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     return on(tensors, "concat", lambda xp, *natives: xp.concat(_cast(natives, dtype), axis=along))
 
 
+def _layers(g: Tensor, like: Any, axis: int) -> Any:
+    """The cotangents of arrays that were stacked along a new axis; of a tensor, whose rows were, in one tensor."""
+    return xt.moveaxis(g, axis, 0) if isinstance(like, Like) else xt.unstack(g, axis=axis)
+
+
+@differentiable(arrays=lambda g, like, axis: _layers(g, like, axis))
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Return arrays of one shape joined along a new axis.
 
@@ -184,6 +232,20 @@ def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(order.index(a) for a in range(len(order)))
 
 
+def _of_repeated(g: Tensor, like: Like, repeats: Any, axis: int | None) -> Tensor:
+    """The sum over the copies of each element."""
+    length = like.size if axis is None else like.shape[axis]
+    along = 0 if axis is None else axis % like.ndim
+    times = as_tensor(repeats, "repeat", "repeats")
+    if times.size == 1:
+        split_up = (*g.shape[:along], length, int(xt.reshape(times, ())), *g.shape[along + 1 :])
+        summed = xt.sum(xt.reshape(g, split_up), axis=along + 1)
+    else:
+        summed = added(g, repeat(xt.arange(length), times), along, length)
+    return xt.reshape(summed, like.shape)
+
+
+@differentiable(x=lambda g, like, repeats, axis: _of_repeated(g, like, repeats, axis))
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
     """Return x with each element (or slice along `axis`) repeated; flattened first if axis is None.
 
@@ -223,6 +285,11 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     return from_native(x.native().copy(order="C").reshape(lengths), x.device)
 
 
+def _opposite(shift: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    return tuple(-one for one in shift) if isinstance(shift, (tuple, list)) else -shift
+
+
+@differentiable(x=lambda g, shift, axis: xt.roll(g, _opposite(shift), axis=axis))
 def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """Return x with elements moved `shift` places along the axes, those beyond the end coming back at the start.
 
@@ -256,6 +323,17 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     return x.rearranged("drop", axes)
 
 
+def _of_tiled(g: Tensor, like: Like, repetitions: Sequence[int]) -> Tensor:
+    """The sum over the copies: every axis of the result is taken apart into copies and elements."""
+    times = as_shape(repetitions, "tile", "repetitions")
+    ndim = max(len(times), like.ndim)
+    times = (1,) * (ndim - len(times)) + times
+    shape = (1,) * (ndim - like.ndim) + like.shape
+    apart = [length for pair in zip(times, shape, strict=True) for length in pair]
+    return xt.reshape(xt.sum(xt.reshape(g, apart), axis=tuple(range(0, 2 * ndim, 2))), like.shape)
+
+
+@differentiable(x=lambda g, like, repetitions: _of_tiled(g, like, repetitions))
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     """Return x repeated as a whole along each axis; shorter shapes are led by axes of length 1.
 
@@ -266,6 +344,13 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     return on(x, "tile", lambda xp, a: xp.tile(a, times))
 
 
+def _stacked(g: Sequence[Tensor | None], like: Like, axis: int) -> Tensor:
+    along = axis % like.ndim
+    shape = (*like.shape[:along], *like.shape[along + 1 :])
+    return xt.stack(_or_zeros(g, [shape] * len(g), like), axis=along)
+
+
+@differentiable(x=lambda g, like, axis: _stacked(g, like, axis), view=True)
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """Return the views along an axis, which they lose; raises AxisError.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..op import Operand, as_tensor, on
+from ..tape import differentiable, xt
 from ..tensor import Tensor
+from .indexing import added
 
 __all__ = [
     "isin",
@@ -48,6 +50,13 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Tensor:
     return on((x1, x2), "isin", lambda xp, a, b: xp.isin(a, b, invert=invert))
 
 
+def _at_first(g: Tensor, x: Tensor) -> Tensor:
+    """The cotangent of the distinct values, each at the first element that has it."""
+    flat = added(g, unique_all(x).indices, 0, x.size)
+    return xt.reshape(flat, x.shape)
+
+
+@differentiable(x=lambda g, x: _at_first(g[0], x))
 def unique_all(x: Tensor, /) -> UniqueAll:
     """Return the distinct elements of x with first indices, inverse indices and counts (int64).
 
@@ -56,6 +65,7 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     return UniqueAll(*on(as_tensor(x, "unique_all"), "unique_all", lambda xp, a: tuple(xp.unique_all(a))))
 
 
+@differentiable(x=lambda g, x: _at_first(g[0], x))
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """Return the distinct elements of x with their counts (int64).
 
@@ -64,6 +74,7 @@ def unique_counts(x: Tensor, /) -> UniqueCounts:
     return UniqueCounts(*on(as_tensor(x, "unique_counts"), "unique_counts", lambda xp, a: tuple(xp.unique_counts(a))))
 
 
+@differentiable(x=lambda g, x: _at_first(g[0], x))
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """Return the distinct elements of x with the inverse indices (int64) that rebuild x.
 
@@ -74,6 +85,7 @@ def unique_inverse(x: Tensor, /) -> UniqueInverse:
     )
 
 
+@differentiable(x=lambda g, x: _at_first(g, x))
 def unique_values(x: Tensor, /) -> Tensor:
     """Return the distinct elements of x.
 

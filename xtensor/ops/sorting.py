@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..layout import as_axis
 from ..op import as_tensor, on
+from ..tape import differentiable, xt
 from ..tensor import Tensor
 
 __all__ = [
@@ -22,6 +23,13 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
     return on(x, "argsort", lambda xp, a: xp.argsort(a, axis=axis, descending=descending, stable=stable))
 
 
+def _put_back(g: Tensor, x: Tensor, axis: int, descending: bool) -> Tensor:
+    """The cotangent in the order of x, by the inverse of the permutation that sorts it, equal elements in order."""
+    order = xt.argsort(x, axis=axis, descending=descending)
+    return xt.take_along_axis(g, xt.argsort(order, axis=axis), axis=axis)
+
+
+@differentiable(x=lambda g, x, axis, descending: _put_back(g, x, axis, descending))
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Return a sorted copy of x along an axis.
 

@@ -7,6 +7,7 @@ from ..dtypes import ANY
 from ..errors import expected
 from ..layout import as_axis, as_index
 from ..op import as_tensor, on
+from ..tape import Like, differentiable, xt
 from ..tensor import Tensor
 from .statistical import Axis
 
@@ -29,6 +30,22 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ...
 
 
+def _summed_back(g: Tensor, n: int, axis: int, like: Like) -> Tensor:
+    """The cotangent of n-th differences for what they were taken of: differences again, with zeros around."""
+    if n == 0:
+        return g
+    if like.shape[axis] <= n:
+        return xt.zeros(like.shape, dtype=g.dtype, device=g.device)
+    around = xt.zeros((*g.shape[:axis], n, *g.shape[axis + 1 :]), dtype=g.dtype, device=g.device)
+    back: Tensor = xt.diff(g, axis=axis, n=n, prepend=around, append=around)
+    return -back if n % 2 else back
+
+
+@differentiable(x=lambda g, like, n, axis: _summed_back(g, n, axis, like))
+def _differences(x: Tensor, n: int, axis: int) -> Tensor:
+    return on(x, "diff", lambda xp, a: xp.diff(a, n=n, axis=axis))
+
+
 def diff(
     x: Tensor,
     /,
@@ -47,8 +64,17 @@ def diff(
     axis = as_axis(axis, x.ndim, "diff")
     if as_index(n, "diff", "n") < 0:
         raise ValueError(expected("diff", "n", "not be negative", n))
-    ends = [as_tensor(end, "diff", name) for end, name in ((prepend, "prepend"), (append, "append")) if end is not None]
-    names = [name for end, name in ((prepend, "prepend"), (append, "append")) if end is not None]
-    return on(
-        (x, *ends), "diff", lambda xp, a, *rest: xp.diff(a, n=n, axis=axis, **dict(zip(names, rest, strict=True)))
-    )
+    before = None if prepend is None else _end(as_tensor(prepend, "diff", "prepend"), x, axis, "prepend")
+    after = None if append is None else _end(as_tensor(append, "diff", "append"), x, axis, "append")
+    joined = [part for part in (before, x, after) if part is not None]
+    return _differences(xt.concat(joined, axis=axis) if len(joined) > 1 and n else x, n, axis)
+
+
+def _end(end: Tensor, x: Tensor, axis: int, argument: str) -> Tensor:
+    """Return what is put before or after x; one number stands for a slice of them."""
+    lengths = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    if end.ndim == 0:
+        return xt.broadcast_to(end, lengths)
+    if (end.shape[:axis], end.shape[axis + 1 :]) != (x.shape[:axis], x.shape[axis + 1 :]):
+        raise ValueError(expected("diff", argument, f"have x's lengths {x.shape} but along the axis", end.shape))
+    return end

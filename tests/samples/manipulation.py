@@ -1,0 +1,62 @@
+"""Samples of the manipulation functions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.samples import Sample, complexes, normal
+
+A, B = normal(3, 4), normal(3, 4, seed=1)
+Z = complexes(2, 3)
+EMPTY = np.zeros((0, 3))
+TIMES = np.asarray([2, 0, 3])
+
+SAMPLES = [
+    Sample("broadcast_arrays", lambda xp, x, y: xp.broadcast_arrays(x, y), (normal(3, 1), normal(4)), oracles=()),
+    Sample("broadcast_arrays", lambda xp, x, y: xp.broadcast_arrays(x, y)[0], (normal(), Z), "one used", oracles=()),
+    Sample("broadcast_arrays", lambda xp, x, y: xp.broadcast_arrays(x, y), (A, B), "same shapes", oracles=()),
+    Sample("broadcast_to", lambda xp, x: xp.broadcast_to(x, (2, 3, 4)), (normal(3, 1),)),
+    Sample("broadcast_to", lambda xp, x: xp.broadcast_to(x, (2, 3)), (normal(),), "scalar"),
+    Sample("broadcast_to", lambda xp, x: xp.broadcast_to(x, (0, 3)), (normal(1, 3),), "empty"),
+    Sample("concat", lambda xp, x, y: xp.concat((x, y)), (A, normal(1, 4))),
+    Sample("concat", lambda xp, x, y: xp.concat([x, y, x], axis=-1), (A, normal(3, 0)), "axis repeated empty"),
+    Sample("concat", lambda xp, x, y: xp.concat((x, y), axis=None), (normal(), Z), "flat complex", oracles=()),
+    Sample("concat", lambda xp, x: xp.concat(x, axis=1), (normal(2, 3, 2),), "rows of a tensor", oracles=()),
+    Sample("expand_dims", lambda xp, x: xp.expand_dims(x, axis=1), (A,), oracles=("jax",)),
+    Sample("expand_dims", lambda xp, x: xp.expand_dims(x, axis=(0, -1)), (Z,), "several", oracles=("jax",)),
+    Sample("flip", lambda xp, x: xp.flip(x, axis=0), (A,), oracles=("jax",)),
+    Sample("flip", lambda xp, x: xp.flip(x, axis=None), (Z,), "all", oracles=("jax",)),
+    Sample("flip", lambda xp, x: xp.flip(x, axis=(0, 2)), (normal(2, 3, 2),), "several", oracles=("jax",)),
+    Sample("moveaxis", lambda xp, x: xp.moveaxis(x, 0, -1), (normal(2, 3, 4),)),
+    Sample("moveaxis", lambda xp, x: xp.moveaxis(x, (0, 1), (2, 0)), (normal(2, 3, 4),), "several"),
+    Sample("permute_dims", lambda xp, x: xp.permute_dims(x, (2, 0, 1)), (normal(2, 3, 4),), oracles=("jax",)),
+    Sample("permute_dims", lambda xp, x: xp.permute_dims(x, (-1, -2)), (Z,), "negative", oracles=("jax",)),
+    Sample("permute_dims", lambda xp, x: xp.permute_dims(x, ()), (normal(),), "no axes", oracles=("jax",)),
+    Sample("repeat", lambda xp, x: xp.repeat(x, 3), (A,), "flat", oracles=("jax",)),
+    Sample("repeat", lambda xp, x: xp.repeat(x, 2, axis=-1), (Z,), "axis", oracles=("jax",)),
+    Sample("repeat", lambda xp, x: xp.repeat(x, 0, axis=0), (A,), "none", oracles=("jax",)),
+    Sample("repeat", lambda xp, x: xp.repeat(x, xp.asarray(TIMES), axis=0), (A,), "each", oracles=("jax",)),
+    Sample("repeat", lambda xp, x: xp.repeat(x, xp.asarray(TIMES), axis=1), (Z,), "each complex", oracles=("jax",)),
+    Sample("repeat", lambda xp, x: xp.repeat(x, xp.asarray([2]), axis=1), (A,), "one in an array", oracles=("jax",)),
+    Sample("repeat", lambda xp, x: xp.repeat(x, 2, axis=1), (EMPTY,), "empty", oracles=("jax",)),
+    Sample("reshape", lambda xp, x: xp.reshape(x, (2, 6)), (A,)),
+    Sample("reshape", lambda xp, x: xp.reshape(xp.permute_dims(x, (1, 0)), (-1,)), (Z,), "copy", oracles=("jax",)),
+    Sample("reshape", lambda xp, x: xp.reshape(x, (3, 0)), (EMPTY,), "empty"),
+    Sample("roll", lambda xp, x: xp.roll(x, 2), (A,), "flat", oracles=("jax",)),
+    Sample("roll", lambda xp, x: xp.roll(x, -1, axis=1), (Z,), "axis", oracles=("jax",)),
+    Sample("roll", lambda xp, x: xp.roll(x, (1, -2), axis=(0, 1)), (A,), "several", oracles=("jax",)),
+    Sample("roll", lambda xp, x: xp.roll(x, 1, axis=0), (EMPTY,), "empty", oracles=("jax",)),
+    Sample("squeeze", lambda xp, x: xp.squeeze(x, axis=1), (normal(3, 1, 2),), oracles=("jax",)),
+    Sample("squeeze", lambda xp, x: xp.squeeze(x, axis=(0, -1)), (complexes(1, 3, 1),), "several", oracles=("jax",)),
+    Sample("stack", lambda xp, x, y: xp.stack((x, y)), (A, B), oracles=("jax",)),
+    Sample("stack", lambda xp, x, y: xp.stack([x, y, x], axis=-1), (Z, normal(2, 3)), "mixed", oracles=("jax",)),
+    Sample("stack", lambda xp, x: xp.stack(x, axis=1), (A,), "rows of a tensor", oracles=()),
+    Sample("tile", lambda xp, x: xp.tile(x, (2, 3)), (A,)),
+    Sample("tile", lambda xp, x: xp.tile(x, (2,)), (Z,), "fewer axes"),
+    Sample("tile", lambda xp, x: xp.tile(x, (2, 1, 3)), (normal(3),), "more axes"),
+    Sample("tile", lambda xp, x: xp.tile(x, (0, 2)), (A,), "none"),
+    Sample("tile", lambda xp, x: xp.tile(x, ()), (normal(),), "scalar"),
+    Sample("unstack", lambda xp, x: xp.unstack(x), (A,), oracles=("jax",)),
+    Sample("unstack", lambda xp, x: xp.unstack(x, axis=-1)[1:3], (complexes(3, 4),), "some used", oracles=("jax",)),
+    Sample("unstack", lambda xp, x: xp.unstack(x, axis=1)[0] * x[:, 0], (normal(3, 2),), "and the whole", oracles=()),
+]

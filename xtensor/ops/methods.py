@@ -1,0 +1,66 @@
+"""What the methods of a tensor do that no function of the namespace does: copies, moves and views of other dtypes."""
+
+from __future__ import annotations
+
+from ..devices import Device
+from ..dtypes import DType, real_of
+from ..errors import expected
+from ..layout import Layout
+from ..tape import Like, differentiable, is_recording, xt
+from ..tensor import Tensor, dense_copy, from_native, wrap
+
+__all__: list[str] = []
+
+
+@differentiable(x=1)
+def copied(x: Tensor, order: str) -> Tensor:
+    """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+    if order == "K":
+        return from_native(dense_copy(x.blob), x.device)
+    return wrap(x.native().copy(order=order), x.device)
+
+
+@differentiable(x=lambda g, like: g.to_device(like.device))
+def moved(x: Tensor, device: Device) -> Tensor:
+    """Return a tensor on a device; itself if it is there already."""
+    return x if device == x.device else from_native(x.native(), device)
+
+
+@differentiable(x=lambda g, which: g * 1j if which else g, view=True)
+def part(x: Tensor, which: int) -> Tensor:
+    """Return the real (0) or imaginary (1) part of a complex tensor, as a view."""
+    dtype, layout = real_of(x.dtype), x.blob.layout
+    return x.viewed(Layout(layout.shape, layout.strides, layout.offset + which * dtype.itemsize), dtype=dtype)
+
+
+def _read_back(g: Tensor, like: Like) -> Tensor:
+    """The cotangent of what was read as another dtype: known where only complex numbers were taken apart or made."""
+    if real_of(g.dtype) != real_of(like.dtype):
+        raise NotImplementedError(f"view: no derivative is known from {g.dtype} to {like.dtype}")
+    return copied(g, "C").view(like.dtype)
+
+
+@differentiable(x=lambda g, like: _read_back(g, like), view=True)
+def reread(x: Tensor, dtype: DType) -> Tensor:
+    """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit."""
+    layout = x.blob.layout.reinterpret(x.itemsize, dtype.itemsize)
+    if layout is None:
+        raise ValueError(expected("view", "dtype", f"divide a contiguous last axis of {x.dtype}", dtype))
+    # writes of integers into what has a gradient could not be taken down
+    unseen = dtype.kind not in "fc" and x.requires_grad and is_recording()
+    return x.viewed(layout, dtype=dtype, writeable=not unseen)
+
+
+@differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
+def flat_2d(x: Tensor) -> Tensor:
+    """Return a view of shape (rows, columns), all axes but the last as rows."""
+    layout = x.blob.layout.flat_2d()
+    if layout is None:
+        raise ValueError(expected("flat_2d", "x", "have strides that flatten", f"strides {x.strides}"))
+    return x.viewed(layout)
+
+
+@differentiable(x=0)
+def rounded(x: Tensor, decimals: int) -> Tensor:
+    """Return each element rounded to so many decimals."""
+    return wrap(x.device.backend.asarray(x.native().round(decimals)), x.device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from functools import wraps
@@ -57,6 +57,35 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
 
     def __exit__(self, *failure: object) -> None:
         _mode.reset(self._tokens.pop())
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function; of a generator, what runs inside it and not what runs between its values."""
+        if not inspect.isgeneratorfunction(function):
+            return super().__call__(function)
+        generate: Callable[..., Any] = function
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._recreate_cm()._driven(generate(*args, **kwargs))
+
+        return cast(F, call)
+
+    def _driven(self, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        step, given = generator.send, None
+        while True:
+            try:
+                with self:
+                    value = step(given)
+            except StopIteration as end:
+                return end.value
+            try:
+                step, given = generator.send, (yield value)
+            except GeneratorExit:
+                with self:
+                    generator.close()
+                raise
+            except BaseException as error:
+                step, given = generator.throw, error
 
     def _recreate_cm(self) -> recording:
         return recording(self._mode)

@@ -2,6 +2,7 @@
 
 python conformance/run.py                                   everything, 100 examples a test
 python conformance/run.py --lazy always --examples 1000     every call recorded
+python conformance/run.py --gradients always                every call written down for gradients
 python conformance/run.py --module array_api_strict         another library, for comparison
 python conformance/run.py --only linalg fft -- -k solve -x  chapters; after --, pytest's own options
 """
@@ -76,6 +77,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, default=1, metavar="N", help="processes (1)")
     add("--only", nargs="+", default=[], metavar="CHAPTER", help="some chapters instead of all")
     add("--lazy", choices=["auto", "always", "never"], help="when xtensor records calls")
+    add("--gradients", choices=["asked", "always"], help="which calls xtensor writes down for gradients")
     add("--engine", metavar="NAME", help="the engine xtensor must use")
     add("--device", metavar="DEV", help="the device xtensor puts arrays on")
     add("--as-is", action="store_true", help="run without the repair of the suite (repairs.py says what it is)")
@@ -125,6 +127,7 @@ def set_environment(options: argparse.Namespace, suite: Suite) -> None:
         "ARRAY_API_TESTS_MODULE": options.module,
         "ARRAY_API_TESTS_DIR": str(suite.path),
         "XTENSOR_LAZY": options.lazy,
+        "XTENSOR_GRADIENTS": options.gradients,
         "XTENSOR_ENGINE": options.engine,
         "XTENSOR_DEVICE": options.device,
     }

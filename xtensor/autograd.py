@@ -43,6 +43,7 @@ from .tape import (
     pull_of,
     recording,
     step_of,
+    steps_of,
     whole,
     xt,
 )
@@ -420,7 +421,9 @@ def require(x: Tensor, wanted: bool) -> None:
     if wanted:
         if x.dtype.kind not in "fc":
             raise TypeError(expected("requires_grad", "x", "be floating-point", x.dtype))
-        if step is None:
+        if type(step) is Leaf:
+            step.asked = True
+        elif step is None:
             begin(x)
     elif type(step) is Leaf:
         x._step = None
@@ -447,8 +450,8 @@ def set_grad(x: Tensor, value: Tensor | None) -> None:
 def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> None:
     """Add the gradient of x, or of its inner product with `gradient`, to `.grad` of every leaf it depends on."""
     step = step_of(x)
+    must = "depend on a tensor that requires a gradient"
     if step is None:
-        must = "depend on a tensor that requires a gradient"
         raise RuntimeError(expected("backward", "x", must, "a constant"))
     if gradient is None:
         _scalar_seed(x)
@@ -459,6 +462,8 @@ def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> 
             raise ValueError(expected("backward", "gradient", f"have x's shape {x.shape}", f"shape {seed.shape}"))
         seed = xt.astype(seed, x.dtype, copy=False)
     leaves = beginnings(step)
+    if not leaves:
+        raise RuntimeError(expected("backward", "x", must, "one that depends on none"))
     with recording(OFF):
         found = go_back([(step, seed)], leaves, free=not retain_graph)
         seen = {id(seed)}
@@ -473,13 +478,13 @@ def _scalar_seed(x: Tensor) -> None:
 
 
 def beginnings(step: Step) -> set[Step]:
-    """Return the leaves that a step depends on."""
+    """Return the leaves whose gradients were asked for and that a step depends on."""
     seen = {step}
     stack = [step]
     leaves: set[Step] = set()
     while stack:
         one = stack.pop()
-        if type(one) is Leaf:
+        if type(one) is Leaf and one.asked:
             leaves.add(one)
         for parent in one.parents:
             if parent not in seen:
@@ -594,8 +599,8 @@ class custom_vjp:  # noqa: N801 - a decorator
         self.forward, self.backward = forward, backward
 
     def __call__(self, *args: Any) -> Any:
-        steps = [step_of(x) if isinstance(x, Tensor) else None for x in args]
-        if not is_recording() or all(step is None for step in steps):
+        steps = steps_of(args) if active[0] else None
+        if steps is None:
             return self.f(*args)
         if self.forward is None or self.backward is None:
             raise RuntimeError(expected(self.__name__, "custom_vjp", "have its rule (call defvjp first)", "none"))

@@ -17,8 +17,10 @@ from .locks import fork_safe_lock
 
 Lazy = Literal["auto", "always", "never"]
 Engine = Literal["auto", "direct", "interpret", "llvm"]
+Gradients = Literal["asked", "always"]
 LAZY: tuple[Lazy, ...] = get_args(Lazy)
 ENGINES: tuple[Engine, ...] = get_args(Engine)
+GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
 SHOWN = ("plan", "llvm")
 
 
@@ -37,6 +39,8 @@ class Settings:
         result alone is larger is not recorded.
     cache_dir: the folder of compiled kernels, "" for none; None for xtensor/kernels in the user's cache folder.
     show: what is printed to standard error as it is evaluated: "plan", "llvm", or both with a comma between.
+    gradients: which calls are written down for gradients: "asked" (those that depend on a tensor whose gradient is
+        wanted), "always" (all with floating-point operands; to try that nothing but time depends on it).
     """
 
     lazy: Lazy = "auto"
@@ -48,9 +52,10 @@ class Settings:
     pinned_limit: int = 1 << 30
     cache_dir: str | None = None
     show: str = ""
+    gradients: Gradients = "asked"
 
     def __post_init__(self) -> None:
-        for name, words in (("lazy", LAZY), ("engine", ENGINES)):
+        for name, words in (("lazy", LAZY), ("engine", ENGINES), ("gradients", GRADIENTS)):
             value = getattr(self, name)
             if value not in words:
                 raise ValueError(expected("options", name, one_of(words), repr(value)))
@@ -70,9 +75,18 @@ class Settings:
             raise ValueError(expected("options", "show", f"name some of {', '.join(SHOWN)}", repr(self.show)))
 
 
+    @property
+    def takes_no_shortcut(self) -> bool:
+        """Whether small operands, too, go where calls are recorded."""
+        return self.lazy == "always" or self.gradients == "always"
+
+
 # Whether some thread may be recording every call: while this is not 0 the direct shortcut of small operands is
 # closed. It starts at 1 because the environment has not been asked yet.
 always_somewhere = [1]
+
+# Whether anything in this process has required a gradient yet: until then nobody looks for steps.
+active = [False]
 _counting = fork_safe_lock()
 
 _current: ContextVar[Settings | None] = ContextVar("xtensor_settings", default=None)
@@ -90,7 +104,8 @@ def _defaults() -> Settings:
         if not _from_environment:
             given = {one.name: value for one in fields(Settings) if (value := _environment(one)) is not None}
             _from_environment.append(Settings(**given))
-            if _from_environment[0].lazy != "always":
+            active[0] = active[0] or _from_environment[0].gradients == "always"
+            if not _from_environment[0].takes_no_shortcut:
                 count_always(-1)
     return _from_environment[0]
 
@@ -140,7 +155,8 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
 
     def __enter__(self) -> Settings:
         changed = replace(settings(), **self._changes)
-        always = changed.lazy == "always"
+        always = changed.takes_no_shortcut
+        active[0] = active[0] or changed.gradients == "always"
         count_always(always)
         self._entered.append((_current.set(changed), always))
         return changed

@@ -26,15 +26,14 @@ from .dtypes import DType
 from .errors import expected
 from .layout import Layout, Shape
 from .lazy.graph import Node
+from .options import active as active
+from .options import always_somewhere, settings
 from .tensor import DIRECT_BELOW, Tensor, face
 
 # The namespace itself: rules and the walk are written in its functions, which are lazy, fused and differentiable.
 xt: Any = sys.modules[__name__.partition(".")[0]]
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# Whether anything in this process has required a gradient yet: until then nobody looks for steps.
-active = [False]
 
 # What is written on the tape: nothing, only who depends on whom, or all that the rules ask for.
 OFF, BARE, FULL = 0, 1, 2
@@ -453,16 +452,23 @@ def step_of(x: Tensor) -> Step | None:
     return x._step  # type: ignore[no-any-return]
 
 
-def steps_of(operands: Iterable[Any]) -> list[Step | None] | None:
+def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
     """Return the steps of operands, None where none has one or nothing is recorded here."""
     if histories[0]:
         found = [step_of(x) if type(x) is Tensor else None for x in operands]
     else:
         found = [x._step if type(x) is Tensor else None for x in operands]
+    if always_somewhere[0] and settings().gradients == "always" and _mode.get():
+        found = [_begun(x) if step is None else step for x, step in zip(operands, found, strict=True)]
     for step in found:
         if step is not None:
             return found if _mode.get() else None
     return None
+
+
+def _begun(x: Any) -> Step | None:
+    """Return the step of an operand that nobody asked a gradient of, where every call is to be written down."""
+    return begin(x, asked=False) if type(x) is Tensor and x.dtype.kind in "fc" else None
 
 
 def remember(

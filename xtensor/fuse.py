@@ -25,7 +25,7 @@ from .lazy.graph import Node
 from .options import Settings, options, settings
 from .tape import active, steps_of
 from .tensor import DIRECT_BELOW, Tensor, evaluate, face
-from .watch import Watch, is_watched
+from .watch import DISTURBED, Watch, is_watched
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +37,7 @@ REMEMBERED = 64
 UNWATCHED = 15
 
 # Why a call is a plain one, where it is not for something that the function did.
-NEW = "no call with such arguments has been made, or it was forgotten"
+NEW = "no call with such arguments has been watched, or it was forgotten"
 RETURNS = "it returns neither a tensor nor a tuple, list or dict of tensors"
 COMPUTED = "a result was computed at once, or is an argument or a view of one"
 NO_TENSOR = "no argument is a tensor"
@@ -52,11 +52,12 @@ def fuse(function: Callable[P, R], /) -> Fused[P, R]:
     """Return a function that gives what `function` gives, evaluated, and remembers the expression it computes.
 
     function: takes tensors, Python scalars, strings and other constants, and returns a tensor, or a tuple, list or
-    dict of tensors. The first call with arguments of some dtypes, shapes and strides, and of some constants, runs it;
-    later ones launch the kernels at once. Where that would not be the same (`Fused.why` says why), it is simply
-    called; so it is for small arrays, where library calls cost less. Only what it finds out besides its arguments'
-    dtypes, shapes and strides - a global number, which arguments are the same object, the time - is taken for
-    constant, and what it does besides returning its result is done in the calls that run it alone.
+    dict of tensors. The first call with arguments of some dtypes, shapes and strides, and with some constants, runs
+    it; later ones launch the kernels at once. Where that could differ from a plain call, and for small arrays, where
+    library calls cost less, it is simply called: `why`, a method of what is returned, says why.
+
+    What the function finds out elsewhere - a global number, the value of another tensor, whether two arguments are one
+    object - is taken for constant, and what it does besides returning its result is done only in calls that run it.
 
     Raises TypeError for what cannot be called; calls raise what the function raises.
 
@@ -125,7 +126,8 @@ class Fused(Generic[P, R]):
         parts = [watch.own(part) for part in given]
         with run.turn():
             known = _known(parts, rebuild, watch)
-        self._remember(signature, known)
+        if known.reason != DISTURBED:
+            self._remember(signature, known)
         return cast(R, result if all(map(is_, parts, given)) else rebuild(parts))
 
     def _remember(self, signature: tuple[Any, ...], known: _Known) -> None:

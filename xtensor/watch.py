@@ -12,7 +12,7 @@ from .tensor import Tensor, face
 
 LOOKED = "it asks for values of an argument, or a step of it cannot be recorded"
 WRITES = "it writes to a tensor"
-FORKED = "the process was forked meanwhile"
+DISTURBED = "another thread used an argument meanwhile, or the process was forked"
 
 
 class Watch:
@@ -21,7 +21,8 @@ class Watch:
     The function is given stand-ins: tensors over its arguments' own memory of which nothing is remembered yet, so that
     nobody sees a value without asking for it.
 
-    reason: why the result is no expression of the arguments, "" as long as it may be one.
+    reason: why the result is no expression of the arguments, "" as long as it may be one; DISTURBED where that did
+        not come out.
     roots: the blobs that show arguments' memory, as `lazy.recorded.record` takes them.
     """
 
@@ -63,11 +64,18 @@ class Watch:
 
     def looked(self, buffer: Buffer) -> None:
         if buffer in self._buffers:
-            self.reason = self.reason or LOOKED
+            self._refuse(LOOKED)
 
     def written(self, buffer: Buffer) -> None:
         if buffer in self._buffers or get_ident() == self.thread:
-            self.reason = WRITES
+            self._refuse(WRITES)
+
+    def _refuse(self, reason: str) -> None:
+        """Take a reason: a write is the best one, what another thread does is none that stays."""
+        if get_ident() != self.thread:
+            reason = DISTURBED
+        if not self.reason or reason == WRITES:
+            self.reason = reason
 
     def viewed(self, blob: TBlob, view: TBlob) -> None:
         if blob in self.roots:
@@ -85,7 +93,7 @@ def _stop() -> None:
     """Give up in the child of a fork, where the threads that are watched are not."""
     for watch in tuple(watchers):
         if isinstance(watch, Watch):
-            watch.reason = FORKED
+            watch.reason = DISTURBED
     watchers.clear()
 
 

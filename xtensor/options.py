@@ -74,7 +74,6 @@ class Settings:
         if not set(filter(None, self.show.split(","))) <= set(SHOWN):
             raise ValueError(expected("options", "show", f"name some of {', '.join(SHOWN)}", repr(self.show)))
 
-
     @property
     def takes_no_shortcut(self) -> bool:
         """Whether small operands, too, go where calls are recorded."""

@@ -17,7 +17,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
     """One call to differentiate.
 

@@ -65,9 +65,12 @@ def _differences(values: Tensor) -> Tensor:
     return cast(Tensor, xt.where(_is_diagonal(found), 1, found))
 
 
-def _check_free(function: str, part: Tensor, g: Tensor, choice: str) -> None:
-    """Raise NotImplementedError unless a part of a cotangent g is 0, but for rounding: it goes along a free choice."""
-    if part.size and float(xt.max(xt.abs(part))) > finfo(g.dtype).eps ** 0.5 * float(xt.max(xt.abs(g))):
+def _check_free(function: str, part: Tensor, choice: str, *cotangents: Tensor | None) -> None:
+    """Raise NotImplementedError unless a part of cotangents is 0, but for rounding: it goes along a free choice."""
+    if not part.size:
+        return
+    largest = max(float(xt.max(xt.abs(g))) for g in cotangents if g is not None)
+    if float(xt.max(xt.abs(part))) > finfo(part.dtype).eps ** 0.5 * largest:
         must = f"not depend on {choice}, which the matrix does not determine, to have a gradient"
         raise NotImplementedError(expected(function, "what is computed from the result", must, "one that does"))
 
@@ -106,7 +109,7 @@ def _of_tall_qr(gq: Tensor, gr: Tensor, q: Tensor, r: Tensor) -> Tensor:
     """The cotangent of x times R^H. The diagonal of R is real, so the one of Q^H dQ is what is imaginary in it."""
     projected, scaled = adjoint(q) @ gq, gr @ adjoint(r)
     difference = projected - scaled
-    inner = scaled - projected + xt.where(_is_lower(difference), _skew(difference), 0)
+    inner: Tensor = scaled - projected + xt.where(_is_lower(difference), _skew(difference), 0)
     if difference.dtype.kind == "c":
         inner = inner + xt.where(_is_diagonal(difference), 1j * xt.imag(difference), 0)
     return gq + q @ inner
@@ -114,7 +117,7 @@ def _of_tall_qr(gq: Tensor, gr: Tensor, q: Tensor, r: Tensor) -> Tensor:
 
 def _turned(function: str, free: Tensor, g: Tensor, others: Tensor) -> Tensor:
     """The cotangent of orthonormal columns that the matrix determines only as a space, along what turns that space."""
-    _check_free(function, _skew(adjoint(free) @ g), g, "the choice of a basis of the remaining columns")
+    _check_free(function, _skew(adjoint(free) @ g), "the choice of a basis of the remaining columns", g)
     return free @ (adjoint(g) @ others)
 
 
@@ -153,7 +156,7 @@ def of_eig(g: Pair, y: tuple[Tensor, Tensor]) -> Tensor:
 
 def _check_phases(function: str, projected: Tensor, g: Tensor) -> None:
     if projected.dtype.kind == "c":
-        _check_free(function, xt.imag(xt.linalg.diagonal(projected)), g, "the phases of eigenvectors")
+        _check_free(function, xt.imag(xt.linalg.diagonal(projected)), "the phases of eigenvectors", g)
 
 
 def of_svd(g: Triple, y: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -189,7 +192,7 @@ def _within(gu: Any, gs: Any, gvh: Any, u: Tensor, s: Tensor, vh: Tensor) -> Ten
     phases: Any = 0
     if u.dtype.kind == "c":
         both = xt.imag(xt.linalg.diagonal(left + right))
-        _check_free("svd", both, gvh if gu is None else gu, "the phases of singular vectors")
+        _check_free("svd", both, "the phases of singular vectors", gu, gvh)
         phases = (left - right) / (4 * _rows(s))
     inner = xt.where(_is_diagonal(turning), phases, turning)
     return cast(Tensor, inner if gs is None else inner + on_diagonal(gs, 0, turning.shape))

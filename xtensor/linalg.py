@@ -396,7 +396,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
 
 
 def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool, ord: float) -> Tensor | None:
-    """The cotangent times x/y * (abs(x)/y)**(ord-2), with 0 for elements that are 0 and where the norm is."""
+    """The cotangent times sign(x) * (abs(x)/y)**(ord-1), with 0 for elements that are 0 and where the norm is."""
     if ord == 0:
         return None
     if abs(ord) == inf:
@@ -408,8 +408,7 @@ def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool,
     g, y = xt.where(y == 0, 0, g), xt.where(y == 0, 1, y)
     if ord == 2:
         return g * (x / y)
-    zero = x == 0
-    return cast(Tensor, g * xt.where(zero, 0, x / y) * xt.where(zero, 1, xt.abs(x) / y) ** (ord - 2))
+    return cast(Tensor, g * xt.sign(x) * xt.where(x == 0, 1, xt.abs(x) / y) ** (ord - 1))
 
 
 @differentiable(x=_of_vector_norm)

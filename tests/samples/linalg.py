@@ -119,7 +119,7 @@ FACTORS = [
     Sample("linalg.qr", of_complete_qr, (complexes(2, 4, 2),), "complete tall complex", oracles=()),
     Sample("linalg.qr", of_complete_qr, (complexes(2, 3),), "complete wide", oracles=()),
     *[
-        Sample("linalg.svd", of_svd, (apart(*shape, make=make),), f"{note} {shape}")
+        Sample("linalg.svd", of_svd, (apart(*shape, make=make),), f"{note} {' by '.join(map(str, shape))}")
         for shape in ((3, 3), (4, 2), (2, 4), (2, 3, 3))
         for make, note in ((normal, "real"), (complexes, "complex"))
     ],

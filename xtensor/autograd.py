@@ -22,6 +22,7 @@ from typing import Any, cast
 from weakref import ref
 
 from .checking import check_grads as check_grads
+from .blob import TBlob
 from .errors import expected
 from .lazy.graph import Node
 from .op import as_tensor
@@ -93,6 +94,7 @@ class _Entry:
         self.rebuilds: list[tuple[int, Rebuild]] = []
         self.steps: list[Step] = []
         self.trees: list[Any] = []
+        self.entered: list[Tensor] = []
         for tree, name in zip(trees, names, strict=True):
             leaves, rebuild = flatten(tree)
             entered = [self._enter(leaf, name) for leaf in leaves]
@@ -105,11 +107,25 @@ class _Entry:
             raise TypeError(expected(self.function, name, "be floating-point, to have a gradient", x.dtype))
         outer = step_of(x) if is_recording() else None
         entered = _alias(x)
+        if outer is not None and type(entered._value) is TBlob:
+            _ = entered._value.buffer  # asked for, so that a write goes to this memory, as it does for a leaf
         step = Leaf(x, asked=False) if outer is None else Step(_SAME, (outer,), x)
         step.slots = [("x", None)] * len(step.parents)
         carry(entered, step)
         self.steps.append(step)
+        self.entered.append(entered)
         return entered
+
+    def leave(self, out: Any) -> None:
+        """Take results, and the memory of arguments that were written, off a tape that is over."""
+        first = min([step.serial for step in self.steps], default=0)
+        for leaf in flatten(out)[0]:
+            if isinstance(leaf, Tensor) and leaf._step is not None and leaf._step.serial >= first:
+                leaf._step = None
+        for x in self.entered:
+            buffer = _buffer_of(x)
+            if buffer is not None:
+                buffer.history = None
 
     def is_inside(self, outputs: Sequence[Step]) -> bool:
         """Return whether nothing but these leaves stands behind outputs: then the way back needs no tape."""
@@ -122,7 +138,7 @@ class _Entry:
         record = step is not None and not self.is_inside([step])
         grads = tuple(self.back([] if step is None else [(step, one)], record=record, free=not record))
         if not record:
-            _release(returned, min([own.serial for own in self.steps], default=0))
+            self.leave(returned)
         return grads
 
     def back(self, seeds: Sequence[tuple[Step, Tensor]], *, record: bool, free: bool = False) -> list[Any]:
@@ -144,12 +160,26 @@ _SAME = Rule("identity", {"x": pull_of(1)})
 
 
 def _alias(x: Tensor) -> Tensor:
-    """Return another tensor over the same value; a pending one stays shown by the first."""
+    """Return another tensor over the same value; a pending one stays shown by the first.
+
+    Of memory that was written while gradients were recorded, a copy: its tape is another one.
+    """
     value = x.value
+    buffer = _buffer_of(x)
+    if buffer is not None and buffer.history is not None:
+        with recording(OFF):
+            return x.copy("K")
     alias = face(value)
     if type(value) is Node:
         value.face = ref(x)
     return alias
+
+
+def _buffer_of(x: Tensor) -> Any:
+    """Return the buffer behind a tensor, None where nobody asked for it yet."""
+    value = x.value
+    blob = value if type(value) is TBlob else value.blob
+    return None if blob is None else blob._buffer
 
 
 def leads_elsewhere(outputs: Sequence[Step], leaves: Sequence[Step]) -> bool:
@@ -184,13 +214,6 @@ def _scalar(function: str, out: Any) -> Tensor:
         must = "return a real scalar (jacobian and vjp take others)"
         raise ValueError(expected(function, "the function", must, f"shape {out.shape} of {out.dtype}"))
     return out
-
-
-def _release(out: Any, first: int) -> None:
-    """Take tensors off the tape of a transform that is over."""
-    for leaf in flatten(out)[0]:
-        if isinstance(leaf, Tensor) and leaf._step is not None and leaf._step.serial >= first:
-            leaf._step = None
 
 
 def _numbers(function: str, argnums: int | Sequence[int], count: int) -> list[int]:
@@ -302,7 +325,7 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Function]:
         return tuple(entry.back(seeds, record=record))
 
     if not outside:
-        _release(out, min([one.serial for one in entry.steps], default=0))
+        entry.leave(out)
     return out, pull
 
 

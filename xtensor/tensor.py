@@ -144,7 +144,11 @@ class Tensor(Operators):
         axis is not contiguous or its bytes do not divide evenly.
         """
         target = self.dtype if dtype is None else canonical(dtype, "view")
-        return self[...] if target == self.dtype else xt.ops.methods.reread(self, target)
+        if target == self.dtype:
+            return self[...]
+        # writes of integers into what has a gradient could not be taken down
+        seen = target.kind in "fc" or not (self.requires_grad and xt.tape.is_recording())
+        return xt.ops.methods.reread(self, target, seen)
 
     def resize(self, shape: Any, *, keep_on_shrink: bool = True) -> Tensor:
         """Change the shape in place to a packed one, and return this tensor (TBlob.resize says how).

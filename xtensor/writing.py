@@ -37,7 +37,7 @@ from .op import (
     value_of,
 )
 from .options import always_somewhere, settings
-from .tape import OFF, active, recording, step_of, steps_of, xt
+from .tape import OFF, Leaf, active, recording, step_of, steps_of, xt
 from .tensor import Tensor
 
 
@@ -122,7 +122,8 @@ def _is_alone(target: Tensor) -> bool:
     value = target._value
     if type(value) is Node and value.blob is None:
         return value.parts is None and value.face is not None and value.face() is target
-    return type(value) is TBlob and value._buffer is None and value.writeable and target._step is not None
+    computed = target._step is not None and type(target._step) is not Leaf
+    return type(value) is TBlob and value._buffer is None and value.writeable and computed
 
 
 # In-place work on more bytes goes through the engine even where nothing is pending: it has the threads.

@@ -125,12 +125,15 @@ def _not_zero(x: Tensor) -> Tensor:
     return xt.where(x == 0, 1, x)
 
 
-def _atan2_by_x1(x1: Tensor, x2: Any) -> Tensor:
-    return x2 / _not_zero(x1 * x1 + x2 * x2)
+def _wide(x: Operand, dtype: DType) -> Operand:
+    """Return an operand in the dtype it was computed in, so that what is made of it alone is not rounded more."""
+    return xt.astype(x, dtype, copy=False) if isinstance(x, Tensor) else x
 
 
-def _atan2_by_x2(x1: Any, x2: Tensor) -> Tensor:
-    return -x1 / _not_zero(x1 * x1 + x2 * x2)
+def _square_sum(x1: Any, x2: Any, dtype: DType) -> Tensor:
+    """Return x1**2 + x2**2, with 1 for 0."""
+    x1, x2 = _wide(x1, dtype), _wide(x2, dtype)
+    return _not_zero(x1 * x1 + x2 * x2)
 
 
 def _share(x: Tensor, other: Operand, y: Tensor) -> Tensor:
@@ -145,9 +148,15 @@ def _chosen(g: Tensor, x: Tensor, wins: Tensor, other: Operand) -> Tensor:
     return xt.where(logical_or(wins, x != x), g, xt.where(x == other, 0.5 * g, 0.0))
 
 
-def _pow_by_base(x1: Tensor, x2: Any) -> Tensor | float:
+def _pow_by_base(g: Tensor, x1: Tensor, x2: Any) -> Tensor:
+    slope = _power_slope(x1, x2, g.dtype)
+    return g * _conjugate(slope)
+
+
+def _power_slope(x1: Tensor, x2: Any, dtype: DType) -> Operand:
+    """The derivative of a power by its base; 0 for an exponent of 0, also at 0."""
     if isinstance(x2, Tensor):
-        zero = x2 == 0
+        zero, x2 = x2 == 0, xt.astype(x2, dtype, copy=False)
         return xt.where(zero, 0, x2 * x1 ** xt.where(zero, 1, x2 - 1))
     if x2 in (0, 1, 2):
         return 2 * x1 if x2 == 2 else float(x2)
@@ -156,7 +165,7 @@ def _pow_by_base(x1: Tensor, x2: Any) -> Tensor | float:
 
 def _pow_by_exponent(x1: Operand, x2: Tensor, y: Tensor) -> Tensor:
     """y log(x1); 0 where a power of 0 is 0 or 1."""
-    base = x1 if isinstance(x1, Tensor) else xt.asarray(x1, dtype=y.dtype)
+    base = xt.astype(x1, y.dtype, copy=False) if isinstance(x1, Tensor) else xt.asarray(x1, dtype=y.dtype)
     safe = logical_and(base == 0, real(x2) >= 0)
     return xt.where(safe, 0, y * log(xt.where(safe, 1, base)))
 
@@ -211,7 +220,13 @@ def atan(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(REAL_FLOATING, derivative=(_atan2_by_x1, _atan2_by_x2))
+@elementwise(
+    REAL_FLOATING,
+    derivative=(
+        lambda g, x1, x2: g * (x2 / _square_sum(x1, x2, g.dtype)),
+        lambda g, x1, x2: g * (-x1 / _square_sum(x1, x2, g.dtype)),
+    ),
+)
 def atan2(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the angle of each point (x2, x1) from the positive x-axis, in radians in [-pi, pi]."""
     ...

@@ -6,7 +6,7 @@ from ..devices import Device
 from ..dtypes import DType, real_of
 from ..errors import expected
 from ..layout import Layout
-from ..tape import Like, differentiable, is_recording, xt
+from ..tape import Like, differentiable, xt
 from ..tensor import Tensor, dense_copy, from_native, wrap
 
 __all__: list[str] = []
@@ -41,14 +41,12 @@ def _read_back(g: Tensor, like: Like) -> Tensor:
 
 
 @differentiable(x=lambda g, like: _read_back(g, like), view=True)
-def reread(x: Tensor, dtype: DType) -> Tensor:
+def reread(x: Tensor, dtype: DType, writeable: bool) -> Tensor:
     """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit."""
     layout = x.blob.layout.reinterpret(x.itemsize, dtype.itemsize)
     if layout is None:
         raise ValueError(expected("view", "dtype", f"divide a contiguous last axis of {x.dtype}", dtype))
-    # writes of integers into what has a gradient could not be taken down
-    unseen = dtype.kind not in "fc" and x.requires_grad and is_recording()
-    return x.viewed(layout, dtype=dtype, writeable=not unseen)
+    return x.viewed(layout, dtype=dtype, writeable=writeable)
 
 
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)

@@ -21,8 +21,8 @@ from functools import wraps
 from typing import Any, cast
 from weakref import ref
 
-from .checking import check_grads as check_grads
 from .blob import TBlob
+from .checking import check_grads as check_grads
 from .errors import expected
 from .lazy.graph import Node
 from .op import as_tensor
@@ -177,7 +177,7 @@ def _alias(x: Tensor) -> Tensor:
 
 def _buffer_of(x: Tensor) -> Any:
     """Return the buffer behind a tensor, None where nobody asked for it yet."""
-    value = x.value
+    value: Any = x.value
     blob = value if type(value) is TBlob else value.blob
     return None if blob is None else blob._buffer
 

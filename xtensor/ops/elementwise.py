@@ -125,15 +125,19 @@ def _not_zero(x: Tensor) -> Tensor:
     return xt.where(x == 0, 1, x)
 
 
+def _over(x: Any, y: Tensor) -> Tensor:
+    """Return x / y; where y is 0 it is 0, and so is its derivative."""
+    return xt.where(y == 0, 0, x / _not_zero(y))
+
+
 def _wide(x: Operand, dtype: DType) -> Operand:
     """Return an operand in the dtype it was computed in, so that what is made of it alone is not rounded more."""
     return xt.astype(x, dtype, copy=False) if isinstance(x, Tensor) else x
 
 
-def _square_sum(x1: Any, x2: Any, dtype: DType) -> Tensor:
-    """Return x1**2 + x2**2, with 1 for 0."""
+def _square_sum(x1: Any, x2: Any, dtype: DType) -> Any:
     x1, x2 = _wide(x1, dtype), _wide(x2, dtype)
-    return _not_zero(x1 * x1 + x2 * x2)
+    return x1 * x1 + x2 * x2
 
 
 def _share(x: Tensor, other: Operand, y: Tensor) -> Tensor:
@@ -223,8 +227,8 @@ def atan(x: Operand, /) -> Tensor:
 @elementwise(
     REAL_FLOATING,
     derivative=(
-        lambda g, x1, x2: g * (x2 / _square_sum(x1, x2, g.dtype)),
-        lambda g, x1, x2: g * (-x1 / _square_sum(x1, x2, g.dtype)),
+        lambda g, x1, x2: g * _over(x2, _square_sum(x1, x2, g.dtype)),
+        lambda g, x1, x2: g * _over(-x1, _square_sum(x1, x2, g.dtype)),
     ),
 )
 def atan2(x1: Operand, x2: Operand, /) -> Tensor:
@@ -398,7 +402,7 @@ def greater_equal(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(REAL_FLOATING, derivative=(lambda x1, y: x1 / _not_zero(y), lambda x2, y: x2 / _not_zero(y)))
+@elementwise(REAL_FLOATING, derivative=(lambda x1, y: _over(x1, y), lambda x2, y: _over(x2, y)))
 def hypot(x1: Operand, x2: Operand, /) -> Tensor:
     """Return sqrt(x1**2 + x2**2) of each pair, without overflow on the way."""
     ...

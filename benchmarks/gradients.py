@@ -5,6 +5,7 @@ Each contestant's value and gradients are compared with those by hand, in float6
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -223,11 +224,13 @@ def memory() -> dict[str, dict[str, int]]:
 def growth(library: str, every: int) -> int:
     """Return by how many bytes the peak grows over what is resident once the inputs are there.
 
-    every: layers between two checkpoints; 0 for none. A small network runs first: everything is loaded and compiled.
+    every: layers between two checkpoints; 0 for none. A shallow network runs first, often: everything is loaded and
+    compiled. The memory it used goes back to the system, or the deep one would use it again unseen.
     """
     run = {"xtensor": deep_xtensor, "torch": deep_torch}[library]
-    run(64, every)()
-    call = run(WIDTH, every)
+    warmed(run(3, every), 1.0)
+    call = run(LAYERS, every)
+    give_back(library)
     FORGET.write_text("5", encoding="ascii")  # the peak begins again at what is resident
     before = status("VmRSS")
     result = call()
@@ -236,55 +239,62 @@ def growth(library: str, every: int) -> int:
     return after - before
 
 
-def square(width: int) -> list[Array]:
+def give_back(library: str) -> None:
+    """Return idle memory to the system."""
+    if library == OURS:
+        import_module("xtensor").memory.trim()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+
+
+def square() -> list[Array]:
     """Make an input and weights that keep its magnitude."""
     rng = np.random.default_rng(0)
-    return [(rng.normal(size=(width, width)) / scale).astype("float32") for scale in (1.0, width**0.5)]
+    return [(rng.normal(size=(WIDTH, WIDTH)) / scale).astype("float32") for scale in (1.0, WIDTH**0.5)]
 
 
-def lengths(every: int) -> list[int]:
-    """Return how many layers lie between two checkpoints, all in one for 0."""
-    every = every or LAYERS
-    return [min(every, LAYERS - first) for first in range(0, LAYERS, every)]
+def parts_of(layers: int, every: int) -> list[int]:
+    """Return how many layers lie in each part between checkpoints; all of them in one for 0."""
+    return [min(every, layers - first) for first in range(0, layers, every)] if every else [layers]
 
 
-def deep_xtensor(width: int, every: int) -> Callable[[], Any]:
+def deep_xtensor(layers: int, every: int) -> Callable[[], Any]:
     """Return the gradient of a deep network by xtensor, to be called."""
     xt: Any = import_module("xtensor")
-    x, w = (xt.asarray(one, copy=True) for one in square(width))
+    x, w = (xt.asarray(one, copy=True) for one in square())
 
-    def layers(x: Any, w: Any, count: int) -> Any:
+    def part(x: Any, w: Any, count: int) -> Any:
         for _ in range(count):
             x = xt.tanh(x @ w)
         return x
 
-    part = xt.checkpoint(layers) if every else layers
+    one = xt.checkpoint(part) if every else part
 
     def loss(w: Any) -> Any:
         y = x
-        for count in lengths(every):
-            y = part(y, w, count)
+        for count in parts_of(layers, every):
+            y = one(y, w, count)
         return xt.sum(y * y)
 
     return lambda: xt.grad(loss)(w).evaluate()
 
 
-def deep_torch(width: int, every: int) -> Callable[[], Any]:
+def deep_torch(layers: int, every: int) -> Callable[[], Any]:
     """Return the gradient of a deep network by PyTorch, to be called."""
     torch = import_module("torch")
     again = import_module("torch.utils.checkpoint").checkpoint
-    x, w = (torch.from_numpy(one) for one in square(width))
+    x, w = (torch.from_numpy(one) for one in square())
     w.requires_grad_()
 
-    def layers(x: Any, w: Any, count: int) -> Any:
+    def part(x: Any, w: Any, count: int) -> Any:
         for _ in range(count):
             x = torch.tanh(x @ w)
         return x
 
     def call() -> Any:
         y = x
-        for count in lengths(every):
-            y = again(layers, y, w, count, use_reentrant=False) if every else layers(y, w, count)
+        for count in parts_of(layers, every):
+            y = again(part, y, w, count, use_reentrant=False) if every else part(y, w, count)
         return torch.autograd.grad(torch.sum(y * y), w)
 
     return call

@@ -1,13 +1,16 @@
-"""Directives for the pages: `{run}` runs its code when the page is built, the others write tables and listings.
+"""Directives for the pages: `{run}` and `{plot}` run their code when the page is built, the others write tables.
 
 The running itself stands in pages.py.
 """
 
 from __future__ import annotations
 
+import io
+from base64 import b64encode
 from typing import Any, ClassVar
 
 import pages
+import rules
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
@@ -41,6 +44,34 @@ class Coverage(SphinxDirective):
         return self.parse_text_to_nodes(f"{pages.counts_table()}\n\n{pages.coverage_table()}\n")
 
 
+class Plot(Run):
+    """Run code that leaves a Matplotlib `figure`, and show both; the argument says in words what the figure shows."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        super().run()
+        code = "\n".join(self.content)
+        drawn = io.BytesIO()
+        self.env.temp_data["session"].names["figure"].savefig(drawn, format="svg")
+        source = "data:image/svg+xml;base64," + b64encode(drawn.getvalue()).decode("ascii")
+        words = self.arguments[0]
+        figure = nodes.figure("", nodes.image(uri=source, alt=words), nodes.caption(words, words))
+        return [nodes.literal_block(code, code, language="python", classes=["code"]), figure]
+
+
+class Rules(SphinxDirective):
+    """Write the table of derivative rules and the functions that they are made of."""
+
+    def run(self) -> list[nodes.Node]:
+        shown = self.parse_text_to_nodes(rules.table() + "\n")
+        for name, text in rules.helpers().items():
+            shown += [nodes.paragraph("", "", nodes.literal(name, name))]
+            shown += [nodes.literal_block(text, text, language="python", classes=["code"])]
+        return shown
+
+
 class Functions(SphinxDirective):
     """Write the signature and docstring of every function, chapter by chapter."""
 
@@ -59,5 +90,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("run", Run)
     app.add_directive("coverage", Coverage)
     app.add_directive("functions", Functions)
+    app.add_directive("plot", Plot)
+    app.add_directive("rules", Rules)
     app.connect("env-get-outdated", lambda app, env, added, changed, removed: list(env.found_docs))
     return {"parallel_read_safe": False, "parallel_write_safe": True}

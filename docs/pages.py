@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from inspect import Parameter, signature
+from inspect import Parameter, signature, unwrap
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ def blocks(text: str) -> Iterator[Block]:
     """Yield the fenced blocks of a Markdown page."""
     for found in FENCE.finditer(text):
         body, options = found["body"], {}
-        while found["info"] == "{run}" and (option := OPTION.match(body)):
+        while found["info"].startswith(("{run}", "{plot}")) and (option := OPTION.match(body)):
             options[option["name"]] = option["value"].strip()
             body = body[option.end() :]
         yield Block(text.count("\n", 0, found.start()) + 1, found["info"].strip(), body, **options)
@@ -86,7 +86,10 @@ class Session:
 # ---- every function of the standard
 
 # What the namespace holds beside the standard's functions (__array_namespace_info__ is its inspection chapter).
-OURS = ("__array_namespace_info__", "evaluate", "explain", "fuse", "named", "cache_info", "diag", "einsum")
+OURS = (
+    *("__array_namespace_info__", "evaluate", "explain", "fuse", "named", "cache_info", "diag", "einsum"),
+    *xt.autograd.__all__,
+)
 
 CHAPTERS = {
     "dtypes": "Data types",
@@ -150,9 +153,9 @@ def declared(function: Any) -> str:
 
 def calls(function: Any, name: str) -> bool:
     """Return whether a function, or a private helper of its file that it calls, calls `name` of op.py."""
-    module, seen, open_ = function.__globals__, set(), [function.__name__]
+    module, seen, open_ = unwrap(function).__globals__, set(), [function.__name__]
     while open_:
-        called = module.get(open_.pop())
+        called = unwrap(module.get(open_.pop(), calls))
         if isinstance(called, FunctionType) and called.__module__ == function.__module__ and called not in seen:
             seen.add(called)
             names = names_in(called.__code__)
@@ -215,12 +218,22 @@ def takes(op: Any, dtype: Any) -> bool:
     return True
 
 
+def gradient_of(function: Any) -> str:
+    """Return whether a function has a rule for gradients, or one that says they are zero everywhere."""
+    op = getattr(function, "op", None)
+    rule = getattr(function, "rule", None) if op is None else op.rule
+    if rule is None or not rule.pulls:
+        return ""
+    return "zero" if all(pull.function == 0 for pull in rule.pulls.values()) else "rule"
+
+
 def coverage_table() -> str:
     """Return the table of every function of the standard, as Markdown."""
-    lines = ["| function | chapter | declared as | dtypes | also takes |", "|---|---|---|---|---|"]
+    lines = ["| function | chapter | declared as | dtypes | also takes | gradient |", "|---|---|---|---|---|---|"]
     for name, chapter, call in functions():
         word, beyond = accepted(call)
-        lines.append(f"| {{py:func}}`{name} <xtensor.{name}>` | {chapter} | {declared(call)} | {word} | {beyond} |")
+        cells = (f"{{py:func}}`{name} <xtensor.{name}>`", chapter, declared(call), word, beyond, gradient_of(call))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

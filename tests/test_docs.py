@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 
 sys.path.insert(0, str(DOCS))
 import pages  # noqa: E402 - in docs/, found through the line above
+import rules  # noqa: E402 - likewise
 
 sys.path.remove(str(DOCS))
 
@@ -49,9 +52,15 @@ def shown(pieces: list[tuple[str, str]]) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 @pytest.mark.usefixtures("registry")
 def test_code_of_a_page_runs(page: Path) -> None:
-    """Every block marked `{run}` runs in the order of the page, and raises what it says it raises."""
+    """Every block marked `{run}` runs in the order of the page, and raises what it says it raises.
+
+    So does every `{plot}` where Matplotlib is installed.
+    """
     session = pages.Session()
-    for block in blocks_of(page, "{run}"):
+    draws = importlib.util.find_spec("matplotlib") is not None
+    for block in pages.blocks(page.read_text(encoding="utf-8")):
+        if block.info != "{run}" and not (draws and block.info.startswith("{plot}")):
+            continue
         try:
             session.run(block.code, block.raises)
         except Exception as error:
@@ -60,17 +69,19 @@ def test_code_of_a_page_runs(page: Path) -> None:
 
 
 def test_readme_shows_the_real_output() -> None:
-    """The first block of the README gives the text under it."""
-    code, *_ = blocks_of(README, "python")
-    output, *_ = blocks_of(README, "text")
-    assert shown(pages.Session().run(code.code)) == output.code.rstrip()
+    """The Python of the README gives the text that stands right under it."""
+    session, everything = pages.Session(), list(pages.blocks(README.read_text(encoding="utf-8")))
+    pairs = [(code, text) for code, text in pairwise(everything) if (code.info, text.info) == ("python", "text")]
+    assert len(pairs) == 2
+    for code, text in pairs:
+        assert shown(session.run(code.code)) == text.code.rstrip()
 
 
 def test_readme_shows_a_real_row() -> None:
     """The row in the README is the one in the code."""
     import inspect
 
-    _, row = blocks_of(README, "python")
+    *_, row = blocks_of(README, "python")
     assert row.code == inspect.getsource(xt.exp)
 
 
@@ -146,6 +157,24 @@ def test_coverage_tries_what_else_a_row_takes() -> None:
     assert pages.accepted(xt.exp) == ("floating", "boolean, integer")
     assert pages.accepted(xt.bitwise_and) == ("integer or boolean", "")
     assert pages.accepted(xt.sort) == ("", "")
+
+
+def test_every_rule_is_in_the_table() -> None:
+    """The table has a line for each argument of each public rule, read from the rows where they are written there."""
+    found = {(one.function, one.argument): one for one in rules.written()}
+    assert len(found) == rules.table().count("\n") - 1
+    tanh, divided = found["{py:func}`tanh <xtensor.tanh>`", "x"], found["{py:func}`divide <xtensor.divide>`", "x1"]
+    assert (tanh.text, tanh.slope, tanh.keeps) == ("1 - y * y", True, ("y",))
+    assert (divided.text, divided.slope, divided.keeps) == ("g / _conjugate(x2)", False, ("x2",))
+    assert not [one for one in found.values() if "<lambda>" in one.text]
+    public = {getattr(getattr(xt, name, None), "rule", None) for name in dir(xt)} - {None}
+    assert {rule.name for rule in public} <= {rule.name for _, _, rule, _ in rules.ruled()} | {"diag", "einsum"}
+
+
+def test_functions_of_rules_are_shown_whole() -> None:
+    """What a rule calls is listed under the table, and what that calls."""
+    text = rules.helpers()["xtensor/ops/statistical.py"]
+    assert "def _of_deviation(" in text and "def _of_variance(" in text
 
 
 # The runner itself

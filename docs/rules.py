@@ -52,7 +52,7 @@ def written() -> list[Written]:
     for shown, chapter, rule, call in ruled():
         for argument, pull in rule.pulls.items():
             text = texts.get((rule.name, argument), "")
-            if not text or text.isidentifier():
+            if not text or text == getattr(pull.function, "__name__", None):
                 text = fallback(pull)
             found.append(Written(shown, chapter, argument, text, pull.slope, keeps(pull, call)))
     return found

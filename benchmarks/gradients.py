@@ -30,7 +30,7 @@ from .progress import progress
 from .report import BUSY, OURS
 from .workloads import Array
 
-LAYERS, WIDTH, EVERY = 50, 1024, 7
+LAYERS, ROWS, WIDTH, EVERY = 50, 8192, 256, 7
 MEMORY_LIBRARIES = ("xtensor", "torch")
 CHILD = "import sys; from benchmarks.gradients import growth; print(growth(sys.argv[1], int(sys.argv[2])))"
 
@@ -247,10 +247,11 @@ def give_back(library: str) -> None:
         libc.malloc_trim(0)
 
 
-def square() -> list[Array]:
-    """Make an input and weights that keep its magnitude."""
+def deep() -> list[Array]:
+    """Make an input, many times as large as the weights, and weights that keep its magnitude."""
     rng = np.random.default_rng(0)
-    return [(rng.normal(size=(WIDTH, WIDTH)) / scale).astype("float32") for scale in (1.0, WIDTH**0.5)]
+    arrays = rng.normal(size=(ROWS, WIDTH)), rng.normal(size=(WIDTH, WIDTH)) / WIDTH**0.5
+    return [one.astype("float32") for one in arrays]
 
 
 def parts_of(layers: int, every: int) -> list[int]:
@@ -261,7 +262,7 @@ def parts_of(layers: int, every: int) -> list[int]:
 def deep_xtensor(layers: int, every: int) -> Callable[[], Any]:
     """Return the gradient of a deep network by xtensor, to be called."""
     xt: Any = import_module("xtensor")
-    x, w = (xt.asarray(one, copy=True) for one in square())
+    x, w = (xt.asarray(one, copy=True) for one in deep())
 
     def part(x: Any, w: Any, count: int) -> Any:
         for _ in range(count):
@@ -283,7 +284,7 @@ def deep_torch(layers: int, every: int) -> Callable[[], Any]:
     """Return the gradient of a deep network by PyTorch, to be called."""
     torch = import_module("torch")
     again = import_module("torch.utils.checkpoint").checkpoint
-    x, w = (torch.from_numpy(one) for one in square())
+    x, w = (torch.from_numpy(one) for one in deep())
     w.requires_grad_()
 
     def part(x: Any, w: Any, count: int) -> Any:
@@ -344,7 +345,7 @@ def memory_table(peaks: Mapping[str, Mapping[str, int]]) -> list[str]:
     for library, peak in peaks.items():
         whole, parts = peak["whole"], peak["checkpoint"]
         rows.append([library, f"{whole / MEGABYTE:.0f}", f"{parts / MEGABYTE:.0f}", f"{parts / whole:.2f}"])
-    title = f"Peak beyond the inputs of the gradient of {LAYERS} layers tanh(x @ w), {WIDTH} x {WIDTH} float32, in MB"
+    title = f"Peak beyond the inputs of the gradient of {LAYERS} layers tanh(x @ w), x {ROWS} x {WIDTH} float32, in MB"
     return [table(title, ["library", "everything kept", f"checkpoint every {EVERY}", "ratio"], rows)]
 
 

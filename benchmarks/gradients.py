@@ -30,9 +30,9 @@ from .progress import progress
 from .report import BUSY, OURS
 from .workloads import Array
 
-LAYERS, ROWS, WIDTH, EVERY = 50, 8192, 256, 7
+LAYERS, QUICK_LAYERS, ROWS, WIDTH, EVERY = 50, 14, 8192, 256, 7
 MEMORY_LIBRARIES = ("xtensor", "torch")
-CHILD = "import sys; from benchmarks.gradients import growth; print(growth(sys.argv[1], int(sys.argv[2])))"
+CHILD = "import sys; from benchmarks.gradients import growth; print(growth(sys.argv[1], *map(int, sys.argv[2:])))"
 
 Function = Callable[..., Any]
 
@@ -159,8 +159,9 @@ def main(quick: bool = False, repeats: int | None = None, out: Path = Path("buil
         contestants = [one() for one in CONTESTANTS if find_spec(one.needs)]
         rows = list(progress(each(cases, contestants, effort), len(cases)))
     names = [one.name for one in contestants]
-    peaks = memory() if FORGET.exists() else {}
-    text = "\n".join([header(about, quick), times_table(rows, names), *reasons(rows), *memory_table(peaks)])
+    layers = QUICK_LAYERS if quick else LAYERS
+    peaks = memory(layers) if FORGET.exists() else {}
+    text = "\n".join([header(about, quick), times_table(rows, names), *reasons(rows), *memory_table(peaks, layers)])
     out.mkdir(parents=True, exist_ok=True)
     (out / "gradients.txt").write_text(text + "\n", encoding="utf-8")
     numbers = {"machine": about, "quick": quick, "rows": [as_json(row) for row in rows], "memory": peaks}
@@ -210,18 +211,18 @@ def checked(
 # ---- memory
 
 
-def memory() -> dict[str, dict[str, int]]:
+def memory(layers: int) -> dict[str, dict[str, int]]:
     """Return by how many bytes a deep network's gradient lets the peak grow, without and with checkpoints."""
     runs = [(library, every) for library in MEMORY_LIBRARIES if find_spec(library) for every in (0, EVERY)]
     found: dict[str, dict[str, int]] = {}
     for library, every in progress(runs, len(runs)):
-        command = [sys.executable, "-c", CHILD, library, str(every)]
+        command = [sys.executable, "-c", CHILD, library, str(layers), str(every)]
         done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         found.setdefault(library, {})["checkpoint" if every else "whole"] = int(done.stdout)
     return found
 
 
-def growth(library: str, every: int) -> int:
+def growth(library: str, layers: int, every: int) -> int:
     """Return by how many bytes the peak grows over what is resident once the inputs are there.
 
     every: layers between two checkpoints; 0 for none. A shallow network runs first, often: everything is loaded and
@@ -229,7 +230,7 @@ def growth(library: str, every: int) -> int:
     """
     run = {"xtensor": deep_xtensor, "torch": deep_torch}[library]
     warmed(run(3, every), 1.0)
-    call = run(LAYERS, every)
+    call = run(layers, every)
     give_back(library)
     FORGET.write_text("5", encoding="ascii")  # the peak begins again at what is resident
     before = status("VmRSS")
@@ -337,7 +338,7 @@ def reasons(rows: Sequence[Row]) -> list[str]:
     return ["\nNot timed", *found] if found else []
 
 
-def memory_table(peaks: Mapping[str, Mapping[str, int]]) -> list[str]:
+def memory_table(peaks: Mapping[str, Mapping[str, int]], layers: int) -> list[str]:
     """Return the peaks beyond the inputs; nothing where they could not be read."""
     if not peaks:
         return []
@@ -345,7 +346,7 @@ def memory_table(peaks: Mapping[str, Mapping[str, int]]) -> list[str]:
     for library, peak in peaks.items():
         whole, parts = peak["whole"], peak["checkpoint"]
         rows.append([library, f"{whole / MEGABYTE:.0f}", f"{parts / MEGABYTE:.0f}", f"{parts / whole:.2f}"])
-    title = f"Peak beyond the inputs of the gradient of {LAYERS} layers tanh(x @ w), x {ROWS} x {WIDTH} float32, in MB"
+    title = f"Peak beyond the inputs of the gradient of {layers} layers tanh(x @ w), x {ROWS} x {WIDTH} float32, in MB"
     return [table(title, ["library", "everything kept", f"checkpoint every {EVERY}", "ratio"], rows)]
 
 

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
-from benchmarks import engine, progress, report  # noqa: E402 - found through the line above
+from benchmarks import engine, gradients, losses, progress, report  # noqa: E402 - found through the line above
 from benchmarks.__main__ import BENCHMARKS  # noqa: E402 - likewise
 from benchmarks.measure import Times, print_table, repeated, take_turns, warmed  # noqa: E402 - likewise
 from benchmarks.overhead import EXPRESSIONS  # noqa: E402 - likewise
@@ -97,6 +97,34 @@ def test_memory_prints_a_line_for_each_library() -> None:
     done = run("memory", "--quick")
     assert done.returncode == 0, done.stderr
     assert "/proc" in done.stdout or ("\nxtensor " in done.stdout and "\nnumpy " in done.stdout)
+
+
+# ---- gradients
+
+
+def test_gradients_print_a_line_for_every_loss(tmp_path: Path) -> None:
+    """Nobody is wrong; tables and numbers are written, checkpoints take less memory."""
+    done = run("gradients", "--quick", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "gradients.txt").read_text(encoding="utf-8")
+    assert "Not timed" not in text and text in done.stdout
+    numbers = json.loads((tmp_path / "gradients.json").read_text(encoding="utf-8"))
+    assert len(numbers["rows"]) == sum(len(case.dtypes) for case in losses.CASES)
+    for peaks in numbers["memory"].values():
+        assert 0 < peaks["checkpoint"] < peaks["whole"]
+
+
+def test_only_right_gradients_are_timed() -> None:
+    """A gradient that is off, and an error, are answered with words."""
+    case = losses.CASES[1]
+    given = case.inputs(np.random.default_rng(0))
+    value, grads = case.by_hand(*given)
+    ours = gradients.ByXtensor()
+    assert callable(gradients.checked(ours, case, given, (value, grads), 1e-10))
+    off = gradients.checked(ours, case, given, (value, [grads[0], 2 * grads[1]]), 1e-10)
+    assert off == "wrong: relative error 5.0e-01"
+    failed = gradients.checked(ours, case, given[:1], (value, grads), 1e-10)
+    assert isinstance(failed, str) and failed.startswith("failed: ")
 
 
 # ---- workloads

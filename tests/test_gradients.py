@@ -138,7 +138,10 @@ def test_every_rule_has_a_sample() -> None:
     sampled = {sample.function for sample in SAMPLES}
     parts = {"": xt, "linalg.": xt.linalg, "fft.": xt.fft}
     public = {
-        prefix + rule for prefix, part in parts.items() for rule in RULES if rule in getattr(part, "__all__", dir(part)) and callable(getattr(part, rule))
+        prefix + rule
+        for prefix, part in parts.items()
+        for rule in RULES
+        if rule in getattr(part, "__all__", dir(part)) and callable(getattr(part, rule))
     }
     assert sorted((public | DIFFERENTIABLE | STEPS | {"getitem"}) - sampled) == []
 

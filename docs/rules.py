@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pages
 
 import xtensor as xt
-from xtensor.tape import RULES, Pull, Rule
+from xtensor.rules import RULES, Pull, Rule
 
 PACKAGE = Path(inspect.getfile(xt)).parent
 MACHINERY = ("blob", "devices", "dtypes", "errors", "layout", "lazy", "op", "options", "tape", "tensor", "writing")

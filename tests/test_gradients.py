@@ -18,7 +18,7 @@ import xtensor as xt
 from tests.samples import Array, Sample, complexes, normal, samples
 from xtensor.autograd import check_grads
 from xtensor.op import REGISTRY
-from xtensor.tape import RULES
+from xtensor.rules import RULES
 
 # ---- every function of the standard, by what it has to do with gradients
 

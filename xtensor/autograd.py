@@ -21,11 +21,13 @@ from functools import wraps
 from typing import Any, cast
 from weakref import ref
 
+from .back import go_back, whole
 from .blob import TBlob
 from .checking import check_grads as check_grads
 from .errors import expected
 from .lazy.graph import Node
 from .op import as_tensor
+from .rules import Rule, pull_of, xt
 from .tape import (
     BARE,
     FULL,
@@ -34,19 +36,14 @@ from .tape import (
     Kept,
     Leaf,
     Output,
-    Rule,
     Step,
     active,
     begin,
     carry,
-    go_back,
     is_recording,
-    pull_of,
     recording,
     step_of,
     steps_of,
-    whole,
-    xt,
 )
 from .tensor import Tensor, face
 from .trees import Rebuild, flatten, rebuilt

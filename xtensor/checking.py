@@ -11,7 +11,8 @@ import numpy as np
 from .blob import Native
 from .errors import expected
 from .op import as_tensor
-from .tape import OFF, recording, xt
+from .rules import xt
+from .tape import OFF, recording
 from .tensor import Tensor
 from .trees import flatten, paths, rebuilt
 

@@ -15,7 +15,8 @@ from .dtypes import ANY, Category
 from .errors import expected, one_of
 from .op import REFUSED, SCALARS, Op, apply, reduce, reduce_on_tape, reduce_small
 from .options import always_somewhere
-from .tape import RULES, Pull, Rule, active, pull_of
+from .rules import RULES, Pull, Rule, pull_of
+from .tape import active
 from .tensor import Scalar, Tensor, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -16,7 +16,8 @@ from .layout import as_axes, as_axis, as_index
 from .op import as_tensor, on
 from .ops.casting import DeviceLike
 from .options import settings
-from .tape import Like, differentiable, xt
+from .rules import Like, xt
+from .tape import differentiable
 from .tensor import Tensor, wrap
 
 __all__ = [

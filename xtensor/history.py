@@ -15,7 +15,8 @@ from .dtypes import DType, real_of
 from .errors import expected
 from .layout import Layout
 from .options import count_always
-from .tape import Leaf, Like, Rule, Step, carry, differentiable, pull_of
+from .rules import Like, Rule, pull_of
+from .tape import Leaf, Step, carry, differentiable
 from .tensor import Tensor, face
 
 

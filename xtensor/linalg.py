@@ -30,7 +30,8 @@ from .op import as_tensor, on
 from .ops.linear import adjoint, along, conjugate, matmul, matrix_transpose, on_diagonal, tensordot, vecdot
 from .ops.statistical import Axis, spread
 from .ops.statistical import sum as _sum
-from .tape import Like, differentiable, steps_of, sum_to, xt
+from .rules import Like, sum_to, xt
+from .tape import differentiable, steps_of
 from .tensor import Tensor
 
 __all__ = [

@@ -22,7 +22,8 @@ from .lazy import element as elements
 from .lazy.graph import Node
 from .lazy.run import ledger
 from .options import Settings, always_somewhere, settings
-from .tape import OFF, Rule, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
+from .rules import Rule
+from .tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
 from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, settled, wrap
 
 Operand = Tensor | Scalar

@@ -1,4 +1,4 @@
-"""The tape: how tensors were computed from those that require a gradient, and the walk back along it.
+"""The tape: how tensors were computed from those that require a gradient.
 
 A tensor that depends on a leaf carries a Step: the function's rule, the steps of its operands, and what the rule
 will ask for. Only what a rule names is kept, as a value and not as a tensor: what is pending stays pending, so that
@@ -8,19 +8,17 @@ going back recomputes it inside the same kernels, and what has bytes is copied b
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from functools import wraps
 from itertools import count
-from math import prod
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import ref
 
 import numpy as np
 
-from .blob import Native, TBlob, Window, histories
+from .blob import TBlob, Window, histories
 from .devices import Device
 from .dtypes import DType
 from .errors import expected
@@ -28,10 +26,8 @@ from .layout import Layout, Shape
 from .lazy.graph import Node
 from .options import active as active
 from .options import always_somewhere, settings
+from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
 from .tensor import DIRECT_BELOW, Tensor, face
-
-# The namespace itself: rules and the walk are written in its functions, which are lazy, fused and differentiable.
-xt: Any = sys.modules[__name__.partition(".")[0]]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -98,76 +94,6 @@ def is_recording() -> bool:
 def is_keeping() -> bool:
     """Return whether what rules will ask for is kept as well."""
     return _mode.get() == FULL
-
-
-# ---- rules
-
-
-class Pull(NamedTuple):
-    """How the cotangent of a result becomes that of one argument.
-
-    function: a number, or a function of values that it names: `g` (the cotangent of the result), `y` (the result),
-        `like` (shape, dtype and device of the argument), and the function's own arguments.
-    takes: those names. asks: those of them that are to be kept.
-    slope: whether it returns the partial derivative, for g to be multiplied with its conjugate.
-    """
-
-    function: Any
-    takes: tuple[str, ...]
-    asks: tuple[str, ...]
-    slope: bool
-
-
-def pull_of(written: Any) -> Pull:
-    """Return a rule as written in a row: a slope of `x` or `y`, or a function that takes `g` first."""
-    takes = tuple(inspect.signature(written).parameters) if callable(written) else ()
-    return Pull(written, takes, tuple(name for name in takes if name not in ("g", "like")), "g" not in takes)
-
-
-class Rule:
-    """The derivative of one function: a Pull for each argument through which a gradient goes.
-
-    places: of elementwise functions, the positions of their operands by name.
-    elementwise: whether operands broadcast, so that a cotangent is summed over what an operand was stretched along.
-    view: whether the result shares the argument's memory.
-    """
-
-    __slots__ = ("elementwise", "name", "places", "pulls", "view")
-
-    def __init__(
-        self,
-        name: str,
-        pulls: dict[str, Pull],
-        *,
-        elementwise: bool = False,
-        view: bool = False,
-        parameters: Sequence[str] = (),
-    ) -> None:
-        self.name = name
-        self.pulls = pulls
-        self.places = {name: place for place, name in enumerate(parameters)}
-        self.elementwise = elementwise
-        self.view = view
-
-
-# Every rule, by the function's name: what the table in the docs is made from.
-RULES: dict[str, Rule] = {}
-
-
-class Like(NamedTuple):
-    """What a rule may know of an argument for free."""
-
-    shape: Shape
-    dtype: DType
-    device: Device
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
 
 
 # ---- what is kept
@@ -336,21 +262,21 @@ class Step:
                 found = done[name][place]
             if found is not None:
                 if found._dtype is not parent.dtype or (full is not None and full != parent.shape):
-                    found = fit(found, parent, full)
+                    found = fit(found, parent.dtype, parent.shape, full)
                 yield parent, found
 
     def _pull(self, pull: Pull, values: dict[str, Any], like: Any) -> Any:
         """Apply a rule; `like` is the parent, or what is known of all members of a sequence."""
         function, takes, asks, slope = pull
         if not takes:
-            return _times(values["g"], function)
+            return times(values["g"], function)
         for name in asks:
             if name not in values:
                 values[name] = self._restored(name)
         if "like" in takes:
             values["like"] = like.like if isinstance(like, Step) else like
         found = function(*[values[name] for name in takes])
-        return _times(values["g"], found) if slope else found
+        return times(values["g"], found) if slope else found
 
     def _restored(self, name: str) -> Any:
         assert self.given is not None
@@ -408,17 +334,6 @@ class Deferred(Step):
         if free:
             self.again = None
         return list(again(cotangents))
-
-
-def _times(g: Tensor, slope: Any) -> Tensor | None:
-    """Return a cotangent times the conjugate of a derivative."""
-    if type(slope) is Tensor:
-        return cast(Tensor, xt.multiply(g, xt.conj(slope) if slope._dtype.kind == "c" else slope))
-    if slope == 0:
-        return None
-    if type(slope) is complex:
-        slope = slope.conjugate()
-    return g if slope == 1 else cast(Tensor, -g if slope == -1 else g * slope)
 
 
 # ---- recording
@@ -621,141 +536,3 @@ def _kept(value: Any, *, constant: bool = False) -> Any:
 def _like(x: Any) -> Like:
     x = xt.asarray(x)
     return Like(x.shape, x.dtype, x.device)
-
-
-# ---- the way back
-
-
-def fit(g: Tensor, operand: Step | Like, full: Shape | None) -> Tensor:
-    """Return a cotangent as that of an operand: real where it is real, of its dtype, and of a shape that broadcasts
-    to its own.
-
-    full: the shape the operand was stretched to, if it was.
-    """
-    if g.dtype != operand.dtype:
-        if g.dtype.kind == "c" and operand.dtype.kind != "c":
-            g = xt.real(g)
-        g = xt.astype(g, operand.dtype, copy=False)
-    if full is not None and full != operand.shape:
-        g = sum_to(g, full, operand.shape)
-    return g
-
-
-def sum_to(g: Tensor, full: Shape, target: Shape) -> Tensor:
-    """Return a cotangent of shape `full`, or one that broadcasts to it, summed over what `target` was stretched along.
-
-    The result has a shape that broadcasts to `target`.
-    """
-    lead, missing = len(full) - len(target), len(full) - g.ndim
-    shape = (1,) * missing + g.shape
-    stretched = [a for a, n in enumerate(full) if n != 1 and (a < lead or target[a - lead] == 1)]
-    times = prod([full[a] for a in stretched if shape[a] == 1])
-    inner = tuple(a - missing for a in stretched if a >= lead and shape[a] != 1)
-    if inner:
-        g = xt.sum(g, axis=inner, keepdims=True)
-    if lead > missing:
-        g = xt.sum(g, axis=tuple(range(lead - missing)))
-    return g if times == 1 else g * float(times)
-
-
-def order_back(ends: Iterable[Step], wanted: Collection[Step]) -> tuple[list[Step], set[Step]]:
-    """Return the steps between ends and wanted ones, the latest first, and the same as a set.
-
-    Nothing behind a wanted step counts, another wanted one included: what leads there is told by its own cotangent.
-    """
-    first = min([step.serial for step in wanted], default=0)
-    found: set[Step] = set()
-    stack = list(ends)
-    while stack:
-        step = stack.pop()
-        if step.serial >= first and step not in found:
-            found.add(step)
-            if step not in wanted:
-                stack.extend(step.parents)
-    useful = set(wanted)
-    order = sorted(found, key=lambda step: step.serial)
-    for step in order:
-        if step not in useful and not useful.isdisjoint(step.parents):
-            useful.add(step)
-    return [step for step in reversed(order) if step in useful], useful
-
-
-def go_back(
-    seeds: Sequence[tuple[Step, Tensor]], wanted: Collection[Step], *, free: bool = False
-) -> dict[Step, Tensor]:
-    """Carry cotangents from the ends of the tape back to the wanted steps; return theirs, without those of none.
-
-    free: whether the tape is used up on the way. Raises RuntimeError on a tape that was, NotImplementedError for a
-    function without a rule.
-    """
-    order, useful = order_back([step for step, _ in seeds], wanted)
-    cotangents: dict[Step, Any] = {}
-    sums: set[Step] = set()
-    found: dict[Step, Tensor] = {}
-    _add_seeds(seeds, cotangents, sums)
-    order.reverse()
-    while order:
-        step = order.pop()
-        g = cotangents.pop(step, None)
-        if g is None:
-            continue
-        if step in wanted:
-            found[step] = g
-        elif type(step) is Output:
-            parts = cotangents.setdefault(step.parents[0], {})
-            g = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
-            parts[step.place] = parts[step.place] + g if step.place in parts else g  # used here and by the rule itself
-        elif type(step) is Deferred:
-            seeds = step.ends(g, free=free)
-            inner, more = order_back([end for end, _ in seeds], useful.intersection(step.parents))
-            order += [one for one in reversed(inner) if one not in useful]  # later than all that is left
-            useful |= more
-            _add_seeds(seeds, cotangents, sums)
-            del seeds, inner
-        elif step.parents:
-            for parent, contribution in step.pulled(g, useful):
-                before = cotangents.get(parent)
-                cotangents[parent] = contribution if before is None else _total(before, contribution, parent, sums)
-                del before, contribution  # only one of them is kept alive while the next is computed
-            if free:
-                step.given = None
-    return found
-
-
-def _add_seeds(seeds: Iterable[tuple[Step, Tensor]], cotangents: dict[Step, Any], sums: set[Step]) -> None:
-    for step, g in seeds:
-        before = cotangents.get(step)
-        cotangents[step] = g if before is None else _total(before, g, step, sums)
-
-
-def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
-    """Return the sum of two cotangents of one step.
-
-    What is pending stays so, to be fused; what has its bytes is added up now, so that only the sum is kept alive.
-    sums: the steps whose cotangent is such a sum, in memory of its own, to which more can be added in place.
-    """
-    if before.is_pending or g.is_pending:
-        sums.discard(step)
-        return before + g
-    if step in sums and not _mode.get() and before.shape == step.shape:
-        before += g
-        return before
-    sums.add(step)
-    return (before + g).evaluate()
-
-
-def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
-    """Return a cotangent as a gradient that the user may keep and write to: of full shape, in memory of its own.
-
-    seen: the identities of those given away already.
-    """
-    if g.shape != step.shape:
-        return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
-    value: Any = g._value
-    native: Native = g._small if value is None else getattr(value, "_native", None)
-    pending = type(value) is Node and value.blob is None
-    own = pending or (native is not None and native.base is None and (value is None or value.saver is None))
-    if not own or id(g) in seen:
-        g = xt.positive(g)
-    seen.add(id(g))
-    return g

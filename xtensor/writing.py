@@ -37,7 +37,8 @@ from .op import (
     value_of,
 )
 from .options import always_somewhere, settings
-from .tape import OFF, Leaf, active, recording, step_of, steps_of, xt
+from .rules import xt
+from .tape import OFF, Leaf, active, recording, step_of, steps_of
 from .tensor import Tensor
 
 

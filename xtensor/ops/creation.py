@@ -18,7 +18,8 @@ from ..errors import expected, one_of
 from ..layout import Shape, as_index, as_shape
 from ..op import as_tensor, asarray_host, common_device, on
 from ..options import settings
-from ..tape import OFF, Like, active, begin, differentiable, is_recording, recording, sum_to, xt
+from ..rules import Like, sum_to, xt
+from ..tape import OFF, active, begin, differentiable, is_recording, recording
 from ..tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 from .casting import DeviceLike, astype
 from .indexing import setitem

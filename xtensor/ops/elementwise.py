@@ -28,7 +28,8 @@ from ..lazy.element import log1p as e_log1p
 from ..lazy.element import maximum as e_maximum
 from ..lazy.element import where as e_where
 from ..op import Operand, as_operand, as_tensor, broadcast
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
 
 __all__ = [

@@ -9,7 +9,8 @@ from typing import Any, cast
 from ..errors import expected
 from ..layout import Shape, as_index
 from ..op import as_tensor, on
-from ..tape import Like, differentiable, sum_to, xt
+from ..rules import Like, sum_to, xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .linear import conjugate, on_diagonal
 

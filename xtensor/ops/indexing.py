@@ -20,7 +20,8 @@ from ..lazy.graph import Node, Part
 from ..lazy.run import can_look
 from ..op import SCALARS, Operand, as_operand, as_tensor, asarray_host, common_device, on
 from ..options import always_somewhere
-from ..tape import OFF, Like, active, differentiable, recording, step_of, steps_of, sum_to, xt
+from ..rules import Like, sum_to, xt
+from ..tape import OFF, active, differentiable, recording, step_of, steps_of
 from ..tensor import Tensor, face, wrap
 from ..writing import store, writable
 

@@ -11,7 +11,8 @@ from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
 from ..op import Operand, as_tensor, on
-from ..tape import Like, differentiable, sum_to, xt
+from ..rules import Like, sum_to, xt
+from ..tape import differentiable
 from ..tensor import DIRECT_BELOW, Tensor, face
 from ..writing import check_cast
 

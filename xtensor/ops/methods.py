@@ -6,7 +6,8 @@ from ..devices import Device
 from ..dtypes import DType, real_of
 from ..errors import expected
 from ..layout import Layout
-from ..tape import Like, differentiable, xt
+from ..rules import Like, xt
+from ..tape import differentiable
 from ..tensor import Tensor, dense_copy, from_native, wrap
 
 __all__: list[str] = []

@@ -8,7 +8,7 @@ from ..doors import elementwise, reduction
 from ..dtypes import ANY, REAL
 from ..errors import expected, one_of
 from ..op import Operand, as_tensor, on
-from ..tape import xt
+from ..rules import xt
 from ..tensor import Tensor
 from .statistical import Axis
 

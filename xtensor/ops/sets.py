@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..op import Operand, as_tensor, on
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .indexing import added
 

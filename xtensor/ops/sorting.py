@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..layout import as_axis
 from ..op import as_tensor, on
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
 
 __all__ = [

@@ -18,7 +18,8 @@ from ..dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
 from ..errors import expected
 from ..layout import as_axes, as_axis
 from ..op import as_tensor, on
-from ..tape import Like, differentiable, xt
+from ..rules import Like, xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .casting import astype
 from .elementwise import divide, multiply, sqrt, subtract

@@ -7,7 +7,8 @@ from ..dtypes import ANY
 from ..errors import expected
 from ..layout import as_axis, as_index
 from ..op import as_tensor, on
-from ..tape import Like, differentiable, xt
+from ..rules import Like, xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .statistical import Axis
 

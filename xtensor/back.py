@@ -1,0 +1,115 @@
+"""The way back along the tape: cotangents carried from results to what a gradient is wanted for, without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, cast
+
+from .blob import Native
+from .lazy.graph import Node
+from .rules import xt
+from .tape import Deferred, Output, Step, is_recording
+from .tensor import Tensor
+
+
+def order_back(ends: Iterable[Step], wanted: Collection[Step]) -> tuple[list[Step], set[Step]]:
+    """Return the steps between ends and wanted ones, the latest first, and the same as a set.
+
+    Nothing behind a wanted step counts, another wanted one included: what leads there is told by its own cotangent.
+    """
+    first = min([step.serial for step in wanted], default=0)
+    found: set[Step] = set()
+    stack = list(ends)
+    while stack:
+        step = stack.pop()
+        if step.serial >= first and step not in found:
+            found.add(step)
+            if step not in wanted:
+                stack.extend(step.parents)
+    useful = set(wanted)
+    order = sorted(found, key=lambda step: step.serial)
+    for step in order:
+        if step not in useful and not useful.isdisjoint(step.parents):
+            useful.add(step)
+    return [step for step in reversed(order) if step in useful], useful
+
+
+def go_back(
+    seeds: Sequence[tuple[Step, Tensor]], wanted: Collection[Step], *, free: bool = False
+) -> dict[Step, Tensor]:
+    """Carry cotangents from the ends of the tape back to the wanted steps; return theirs, without those of none.
+
+    free: whether the tape is used up on the way. Raises RuntimeError on a tape that was, NotImplementedError for a
+    function without a rule.
+    """
+    order, useful = order_back([step for step, _ in seeds], wanted)
+    cotangents: dict[Step, Any] = {}
+    sums: set[Step] = set()
+    found: dict[Step, Tensor] = {}
+    _add_seeds(seeds, cotangents, sums)
+    order.reverse()
+    while order:
+        step = order.pop()
+        g = cotangents.pop(step, None)
+        if g is None:
+            continue
+        if step in wanted:
+            found[step] = g
+        elif type(step) is Output:
+            parts = cotangents.setdefault(step.parents[0], {})
+            g = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
+            parts[step.place] = parts[step.place] + g if step.place in parts else g  # used here and by the rule itself
+        elif type(step) is Deferred:
+            seeds = step.ends(g, free=free)
+            inner, more = order_back([end for end, _ in seeds], useful.intersection(step.parents))
+            order += [one for one in reversed(inner) if one not in useful]  # later than all that is left
+            useful |= more
+            _add_seeds(seeds, cotangents, sums)
+            del seeds, inner
+        elif step.parents:
+            for parent, contribution in step.pulled(g, useful):
+                before = cotangents.get(parent)
+                cotangents[parent] = contribution if before is None else _total(before, contribution, parent, sums)
+                del before, contribution  # only one of them is kept alive while the next is computed
+            if free:
+                step.given = None
+    return found
+
+
+def _add_seeds(seeds: Iterable[tuple[Step, Tensor]], cotangents: dict[Step, Any], sums: set[Step]) -> None:
+    for step, g in seeds:
+        before = cotangents.get(step)
+        cotangents[step] = g if before is None else _total(before, g, step, sums)
+
+
+def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
+    """Return the sum of two cotangents of one step.
+
+    What is pending stays so, to be fused; what has its bytes is added up now, so that only the sum is kept alive.
+    sums: the steps whose cotangent is such a sum, in memory of its own, to which more can be added in place.
+    """
+    if before.is_pending or g.is_pending:
+        sums.discard(step)
+        return before + g
+    if step in sums and not is_recording() and before.shape == step.shape:
+        before += g
+        return before
+    sums.add(step)
+    return (before + g).evaluate()
+
+
+def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
+    """Return a cotangent as a gradient that the user may keep and write to: of full shape, in memory of its own.
+
+    seen: the identities of those given away already.
+    """
+    if g.shape != step.shape:
+        return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
+    value: Any = g._value
+    native: Native = g._small if value is None else getattr(value, "_native", None)
+    pending = type(value) is Node and value.blob is None
+    own = pending or (native is not None and native.base is None and (value is None or value.saver is None))
+    if not own or id(g) in seen:
+        g = xt.positive(g)
+    seen.add(id(g))
+    return g

@@ -41,6 +41,7 @@ from .tape import (
     begin,
     carry,
     is_recording,
+    now,
     recording,
     step_of,
     steps_of,
@@ -130,8 +131,15 @@ class _Entry:
             return False
         return not leads_elsewhere(outputs, self.steps)
 
+    def close(self) -> None:
+        """Say that nobody but this entry will ask for gradients of its leaves."""
+        for step in self.steps:
+            if type(step) is Leaf:
+                step.over = True
+
     def gradients(self, step: Step | None, one: Tensor, returned: Any) -> tuple[Any, ...]:
         """Return the gradients of a scalar, for each argument; what the function returned leaves the tape."""
+        self.close()
         record = step is not None and not self.is_inside([step])
         grads = tuple(self.back([] if step is None else [(step, one)], record=record, free=not record))
         if not record:
@@ -180,7 +188,7 @@ def _buffer_of(x: Tensor) -> Any:
 
 
 def leads_elsewhere(outputs: Sequence[Step], leaves: Sequence[Step]) -> bool:
-    """Return whether outputs depend on beginnings of a tape other than these leaves."""
+    """Return whether outputs depend on other beginnings of a tape whose gradients somebody may ask for."""
     known = set(leaves)
     seen = set(known)
     stack = [step for step in outputs if step not in seen]
@@ -189,7 +197,7 @@ def leads_elsewhere(outputs: Sequence[Step], leaves: Sequence[Step]) -> bool:
         if step in seen:
             continue
         seen.add(step)
-        if not step.parents:
+        if not step.parents and not (type(step) is Leaf and step.over):
             return True
         stack.extend(step.parents)
     return False
@@ -305,6 +313,7 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Function]:
     results = _results("vjp", out)
     steps = [step_of(result) for result in results]
     likes = [(result.shape, result.dtype) for result in results]
+    entry.close()
     outside = not entry.is_inside([step for step in steps if step is not None])
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
@@ -546,7 +555,7 @@ def checkpoint(f: Function) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not active[0] or not is_recording():
             return f(*args, **kwargs)
-        first = Leaf(xt.zeros(())).serial
+        first = now()
         with recording(BARE):
             out = f(*args, **kwargs)
         results = _results("checkpoint", out)

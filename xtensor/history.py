@@ -7,6 +7,9 @@ program that writes in place has the gradient of what it computes; nothing is re
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from typing import NamedTuple
+
 import numpy as np
 
 from .blob import Buffer, Native, TBlob, histories
@@ -16,24 +19,36 @@ from .errors import expected
 from .layout import Layout
 from .options import count_always
 from .rules import Like, Rule, pull_of
-from .tape import Leaf, Step, carry, differentiable
+from .tape import Leaf, Step, carry, differentiable, now
 from .tensor import Tensor, face
 
 
-class History:
-    """What a buffer holds: the step of its contents as a flat array, after so many writes.
+class Write(NamedTuple):
+    """One write: when, of what dtype and where to, and the step of what was written, None for constants."""
 
+    serial: int
+    dtype: DType
+    layout: Layout
+    step: Step | None
+
+
+class History:
+    """What was written into a buffer, and what it therefore holds, as steps of flat arrays.
+
+    contents: for every beginning from which somebody sees the memory, the step of the whole after so many writes, and
+        their number. A beginning is the step that a tensor, or what it is a view of, had before these writes, and goes
+        by its serial; 0 is that of constants.
     The flat array is of the real dtype of what was written, so that complex numbers and their parts stand in it alike.
-    While one is alive, small operands take no shortcuts: any of them may stand over its memory.
+    While a history is alive, small operands take no shortcuts: any of them may stand over its memory.
     """
 
     __slots__ = ("contents", "flat", "writes")
 
     def __init__(self, buffer: Buffer, dtype: DType) -> None:
-        self.contents: Step | None = None
+        self.contents: dict[int, tuple[Step | None, int]] = {}
         real = real_of(dtype)
         self.flat = Like((buffer.nbytes // real.itemsize,), real, buffer.device)
-        self.writes = 0
+        self.writes: list[Write] = []
         count_always(1)
         count_always(1, histories)
 
@@ -42,46 +57,67 @@ class History:
         count_always(-1, histories)
 
     def step_of(self, x: Tensor) -> Step | None:
-        """Return the step of a tensor over this memory, None for integers."""
-        step = x._step
-        if (type(step) is Leaf and step.asked) or (step is not None and step.seen == self.writes):
+        """Return the step of a tensor over this memory, None for constants and integers."""
+        step: Step | None = x._step
+        count = len(self.writes)
+        if (type(step) is Leaf and step.asked) or (
+            step is not None and step.seen is not None and step.seen[1] == count
+        ):
             return step
         if x.dtype.kind not in "fc":
             return None
-        rule: Rule = gathered.rule if self._holds(x) else _REREAD  # type: ignore[attr-defined]
-        step = Step(rule, (self.contents,), x)  # type: ignore[arg-type]
+        origin, layout = _origin(x)
+        key, done = (origin.seen if origin is not None else None) or self._beginning(origin)
+        if done == count and origin is not None and origin.seen is None:
+            return step  # it begins after the last write
+        contents, done = self.contents.get(key) or (self._begun(origin, layout), done)
+        for write in self.writes[done:]:
+            contents = self._put(contents, write)
+        self.contents[key] = contents, count
+        return None if contents is None else self._seen(x, contents, (key, count))
+
+    def _begun(self, origin: Step | None, layout: Layout) -> Step | None:
+        """Return the step of contents that begin with those of one tensor."""
+        return None if origin is None else self._put(None, Write(0, origin.dtype, layout, origin))
+
+    def _beginning(self, origin: Step | None) -> tuple[int, int]:
+        """Return the name of what a tensor saw first, and how many writes there were before."""
+        serial = 0 if origin is None else origin.serial
+        return serial, bisect_left(self.writes, serial, key=lambda write: write.serial)
+
+    def _seen(self, x: Tensor, contents: Step, seen: tuple[int, int]) -> Step:
+        """Return the step of a tensor that sees some places of the contents."""
+        rule: Rule = gathered.rule if self._holds(x.dtype) else _REREAD  # type: ignore[attr-defined]
+        step = Step(rule, (contents,), x)
         step.slots = [("flat", None)]
         step.given = {"layout": x.blob.layout, "dtype": x.dtype}
-        step.seen = self.writes
+        step.seen = seen
         carry(x, step)
         return step
 
-    def put(self, target: Tensor, step: Step | None) -> None:
-        """Take down a write into the places of a target: what was written has a step, or none if it is constant."""
-        parents = [(name, one) for name, one in (("flat", self.contents), ("new", step)) if one is not None]
-        contents = Step(_PUT if self._holds(target) else _REREAD, tuple([one for _, one in parents]), self.flat)
-        contents.slots = [(name, None) for name, _ in parents]
-        contents.given = {"layout": target.blob.layout, "dtype": target.dtype}
-        self.contents = contents
-        self.writes += 1
+    def _put(self, contents: Step | None, write: Write) -> Step | None:
+        """Return the step of contents after a write, None where all is constant."""
+        parents = [(name, one) for name, one in (("flat", contents), ("new", write.step)) if one is not None]
+        if not parents:
+            return None
+        step = Step(_PUT if self._holds(write.dtype) else _REREAD, tuple([one for _, one in parents]), self.flat)
+        step.slots = [(name, None) for name, _ in parents]
+        step.given = {"layout": write.layout, "dtype": write.dtype}
+        return step
 
-    def _holds(self, x: Tensor) -> bool:
-        """Return whether a tensor's numbers stand in the flat array as they are."""
-        return real_of(x.dtype) == self.flat.dtype
+    def _holds(self, dtype: DType) -> bool:
+        """Return whether numbers of a dtype stand in the flat array as they are."""
+        return real_of(dtype) == self.flat.dtype
 
 
 def written(target: Tensor, step: Step | None) -> None:
     """Take down that a target's memory was written; `step` is that of the values, None for constants."""
-    buffer = target.blob.buffer
-    if target.blob.constant:
+    blob = target.blob
+    if blob.constant:
         return
-    if buffer.history is None:
-        history = History(buffer, target.dtype)
-        origin, layout = _origin(target)
-        if origin is not None:
-            history.put(face(target.blob.view(layout, dtype=origin.dtype)), origin)
-        buffer.history = history
-    buffer.history.put(target, step)
+    if blob.buffer.history is None:
+        blob.buffer.history = History(blob.buffer, target.dtype)
+    blob.buffer.history.writes.append(Write(now(), target.dtype, blob.layout, step))
     target._small = None
 
 

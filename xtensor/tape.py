@@ -38,6 +38,11 @@ _mode: ContextVar[int] = ContextVar("xtensor_tape", default=FULL)
 _serial = count(1)
 
 
+def now() -> int:
+    """Return a number that is larger than those of all steps until now, and less than those of all others."""
+    return next(_serial)
+
+
 class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recording(OFF):`
     """What is written on the tape inside a `with` block or a decorated function, in this thread."""
 
@@ -204,7 +209,7 @@ class Step:
     given: by name, what the rule will ask for; None once the tape was used up.
     shape, dtype, device: of the result.
     within: of a view, the layout of what it is a view of.
-    seen: how many writes to its memory a step stands behind that was made because of such a write.
+    seen: of what was made because its memory was written: the History's name for it, and how many writes it saw.
     """
 
     __slots__ = ("device", "dtype", "given", "parents", "rule", "seen", "serial", "shape", "slots", "within")
@@ -225,7 +230,7 @@ class Step:
         self.dtype: DType = result.dtype
         self.device: Device = result.device
         self.within: Layout | None = None
-        self.seen = -1
+        self.seen: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         name = "leaf" if self.rule is None else self.rule.name
@@ -294,14 +299,16 @@ class Leaf(Step):
     """Where a gradient is wanted: the beginning of a tape.
 
     asked: whether the user asked for it, so that the tensor must not be written while recording.
+    over: whether it belongs to a transform that is done with it: nobody will ask for its gradient again.
     """
 
-    __slots__ = ("asked", "grad")
+    __slots__ = ("asked", "grad", "over")
 
     def __init__(self, x: Tensor, *, asked: bool = True) -> None:
         super().__init__(None, (), x)
         self.grad: Tensor | None = None
         self.asked = asked
+        self.over = False
 
 
 class Output(Step):

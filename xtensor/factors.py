@@ -14,8 +14,7 @@ from typing import Any, cast
 from .dtypes import finfo
 from .errors import expected
 from .ops.linear import adjoint, conjugate, on_diagonal
-from .rules import xt
-from .tape import differentiable
+from .tape import Like, differentiable, xt
 from .tensor import Tensor
 
 Pair = tuple[Tensor | None, Tensor | None]
@@ -28,6 +27,11 @@ def through(f: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Tensor:
 
 
 # ---- parts of matrices
+
+
+def of_diagonal(g: Tensor, like: Like, offset: int) -> Tensor:
+    """The cotangent on the diagonal that was looked at, zeros elsewhere."""
+    return on_diagonal(g, offset, like.shape)
 
 
 def _rows(x: Tensor) -> Tensor:

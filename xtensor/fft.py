@@ -118,22 +118,19 @@ def _times_inner(half: Tensor, axis: int, n: int, factor: float) -> Tensor:
     return cast(Tensor, xt.where(xt.reshape(alone, shape), half, half * factor))
 
 
-def _resized_back(g: Tensor, like: Like, axes: Sequence[int]) -> Tensor:
-    return _resized(g, like, axes)
-
-
-@differentiable(x=_resized_back)
 def _resized(x: Tensor, target: Like, axes: Sequence[int]) -> Tensor:
     """Return x cut, or padded with zeros, along axes to a target's lengths: the adjoint of what `n` and `s` do."""
-    shape, key = list(x.shape), [slice(None)] * x.ndim
     for axis in axes:
-        key[axis] = slice(min(target.shape[axis], x.shape[axis]))
-        shape[axis] = target.shape[axis]
-    if tuple(shape) == x.shape:
-        return x
-    result: Tensor = xt.zeros(shape, dtype=x.dtype, device=x.device)
-    result[tuple(key)] = x[tuple(key)]
-    return result
+        missing = target.shape[axis] - x.shape[axis]
+        if missing < 0:
+            key = [slice(None)] * x.ndim
+            key[axis] = slice(target.shape[axis])
+            x = x[tuple(key)]
+        elif missing > 0:
+            shape = list(x.shape)
+            shape[axis] = missing
+            x = xt.concat((x, xt.zeros(shape, dtype=x.dtype, device=x.device)), axis=axis)
+    return x
 
 
 # ---- transforms

@@ -14,6 +14,7 @@ from .errors import expected, mismatch, one_of
 from .factors import (
     of_cholesky,
     of_det,
+    of_diagonal,
     of_eig,
     of_eigenvalues,
     of_eigh,
@@ -27,7 +28,7 @@ from .factors import (
 )
 from .layout import as_axes, as_axis, as_index
 from .op import as_tensor, on
-from .ops.linear import adjoint, along, conjugate, matmul, matrix_transpose, on_diagonal, tensordot, vecdot
+from .ops.linear import adjoint, along, conjugate, matmul, matrix_transpose, tensordot, vecdot
 from .ops.statistical import Axis, spread
 from .ops.statistical import sum as _sum
 from .rules import Like, sum_to, xt
@@ -146,7 +147,7 @@ def det(x: Tensor, /) -> Tensor:
     return on(_matrices(x, "det", square=True), "det", lambda xp, a: xp.linalg.det(a))
 
 
-@differentiable(x=lambda g, like, offset: on_diagonal(g, offset, like.shape), view=True)
+@differentiable(x=of_diagonal, view=True)
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """Return the diagonals of (..., n, m) as views (..., k); offset > 0 lies above the main one.
 

@@ -638,7 +638,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         if not isinstance(out, Tensor):
             raise TypeError(expected(self.__name__, "forward", "return a tensor first", type(out).__name__))
         tracked = [n for n, step in enumerate(steps) if step is not None]
-        rule = Rule(self.__name__, {"args": pull_of(_Written(self, kept, [_like_of(x) for x in args]))})
+        rule = Rule(self.__name__, {"args": pull_of(_Written(self, kept, args))})
         if any(out is x for x in args):
             out = _alias(out)
         step = Step(rule, tuple([one for one in steps if one is not None]), out)
@@ -655,13 +655,21 @@ def _like_of(x: Any) -> tuple[Any, Any] | None:
 class _Written:
     """The rule of a custom_vjp: the user's backward, and a check of what it returns."""
 
-    def __init__(self, owner: custom_vjp, kept: Any, likes: list[Any]) -> None:
-        self.owner, self.kept, self.likes = owner, _KeptTree(kept), likes
+    def __init__(self, owner: custom_vjp, kept: Any, args: tuple[Any, ...]) -> None:
+        self.owner, self.kept, self.args = owner, _KeptTree(kept), _KeptTree(args)
+        self.likes = [_like_of(x) for x in args]
+
+    def _needed(self) -> Any:
+        """Return what backward needs; computed again where its own derivative is recorded, as it depends on them."""
+        if not is_recording():
+            return self.kept.tree()
+        assert self.owner.forward is not None
+        return self.owner.forward(*self.args.tree())[1]
 
     def __call__(self, g: Tensor) -> list[Any]:
         assert self.owner.backward is not None
         name = self.owner.__name__
-        found = self.owner.backward(self.kept.tree(), g)
+        found = self.owner.backward(self._needed(), g)
         if not isinstance(found, (tuple, list)) or len(found) != len(self.likes):
             got = f"{len(found)} of them" if isinstance(found, (tuple, list)) else type(found).__name__
             raise TypeError(expected(name, "backward", f"return a tuple of {len(self.likes)} cotangents", got))

@@ -14,7 +14,8 @@ from typing import Any, cast
 from .dtypes import finfo
 from .errors import expected
 from .ops.linear import adjoint, conjugate, on_diagonal
-from .tape import Like, differentiable, xt
+from .rules import Like, xt
+from .tape import differentiable
 from .tensor import Tensor
 
 Pair = tuple[Tensor | None, Tensor | None]

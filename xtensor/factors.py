@@ -118,7 +118,7 @@ def _of_tall_qr(gq: Tensor, gr: Tensor, q: Tensor, r: Tensor) -> Tensor:
     inner: Tensor = scaled - projected + xt.where(_is_lower(difference), _skew(difference), 0)
     if difference.dtype.kind == "c":
         inner = inner + xt.where(_is_diagonal(difference), 1j * xt.imag(difference), 0)
-    return cast(Tensor, gq + q @ inner)
+    return gq + q @ inner
 
 
 def _turned(function: str, free: Tensor, g: Tensor, others: Tensor) -> Tensor:

@@ -139,7 +139,12 @@ def test_a_new_function_is_seen_by_type_checkers(copy: Path) -> None:
 CHAPTERS = sorted(file.stem for file in (ROOT / "xtensor" / "ops").glob("*.py") if file.stem != "__init__")
 
 # Public to the other files of the package, for what operators, indexing and methods do; no functions of the namespace.
-INTERNAL = {"indexing": {"getitem", "setitem"}, "linear": {"dot", "update_matmul"}}
+INTERNAL = {
+    "indexing": {"added", "getitem", "setitem"},
+    "linear": {"dot", "update_matmul"},
+    "manipulation": {"split"},
+    "statistical": {"spread"},
+}
 
 STANDARD = """
 e inf nan newaxis pi

@@ -148,7 +148,7 @@ class Tensor(Operators):
             return self[...]
         # writes of integers into what has a gradient could not be taken down
         seen = target.kind in "fc" or not (self.requires_grad and xt.tape.is_recording())
-        return xt.ops.methods.reread(self, target, seen)
+        return xt.methods.reread(self, target, seen)
 
     def resize(self, shape: Any, *, keep_on_shrink: bool = True) -> Tensor:
         """Change the shape in place to a packed one, and return this tensor (TBlob.resize says how).
@@ -269,7 +269,7 @@ class Tensor(Operators):
 
         Raises ValueError where the strides do not allow it without a copy.
         """
-        return xt.ops.methods.flat_2d(self)
+        return xt.methods.flat_2d(self)
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - the standard's name
@@ -287,12 +287,12 @@ class Tensor(Operators):
     @property
     def real(self) -> Tensor:
         """The real part, as a view."""
-        return xt.ops.methods.part(self, 0) if self.dtype.kind == "c" else self[...]
+        return xt.methods.part(self, 0) if self.dtype.kind == "c" else self[...]
 
     @property
     def imag(self) -> Tensor:
         """The imaginary part, as a view; zeros for a real tensor."""
-        return xt.ops.methods.part(self, 1) if self.dtype.kind == "c" else xt.imag(self)
+        return xt.methods.part(self, 1) if self.dtype.kind == "c" else xt.imag(self)
 
     # ---- the standard's protocol methods
 
@@ -310,7 +310,7 @@ class Tensor(Operators):
         target = as_device(device, "to_device")
         if stream is not None:
             raise ValueError(expected("to_device", "stream", f"be None on {target}", repr(stream)))
-        return self if target == self.device else xt.ops.methods.moved(self, target)
+        return self if target == self.device else xt.methods.moved(self, target)
 
     def __dlpack_device__(self) -> DLPackDevice:
         """Return (device type, device id) as DLPack counts them."""
@@ -473,7 +473,7 @@ class Tensor(Operators):
 
     def copy(self, order: str = "C") -> Tensor:
         """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
-        return xt.ops.methods.copied(self, order)
+        return xt.methods.copied(self, order)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
         return xt.astype(self, canonical(dtype, "astype"), copy=copy)
@@ -506,7 +506,7 @@ class Tensor(Operators):
     def round(self, decimals: int = 0) -> Tensor:
         if decimals == 0:
             return xt.round(self)
-        return xt.ops.methods.rounded(self, decimals)
+        return xt.methods.rounded(self, decimals)
 
     def __round__(self, decimals: int = 0) -> Tensor:
         return self.round(decimals)

@@ -16,6 +16,7 @@ from ..devices import Device, as_device
 from ..dtypes import DEFAULTS, DType, canonical, check_real, real_of
 from ..errors import expected, one_of
 from ..layout import Shape, as_index, as_shape
+from ..methods import moved
 from ..op import as_tensor, asarray_host, common_device, on
 from ..options import settings
 from ..rules import Like, sum_to, xt
@@ -23,7 +24,6 @@ from ..tape import OFF, active, begin, differentiable, is_recording, recording
 from ..tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
 from .casting import DeviceLike, astype
 from .indexing import setitem
-from .methods import moved
 
 __all__ = [
     "arange",

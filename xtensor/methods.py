@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from ..devices import Device
-from ..dtypes import DType, real_of
-from ..errors import expected
-from ..layout import Layout
-from ..rules import Like, xt
-from ..tape import differentiable
-from ..tensor import Tensor, dense_copy, from_native, wrap
-
-__all__: list[str] = []
+from .devices import Device
+from .dtypes import DType, real_of
+from .errors import expected
+from .layout import Layout
+from .rules import Like, xt
+from .tape import differentiable
+from .tensor import Tensor, dense_copy, from_native, wrap
 
 
 @differentiable(x=1)

@@ -120,7 +120,7 @@ def test_a_new_function_stands_in_the_documentation(copy: Path) -> None:
     lines = [line for line in table.splitlines() if "softsign" in line]
     assert len(lines) == 1
     cells = [cell.strip() for cell in lines[0].strip("|").split("|")]
-    assert cells[1:] == ["Elementwise", "row: elementwise", "real floating", "integer"]
+    assert cells[1:] == ["Elementwise", "row: elementwise", "real floating", "integer", ""]  # it has no derivative
 
 
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is in the extra `dev`")
@@ -141,7 +141,7 @@ CHAPTERS = sorted(file.stem for file in (ROOT / "xtensor" / "ops").glob("*.py") 
 # Public to the other files of the package, for what operators, indexing and methods do; no functions of the namespace.
 INTERNAL = {
     "indexing": {"added", "getitem", "setitem"},
-    "linear": {"dot", "update_matmul"},
+    "linear": {"adjoint", "along", "conjugate", "dot", "on_diagonal", "update_matmul"},
     "manipulation": {"split"},
     "statistical": {"spread"},
 }
@@ -215,7 +215,7 @@ def test_no_chapter_is_forgotten() -> None:
     source = (ROOT / "xtensor" / "__init__.py").read_text(encoding="utf-8")
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom) and node.module]
     starred = {node.module.removeprefix("ops.") for node in imports if node.names[0].name == "*"}
-    assert starred == {*CHAPTERS, "dtypes"}
+    assert starred == {*CHAPTERS, "dtypes", "autograd"}
 
 
 def test_every_function_of_the_standard_is_there() -> None:
@@ -233,7 +233,14 @@ def test_nothing_else_is_public() -> None:
     """What is public beyond the standard is said by a chapter, or is a file of the package."""
     said = {name for chapter in CHAPTERS for name in import_module(f"xtensor.ops.{chapter}").__all__}
     public = {name for name, value in vars(xt).items() if name[0] != "_" and not isinstance(value, ModuleType)}
-    assert public == said | set(STANDARD.split()) - {"__array_namespace_info__"} | set(xt.dtypes.__all__) | OURS
+    assert (
+        public
+        == said
+        | set(STANDARD.split()) - {"__array_namespace_info__"}
+        | set(xt.dtypes.__all__)
+        | set(xt.autograd.__all__)
+        | OURS
+    )
 
 
 @pytest.mark.parametrize("module", [xt.linalg, xt.fft], ids=lambda module: module.__name__)

@@ -144,7 +144,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):
         return False
     node = Node(op, (target.blob, value), {}, target.shape, op.dtype(target.dtype, kind), target.device)
-    return _write(node, target, operand)
+    return _write(node, target, operand, _HELD_BY_UPDATE)
 
 
 def store(target: Tensor, operand: Tensor, function: str) -> bool:
@@ -156,21 +156,22 @@ def store(target: Tensor, operand: Tensor, function: str) -> bool:
     value = operand.value
     if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
         return False
-    return _write(Node(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device), target, operand)
+    node = Node(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device)
+    return _write(node, target, operand, _HELD_BY_ASSIGNMENT)
 
 
-# References to an operand that only the statement `x[...] = operand` or `x += operand` itself holds.
-_OWN_REFERENCES = 7
+# References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds.
+_HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT = 7, 8
 
 
-def _write(node: Node, target: Tensor, operand: Operand) -> bool:
+def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
     """Compute a node into a target, converted to its dtype.
 
     An operand that nobody but the statement holds need not be kept.
     """
     if node.dtype != target.dtype:
         node = Node(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
-    passing = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= _OWN_REFERENCES else None
+    passing = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held else None
     return write(node, target.blob, passing if isinstance(passing, Node) else None)
 
 

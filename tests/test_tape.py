@@ -1360,6 +1360,7 @@ def test_every_call_is_written_down() -> None:
         x = asarray(1, 2)
         y = x * 2
         assert y.requires_grad and x.requires_grad
+        np.testing.assert_array_equal(np.from_dlpack(y), [2, 4])
         y[0] = x[1]
         x += 1
         x[...] = y

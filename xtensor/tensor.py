@@ -367,8 +367,8 @@ class Tensor(Operators):
         return host
 
     def _refuse_to_leave(self, function: str, error: type[Exception]) -> None:
-        """Raise where a gradient would be lost on the way out."""
-        if self.requires_grad and xt.tape.is_recording():
+        """Raise where a gradient would be lost on the way out that somebody may have asked for."""
+        if self.requires_grad and xt.tape.is_recording() and settings().gradients != "always":
             must = "not have a gradient, which would be lost (use x.detach(), or `with xt.no_grad():`)"
             raise error(expected(function, "x", must, "one"))
 

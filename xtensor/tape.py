@@ -71,7 +71,8 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
         return cast(F, call)
 
     def _driven(self, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        step, given = generator.send, None
+        step: Callable[[Any], Any] = generator.send
+        given: Any = None
         while True:
             try:
                 with self:

@@ -46,7 +46,8 @@ def _opened(tree: Any) -> tuple[Iterator[str], Sequence[Any], Callable[[list[Any
     if isinstance(tree, dict):
         return (f"[{key!r}]" for key in tree), list(tree.values()), lambda parts: _dict_like(tree, parts)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return (f".{name}" for name in tree._fields), tree, lambda parts: type(tree)(*parts)
+        named: Any = tree
+        return (f".{name}" for name in named._fields), tree, lambda parts: type(tree)(*parts)
     if isinstance(tree, (list, tuple)):
         return (f"[{place}]" for place in range(len(tree))), tree, type(tree)
     if is_dataclass(tree) and not isinstance(tree, type):

@@ -12,6 +12,8 @@ from . import autograd as autograd
 from . import fft as fft
 from . import linalg as linalg
 from . import memory as memory
+from . import nn as nn
+from . import random as random
 from .autograd import *
 from .devices import Device as Device
 from .dtypes import *

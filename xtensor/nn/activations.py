@@ -1,0 +1,185 @@
+"""Activations: functions of one element, with the names, formulas and conventions of torch.nn.functional.
+
+Each takes a real floating-point array of any shape and returns one of the same shape and dtype; TypeError for other
+dtypes. Most are compositions of the namespace's functions and fuse with what surrounds them; a function has a rule of
+its own where the composition's gradient would be another one at a kink, or would overflow.
+"""
+
+from __future__ import annotations
+
+from math import inf, pi, sqrt
+
+from ..doors import elementwise
+from ..dtypes import REAL_FLOATING
+from ..errors import expected, one_of
+from ..lazy.element import Element, absolute, minimum, primitive, where
+from ..lazy.element import exp as e_exp
+from ..lazy.vecmath import ERF_FAR, ERF_NEAR
+from ..lazy.vector import F64
+from ..op import Operand
+from ..tape import differentiable, xt
+from ..tensor import Tensor
+from .checks import floating, within
+
+__all__ = [
+    "elu",
+    "erf",
+    "gelu",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_sigmoid",
+    "mish",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softplus",
+]
+
+# ---- the error function
+
+
+def _series(x: Element, coefficients: tuple[float, ...]) -> Element:
+    """c0 + x (c1 + x (c2 + ...))."""
+    total = x * coefficients[-1]
+    for coefficient in coefficients[-2:0:-1]:
+        total = (total + coefficient) * x
+    return total + coefficients[0]
+
+
+def _erf(x: Element) -> Element:
+    """The same two polynomials as generated code has (lazy/vecmath.py), in plain arithmetic: within 2 ulp."""
+    a = absolute(x)
+    far = 1.0 - e_exp(_series(minimum(a, 5.94) - 2.0, ERF_FAR[F64]))
+    near = a + a * _series(a * a, ERF_NEAR[F64])
+    return primitive("copysign", where(a < 1.0, near, far), x)
+
+
+@elementwise(REAL_FLOATING, element=_erf, derivative=lambda x: 2 / sqrt(pi) * xt.exp(-x * x))
+def erf(x: Operand, /) -> Tensor:
+    """Return the error function of each element, the integral of 2 / sqrt(pi) exp(-t**2) from 0 to x."""
+    ...
+
+
+# ---- of the family of the rectifier
+
+
+@differentiable(x=lambda g, y: xt.where(y <= 0, 0, g))
+def relu(x: Tensor, /) -> Tensor:
+    """Return max(x, 0); the derivative at 0 is 0. Source: torch.nn.functional.relu."""
+    return xt.maximum(floating(x, "relu"), 0)
+
+
+def relu6(x: Tensor, /) -> Tensor:
+    """Return min(max(x, 0), 6). Source: torch.nn.functional.relu6."""
+    return hardtanh(floating(x, "relu6"), 0.0, 6.0)
+
+
+def leaky_relu(x: Tensor, /, negative_slope: float = 0.01) -> Tensor:
+    """Return x where x > 0, else negative_slope * x. Source: torch.nn.functional.leaky_relu."""
+    x = floating(x, "leaky_relu")
+    return xt.where(x > 0, x, x * within(negative_slope, "leaky_relu", "negative_slope", -inf, inf))
+
+
+def elu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
+    """Return x where x > 0, else alpha * (exp(x) - 1). Source: torch.nn.functional.elu."""
+    x = floating(x, "elu")
+    low = xt.where(x > 0, 0, x)  # what is large would overflow, and its gradient be 0 * inf
+    return xt.where(x > 0, x, within(alpha, "elu", "alpha", -inf, inf) * xt.expm1(low))
+
+
+def selu(x: Tensor, /) -> Tensor:
+    """Return 1.0507... * elu(x, 1.6732...), which keeps mean 0 and variance 1. Source: torch.nn.functional.selu."""
+    return 1.0507009873554804934193349852946 * elu(floating(x, "selu"), 1.6732632423543772848170429916717)
+
+
+# ---- smooth ones
+
+
+@differentiable(x=lambda y: y * (1 - y))
+def sigmoid(x: Tensor, /) -> Tensor:
+    """Return 1 / (1 + exp(-x)), without overflow at either end. Source: torch.nn.functional.sigmoid."""
+    x = floating(x, "sigmoid")
+    small = xt.exp(-xt.abs(x))
+    return xt.where(x >= 0, 1, small) / (1 + small)
+
+
+@differentiable(x=lambda x: sigmoid(x))
+def _softplus(x: Tensor) -> Tensor:
+    return xt.maximum(x, 0) + xt.log1p(xt.exp(-xt.abs(x)))
+
+
+def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = inf) -> Tensor:
+    """Return log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
+
+    The formula is accurate everywhere, so nothing is cut off by default; PyTorch cuts at 20, which costs float64
+    half of its digits. Source: torch.nn.functional.softplus.
+    """
+    x = floating(x, "softplus")
+    beta = within(beta, "softplus", "beta", -inf, inf)
+    if beta == 0:
+        raise ValueError(expected("softplus", "beta", "not be 0", beta))
+    scaled = x if beta == 1 else beta * x
+    smooth = _softplus(scaled) if beta == 1 else _softplus(scaled) / beta
+    return smooth if threshold == inf else xt.where(scaled > threshold, x, smooth)
+
+
+def log_sigmoid(x: Tensor, /) -> Tensor:
+    """Return log(1 / (1 + exp(-x))), finite wherever x is. Source: torch.nn.functional.logsigmoid."""
+    return -_softplus(-floating(x, "log_sigmoid"))
+
+
+def silu(x: Tensor, /) -> Tensor:
+    """Return x * sigmoid(x); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.silu."""
+    x = floating(x, "silu")
+    return x * sigmoid(x)
+
+
+def mish(x: Tensor, /) -> Tensor:
+    """Return x * tanh(log(1 + exp(x))); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.mish."""
+    x = floating(x, "mish")
+    return x * xt.tanh(_softplus(x))
+
+
+def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
+    """Return x * P(X <= x) for a standard normal X: x / 2 * (1 + erf(x / sqrt(2))); NaN at -inf, as PyTorch has it.
+
+    approximate: "none", or "tanh" for x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))). Raises ValueError
+    for other words. Source: torch.nn.functional.gelu.
+    """
+    x = floating(x, "gelu")
+    if approximate not in ("none", "tanh"):
+        raise ValueError(expected("gelu", "approximate", one_of(["none", "tanh"]), repr(approximate)))
+    if approximate == "none":
+        return (0.5 * x) * (1 + erf(x * sqrt(0.5)))
+    inner = xt.clip(x, -10.0, 10.0)  # the tangent is 1 long before, and the cube of what is huge would overflow
+    return (0.5 * x) * (1 + xt.tanh(inner * (inner * inner * (sqrt(2 / pi) * 0.044715) + sqrt(2 / pi))))
+
+
+# ---- piecewise linear ones
+
+
+@differentiable(x=lambda g, y, min_val, max_val: xt.where((y <= min_val) | (y >= max_val), 0, g))
+def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """Return x moved into [min_val, max_val]; the derivative at the bounds is 0.
+
+    Raises ValueError where min_val is larger than max_val. Source: torch.nn.functional.hardtanh.
+    """
+    x = floating(x, "hardtanh")
+    if not min_val <= max_val:
+        raise ValueError(expected("hardtanh", "max_val", f"not be below min_val, {min_val}", max_val))
+    return xt.minimum(xt.maximum(x, min_val), max_val)
+
+
+def hardsigmoid(x: Tensor, /) -> Tensor:
+    """Return x / 6 + 1 / 2 moved into [0, 1]. Source: torch.nn.functional.hardsigmoid."""
+    return relu6(floating(x, "hardsigmoid") + 3) / 6
+
+
+def hardswish(x: Tensor, /) -> Tensor:
+    """Return x * hardsigmoid(x); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.hardswish."""
+    x = floating(x, "hardswish")
+    return x * hardsigmoid(x)

@@ -1,0 +1,97 @@
+"""What several functions of this extension check alike, with messages that hold names and shapes."""
+
+from __future__ import annotations
+
+from math import prod
+from numbers import Integral, Real
+from typing import Any
+
+from ..errors import expected, one_of
+from ..layout import as_axis
+from ..op import as_tensor
+from ..tape import xt
+from ..tensor import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def floating(x: Any, function: str, argument: str = "x") -> Tensor:
+    """Return x as a tensor; raises TypeError unless it is real floating-point."""
+    x = as_tensor(x, function, argument)
+    if x.dtype.kind != "f":
+        raise TypeError(expected(function, argument, "be real floating", x.dtype))
+    return x
+
+
+def whole(x: Any, function: str, argument: str) -> Tensor:
+    """Return x as a tensor; raises TypeError unless it holds integers."""
+    x = as_tensor(x, function, argument)
+    if x.dtype.kind not in "iu":
+        raise TypeError(expected(function, argument, "be integer", x.dtype))
+    return x
+
+
+def within(value: Any, function: str, argument: str, low: float, high: float) -> float:
+    """Return a number; raises TypeError for what is none, ValueError outside [low, high]."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(expected(function, argument, "be a number", repr(value)))
+    number = float(value)
+    if not low <= number <= high:
+        raise ValueError(expected(function, argument, f"be between {low} and {high}", value))
+    return number
+
+
+def count_of(value: Any, function: str, argument: str) -> int:
+    """Return a positive integer; raises TypeError for what is no integer, ValueError below 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(expected(function, argument, "be an integer", repr(value)))
+    if value < 1:
+        raise ValueError(expected(function, argument, "be positive", value))
+    return int(value)
+
+
+def per_channel(x: Any, shape: tuple[int, ...], function: str, argument: str) -> Tensor:
+    """Return a parameter as a floating tensor; raises ValueError unless it has the shape."""
+    x = floating(x, function, argument)
+    if x.shape != shape:
+        raise ValueError(expected(function, argument, f"have shape {shape}", x.shape))
+    return x
+
+
+def channel_axis(x: Tensor, axis: int, function: str) -> int:
+    """Return the axis of the channels; raises ValueError where x has fewer than two axes."""
+    if x.ndim < 2:
+        raise ValueError(expected(function, "x", "have at least 2 axes, batch and channels", f"shape {x.shape}"))
+    return as_axis(axis, x.ndim, function)
+
+
+def alike(x: Any, target: Any, function: str) -> tuple[Tensor, Tensor]:
+    """Return two floating tensors of one shape; raises ValueError naming both shapes where they differ."""
+    x, target = floating(x, function), floating(target, function, "target")
+    if x.shape != target.shape:
+        raise ValueError(expected(function, "target", f"have the shape of x, {x.shape}", target.shape))
+    return x, target
+
+
+def check_reduction(reduction: Any, function: str, *more: str) -> None:
+    """Raise ValueError for an unknown way to reduce a loss."""
+    if reduction not in (*REDUCTIONS, *more):
+        raise ValueError(expected(function, "reduction", one_of((*REDUCTIONS, *more)), repr(reduction)))
+
+
+def reduced(loss: Tensor, reduction: Any, function: str) -> Tensor:
+    """Return a loss per element, its sum or its mean."""
+    check_reduction(reduction, function)
+    if reduction == "none":
+        return loss
+    return xt.sum(loss) if reduction == "sum" else xt.mean(loss)
+
+
+def along(x: Tensor, axis: int, ndim: int) -> Tensor:
+    """Return a vector as an array of `ndim` axes that lies along one of them."""
+    return xt.reshape(x, (1,) * axis + (x.size,) + (1,) * (ndim - axis - 1))
+
+
+def size_along(x: Tensor, axes: tuple[int, ...]) -> int:
+    """Return how many elements of x there are along some axes."""
+    return prod([x.shape[axis] for axis in axes])

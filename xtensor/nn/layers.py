@@ -1,0 +1,99 @@
+"""Layers without state: linear, embedding, one_hot, dropout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import expected
+from ..layout import as_axis
+from ..ops.indexing import getitem
+from ..tape import xt
+from ..tensor import Tensor
+from .checks import along, count_of, floating, per_channel, whole, within
+
+__all__ = ["dropout", "embedding", "linear", "one_hot"]
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:
+    """Return x @ weight.T + bias: x (..., features), weight (outputs, features), bias (outputs,) give (..., outputs).
+
+    Raises TypeError unless all are real floating, ValueError where shapes do not match. Source:
+    torch.nn.functional.linear.
+    """
+    x, weight = floating(x, "linear"), floating(weight, "linear", "weight")
+    if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[1]:
+        must = f"have shape (outputs, {x.shape[-1] if x.ndim else 'features'}) for x {x.shape}"
+        raise ValueError(expected("linear", "weight", must, weight.shape))
+    product = xt.matmul(x, xt.matrix_transpose(weight))
+    return product if bias is None else product + per_channel(bias, weight.shape[:1], "linear", "bias")
+
+
+def embedding(indices: Tensor, weight: Tensor, /, *, padding_idx: int | None = None) -> Tensor:
+    """Return the rows of weight (count, size) at integer indices of any shape: (..., size).
+
+    padding_idx: the row that gets no gradient; negative counts from the end. Gradients of rows that are looked up
+    several times are added. Raises TypeError for indices that are no integers, IndexError for one outside
+    [0, count), ValueError for a weight without two axes. Source: torch.nn.functional.embedding.
+    """
+    indices, weight = whole(indices, "embedding", "indices"), floating(weight, "embedding", "weight")
+    if weight.ndim != 2:
+        raise ValueError(expected("embedding", "weight", "have shape (count, size)", weight.shape))
+    check_classes(indices, weight.shape[0], "embedding", "indices")
+    rows = getitem(weight, indices)
+    if padding_idx is None:
+        return rows
+    row = as_axis(padding_idx, weight.shape[0], "embedding")
+    return xt.where(xt.expand_dims(indices == row, axis=-1), xt.stop_gradient(rows), rows)
+
+
+def check_classes(x: Tensor, count: int, function: str, argument: str, ignored: int | None = None) -> None:
+    """Raise IndexError for an integer outside [0, count) that is not the ignored one."""
+    wrong = xt.logical_or(x < 0, x >= count)
+    if ignored is not None:
+        wrong = xt.logical_and(wrong, x != ignored)
+    if bool(xt.any(wrong)):
+        which = int(x[wrong][0])
+        raise IndexError(expected(function, argument, f"hold integers from 0 to {count - 1}", which))
+
+
+def is_class(x: Tensor, count: int, axis: int) -> Tensor:
+    """Return booleans with a further axis of `count` classes: whether an element is that class."""
+    narrow = xt.astype(x, xt.int32, copy=False)  # 4 bytes as float32, so that loops over both keep their width
+    classes = xt.arange(count, dtype=xt.int32, device=x.device)
+    return xt.expand_dims(narrow, axis=axis) == along(classes, axis, x.ndim + 1)
+
+
+def one_hot(indices: Tensor, /, num_classes: int | None = None, *, dtype: Any = None, axis: int = -1) -> Tensor:
+    """Return 1 where the new axis' place is the index, else 0: of shape (...) comes (..., num_classes).
+
+    num_classes: None for one more than the largest index. dtype: None for int64. axis: where the new axis stands in
+    the result. Raises TypeError for indices that are no integers, IndexError for one outside [0, num_classes).
+    Source: torch.nn.functional.one_hot.
+    """
+    indices = whole(indices, "one_hot", "indices")
+    if num_classes is None:
+        if not indices.size:
+            raise ValueError(expected("one_hot", "num_classes", "be given where there are no indices", None))
+        count = max(int(xt.max(indices)) + 1, 1)
+    else:
+        count = count_of(num_classes, "one_hot", "num_classes")
+    check_classes(indices, count, "one_hot", "indices")
+    found = is_class(indices, count, as_axis(axis, indices.ndim + 1, "one_hot"))
+    return xt.astype(found, xt.int64 if dtype is None else dtype)
+
+
+def dropout(x: Tensor, /, p: float = 0.5, *, generator: Any, training: bool = True) -> Tensor:
+    """Return x with each element made 0 with probability p, and the others divided by 1 - p; x itself unless training.
+
+    generator: a Generator of xt.random (or NumPy's), which is drawn from once per element, in float32. Raises
+    TypeError unless x is real floating, ValueError for p outside [0, 1]. Source: torch.nn.functional.dropout.
+    """
+    x, p = floating(x, "dropout"), within(p, "dropout", "p", 0, 1)
+    if not hasattr(generator, "random"):
+        raise TypeError(expected("dropout", "generator", "be a Generator, as of xt.random", type(generator).__name__))
+    if not training or p == 0:
+        return x
+    if p == 1:
+        return xt.where(False, x, 0)
+    drawn = xt.asarray(generator.random(x.shape, dtype=xt.float32))
+    return xt.where(drawn >= p, x * (1 / (1 - p)), 0)

@@ -1,0 +1,248 @@
+"""Losses: how far x is from a target, with the names, formulas and conventions of torch.nn.functional.
+
+reduction: "none" for a loss per element, or per row where x holds a row of classes; "sum"; or "mean".
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from ..errors import expected
+from ..layout import Shape, as_axis
+from ..tape import differentiable, xt
+from ..tensor import Tensor
+from .activations import log_sigmoid
+from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within
+from .layers import check_classes, is_class
+from .normalisers import largest
+
+__all__ = [
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "huber_loss",
+    "kl_div",
+    "l1_loss",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+]
+
+# ---- distances
+
+
+def mse_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
+    """Return (x - target)**2 of arrays of one shape. Source: torch.nn.functional.mse_loss."""
+    x, target = alike(x, target, "mse_loss")
+    return reduced(xt.square(x - target), reduction, "mse_loss")
+
+
+def l1_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
+    """Return |x - target| of arrays of one shape; the derivative at 0 is 0. Source: torch.nn.functional.l1_loss."""
+    x, target = alike(x, target, "l1_loss")
+    return reduced(xt.abs(x - target), reduction, "l1_loss")
+
+
+@differentiable(x=lambda x, delta: xt.clip(x, -delta, delta))
+def _huber(x: Tensor, delta: float) -> Tensor:
+    """Half the square up to delta, and the tangent from there on."""
+    size = xt.abs(x)
+    short = xt.minimum(size, delta)
+    return short * (size - 0.5 * short)
+
+
+def huber_loss(x: Tensor, target: Tensor, /, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
+    """Return d**2 / 2 where d = |x - target| <= delta, else delta * (d - delta / 2), of arrays of one shape.
+
+    Raises ValueError unless delta is positive. Source: torch.nn.functional.huber_loss.
+    """
+    x, target = alike(x, target, "huber_loss")
+    if not within(delta, "huber_loss", "delta", 0, inf):
+        raise ValueError(expected("huber_loss", "delta", "be positive", delta))
+    return reduced(_huber(x - target, delta), reduction, "huber_loss")
+
+
+def smooth_l1_loss(x: Tensor, target: Tensor, /, *, beta: float = 1.0, reduction: str = "mean") -> Tensor:
+    """Return d**2 / (2 beta) where d = |x - target| < beta, else d - beta / 2, of arrays of one shape.
+
+    beta: not negative; 0 gives l1_loss. Source: torch.nn.functional.smooth_l1_loss.
+    """
+    x, target = alike(x, target, "smooth_l1_loss")
+    if not within(beta, "smooth_l1_loss", "beta", 0, inf):
+        return l1_loss(x, target, reduction=reduction)
+    return reduced(_huber(x - target, beta) / beta, reduction, "smooth_l1_loss")
+
+
+# ---- classes
+
+
+def cross_entropy(
+    x: Tensor,
+    target: Tensor,
+    /,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    axis: int | None = None,
+) -> Tensor:
+    """Return -log softmax(x) at the target's class.
+
+    x: logits, with the classes along `axis` (None: 1, or 0 of a vector). target: classes, as integers of x's shape
+    without that axis, or probabilities of x's shape. weight: of each class, (classes,). ignore_index: targets of
+    this number count nothing. label_smoothing: the share of the target that is spread over all classes. The mean
+    divides by the weights of the targets, of probabilities by the number of rows. Raises TypeError for dtypes,
+    IndexError for a class that does not exist, ValueError for shapes. Source: torch.nn.functional.cross_entropy.
+    """
+    x = floating(x, "cross_entropy")
+    axis = _class_axis(x, axis, "cross_entropy")
+    smoothing = within(label_smoothing, "cross_entropy", "label_smoothing", 0, 1)
+    check_reduction(reduction, "cross_entropy")
+    centred = x - largest(x, (axis,))
+    total = xt.log(xt.sum(xt.exp(centred), axis=axis))
+    if not isinstance(target, Tensor):
+        target = xt.asarray(target)
+    if target.dtype.kind == "f":
+        return _of_probabilities(centred, total, target, weight, smoothing, reduction, axis)
+    return _of_classes(
+        centred, total, target, "cross_entropy", axis, weight, ignore_index, reduction, smoothing=smoothing
+    )
+
+
+def nll_loss(
+    x: Tensor,
+    target: Tensor,
+    /,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    axis: int | None = None,
+) -> Tensor:
+    """Return -x at the target's class, where x holds logarithms of probabilities.
+
+    All arguments as those of cross_entropy, target as integers. Source: torch.nn.functional.nll_loss.
+    """
+    x = floating(x, "nll_loss")
+    axis = _class_axis(x, axis, "nll_loss")
+    check_reduction(reduction, "nll_loss")
+    return _of_classes(x, None, target, "nll_loss", axis, weight, ignore_index, reduction)
+
+
+def _class_axis(x: Tensor, axis: int | None, function: str) -> int:
+    if x.ndim == 0:
+        raise ValueError(expected(function, "x", "have an axis of classes", f"shape {x.shape}"))
+    return as_axis(min(1, x.ndim - 1) if axis is None else axis, x.ndim, function)
+
+
+def _weight_of(weight: Any, x: Tensor, axis: int, function: str) -> Tensor:
+    """Return the weights of the classes lying along their axis; ones where there are none."""
+    weight = per_channel(weight, (x.shape[axis],), function, "weight")
+    return along(weight, axis, x.ndim)
+
+
+def _check_target(x: Tensor, target: Tensor, shape: Shape, function: str) -> None:
+    if target.shape != shape:
+        raise ValueError(expected(function, "target", f"have shape {shape} for x {x.shape}", target.shape))
+
+
+def _of_classes(
+    x: Tensor,
+    total: Tensor | None,
+    target: Any,
+    function: str,
+    axis: int,
+    weight: Tensor | None,
+    ignored: int,
+    reduction: str,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """The loss for integer targets: total - x at the target's class, or -x where x is normalised already."""
+    target = whole(target, function, "target")
+    _check_target(x, target, (*x.shape[:axis], *x.shape[axis + 1 :]), function)
+    check_classes(target, x.shape[axis], function, "target", ignored)
+    chosen = is_class(target, x.shape[axis], axis)
+    picked = xt.sum(xt.where(chosen, x, 0), axis=axis)
+    loss = -picked if total is None else total - picked
+    weights = None if weight is None else _weight_of(weight, x, axis, function)
+    share = None if weights is None else xt.sum(xt.where(chosen, weights, 0), axis=axis)
+    loss = loss if share is None else loss * share
+    if smoothing and total is not None:
+        logs = xt.expand_dims(total, axis=axis) - x
+        spread = xt.sum(logs if weights is None else logs * weights, axis=axis)
+        loss = (1 - smoothing) * loss + (smoothing / x.shape[axis]) * spread
+    counts = target != ignored
+    loss = xt.where(counts, loss, 0)
+    if reduction != "mean":
+        return loss if reduction == "none" else xt.sum(loss)
+    divisor = xt.astype(counts, x.dtype) if share is None else xt.where(counts, share, 0)
+    return xt.sum(loss) / xt.sum(divisor)
+
+
+def _of_probabilities(
+    x: Tensor, total: Tensor, target: Tensor, weight: Tensor | None, smoothing: float, reduction: str, axis: int
+) -> Tensor:
+    """The cross entropy for targets that are probabilities."""
+    _check_target(x, target, x.shape, "cross_entropy")
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / x.shape[axis]
+    logs = xt.expand_dims(total, axis=axis) - x
+    logs = logs if weight is None else logs * _weight_of(weight, x, axis, "cross_entropy")
+    return reduced(xt.sum(logs * target, axis=axis), reduction, "cross_entropy")
+
+
+def binary_cross_entropy_with_logits(
+    x: Tensor,
+    target: Tensor,
+    /,
+    *,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | float | None = None,
+) -> Tensor:
+    """Return -target * log(sigmoid(x)) - (1 - target) * log(1 - sigmoid(x)) of arrays of one shape.
+
+    weight: of each element, broadcast to x. pos_weight: multiplies the first part, broadcast to x. Source:
+    torch.nn.functional.binary_cross_entropy_with_logits.
+    """
+    name = "binary_cross_entropy_with_logits"
+    x, target = alike(x, target, name)
+    logs = log_sigmoid(x)
+    if pos_weight is not None:
+        logs = logs * (1 + (_spread(pos_weight, x, name, "pos_weight") - 1) * target)
+    loss = (1 - target) * x - logs
+    if weight is not None:
+        loss = loss * _spread(weight, x, name, "weight")
+    return reduced(loss, reduction, name)
+
+
+def _spread(value: Any, x: Tensor, function: str, argument: str) -> Tensor:
+    """Return weights as a floating tensor; raises ValueError unless they broadcast to x."""
+    value = floating(value, function, argument)
+    try:
+        fits = xt.broadcast_shapes(value.shape, x.shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(expected(function, argument, f"broadcast to x, {x.shape}", value.shape))
+    return value
+
+
+def kl_div(x: Tensor, target: Tensor, /, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """Return target * (log(target) - x), where x holds logarithms of probabilities; 0 where target is 0.
+
+    log_target: whether target holds logarithms too. reduction: also "batchmean", the sum over the length of the
+    first axis, which is the divergence's definition; "mean" divides by the number of elements. Source:
+    torch.nn.functional.kl_div.
+    """
+    x, target = alike(x, target, "kl_div")
+    check_reduction(reduction, "kl_div", "batchmean")
+    if log_target:
+        loss = xt.exp(target) * (target - x)
+    else:
+        none = target == 0
+        loss = target * xt.log(xt.where(none, 1, target)) - target * x
+    if reduction == "batchmean":
+        return xt.sum(loss) / float(x.shape[0] if x.ndim else 1)
+    return reduced(loss, reduction, "kl_div")

@@ -1,0 +1,85 @@
+"""Sums of exponentials and what is divided by them: softmax, log_softmax, logsumexp.
+
+The largest element is subtracted first, so nothing overflows. `axis` is an integer or a tuple of them.
+"""
+
+from __future__ import annotations
+
+from ..layout import as_axes
+from ..ops.statistical import Axis, spread
+from ..tape import OFF, differentiable, recording, xt
+from ..tensor import Tensor
+from .checks import floating, size_along
+
+__all__ = ["log_softmax", "logsumexp", "softmax"]
+
+
+def largest(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return the largest element along axes that stay, as a constant; 0 where there is none."""
+    with recording(OFF):
+        if size_along(x, axes):
+            return xt.max(x, axis=axes, keepdims=True)
+        shape = [1 if axis in axes else n for axis, n in enumerate(x.shape)]
+        return xt.zeros(shape, dtype=x.dtype, device=x.device)
+
+
+def _softmax_back(g: Tensor, y: Tensor, axis: Axis) -> Tensor:
+    weighted = g * y
+    return weighted - y * xt.sum(weighted, axis=axis, keepdims=True)
+
+
+def _log_softmax_back(g: Tensor, y: Tensor, axis: Axis) -> Tensor:
+    return g - xt.exp(y) * xt.sum(g, axis=axis, keepdims=True)
+
+
+def _logsumexp_back(g: Tensor, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
+    """softmax(x); in a row whose largest element is infinite, those equal to it share evenly."""
+    most = largest(x, as_axes(axis, x.ndim, "logsumexp"))
+    infinite = xt.isinf(most)
+    powers = xt.exp(xt.where(infinite, 0, x - most))
+    powers = xt.where(infinite, xt.astype(x == most, x.dtype), powers)
+    return spread(g, x, axis, keepdims) * (powers / xt.sum(powers, axis=axis, keepdims=True))
+
+
+@differentiable(x=_softmax_back)
+def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
+    """Return exp(x) over its sum along the axis, or axes.
+
+    A row of nothing but -inf, or with inf in it, is NaN, as in PyTorch. Raises TypeError unless x is real floating,
+    AxisError. Source: torch.nn.functional.softmax.
+    """
+    x = floating(x, "softmax")
+    axes = as_axes(axis, x.ndim, "softmax")
+    return normalised(xt.exp(x - largest(x, axes)), axes)
+
+
+def normalised(powers: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return numbers over their sum: one division per row."""
+    return powers * (1 / xt.sum(powers, axis=axes, keepdims=True))
+
+
+@differentiable(x=_log_softmax_back)
+def log_softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
+    """Return log(softmax(x)), without the rounding of small probabilities to 0.
+
+    Raises TypeError unless x is real floating, AxisError. Source: torch.nn.functional.log_softmax.
+    """
+    x = floating(x, "log_softmax")
+    axes = as_axes(axis, x.ndim, "log_softmax")
+    centred = x - largest(x, axes)
+    return centred - xt.log(xt.sum(xt.exp(centred), axis=axes, keepdims=True))
+
+
+@differentiable(x=_logsumexp_back)
+def logsumexp(x: Tensor, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return log(sum(exp(x))) over the axis, or axes, or all.
+
+    -inf of nothing and of nothing but -inf. The derivative is softmax(x); where the result is infinite, the elements
+    equal to it share evenly. Raises TypeError unless x is real floating, AxisError. Source: torch.logsumexp.
+    """
+    x = floating(x, "logsumexp")
+    axes = as_axes(axis, x.ndim, "logsumexp")
+    most = largest(x, axes)
+    most = xt.where(xt.isfinite(most), most, 0)
+    total = xt.log(xt.sum(xt.exp(x - most), axis=axes, keepdims=True)) + most
+    return total if keepdims else xt.squeeze(total, axis=axes)

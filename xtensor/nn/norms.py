@@ -1,0 +1,171 @@
+"""Normalisation: mean 0 and variance 1 along some axes, and then a scale and a shift.
+
+x is real floating-point; weight and bias, where given, have the shapes that each function says.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ..errors import expected
+from ..layout import as_axes
+from ..tape import OFF, differentiable, recording, xt
+from ..tensor import Tensor
+from .checks import along, channel_axis, count_of, floating, per_channel, size_along, within
+
+__all__ = ["batch_norm", "group_norm", "layer_norm"]
+
+
+def _back(g: tuple[Tensor | None, Tensor | None], y: tuple[Tensor, Tensor], axes: tuple[int, ...]) -> Tensor:
+    """The cotangent of x, given those of the standardised x and of its scale."""
+    by_value, by_scale = g
+    value, scale = y
+    total = None
+    if by_value is not None:
+        means = [xt.mean(one, axis=axes, keepdims=True) for one in (by_value, by_value * value)]
+        total = scale * (by_value - means[0] - value * means[1])
+    if by_scale is not None:
+        part = value * (by_scale * scale * scale / -float(max(size_along(value, axes), 1)))
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+@differentiable(x=_back)
+def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """Return (x - mean) * scale along axes, and scale = 1 / sqrt(variance + eps)."""
+    distance = x - xt.mean(x, axis=axes, keepdims=True)
+    scale = 1 / xt.sqrt(xt.mean(distance * distance, axis=axes, keepdims=True) + eps)
+    return distance * scale, scale
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else x * weight
+    return x if bias is None else x + bias
+
+
+def layer_norm(
+    x: Tensor,
+    /,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    axis: int | tuple[int, ...] = -1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return (x - mean) / sqrt(variance + eps) * weight + bias, with mean and variance (of divisor N) along `axis`.
+
+    weight, bias: of the shape that x has along those axes, in ascending order. Raises TypeError unless all are real
+    floating, ValueError for other shapes, AxisError. Source: torch.nn.functional.layer_norm, whose normalized_shape
+    is the shape along the last axes.
+    """
+    x = floating(x, "layer_norm")
+    eps = within(eps, "layer_norm", "eps", 0, inf)
+    axes = tuple(sorted(as_axes(axis, x.ndim, "layer_norm")))
+    shape = tuple(x.shape[one] for one in axes)
+    spread = tuple(n if one in axes else 1 for one, n in enumerate(x.shape))
+
+    def parameter(value: Tensor | None, name: str) -> Tensor | None:
+        if value is None:
+            return None
+        value = per_channel(value, shape, "layer_norm", name)
+        return value if spread[-len(shape) :] == shape else xt.reshape(value, spread)
+
+    weight, bias = parameter(weight, "weight"), parameter(bias, "bias")
+    return _scaled(_standardised(x, axes, eps)[0], weight, bias)
+
+
+def group_norm(
+    x: Tensor,
+    /,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return x standardised over each group of channels and all positions of each sample, times weight plus bias.
+
+    x: batch first, channels along `axis`. weight, bias: of shape (channels,). Raises TypeError unless all are real
+    floating, ValueError where num_groups does not divide the channels or for other shapes. Source:
+    torch.nn.functional.group_norm.
+    """
+    x = floating(x, "group_norm")
+    axis, eps = channel_axis(x, axis, "group_norm"), within(eps, "group_norm", "eps", 0, inf)
+    groups, channels = count_of(num_groups, "group_norm", "num_groups"), x.shape[axis]
+    if channels % groups:
+        must = f"divide the {channels} channels of x, shape {x.shape}"
+        raise ValueError(expected("group_norm", "num_groups", must, groups))
+    split = xt.reshape(x, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
+    axes = tuple(one for one in range(1, split.ndim) if one != axis)
+    value = xt.reshape(_standardised(split, axes, eps)[0], x.shape)
+    return _scaled(value, *_channelwise(x, axis, "group_norm", weight=weight, bias=bias))
+
+
+def _channelwise(x: Tensor, axis: int, function: str, **given: Tensor | None) -> list[Tensor | None]:
+    """Return parameters of shape (channels,) lying along the axis of the channels."""
+    shape = (x.shape[axis],)
+    return [
+        None if value is None else along(per_channel(value, shape, function, name), axis, x.ndim)
+        for name, value in given.items()
+    ]
+
+
+def batch_norm(
+    x: Tensor,
+    /,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    axis: int = 1,
+) -> Tensor:
+    """Return each channel standardised, times weight plus bias; channels lie along `axis`.
+
+    training: if False, with running_mean and running_var, which must be given. If True, with mean and variance (of
+    divisor N) over the batch and all positions; running statistics, where given, are then updated in place to
+    (1 - momentum) * themselves + momentum * the batch's (its variance of divisor N - 1), outside of any gradient.
+    All parameters have shape (channels,). Raises TypeError unless all are real floating, ValueError for other shapes,
+    without running statistics, or for training on a single value per channel. Source: torch.nn.functional.batch_norm.
+    """
+    x = floating(x, "batch_norm")
+    axis, eps = channel_axis(x, axis, "batch_norm"), within(eps, "batch_norm", "eps", 0, inf)
+    weight, bias = _channelwise(x, axis, "batch_norm", weight=weight, bias=bias)
+    shape = (x.shape[axis],)
+    mean = None if running_mean is None else per_channel(running_mean, shape, "batch_norm", "running_mean")
+    var = None if running_var is None else per_channel(running_var, shape, "batch_norm", "running_var")
+    if not training:
+        if mean is None or var is None:
+            missing = "running_mean" if mean is None else "running_var"
+            raise ValueError(expected("batch_norm", missing, "be given unless training", None))
+        return _inference(x, axis, mean, var, weight, bias, eps)
+    axes = tuple(one for one in range(x.ndim) if one != axis)
+    if size_along(x, axes) < 2:
+        raise ValueError(expected("batch_norm", "x", "have more than 1 value per channel", f"shape {x.shape}"))
+    momentum = within(momentum, "batch_norm", "momentum", 0, 1)
+    with recording(OFF):
+        if mean is not None:
+            _move(mean, xt.mean(x, axis=axes), momentum)
+        if var is not None:
+            _move(var, xt.var(x, axis=axes, correction=1), momentum)
+    return _scaled(_standardised(x, axes, eps)[0], weight, bias)
+
+
+def _move(running: Tensor, new: Tensor, momentum: float) -> None:
+    """Write the share of what is new into running statistics."""
+    running += momentum * (xt.astype(new, running.dtype, copy=False) - running)
+
+
+def _inference(
+    x: Tensor, axis: int, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
+    """One multiplication and one addition per element: what belongs to the channels is put together first."""
+    scale = 1 / xt.sqrt(along(var, axis, x.ndim) + eps)
+    scale = scale if weight is None else scale * weight
+    shift = -along(mean, axis, x.ndim) * scale
+    return x * scale + (shift if bias is None else shift + bias)

@@ -1,0 +1,199 @@
+"""Random numbers: a thin door onto numpy.random.Generator, whose numbers come out as tensors.
+
+>>> generator = xt.random.default_rng(0)
+>>> generator.normal(size=3, dtype=xt.float32)
+Tensor([ 0.12573022, -0.13210486,  0.64042264], dtype=float32)
+
+There is no hidden state: every number comes from a Generator, and the same seed gives NumPy's own stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .devices import Device, as_device
+from .dtypes import DType, canonical, float32, float64
+from .errors import expected
+from .layout import as_axis
+from .op import as_tensor
+from .ops.casting import DeviceLike
+from .options import settings
+from .tensor import Tensor, from_native
+from .writing import writable
+
+__all__ = ["Generator", "default_rng"]
+
+Size = int | tuple[int, ...] | None
+
+
+def default_rng(seed: Any = None, *, device: DeviceLike = None) -> Generator:
+    """Return a Generator.
+
+    seed: what numpy.random.default_rng takes (None for one from the system), a numpy.random.Generator to go on with,
+    or a Generator, which is returned as it is. device: where tensors are made; None for the `device` option. Raises
+    TypeError and ValueError as NumPy does. Source: numpy.random.default_rng.
+    """
+    if isinstance(seed, Generator):
+        return seed
+    target = as_device(settings().device if device is None else device, "default_rng")
+    return Generator(np.random.default_rng(seed), target)
+
+
+class Generator:
+    """A source of random numbers.
+
+    Each method draws what the method of numpy.random.Generator of that name draws, in the same order, takes the same
+    arguments, where parameters may be tensors, and `dtype`. Results are tensors, 0-d ones where no size is given.
+
+    native: the numpy.random.Generator behind it, for distributions that have no method here.
+    device: where its tensors are.
+    """
+
+    def __init__(self, native: np.random.Generator, device: Device) -> None:
+        self.native = native
+        self.device = device
+
+    def __repr__(self) -> str:
+        return f"Generator({type(self.native.bit_generator).__name__}, device={str(self.device)!r})"
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The state of the stream, as a dict; assigning one that was read before goes back to that point."""
+        return self.native.bit_generator.state
+
+    @state.setter
+    def state(self, state: Mapping[str, Any]) -> None:
+        self.native.bit_generator.state = state
+
+    def spawn(self, n_children: int) -> list[Generator]:
+        """Return generators with streams of their own, independent of this one's: one for each thread, say."""
+        return [Generator(child, self.device) for child in self.native.spawn(n_children)]
+
+    # ---- the uniform and the normal distribution
+
+    def random(self, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers evenly spread over [0, 1); of float32, drawn as such."""
+        wanted = _floating(dtype, "random")
+        return self._drawn(self.native.random(size, _drawn_as(wanted)), wanted)
+
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers evenly spread over [low, high), drawn in float64 and rounded to the dtype."""
+        wanted = _floating(dtype, "uniform")
+        return self._drawn(self.native.uniform(_plain(low), _plain(high), size), wanted)
+
+    def standard_normal(self, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return normal numbers of mean 0 and deviation 1; of float32, drawn as such."""
+        wanted = _floating(dtype, "standard_normal")
+        return self._drawn(self.native.standard_normal(size, _drawn_as(wanted)), wanted)
+
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return normal numbers of mean loc and deviation scale, drawn in float64 and rounded to the dtype."""
+        wanted = _floating(dtype, "normal")
+        return self._drawn(self.native.normal(_plain(loc), _plain(scale), size), wanted)
+
+    # ---- other distributions
+
+    def standard_exponential(self, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return exponentially distributed numbers of mean 1; of float32, drawn as such."""
+        wanted = _floating(dtype, "standard_exponential")
+        return self._drawn(self.native.standard_exponential(size, _drawn_as(wanted)), wanted)
+
+    def exponential(self, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return exponentially distributed numbers of mean `scale`, drawn in float64 and rounded to the dtype."""
+        wanted = _floating(dtype, "exponential")
+        return self._drawn(self.native.exponential(_plain(scale), size), wanted)
+
+    def gamma(self, shape: Any, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return gamma distributed numbers of mean shape * scale, drawn in float64 and rounded to the dtype."""
+        wanted = _floating(dtype, "gamma")
+        return self._drawn(self.native.gamma(_plain(shape), _plain(scale), size), wanted)
+
+    def beta(self, a: Any, b: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return beta distributed numbers of mean a / (a + b), drawn in float64 and rounded to the dtype."""
+        wanted = _floating(dtype, "beta")
+        return self._drawn(self.native.beta(_plain(a), _plain(b), size), wanted)
+
+    def poisson(self, lam: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return Poisson distributed counts of mean lam, as int64 or another dtype."""
+        return self._drawn(self.native.poisson(_plain(lam), size), _numeric(dtype, "poisson"))
+
+    def binomial(self, n: Any, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return how many of n trials succeed that each do so with probability p, as int64 or another dtype."""
+        return self._drawn(self.native.binomial(_plain(n), _plain(p), size), _numeric(dtype, "binomial"))
+
+    def bernoulli(self, p: Any = 0.5, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return True with probability p, as booleans or another dtype: where random() is below p.
+
+        Without a size the result has p's shape. Raises ValueError for p outside [0, 1].
+        """
+        chance = np.asarray(_plain(p))
+        if not np.all((chance >= 0) & (chance <= 1)):
+            raise ValueError(expected("bernoulli", "p", "be between 0 and 1", p))
+        drawn = self.native.random(chance.shape if size is None else size)
+        return self._drawn(drawn < chance, _numeric(dtype, "bernoulli"))
+
+    # ---- integers, and what is there already
+
+    def integers(
+        self, low: Any, high: Any = None, size: Size = None, dtype: Any = None, endpoint: bool = False
+    ) -> Tensor:
+        """Return integers from low up to below high, or up to high if `endpoint`; from 0 up to below low if high is
+        None. dtype: an integer one or bool, drawn as such; None for int64.
+        """
+        wanted = np.dtype(np.int64) if dtype is None else canonical(dtype, "integers")
+        if wanted.kind not in "iub":
+            raise TypeError(expected("integers", "dtype", "be integer or bool", wanted))
+        bounds = _plain(low), None if high is None else _plain(high)
+        return self._drawn(self.native.integers(*bounds, size, wanted.type, endpoint), wanted)
+
+    def choice(
+        self, a: Any, size: Size = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
+    ) -> Tensor:
+        """Return elements of a along an axis, or of range(a), each drawn with its probability p, all alike if None."""
+        weights = None if p is None else _plain(p)
+        return self._drawn(self.native.choice(_plain(a), size, replace, weights, axis, shuffle))
+
+    def permutation(self, x: Any, axis: int = 0) -> Tensor:
+        """Return x, or range(x), with the slices along an axis in random order, as a copy."""
+        return self._drawn(self.native.permutation(_plain(x), axis))
+
+    def permuted(self, x: Any, axis: int | None = None) -> Tensor:
+        """Return a copy of x with the elements of each slice along an axis in a random order of its own."""
+        return self._drawn(self.native.permuted(_plain(x), axis=axis))
+
+    def shuffle(self, x: Tensor, axis: int = 0) -> None:
+        """Bring the slices of x along an axis into random order, in place. Raises TypeError for what is no tensor."""
+        if not isinstance(x, Tensor):
+            raise TypeError(expected("shuffle", "x", "be a tensor", type(x).__name__))
+        axis = as_axis(axis, x.ndim, "shuffle")
+        self.native.shuffle(writable(x, "shuffle"), axis)
+
+    def _drawn(self, numbers: Any, dtype: DType | None = None) -> Tensor:
+        """Return drawn numbers as a tensor of a dtype."""
+        native = np.asarray(numbers)
+        native = native if dtype is None else native.astype(dtype, copy=False)
+        return from_native(native, self.device)
+
+
+def _plain(x: Any) -> Any:
+    """Return a parameter as NumPy takes it."""
+    return x if isinstance(x, (int, float)) else as_tensor(x, "random", "a parameter").numpy()
+
+
+def _floating(dtype: Any, function: str) -> DType:
+    wanted = np.dtype(float64) if dtype is None else canonical(dtype, function)
+    if wanted.kind != "f":
+        raise TypeError(expected(function, "dtype", "be real floating", wanted))
+    return wanted
+
+
+def _drawn_as(dtype: DType) -> Any:
+    """Return the dtype in which NumPy draws for another."""
+    return np.float32 if dtype == float32 else np.float64
+
+
+def _numeric(dtype: Any, function: str) -> DType | None:
+    return None if dtype is None else canonical(dtype, function)

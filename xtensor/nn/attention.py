@@ -23,7 +23,7 @@ def _weights(x: Tensor, axis: int = -1) -> Tensor:
     most = largest(x, (axis,))
     powers = xt.exp(x - xt.where(most == -inf, 0, most))
     total = xt.sum(powers, axis=axis, keepdims=True)
-    return powers * (1 / xt.where(total == 0, 1, total))
+    return powers / xt.where(total == 0, 1, total)
 
 
 def scaled_dot_product_attention(

@@ -57,10 +57,9 @@ def check_classes(x: Tensor, count: int, function: str, argument: str, ignored: 
 
 
 def is_class(x: Tensor, count: int, axis: int) -> Tensor:
-    """Return booleans with a further axis of `count` classes: whether an element is that class."""
+    """Return booleans over `count` classes along an axis, where x has length 1: whether an element is that class."""
     narrow = xt.astype(x, xt.int32, copy=False)  # 4 bytes as float32, so that loops over both keep their width
-    classes = xt.arange(count, dtype=xt.int32, device=x.device)
-    return xt.expand_dims(narrow, axis=axis) == along(classes, axis, x.ndim + 1)
+    return narrow == along(xt.arange(count, dtype=xt.int32, device=x.device), axis, x.ndim)
 
 
 def one_hot(indices: Tensor, /, num_classes: int | None = None, *, dtype: Any = None, axis: int = -1) -> Tensor:
@@ -78,7 +77,8 @@ def one_hot(indices: Tensor, /, num_classes: int | None = None, *, dtype: Any = 
     else:
         count = count_of(num_classes, "one_hot", "num_classes")
     check_classes(indices, count, "one_hot", "indices")
-    found = is_class(indices, count, as_axis(axis, indices.ndim + 1, "one_hot"))
+    axis = as_axis(axis, indices.ndim + 1, "one_hot")
+    found = is_class(xt.expand_dims(indices, axis=axis), count, axis)
     return xt.astype(found, xt.int64 if dtype is None else dtype)
 
 

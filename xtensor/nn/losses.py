@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import expected
 from ..layout import Shape, as_axis
+from ..op import on
 from ..tape import differentiable, xt
 from ..tensor import Tensor
 from .activations import log_sigmoid
@@ -99,14 +100,14 @@ def cross_entropy(
     axis = _class_axis(x, axis, "cross_entropy")
     smoothing = within(label_smoothing, "cross_entropy", "label_smoothing", 0, 1)
     check_reduction(reduction, "cross_entropy")
-    centred = x - largest(x, (axis,))
-    total = xt.log(xt.sum(xt.exp(centred), axis=axis))
+    most = largest(x, (axis,))
+    total = xt.log(xt.sum(xt.exp(x - most), axis=axis, keepdims=True))
     if not isinstance(target, Tensor):
         target = xt.asarray(target)
     if target.dtype.kind == "f":
-        return _of_probabilities(centred, total, target, weight, smoothing, reduction, axis)
+        return _of_probabilities(x - most, total, target, weight, smoothing, reduction, axis)
     return _of_classes(
-        centred, total, target, "cross_entropy", axis, weight, ignore_index, reduction, smoothing=smoothing
+        x, (most, total), target, "cross_entropy", axis, weight, ignore_index, reduction, smoothing=smoothing
     )
 
 
@@ -149,7 +150,7 @@ def _check_target(x: Tensor, target: Tensor, shape: Shape, function: str) -> Non
 
 def _of_classes(
     x: Tensor,
-    total: Tensor | None,
+    sums: tuple[Tensor, Tensor] | None,
     target: Any,
     function: str,
     axis: int,
@@ -158,26 +159,39 @@ def _of_classes(
     reduction: str,
     smoothing: float = 0.0,
 ) -> Tensor:
-    """The loss for integer targets: total - x at the target's class, or -x where x is normalised already."""
+    """The loss for integer targets.
+
+    sums: what log_softmax(x) is x less first the one, then the other; None where x holds logarithms already. The
+    target's elements are looked up in x itself, which the caller holds, and not in what is pending.
+    """
     target = whole(target, function, "target")
     _check_target(x, target, (*x.shape[:axis], *x.shape[axis + 1 :]), function)
     check_classes(target, x.shape[axis], function, "target", ignored)
-    chosen = is_class(target, x.shape[axis], axis)
-    picked = xt.sum(xt.where(chosen, x, 0), axis=axis)
-    loss = -picked if total is None else total - picked
+    target = xt.expand_dims(target, axis=axis)
+    picked = _picked(x, target, axis)
+    loss = -picked if sums is None else sums[1] - (picked - sums[0])
     weights = None if weight is None else _weight_of(weight, x, axis, function)
-    share = None if weights is None else xt.sum(xt.where(chosen, weights, 0), axis=axis)
+    share = None if weights is None else _picked(xt.broadcast_to(weights, x.shape), target, axis)
     loss = loss if share is None else loss * share
-    if smoothing and total is not None:
-        logs = xt.expand_dims(total, axis=axis) - x
-        spread = xt.sum(logs if weights is None else logs * weights, axis=axis)
+    if smoothing and sums is not None:
+        logs = sums[1] - (x - sums[0])
+        spread = xt.sum(logs if weights is None else logs * weights, axis=axis, keepdims=True)
         loss = (1 - smoothing) * loss + (smoothing / x.shape[axis]) * spread
     counts = target != ignored
     loss = xt.where(counts, loss, 0)
     if reduction != "mean":
-        return loss if reduction == "none" else xt.sum(loss)
+        return xt.squeeze(loss, axis=axis) if reduction == "none" else xt.sum(loss)
     divisor = xt.astype(counts, x.dtype) if share is None else xt.where(counts, share, 0)
     return xt.sum(loss) / xt.sum(divisor)
+
+
+@differentiable(x=lambda g, target, axis, like: xt.where(is_class(target, like.shape[axis], axis), g, 0))
+def _picked(x: Tensor, target: Tensor, axis: int) -> Tensor:
+    """Return the elements of x at the target's classes, which lie along an axis of length 1; any for a class that does
+    not exist.
+    """
+    known = xt.where(xt.logical_and(target >= 0, target < x.shape[axis]), target, 0)
+    return on((x, known), "cross_entropy", lambda xp, a, i: xp.take_along_axis(a, xp.astype(i, xp.int64), axis=axis))
 
 
 def _of_probabilities(
@@ -187,7 +201,7 @@ def _of_probabilities(
     _check_target(x, target, x.shape, "cross_entropy")
     if smoothing:
         target = target * (1 - smoothing) + smoothing / x.shape[axis]
-    logs = xt.expand_dims(total, axis=axis) - x
+    logs = total - x
     logs = logs if weight is None else logs * _weight_of(weight, x, axis, "cross_entropy")
     return reduced(xt.sum(logs * target, axis=axis), reduction, "cross_entropy")
 

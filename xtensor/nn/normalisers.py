@@ -50,12 +50,8 @@ def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     """
     x = floating(x, "softmax")
     axes = as_axes(axis, x.ndim, "softmax")
-    return normalised(xt.exp(x - largest(x, axes)), axes)
-
-
-def normalised(powers: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return numbers over their sum: one division per row."""
-    return powers * (1 / xt.sum(powers, axis=axes, keepdims=True))
+    powers = xt.exp(x - largest(x, axes))
+    return powers / xt.sum(powers, axis=axes, keepdims=True)
 
 
 @differentiable(x=_log_softmax_back)

@@ -6,7 +6,9 @@ Tensor([0.5, 0.5], dtype=float64)
 
 from .activations import *
 from .attention import *
+from .conv import *
 from .layers import *
 from .losses import *
 from .normalisers import *
 from .norms import *
+from .padding import *

@@ -1,0 +1,350 @@
+"""Convolutions: conv, conv_transpose, correlate, convolve.
+
+What neural networks call a convolution is a correlation: the window is not flipped. Three functions that are linear in
+each of their two arguments close the family, because each is the derivative of the others: outputs from inputs and
+weights, inputs from outputs and weights, weights from inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from ..dtypes import NUMERIC, DType, promote
+from ..errors import expected, one_of
+from ..layout import Shape
+from ..op import as_tensor, common_device, on
+from ..tape import differentiable, xt
+from ..tensor import Tensor
+from .contraction import Array, contract, contract_weights
+from .padding import Mode, pad
+from .windows import Axes, Axis, axes_of, batched, channels_last, each, kernels, outs, padding_of, sizes, spatial
+
+__all__ = ["conv", "conv_transpose"]
+
+Algorithm = Literal["auto", "direct", "im2col", "tune"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+
+WORKSPACE_MB = 64.0
+
+
+class Plan(NamedTuple):
+    """What the three functions know besides their arrays.
+
+    function: whose errors these are. x_last, y_last: whether channels are the last axis of inputs, of outputs.
+    budget: bytes of scratch.
+    """
+
+    function: str
+    axes: Axes
+    groups: int
+    x_last: bool
+    y_last: bool
+    budget: int
+    algorithm: Algorithm
+
+
+def conv(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    layout: Any = None,
+    padding_mode: Mode = "zeros",
+    workspace_mb: float = WORKSPACE_MB,
+    algorithm: Algorithm = "auto",
+) -> Tensor:
+    """Return the convolution, in the sense of neural networks, over 1, 2 or 3 spatial axes.
+
+    x: (batch, channels, *lengths). w: (outputs, channels / groups, *window), whatever the layout. bias: (outputs,).
+    Returns (batch, outputs, *lengths) with, along each spatial axis, lengths of
+    (length + before + after - dilation * (window - 1) - 1) // stride + 1.
+
+    stride, dilation: a number, or one per axis. padding: a number, one per axis, or a pair (before, after) per axis,
+    negative to leave elements out; or "valid" (none), "same" (as many outputs as inputs over stride, what is odd goes
+    after; "same_lower": before), "full" (all windows that touch the input). padding_mode: what stands there, as in
+    `pad`. groups: channels and outputs fall into so many groups that have nothing to do with each other.
+    layout: "NCHW" or "NHWC" (1-d: "NCW", "NWC", 3-d: "NCDHW", "NDHWC"), or a pair for input and output.
+
+    workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; modes other than "zeros" copy x
+    besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up shifted inputs, "auto" decides by the
+    shapes, "tune" by trying once for each kind of arguments.
+
+    dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
+    parameters do not fit, TypeError for booleans.
+    """
+    x, w, bias, rank = _operands("conv", x, w, bias)
+    x_last, y_last = channels_last(layout, rank, "conv")
+    _check_groups("conv", x, w, groups, x.shape[-1] if x_last else x.shape[1], w.shape[0])
+    _check_bias("conv", bias, w.shape[0])
+    axes, pairs = axes_of("conv", x.shape, spatial(x.shape, x_last), w.shape[2:], stride, padding, dilation)
+    if padding_mode != "zeros":
+        first = 1 if x_last else 2
+        x = pad(x, pairs, mode=padding_mode, axes=tuple(range(first, first + rank)))
+        axes, _ = axes_of("conv", x.shape, spatial(x.shape, x_last), w.shape[2:], stride, 0, dilation)
+    plan = _plan("conv", axes, groups, x_last, y_last, workspace_mb, algorithm)
+    return _outputs(x, w, bias, plan)
+
+
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    /,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    layout: Any = None,
+    workspace_mb: float = WORKSPACE_MB,
+    algorithm: Algorithm = "auto",
+) -> Tensor:
+    """Return the transposed convolution: what `conv` with these parameters takes to x, gone back.
+
+    x: (batch, channels, *lengths). w: (channels, outputs / groups, *window). bias: (outputs,). Returns
+    (batch, outputs, *lengths) with, along each spatial axis, lengths of
+    (length - 1) * stride - before - after + dilation * (window - 1) + 1 + output_padding.
+
+    padding: what is left out of the result before and after, as in `conv`; "same" gives length * stride, "full" leaves
+    out dilation * (window - 1) on both sides. output_padding: how much longer the result is at its end, which must be
+    less than stride or dilation. The others as in `conv`.
+
+    Raises ValueError where shapes or parameters do not fit, TypeError for booleans.
+    """
+    x, w, bias, rank = _operands("conv_transpose", x, w, bias)
+    x_last, y_last = channels_last(layout, rank, "conv_transpose")
+    channels = x.shape[-1] if x_last else x.shape[1]
+    _check_groups("conv_transpose", x, w, groups, w.shape[0], channels)
+    _check_bias("conv_transpose", bias, w.shape[1] * groups)
+    lengths, window = spatial(x.shape, x_last), w.shape[2:]
+    axes = _transposed_axes(x.shape, lengths, window, stride, padding, output_padding, dilation)
+    plan = _plan("conv_transpose", axes, groups, y_last, x_last, workspace_mb, algorithm)
+    return _inputs(x, w, bias, plan)
+
+
+def _transposed_axes(
+    shape: Shape, lengths: Shape, window: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
+) -> Axes:
+    """Return the axes of the convolution that is transposed: its outputs are our inputs."""
+    name, rank = "conv_transpose", len(lengths)
+    strides = each(stride, rank, name, "stride", least=1)
+    dilations = each(dilation, rank, name, "dilation", least=1)
+    more = each(output_padding, rank, name, "output_padding", least=0)
+    if any(extra >= max(s, d) for extra, s, d in zip(more, strides, dilations, strict=True) if extra):
+        must = f"be less than stride {strides} or dilation {dilations}"
+        raise ValueError(expected(name, "output_padding", must, output_padding))
+    spans = [d * (k - 1) + 1 for k, d in zip(window, dilations, strict=True)]
+    if padding in ("same", "same_lower"):
+        totals = [max(span - s, 0) for span, s in zip(spans, strides, strict=True)]
+        more = tuple(n + max(s - span, 0) for n, s, span in zip(more, strides, spans, strict=True))
+        halves = [(total // 2, total - total // 2) for total in totals]
+        pairs = tuple(halves if padding == "same" else [(high, low) for low, high in halves])
+    else:
+        pairs = padding_of(padding, lengths, spans, strides, name)
+    full = [(max(n, 1) - 1) * s + span for n, s, span in zip(lengths, strides, spans, strict=True)]
+    results = tuple(n - low - high + extra for n, (low, high), extra in zip(full, pairs, more, strict=True))
+    if min(results) < 0:
+        raise ValueError(expected(name, "padding", f"leave something of {tuple(full)} for shape {shape}", padding))
+    return tuple(
+        Axis(n, out, k, s, d, low)
+        for n, out, k, s, d, (low, _) in zip(results, lengths, window, strides, dilations, pairs, strict=True)
+    )
+
+
+# ---- arguments
+
+
+def _operands(function: str, x: Any, w: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None, int]:
+    """Return the operands as tensors of one device, and the number of spatial axes."""
+    x, w = as_tensor(x, function, "x"), as_tensor(w, function, "w")
+    bias = None if bias is None else as_tensor(bias, function, "bias")
+    for one, name in ((x, "x"), (w, "w"), (bias, "bias")):
+        if one is not None and one.dtype not in NUMERIC:
+            raise TypeError(expected(function, name, "be numeric", one.dtype))
+    if not 3 <= w.ndim <= 5:
+        raise ValueError(expected(function, "w", "have 3, 4 or 5 axes (1, 2 or 3 of the window)", f"shape {w.shape}"))
+    if x.ndim != w.ndim:
+        raise ValueError(expected(function, "x", f"have {w.ndim} axes as w {w.shape} has", f"shape {x.shape}"))
+    common_device(function, (x, w, bias))
+    return x, w, bias, w.ndim - 2
+
+
+def _check_groups(function: str, x: Tensor, w: Tensor, groups: Any, inputs: int, outputs: int) -> None:
+    """Check channels; inputs, outputs: those of the convolution, transposed or not."""
+    (groups,) = each(groups, 1, function, "groups", least=1)
+    shapes = f"x {x.shape}, w {w.shape}, groups {groups}"
+    if inputs % groups or outputs % groups:
+        raise ValueError(expected(function, "groups", "divide the channels and the outputs", shapes))
+    if function == "conv" and inputs != w.shape[1] * groups:
+        must = f"have {inputs // groups} (channels / groups) as second length"
+        raise ValueError(expected(function, "w", must, shapes))
+    if function == "conv_transpose" and inputs != outputs:
+        raise ValueError(expected(function, "w", f"have {outputs} (channels) as first length", shapes))
+    if min(w.shape[2:]) < 1:
+        raise ValueError(expected(function, "w", "have a window of at least one element", f"shape {w.shape}"))
+
+
+def _check_bias(function: str, bias: Tensor | None, outputs: int) -> None:
+    if bias is not None and bias.shape != (outputs,):
+        raise ValueError(expected(function, "bias", f"have shape ({outputs},)", f"shape {bias.shape}"))
+
+
+def _plan(
+    function: str, axes: Axes, groups: int, x_last: bool, y_last: bool, workspace_mb: Any, algorithm: Any
+) -> Plan:
+    if not isinstance(workspace_mb, (int, float)) or not workspace_mb > 0:
+        raise ValueError(expected(function, "workspace_mb", "be a positive number", repr(workspace_mb)))
+    if algorithm not in ALGORITHMS:
+        raise ValueError(expected(function, "algorithm", one_of(ALGORITHMS), repr(algorithm)))
+    return Plan(function, axes, int(groups), x_last, y_last, int(workspace_mb * 1e6), algorithm)
+
+
+# ---- the three functions and how each is the derivative of the others
+
+
+def _conj(x: Tensor) -> Tensor:
+    conjugate: Tensor = xt.conj(x) if x.dtype.kind == "c" else x
+    return conjugate
+
+
+def _inputs_of(g: Tensor, w: Tensor, plan: Plan) -> Tensor:
+    return _inputs(g, _conj(w), None, plan)
+
+
+def _weights_of(x: Tensor, g: Tensor, plan: Plan) -> Tensor:
+    return _weights(_conj(x), g, plan)
+
+
+def _weights_by(results: Tensor, g: Tensor, plan: Plan) -> Tensor:
+    return _weights(g, _conj(results), plan)
+
+
+def _sum_beside(g: Tensor, last: bool) -> Tensor:
+    """Return the sum over all axes but the channels."""
+    channel = g.ndim - 1 if last else 1
+    total: Tensor = xt.sum(g, axis=tuple(axis for axis in range(g.ndim) if axis != channel))
+    return total
+
+
+@differentiable(
+    x=lambda g, w, plan: _inputs_of(g, w, plan),
+    w=lambda g, x, plan: _weights_of(x, g, plan),
+    bias=lambda g, plan: _sum_beside(g, plan.y_last),
+)
+def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
+    """Return outputs from inputs and weights."""
+    dtype = _common(x, w, bias)
+
+    def run(_: Any, a: Array, k: Array, b: Array | None = None) -> Array:
+        y = np.empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype)
+        _forward(_split(a, plan.x_last, plan.groups), _grouped(k, plan), _split(y, plan.y_last, plan.groups), b, plan)
+        return y
+
+    found: Tensor = on((x, w) if bias is None else (x, w, bias), plan.function, run)
+    return found
+
+
+@differentiable(
+    results=lambda g, w, plan: _outputs(g, _conj(w), None, plan),
+    w=lambda g, results, plan: _weights_by(results, g, plan),
+    bias=lambda g, plan: _sum_beside(g, plan.x_last),
+)
+def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
+    """Return inputs from outputs and weights: each output times its window, added up where windows lie."""
+    dtype = _common(results, w, bias)
+
+    def run(_: Any, g: Array, k: Array, b: Array | None = None) -> Array:
+        x = np.empty(batched(g.shape[0], k.shape[1] * plan.groups, sizes(plan.axes), plan.x_last), dtype)
+        _backward(_split(g, plan.y_last, plan.groups), _grouped(k, plan), _split(x, plan.x_last, plan.groups), b, plan)
+        return x
+
+    found: Tensor = on((results, w) if bias is None else (results, w, bias), plan.function, run)
+    return found
+
+
+@differentiable(
+    x=lambda g, results, plan: _inputs(_conj(results), g, None, plan),
+    results=lambda g, x, plan: _outputs(_conj(x), g, None, plan),
+)
+def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
+    """Return weights from inputs and outputs: each output times the window it came from, added up."""
+    dtype = _common(x, results)
+
+    def run(_: Any, a: Array, g: Array) -> Array:
+        a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
+        w = np.empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype)
+        contract_weights(plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget)
+        return w
+
+    found: Tensor = on((x, results), plan.function, run)
+    return found
+
+
+def _common(*tensors: Tensor | None) -> DType:
+    return promote(*(x.dtype for x in tensors if x is not None))
+
+
+def _split(a: Array, last: bool, groups: int) -> Array:
+    """Return a view (batch, groups, channels of a group, *lengths)."""
+    a = np.moveaxis(a, -1, 1) if last else a
+    channels, step = a.shape[1] // groups, a.strides[1]
+    shape, strides = (a.shape[0], groups, channels, *a.shape[2:]), (a.strides[0], step * channels, step, *a.strides[2:])
+    return np.lib.stride_tricks.as_strided(a, shape, strides)
+
+
+def _grouped(w: Array, plan: Plan) -> Array:
+    """Return weights as (groups, outputs of a group, channels of a group, *window)."""
+    return w.reshape(plan.groups, w.shape[0] // plan.groups, *w.shape[1:])
+
+
+def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> None:
+    """Write outputs."""
+    bias = None if bias is None else bias.reshape(w.shape[:2])
+    contract(plan.function, x, w, y, bias, plan.axes, plan.budget)
+
+
+def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> None:
+    """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
+    bias = None if bias is None else bias.reshape(x.shape[1:3])
+    back = np.swapaxes(w, 1, 2)
+    phases: list[list[tuple[slice, slice, Axis]]] = [_phases(axis) for axis in plan.axes]
+    chosen: list[tuple[tuple[slice, slice, Axis], ...]] = [()]
+    for several in phases:
+        chosen = [(*one, phase) for one in chosen for phase in several]
+    for phase in chosen:
+        places, elements, axes = zip(*phase, strict=True)
+        target = x[(..., *places)]
+        if any(axis.kernel == 0 for axis in axes):
+            target[...] = 0 if bias is None else bias.reshape(*bias.shape, *[1] * len(axes))
+        else:
+            contract(plan.function, y, back[(..., *elements)], target, bias, axes, plan.budget)
+
+
+def _phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:
+    """Return, for each residue of input positions by the stride, where these are, which elements of the window reach
+    them (in reverse), and how those lie over the outputs.
+
+    Position i meets output o with element k where i = o * stride + k * dilation - low.
+    """
+    found = []
+    common = gcd(axis.stride, axis.dilation)
+    step, apart = axis.stride // common, axis.dilation // common
+    for start in range(min(axis.stride, axis.size)):
+        places = slice(start, None, axis.stride)
+        count = len(range(start, axis.size, axis.stride))
+        first = next((k for k in range(step) if (start + axis.low - k * axis.dilation) % axis.stride == 0), axis.kernel)
+        number = len(range(first, axis.kernel, step))
+        last = first + (number - 1) * step
+        elements = slice(last, None if first == 0 else first - 1, -step) if number else slice(0, 0)
+        low = -((start + axis.low - last * axis.dilation) // axis.stride)
+        found.append((places, elements, Axis(axis.out, count, number, 1, apart, low)))
+    return found

@@ -1,0 +1,173 @@
+"""Windows over spatial axes: what stride, padding, dilation and layout mean, and the sizes they come to.
+
+Along one axis, window o begins at input position `o * stride - low`, and its element k lies `k * dilation` further;
+what lies outside the input counts as nothing. `low` may be negative: the first positions are left out then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from ..errors import expected, one_of
+from ..layout import Shape, as_index
+
+Pairs = tuple[tuple[int, int], ...]
+
+FIRST = ("NCW", "NCHW", "NCDHW")
+LAST = ("NWC", "NHWC", "NDHWC")
+PADDINGS = ("valid", "same", "same_lower", "full")
+
+
+class Axis(NamedTuple):
+    """One spatial axis: lengths of input, output and window, and where the windows lie."""
+
+    size: int
+    out: int
+    kernel: int
+    stride: int
+    dilation: int
+    low: int
+
+    @property
+    def span(self) -> int:
+        """How many positions a window spreads over."""
+        return self.dilation * (self.kernel - 1) + 1
+
+    def inside(self, k: int) -> tuple[slice, slice]:
+        """Return the outputs whose element k lies inside the input, and the positions where it lies."""
+        shift = k * self.dilation - self.low
+        first = max(0, -(shift // self.stride))
+        last = min(self.out, (self.size - 1 - shift) // self.stride + 1)
+        if first >= last:
+            return slice(0, 0), slice(0, 0)
+        start = first * self.stride + shift
+        return slice(first, last), slice(start, start + (last - first - 1) * self.stride + 1, self.stride)
+
+
+Axes = tuple[Axis, ...]
+Places = tuple[slice, ...]
+
+
+def taps(axes: Axes) -> Iterator[tuple[tuple[int, ...], Places, Places]]:
+    """Yield each element of the window, in C order: its index, the outputs it counts for, and where it lies."""
+    found: list[tuple[tuple[int, ...], Places, Places]] = [((), (), ())]
+    for axis in axes:
+        parts = [(k, *axis.inside(k)) for k in range(axis.kernel)]
+        found = [((*i, k), (*o, out), (*p, place)) for i, o, p in found for k, out, place in parts]
+    yield from found
+
+
+# ---- arguments
+
+
+def each(value: Any, rank: int, function: str, argument: str, *, least: int | None = None) -> tuple[int, ...]:
+    """Return a number, or one per spatial axis, as one per spatial axis; raises ValueError, TypeError."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    if len(values) != rank:
+        raise ValueError(expected(function, argument, f"be a number or {rank} of them", value))
+    numbers = tuple(as_index(one, function, argument) for one in values)
+    if least is not None and any(one < least for one in numbers):
+        raise ValueError(expected(function, argument, f"be at least {least}", value))
+    return numbers
+
+
+def as_pairs(value: Any, rank: int, function: str, argument: str = "padding") -> Pairs:
+    """Return padding before and after each axis, of a number, one per axis, or a pair per axis."""
+    if not isinstance(value, (tuple, list)):
+        value = (value,) * rank
+    if len(value) != rank:
+        raise ValueError(expected(function, argument, f"be a number, {rank} numbers or {rank} pairs", value))
+    return tuple(_pair(one, function, argument) for one in value)
+
+
+def _pair(value: Any, function: str, argument: str) -> tuple[int, int]:
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2:
+        raise ValueError(expected(function, argument, "hold numbers or pairs (before, after)", value))
+    return as_index(pair[0], function, argument), as_index(pair[1], function, argument)
+
+
+def padding_of(
+    padding: Any, sizes: Shape, spans: Sequence[int], strides: Sequence[int], function: str, *, words: bool = True
+) -> Pairs:
+    """Return the padding before and after each axis that a number, numbers, pairs or a word stand for."""
+    if not isinstance(padding, str):
+        return as_pairs(padding, len(sizes), function)
+    if not words or padding not in PADDINGS:
+        must = one_of(PADDINGS) + ", a number, numbers or pairs" if words else "be a number, numbers or pairs"
+        raise ValueError(expected(function, "padding", must, repr(padding)))
+    if padding == "valid":
+        return ((0, 0),) * len(sizes)
+    if padding == "full":
+        return tuple((span - 1, span - 1) for span in spans)
+    totals = [max((-(-n // s) - 1) * s + span - n, 0) for n, span, s in zip(sizes, spans, strides, strict=True)]
+    halves = tuple((total // 2, total - total // 2) for total in totals)
+    return halves if padding == "same" else tuple((high, low) for low, high in halves)
+
+
+def axes_of(
+    function: str, shape: Shape, sizes: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any
+) -> tuple[Axes, Pairs]:
+    """Return the spatial axes of windows over an input, and its padding; shape: all of it, for messages."""
+    rank = len(sizes)
+    strides = each(stride, rank, function, "stride", least=1)
+    dilations = each(dilation, rank, function, "dilation", least=1)
+    spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    pairs = padding_of(padding, sizes, spans, strides, function)
+    padded = tuple(n + low + high for n, (low, high) in zip(sizes, pairs, strict=True))
+    if any(span > n for span, n in zip(spans, padded, strict=True)):
+        must = f"fit into the padded input {padded} of shape {shape}"
+        raise ValueError(expected(function, "kernel", must, f"windows of {tuple(spans)}"))
+    axes = tuple(
+        Axis(n, (whole - span) // s + 1, k, s, d, low)
+        for n, whole, span, k, s, d, (low, _) in zip(
+            sizes, padded, spans, kernel, strides, dilations, pairs, strict=True
+        )
+    )
+    return axes, pairs
+
+
+def kernel_of(value: Any, rank: int, function: str, argument: str = "kernel") -> Shape:
+    """Return the lengths of a window; raises ValueError for one below 1."""
+    return each(value, rank, function, argument, least=1)
+
+
+def channels_last(layout: Any, rank: int, function: str) -> tuple[bool, bool]:
+    """Return whether channels are the last axis of the input and of the output: a layout's name, or one for each."""
+    names = (layout, layout) if layout is None or isinstance(layout, str) else tuple(layout)
+    known = (FIRST[rank - 1], LAST[rank - 1])
+    if len(names) != 2 or any(name is not None and name not in known for name in names):
+        raise ValueError(expected(function, "layout", f"{one_of(known)}, or a pair of them", repr(layout)))
+    return names[0] == known[1], names[1] == known[1]
+
+
+def spatial(shape: Shape, last: bool) -> Shape:
+    """Return the spatial part of a shape."""
+    return shape[1:-1] if last else shape[2:]
+
+
+def batched(n: int, channels: int, sizes: Shape, last: bool) -> Shape:
+    """Return the shape of a batch of channels over spatial sizes."""
+    return (n, *sizes, channels) if last else (n, channels, *sizes)
+
+
+def outs(axes: Axes) -> Shape:
+    """Return the output lengths."""
+    return tuple(axis.out for axis in axes)
+
+
+def sizes(axes: Axes) -> Shape:
+    """Return the input lengths."""
+    return tuple(axis.size for axis in axes)
+
+
+def kernels(axes: Axes) -> Shape:
+    """Return the window's lengths."""
+    return tuple(axis.kernel for axis in axes)
+
+
+def volume(axes: Axes) -> int:
+    """Return the number of elements of a window."""
+    return prod(axis.kernel for axis in axes)

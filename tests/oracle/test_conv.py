@@ -202,3 +202,87 @@ def test_second_derivatives(function: str, stride: int, groups: int) -> None:
     expected = torch.autograd.grad((gx**2).sum() + (gw**2).sum(), (tx, tw))
     found = xt.grad(ours, (0, 1))(xt.asarray(x), xt.asarray(w))
     check([(f.numpy(), e.numpy()) for f, e in zip(found, expected, strict=True)])
+
+
+def folding(last: bool, **kind: Any) -> list[tuple[Array, Array]]:
+    """Return ours and theirs of windows as columns, and of columns added up."""
+    x = normal("float64", 2, 3, 7, 6)
+    columns = torch.nn.functional.unfold(torch.tensor(x), (3, 2), **kind)
+    back = torch.nn.functional.fold(columns, (7, 6), (3, 2), **kind)
+    layout = "NHWC" if last else None
+    ours = xt.nn.unfold(xt.asarray(to_last(x, layout).copy()), (3, 2), layout=layout, **kind)
+    again = xt.nn.fold(ours, (7, 6), (3, 2), layout=layout, **kind)
+    found = ours.numpy().swapaxes(1, 2) if last else ours.numpy()
+    return [(found, columns.numpy()), (to_first(again.numpy(), layout), back.numpy())]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("padding", [0, (1, 1)])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_unfold_and_fold(stride: int, dilation: int, padding: Any, last: bool) -> None:
+    """Windows of images, which PyTorch has for two axes."""
+    check(folding(last, stride=stride, dilation=dilation, padding=padding))
+
+
+POOLS = [
+    (rank, stride, padding, ceil, last)
+    for rank, stride, padding, ceil in product((1, 2, 3), (None, 1, 2, 3), (0, 1), (False, True))
+    for last in (False, True)
+]
+
+
+def pool_case(name: str, case: Any, **more: Any) -> list[tuple[Array, Array]]:
+    """Return ours and theirs of one pooling function."""
+    rank, stride, padding, ceil, last = case
+    kind: dict[str, Any] = {"stride": stride, "padding": padding, "ceil_mode": ceil, **more}
+    layout = LAYOUTS[rank][1] if last else None
+    x = normal("float64", 2, 3, *LENGTHS[:rank])
+    window = (3, 2, 2)[:rank]
+    return both(
+        lambda x: getattr(xt.nn, name)(x, window, layout=layout, **kind),
+        lambda x: torch_call(name + "{}d", rank, x, window, **kind),
+        [x],
+        layout,
+    )
+
+
+@pytest.mark.parametrize("case", POOLS, ids=str)
+def test_max_pool(case: Any) -> None:
+    """The largest elements, and where their derivatives go."""
+    check(pool_case("max_pool", case))
+
+
+@pytest.mark.parametrize("case", POOLS[::2], ids=str)
+def test_max_pool_dilated(case: Any) -> None:
+    """Windows with gaps."""
+    check(pool_case("max_pool", case, dilation=2))
+
+
+@pytest.mark.parametrize("case", POOLS, ids=str)
+@pytest.mark.parametrize("count_include_pad", [False, True])
+def test_avg_pool(case: Any, count_include_pad: bool) -> None:
+    """Averages with and without the padding."""
+    check(pool_case("avg_pool", case, count_include_pad=count_include_pad))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_lp_pool(rank: int, p: float) -> None:
+    """Norms of positive numbers, on whose odd powers PyTorch agrees."""
+    x, window = np.abs(normal("float64", 2, 3, *LENGTHS[:rank])) + 0.1, (3, 2, 2)[:rank]
+    ours = lambda x: xt.nn.lp_pool(x, window, p=p)  # noqa: E731
+    theirs = window if rank > 1 else window[0]
+    check(both(ours, lambda x: torch_call("lp_pool{}d", rank, x, p, theirs), [x], None))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("name", ["adaptive_avg_pool", "adaptive_max_pool"])
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (3, 4, 7), (4, 3, 2), (11, 9, 8)])
+@pytest.mark.parametrize("last", [False, True])
+def test_adaptive_pool(name: str, rank: int, lengths: Any, last: bool) -> None:
+    """Parts that overlap, divide, and are more than there are elements."""
+    layout = LAYOUTS[rank][1] if last else None
+    x = normal("float64", 2, 3, *LENGTHS[:rank])
+    ours = lambda x: getattr(xt.nn, name)(x, lengths[:rank], layout=layout)  # noqa: E731
+    check(both(ours, lambda x: torch_call(name + "{}d", rank, x, lengths[:rank]), [x], layout))

@@ -12,3 +12,5 @@ from .losses import *
 from .normalisers import *
 from .norms import *
 from .padding import *
+from .pool import *
+from .unfold import *

@@ -7,27 +7,38 @@ weights, inputs from outputs and weights, weights from inputs and outputs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
+from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from ..dtypes import NUMERIC, DType, promote
-from ..errors import expected, one_of
+from ..errors import expected, mismatch, one_of
 from ..layout import Shape
 from ..op import as_tensor, common_device, on
 from ..tape import differentiable, xt
 from ..tensor import Tensor
 from .contraction import Array, contract, contract_weights
-from .padding import Mode, pad
+from .padding import Mode as PaddingMode
+from .padding import pad
+from .shifted import weighted_sums
 from .windows import Axes, Axis, axes_of, batched, channels_last, each, kernels, outs, padding_of, sizes, spatial
 
-__all__ = ["conv", "conv_transpose"]
+__all__ = ["conv", "conv_transpose", "convolve", "correlate"]
 
 Algorithm = Literal["auto", "direct", "im2col", "tune"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 WORKSPACE_MB = 64.0
+
+# Groups of one channel with at most so many outputs are added up directly: their matrices would be too thin.
+DEPTHWISE_OUTPUTS = 4
+
+# What "tune" found, for so many kinds of arguments.
+TUNED = 1024
+_fastest: dict[Any, str] = {}
 
 
 class Plan(NamedTuple):
@@ -57,7 +68,7 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
     layout: Any = None,
-    padding_mode: Mode = "zeros",
+    padding_mode: PaddingMode = "zeros",
     workspace_mb: float = WORKSPACE_MB,
     algorithm: Algorithm = "auto",
 ) -> Tensor:
@@ -158,6 +169,66 @@ def _transposed_axes(
         Axis(n, out, k, s, d, low)
         for n, out, k, s, d, (low, _) in zip(results, lengths, window, strides, dilations, pairs, strict=True)
     )
+
+
+Mode = Literal["full", "same", "valid"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def correlate(x1: Tensor, x2: Tensor, /, mode: Mode = "valid") -> Tensor:
+    """Return the correlation over 1, 2 or 3 axes: at each place the sum of products of x1 with the conjugate of x2.
+
+    mode: "full" wherever they overlap, n1 + n2 - 1 places along an axis; "valid" where the shorter lies within the
+    longer; "same" the middle of "full". 1-d arrays are taken as numpy.correlate takes them: "same" has the length of
+    the longer. For 2 and 3 axes it has the shape of x1, and "valid" is empty where x2 is longer; of an even number of
+    elements the middle one is that of MATLAB's filter2.
+
+    Raises ValueError for other modes and numbers of axes and for no elements, TypeError for booleans.
+    """
+    x1, x2 = _pair("correlate", x1, x2, mode)
+    if x1.ndim == 1 and x1.size < x2.size:
+        return xt.flip(_conj(correlate(x2, x1, mode)))  # type: ignore[no-any-return]
+    return _slid("correlate", x1, _conj(x2), mode)
+
+
+def convolve(x1: Tensor, x2: Tensor, /, mode: Mode = "full") -> Tensor:
+    """Return the convolution over 1, 2 or 3 axes: at each place the sum of products of x1 with x2 reversed.
+
+    mode as in correlate. 1-d arrays are taken as numpy.convolve takes them, 2-d ones as MATLAB's conv2. Raises as
+    correlate does.
+    """
+    x1, x2 = _pair("convolve", x1, x2, mode)
+    if x1.ndim == 1 and x1.size < x2.size:
+        x1, x2 = x2, x1
+    return _slid("convolve", x1, xt.flip(x2), mode)
+
+
+def _pair(function: str, x1: Any, x2: Any, mode: str) -> tuple[Tensor, Tensor]:
+    x1, x2 = as_tensor(x1, function, "x1"), as_tensor(x2, function, "x2")
+    if mode not in MODES:
+        raise ValueError(expected(function, "mode", one_of(MODES), repr(mode)))
+    if x1.ndim != x2.ndim or not 1 <= x1.ndim <= 3 or not x1.size or not x2.size:
+        raise ValueError(mismatch(function, x1.shape, x2.shape, "both need elements and the same 1, 2 or 3 axes"))
+    return x1, x2
+
+
+def _slid(function: str, x: Tensor, w: Tensor, mode: Mode) -> Tensor:
+    """Return the correlation without a conjugate."""
+    if mode == "full":
+        pairs = [(k - 1, k - 1) for k in w.shape]
+    elif mode == "same":
+        lows = [(k if x.ndim == 1 else k - 1) // 2 for k in w.shape]
+        pairs = [(low, k - 1 - low) for low, k in zip(lows, w.shape, strict=True)]
+    else:
+        pairs = [(0, 0)] * x.ndim
+    lengths = [n + low + high - k + 1 for n, k, (low, high) in zip(x.shape, w.shape, pairs, strict=True)]
+    if min(lengths) <= 0:
+        return xt.zeros([max(n, 0) for n in lengths], dtype=_common(x, w), device=x.device)  # type: ignore[no-any-return]
+    axes = tuple(
+        Axis(n, out, k, 1, 1, low) for n, out, k, (low, _) in zip(x.shape, lengths, w.shape, pairs, strict=True)
+    )
+    x, w, _, _ = _operands(function, x[None, None, ...], w[None, None, ...], None)
+    return _outputs(x, w, None, _plan(function, axes, 1, False, False, WORKSPACE_MB, "auto"))[0, 0, ...]
 
 
 # ---- arguments
@@ -306,15 +377,43 @@ def _grouped(w: Array, plan: Plan) -> Array:
     return w.reshape(plan.groups, w.shape[0] // plan.groups, *w.shape[1:])
 
 
-def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> None:
-    """Write outputs."""
+def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes | None = None) -> None:
+    """Write outputs by the algorithm asked for; axes: others than the plan's."""
     bias = None if bias is None else bias.reshape(w.shape[:2])
-    contract(plan.function, x, w, y, bias, plan.axes, plan.budget)
+    axes = plan.axes if axes is None else axes
+
+    def run(algorithm: str) -> None:
+        if algorithm == "direct" and x.shape[2]:
+            weighted_sums(x, w, y, bias, axes, plan.budget)
+        else:
+            contract(plan.function, x, w, y, bias, axes, plan.budget)
+
+    if plan.algorithm == "tune":
+        run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget), run))
+    elif plan.algorithm == "auto":
+        run("direct" if x.shape[2] == 1 and w.shape[1] <= DEPTHWISE_OUTPUTS else "im2col")
+    else:
+        run(plan.algorithm)
+
+
+def _tuned(kind: Any, run: Callable[[str], None]) -> str:
+    """Return the faster algorithm for a kind of arguments, each timed once after a first call; it is remembered."""
+    found = _fastest.get(kind)
+    if found is None:
+        times = {}
+        for algorithm in ("direct", "im2col"):
+            run(algorithm)
+            start = perf_counter()
+            run(algorithm)
+            times[algorithm] = perf_counter() - start
+        if len(_fastest) >= TUNED:
+            _fastest.clear()
+        found = _fastest[kind] = min(times, key=lambda algorithm: times[algorithm])
+    return found
 
 
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
-    bias = None if bias is None else bias.reshape(x.shape[1:3])
     back = np.swapaxes(w, 1, 2)
     phases: list[list[tuple[slice, slice, Axis]]] = [_phases(axis) for axis in plan.axes]
     chosen: list[tuple[tuple[slice, slice, Axis], ...]] = [()]
@@ -324,9 +423,9 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> N
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
         if any(axis.kernel == 0 for axis in axes):
-            target[...] = 0 if bias is None else bias.reshape(*bias.shape, *[1] * len(axes))
+            target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
         else:
-            contract(plan.function, y, back[(..., *elements)], target, bias, axes, plan.budget)
+            _forward(y, back[(..., *elements)], target, bias, plan, axes)
 
 
 def _phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:

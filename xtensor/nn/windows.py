@@ -47,7 +47,7 @@ class Axis(NamedTuple):
 
 
 Axes = tuple[Axis, ...]
-Places = tuple[slice, ...]
+Places = tuple[Any, ...]  # slices
 
 
 def taps(axes: Axes) -> Iterator[tuple[tuple[int, ...], Places, Places]]:

@@ -1,0 +1,387 @@
+"""The convolution family by itself: against plain loops, every parameter, bad input, memory, threads, gradients."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.nn import conv, conv_transpose, convolve, correlate, fold, pad, unfold
+
+ROOT = Path(__file__).resolve().parent.parent
+Array = np.ndarray[Any, Any]
+
+
+def normal(*shape: int, dtype: str = "float64") -> Array:
+    """Return normal numbers of a shape."""
+    return np.random.default_rng(shape).normal(size=shape).astype(dtype)
+
+
+def integers(*shape: int, dtype: str = "int64", low: int = -9, high: int = 10) -> Array:
+    """Return random integers of a shape."""
+    return np.random.default_rng(shape).integers(low, high, shape).astype(dtype)
+
+
+def by_loops(x: Array, w: Array, stride: int = 1, pads: Any = (0, 0), dilation: int = 1, groups: int = 1) -> Array:
+    """Return a convolution by its definition, one output at a time; the same for all axes."""
+    rank = x.ndim - 2
+    x = np.pad(x, [(0, 0), (0, 0)] + [pads] * rank)
+    spans = [dilation * (k - 1) + 1 for k in w.shape[2:]]
+    lengths = [(n - span) // stride + 1 for n, span in zip(x.shape[2:], spans, strict=True)]
+    y = np.zeros((x.shape[0], w.shape[0], *lengths), np.result_type(x, w))
+    for k, place in product(range(w.shape[0]), np.ndindex(*lengths)):
+        window = tuple(slice(o * stride, o * stride + span, dilation) for o, span in zip(place, spans, strict=True))
+        group = k // (w.shape[0] // groups)
+        channels = slice(group * w.shape[1], (group + 1) * w.shape[1])
+        y[(slice(None), k, *place)] = (x[(slice(None), channels, *window)] * w[k]).sum(axis=tuple(range(1, rank + 2)))
+    return y
+
+
+SHAPES = {1: (9,), 2: (7, 6), 3: (5, 6, 4)}
+WINDOWS = {1: (3,), 2: (3, 2), 3: (2, 3, 2)}
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("algorithm", ["auto", "direct", "im2col", "tune"])
+@pytest.mark.parametrize("kind", [{}, {"stride": 2}, {"dilation": 2, "groups": 2}, {"stride": 3, "pads": (1, 2)}])
+def test_against_loops(rank: int, algorithm: str, kind: dict[str, Any]) -> None:
+    """Every algorithm computes the definition."""
+    x, w = normal(2, 4, *SHAPES[rank]), normal(6, 4 // kind.get("groups", 1), *WINDOWS[rank])
+    padding = [kind.get("pads", (0, 0))] * rank
+    if "dilation" in kind:
+        padding = [(2, 2)] * rank
+    expected = by_loops(x, w, **{**kind, "pads": padding[0]})
+    rest = {name: value for name, value in kind.items() if name != "pads"}
+    found = conv(xt.asarray(x), xt.asarray(w), padding=padding, algorithm=algorithm, **rest)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "im2col"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"])
+def test_integers_are_exact_and_wrap(dtype: str, algorithm: Any) -> None:
+    """Sums of integers are those of the dtype, beyond 2^53 and beyond its own range."""
+    info = np.iinfo(dtype)
+    x = integers(2, 3, 5, 4, dtype=dtype, low=info.min // 2, high=info.max // 2)
+    w = integers(4, 3, 2, 2, dtype=dtype, low=info.min // 2, high=info.max // 2)
+    bias = integers(4, dtype=dtype, low=0, high=9)
+    with np.errstate(over="ignore"):
+        expected = by_loops(x, w) + bias[:, None, None]
+    found = conv(xt.asarray(x), xt.asarray(w), xt.asarray(bias), algorithm=algorithm)
+    assert found.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float64"), ("int32", "float64"), ("float64", "complex128")])
+def test_dtypes_are_promoted(dtypes: tuple[str, str]) -> None:
+    """The result has the dtype both have in common."""
+    x, w = normal(1, 2, 5, dtype="float64").astype(dtypes[0]), normal(3, 2, 3).astype(dtypes[1])
+    found = conv(xt.asarray(x), xt.asarray(w))
+    assert found.dtype == np.result_type(x, w)
+    np.testing.assert_allclose(found.numpy(), by_loops(x, w), rtol=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "im2col"])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", ("NCHW", "NHWC"), ("NHWC", "NCHW")])
+def test_layouts_and_strides(layout: Any, groups: int, algorithm: Any) -> None:
+    """Views of every kind give what their copies give, in every layout of input and output."""
+    base = normal(4, 4, 14, 12)
+    views = [base, base[::-1, :, ::-1, ::-1], base[::2, :, ::2, ::-2], base.transpose(0, 1, 3, 2)]
+    views.append(np.ascontiguousarray(base.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2))
+    w = normal(8, 4 // groups, 3, 3)[:, :, ::-1, :]
+    names = (layout, layout) if isinstance(layout, str) else layout
+    for x in views:
+        given = np.moveaxis(x, 1, -1) if names[0] == "NHWC" else x
+        found = conv(xt.asarray(given), xt.asarray(w), padding=1, groups=groups, layout=layout, algorithm=algorithm)
+        result = np.moveaxis(found.numpy(), -1, 1) if names[1] == "NHWC" else found.numpy()
+        np.testing.assert_allclose(result, by_loops(x, w, pads=(1, 1), groups=groups), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("padding", "before_after"),
+    [("valid", (0, 0)), ("same", (1, 2)), ("same_lower", (2, 1)), ("full", (3, 3)), (1, (1, 1)), ([(2, -1)], (2, -1))],
+)
+def test_padding(padding: Any, before_after: tuple[int, int]) -> None:
+    """Words, numbers and pairs, negative ones among them."""
+    x, w = normal(2, 3, 10), normal(4, 3, 4)
+    low, high = before_after
+    cut = x[:, :, : x.shape[2] + min(high, 0)]
+    expected = by_loops(cut, w, pads=(low, max(high, 0)))
+    np.testing.assert_allclose(conv(xt.asarray(x), xt.asarray(w), padding=padding).numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("length", range(3, 12))
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_same_has_as_many_outputs_as_strides_fit(length: int, stride: int) -> None:
+    """ceil(length / stride) of them, and length * stride the other way."""
+    x, w = xt.ones((1, 1, length)), xt.ones((1, 1, 3))
+    assert conv(x, w, stride=stride, padding="same").shape[2] == -(-length // stride)
+    assert conv_transpose(x, w, stride=stride, padding="same").shape[2] == length * stride
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups", "more"),
+    [(1, 0, 1, 1, 0), (2, 1, 1, 2, 1), (3, 2, 2, 4, 2), ((2, 3), [(0, 1), (1, 0)], 1, 1, (1, 2))],
+)
+def test_transpose_is_the_adjoint(
+    stride: Any, padding: Any, dilation: int, groups: int, more: Any, layout: str
+) -> None:
+    """<conv(x), y> = <x, conv_transpose(y)>."""
+    kind = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout}
+    y, w = normal(2, 8, 4, 5), normal(8, 4 // groups, 3, 2)
+    y = np.ascontiguousarray(y.transpose(0, 2, 3, 1)) if layout == "NHWC" else y
+    back = conv_transpose(xt.asarray(y), xt.asarray(w), output_padding=more, **kind)
+    x = normal(*back.shape)
+    forward = conv(xt.asarray(x), xt.asarray(w), **kind)
+    np.testing.assert_allclose(np.vdot(forward.numpy(), y), np.vdot(x, back.numpy()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 3, 8, 8)])
+@pytest.mark.parametrize("outputs", [0, 4])
+def test_empty(shape: tuple[int, ...], outputs: int) -> None:
+    """No images, no outputs, no channels: empty results, or zeros, and gradients of the right shapes."""
+    x, w = xt.ones(shape), xt.ones((outputs, 3, 3, 3))
+    assert conv(x, w).shape == (shape[0], outputs, 6, 6)
+    gx, gw = xt.grad(lambda x, w: xt.sum(conv(x, w)), (0, 1))(x, w)
+    assert (gx.shape, gw.shape) == (x.shape, w.shape)
+    nothing = conv(xt.ones((2, 0, 8, 8)), xt.ones((4, 0, 3, 3)), xt.ones((4,)))
+    np.testing.assert_array_equal(nothing.numpy(), np.ones((2, 4, 6, 6)))
+
+
+def test_impulse_response_of_dilation() -> None:
+    """A single one comes out as the window, spread by the dilation (a test of the ancestor's)."""
+    x, w = np.zeros((1, 1, 11, 11)), normal(1, 1, 3, 3)
+    x[0, 0, 5, 5] = 1
+    found = conv(xt.asarray(x), xt.asarray(w), dilation=2, padding=2).numpy()[0, 0]
+    np.testing.assert_array_equal(found[3:8:2, 3:8:2], w[0, 0, ::-1, ::-1])
+    assert np.count_nonzero(found) == 9
+
+
+def test_groups_are_convolutions_side_by_side() -> None:
+    """As many convolutions as groups, joined."""
+    x, w = normal(2, 6, 8, 8), normal(9, 2, 3, 3)
+    parts = [conv(xt.asarray(x[:, 2 * g : 2 * g + 2]), xt.asarray(w[3 * g : 3 * g + 3])).numpy() for g in range(3)]
+    np.testing.assert_allclose(conv(xt.asarray(x), xt.asarray(w), groups=3).numpy(), np.concatenate(parts, 1))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: conv(xt.ones((1, 3, 8, 8)), xt.ones((4, 2, 3, 3))), ["(1, 3, 8, 8)", "(4, 2, 3, 3)"]),
+        (lambda: conv(xt.ones((1, 3, 8, 8)), xt.ones((4, 3, 3, 3)), groups=2), ["(1, 3, 8, 8)", "groups 2"]),
+        (lambda: conv(xt.ones((1, 3, 4)), xt.ones((4, 3, 7)), padding=1), ["(6,)", "(7,)", "(1, 3, 4)"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), stride=0), ["stride", "at least 1", "0"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), stride=-2), ["stride", "-2"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), dilation=0), ["dilation", "at least 1"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), groups=0), ["groups", "at least 1"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), layout="NHWC"), ["layout", "'NCW', 'NWC'", "'NHWC'"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), padding="some"), ["padding", "'same'", "'some'"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), padding=(1, 1)), ["padding", "1 numbers", "(1, 1)"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), padding_mode="mirror"), ["mode", "'mirror'"]),
+        (
+            lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), padding=9, padding_mode="reflect"),
+            ["width", "at most 7"],
+        ),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3, 3))), ["x", "(4, 3, 3, 3)", "(1, 3, 8)"]),
+        (lambda: conv(xt.ones((3, 8)), xt.ones((4, 3))), ["w", "(4, 3)"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), xt.ones((3,))), ["bias", "(4,)", "(3,)"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), algorithm="fft"), ["algorithm", "'fft'"]),
+        (lambda: conv(xt.ones((1, 3, 8)), xt.ones((4, 3, 3)), workspace_mb=0), ["workspace_mb", "positive"]),
+        (lambda: conv_transpose(xt.ones((1, 3, 8)), xt.ones((3, 4, 3)), output_padding=1), ["output_padding", "less"]),
+        (lambda: conv_transpose(xt.ones((1, 3, 8)), xt.ones((4, 3, 3))), ["(1, 3, 8)", "(4, 3, 3)"]),
+        (lambda: conv_transpose(xt.ones((1, 3, 2)), xt.ones((3, 4, 3)), padding=3), ["padding", "(1, 3, 2)"]),
+        (lambda: unfold(xt.ones((1, 3)), 3), ["unfold", "(1, 3)"]),
+        (lambda: fold(xt.ones((1, 6, 5)), (4,), 3), ["fold", "(1, 6, 5)", "2 places"]),
+        (lambda: correlate(xt.ones((3,)), xt.ones((3, 3))), ["correlate", "(3,)", "(3, 3)"]),
+        (lambda: convolve(xt.ones((3,)), xt.ones((3,)), mode="some"), ["mode", "'some'"]),
+        (lambda: pad(xt.ones((2, 3)), -4), ["width", "(2, 3)"]),
+        (lambda: pad(xt.ones((0,)), 1, mode="replicate"), ["width", "(0,)"]),
+    ],
+)
+def test_bad_input(call: Any, words: list[str]) -> None:
+    """The error names what is wrong, with its shapes."""
+    with pytest.raises(ValueError, match=r"^(conv|conv_transpose|unfold|fold|correlate|convolve|pad): ") as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_booleans_are_refused() -> None:
+    """They are no numbers."""
+    with pytest.raises(TypeError, match="conv: x must be numeric, got bool"):
+        conv(xt.ones((1, 1, 3), dtype=xt.bool), xt.ones((1, 1, 2)))
+
+
+# ---- memory, threads
+
+
+def test_workspace_too_small_names_the_least() -> None:
+    """The error names a number, which is enough."""
+    x, w = xt.asarray(normal(2, 16, 20, 20)), xt.asarray(normal(8, 16, 3, 3))
+    with pytest.raises(ValueError, match=r"workspace_mb must be at least [0-9.]+, got 0.0001 for x") as caught:
+        conv(x, w, padding=1, workspace_mb=1e-4)
+    least = float(str(caught.value).split("at least ")[1].split(",")[0])
+    assert least < 0.1
+    enough = conv(x, w, padding=1, workspace_mb=least)
+    np.testing.assert_allclose(enough.numpy(), conv(x, w, padding=1).numpy(), rtol=1e-12, atol=1e-12)
+
+
+GROWTH = """
+from pathlib import Path
+import numpy as np, xtensor as xt
+def status(name):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name + ":"))
+    return int(line.split()[1]) * 1024
+def inputs(n):
+    return [xt.asarray(np.ones(s, np.float32), copy=True) for s in ((n, 64, 56, 56), (64, 64, 3, 3), (n, 64, 56, 56))]
+def run(x, w, g):
+    if {backward}:
+        return xt.vjp(lambda x, w: xt.nn.conv(x, w, padding=1, layout={layout!r}, workspace_mb=8), x, w)[1](g)
+    return xt.nn.conv(x, w, padding=1, layout={layout!r}, workspace_mb=8)
+arrays = inputs(1) if {layout!r} == "NCHW" else [xt.asarray(np.ascontiguousarray(np.moveaxis(a.numpy(), 1, -1)))
+    if a.shape[0] != 64 else a for a in inputs(1)]
+run(*arrays)
+arrays = inputs(8) if {layout!r} == "NCHW" else [xt.asarray(np.ascontiguousarray(np.moveaxis(a.numpy(), 1, -1)))
+    if a.shape[0] != 64 else a for a in inputs(8)]
+xt.memory.trim()
+Path("/proc/self/clear_refs").write_text("5")
+before = status("VmRSS")
+results = run(*arrays)
+results = results if isinstance(results, tuple) else (results,)
+print(status("VmHWM") - before - sum(r.nbytes for r in results))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from /proc")
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_workspace_is_not_exceeded(layout: str) -> None:
+    """A 3x3 layer on 8x64x56x56 takes at most 8 MB beside inputs and output."""
+    code = GROWTH.format(backward=False, layout=layout)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 8_000_000
+
+
+@pytest.mark.parametrize("workspace", [2, 64])
+@pytest.mark.parametrize("groups", [1, 4, 32])
+def test_threads_do_not_change_a_bit(groups: int, workspace: int) -> None:
+    """Results and gradients are the same for any number of threads, small workspaces included."""
+    x, w = (
+        xt.asarray(normal(4, 32, 30, 30, dtype="float32")),
+        xt.asarray(normal(32, 32 // groups, 3, 3, dtype="float32")),
+    )
+
+    def everything() -> list[Array]:
+        y, back = xt.vjp(lambda x, w: conv(x, w, padding=1, groups=groups, workspace_mb=workspace), x, w)
+        return [y.numpy(), *(g.numpy() for g in back(y))]
+
+    found = []
+    for threads in (1, 2, 3, 7):
+        with xt.options(threads=threads):
+            found.append(everything())
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_blas_has_its_threads_back() -> None:
+    """A convolution, also one that fails inside, leaves NumPy's library as it was."""
+    from xtensor.nn.blas import _controls
+
+    controls = _controls()
+    if controls is None:
+        pytest.skip("NumPy has another BLAS here")
+    before = controls.get()
+    conv(xt.asarray(normal(4, 32, 30, 30)), xt.asarray(normal(32, 32, 3, 3)))
+    assert controls.get() == before
+
+
+# ---- gradients
+
+
+@pytest.mark.parametrize(("groups", "window"), [(1, 1), (2, 1), (4, 1), (1, 3), (2, 3), (4, 3)])
+def test_gradients_are_added(groups: int, window: int) -> None:
+    """Into existing gradients they are added on every path, 1x1 and grouped ones too (two bugs of the ancestor's)."""
+    x, w = xt.asarray(normal(2, 4, 6, 6)), xt.asarray(normal(8, 4 // groups, window, window))
+    bias = xt.asarray(normal(8))
+    for one in (x, w, bias):
+        one.requires_grad = True
+    first = []
+    for turn in (1, 2):
+        xt.sum(conv(x, w, bias, groups=groups) ** 2).backward()
+        grads = [one.grad.numpy().copy() for one in (x, w, bias) if one.grad is not None]
+        first = first or grads
+        for grad, once in zip(grads, first, strict=True):
+            np.testing.assert_allclose(grad, turn * once, rtol=1e-12)
+    assert len(first) == 3
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("width", [0, 2, (1, 2), ((1, 0), (2, 1)), ((-1, 1), (1, -2)), ((3, 3),)])
+def test_pad(mode: Any, width: Any) -> None:
+    """Values as numpy.pad has them; the gradient is the adjoint."""
+    x = normal(4, 5)
+    pairs = [(width, width)] * 2 if isinstance(width, int) else [p if isinstance(p, tuple) else (p, p) for p in width]
+    pairs = [(0, 0)] * (2 - len(pairs)) + pairs
+    names = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+    cut = x
+    for axis, pair in enumerate(pairs):
+        part = slice(max(-pair[0], 0), x.shape[axis] - max(-pair[1], 0))
+        cut = cut[(slice(None),) * axis + (part,)]
+    if mode == "zeros" or min(min(pair) for pair in pairs) >= 0:
+        expected = np.pad(cut, [(max(a, 0), max(b, 0)) for a, b in pairs], mode=names[mode])
+        np.testing.assert_array_equal(pad(xt.asarray(x), width, mode=mode).numpy(), expected)
+    y, back = xt.vjp(lambda x: pad(x, width, mode=mode), xt.asarray(x))
+    g = normal(*y.shape)
+    other = normal(4, 5)
+    forward = pad(xt.asarray(other), width, mode=mode)
+    (found,) = back(xt.asarray(g)) if isinstance(back(xt.asarray(g)), tuple) else (back(xt.asarray(g)),)
+    np.testing.assert_allclose(np.vdot(forward.numpy(), g), np.vdot(other, found.numpy()), rtol=1e-12)
+
+
+def test_pad_value_and_axes() -> None:
+    """A constant around one axis."""
+    found = pad(xt.asarray([[1, 2], [3, 4]]), 1, value=7, axes=0)
+    assert found.tolist() == [[7, 7], [1, 2], [3, 4], [7, 7]]
+
+
+# ---- correlate, convolve
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize(("n", "k"), [(7, 3), (7, 4), (3, 7), (4, 7), (8, 4), (5, 5), (1, 1), (6, 1)])
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "int64"])
+def test_one_axis_as_numpy(mode: Any, n: int, k: int, dtype: str) -> None:
+    """numpy.correlate and numpy.convolve."""
+    a, v = (normal(size) * 5 + (1j * normal(size + 20)[:size] if dtype == "complex128" else 0) for size in (n, k))
+    a, v = a.astype(dtype), v.astype(dtype)
+    for ours, theirs in ((correlate, np.correlate), (convolve, np.convolve)):
+        found = ours(xt.asarray(a), xt.asarray(v), mode).numpy()
+        np.testing.assert_allclose(found, theirs(a, v, mode), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shapes", [((6, 7), (3, 3)), ((6, 7), (2, 4)), ((5, 4, 6), (3, 2, 3)), ((2, 2), (3, 3))])
+def test_several_axes(shapes: Any) -> None:
+    """Against SciPy's; "same" is the part of "full" that MATLAB's conv2 returns."""
+    signal = pytest.importorskip("scipy.signal")
+    a, v = normal(*shapes[0]), normal(*shapes[1])
+    full = signal.convolve(a, v, "full", method="direct")
+    np.testing.assert_allclose(convolve(xt.asarray(a), xt.asarray(v)).numpy(), full, rtol=1e-10, atol=1e-12)
+    middle = full[tuple(slice(k // 2, k // 2 + n) for n, k in zip(a.shape, v.shape, strict=True))]
+    same = convolve(xt.asarray(a), xt.asarray(v), "same").numpy()
+    np.testing.assert_allclose(same, middle, rtol=1e-10, atol=1e-12)
+    turned = correlate(xt.asarray(a), xt.asarray(v[(slice(None, None, -1),) * v.ndim]), "same")
+    np.testing.assert_allclose(turned.numpy(), same)
+    inner = [n - k + 1 for n, k in zip(a.shape, v.shape, strict=True)]
+    valid = convolve(xt.asarray(a), xt.asarray(v), "valid").numpy()
+    if min(inner) > 0:
+        np.testing.assert_allclose(valid, signal.convolve(a, v, "valid", method="direct"), rtol=1e-10, atol=1e-12)
+    else:
+        assert valid.size == 0

@@ -1,0 +1,145 @@
+"""Pooling by itself: against plain loops, every parameter, dtypes, bad input, gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor import nn
+
+Array = np.ndarray[Any, Any]
+
+
+def normal(*shape: int) -> Array:
+    """Return normal numbers of a shape."""
+    return np.random.default_rng(shape).normal(size=shape)
+
+
+def windows_of(x: Array, kernel: int, stride: int, pads: tuple[int, int], dilation: int = 1) -> list[Array]:
+    """Return the elements inside x of each window over the last axis, one list entry for each place."""
+    span = dilation * (kernel - 1) + 1
+    count = (x.shape[-1] + sum(pads) - span) // stride + 1
+    starts = [place * stride - pads[0] for place in range(count)]
+    inside = [[s + k * dilation for k in range(kernel) if 0 <= s + k * dilation < x.shape[-1]] for s in starts]
+    return [x[..., part] for part in inside]
+
+
+@pytest.mark.parametrize("pads", [(0, 0), (1, 1), (2, 0)])
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 1, 1), (3, 2, 1), (2, 3, 2), (4, 4, 1)])
+def test_one_axis(kernel: int, stride: int, dilation: int, pads: tuple[int, int]) -> None:
+    """Largest, average and norm of each window, padding on both sides of different widths."""
+    x = normal(2, 3, 13)
+    if max(pads) >= dilation * (kernel - 1) + 1:
+        pytest.skip("padding as long as a window is refused")
+    parts = windows_of(x, kernel, stride, pads, dilation)
+    kind: dict[str, Any] = {"stride": stride, "padding": [pads], "dilation": dilation}
+    tensor = xt.asarray(x)
+    largest = np.stack([part.max(-1) for part in parts], -1)
+    np.testing.assert_array_equal(nn.max_pool(tensor, kernel, **kind).numpy(), largest)
+    mean = np.stack([part.mean(-1) for part in parts], -1)
+    np.testing.assert_allclose(nn.avg_pool(tensor, kernel, count_include_pad=False, **kind).numpy(), mean)
+    total = np.stack([part.sum(-1) for part in parts], -1)
+    np.testing.assert_allclose(nn.avg_pool(tensor, kernel, **kind).numpy(), total / kernel)
+    np.testing.assert_allclose(nn.avg_pool(tensor, kernel, divisor=5, **kind).numpy(), total / 5)
+    for p in (1, 2, 3.5):
+        norm = np.stack([(np.abs(part) ** p).sum(-1) ** (1 / p) for part in parts], -1)
+        np.testing.assert_allclose(nn.lp_pool(tensor, kernel, p=p, **kind).numpy(), norm)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "float32", "float64"])
+def test_dtypes(dtype: str) -> None:
+    """The largest of integers too, all of them negative; averages keep the floating dtype."""
+    low = -100 if dtype != "uint16" else 0
+    x = np.random.default_rng(0).integers(low, low + 90, (2, 3, 9)).astype(dtype)
+    found = nn.max_pool(xt.asarray(x), 3, stride=2, padding=1)
+    expected = np.stack([part.max(-1) for part in windows_of(x, 3, 2, (1, 1))], -1)
+    assert found.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(found.numpy(), expected)
+    if dtype.startswith("float"):
+        assert nn.avg_pool(xt.asarray(x), 3, padding=1, count_include_pad=False).dtype == np.dtype(dtype)
+
+
+def test_nan_and_ties() -> None:
+    """A NaN is the largest; the first of several largest gets the derivative."""
+    x = xt.asarray([[[1.0, float("nan"), 0.0, 2.0, 2.0, 1.0]]])
+    assert str(nn.max_pool(x, 3).tolist()) == "[[[nan, 2.0]]]"
+    assert xt.grad(lambda x: xt.sum(nn.max_pool(x, 3)))(x).tolist() == [[[0, 1, 0, 1, 0, 0]]]
+
+
+def test_norm_of_zeros_has_no_slope() -> None:
+    """Where a norm is 0 its derivative is 0, not NaN."""
+    x = xt.asarray([[[0.0, 0.0, 3.0, 4.0]]])
+    np.testing.assert_allclose(xt.grad(lambda x: xt.sum(nn.lp_pool(x, 2)))(x).numpy(), [[[0, 0, 0.6, 0.8]]])
+
+
+def test_complex_average() -> None:
+    """Averages of complex numbers, with derivatives."""
+    x = normal(1, 2, 8) + 1j * normal(1, 2, 9)[..., :8]
+    np.testing.assert_allclose(nn.avg_pool(xt.asarray(x), 2).numpy(), x.reshape(1, 2, 4, 2).mean(-1))
+    part = nn.avg_pool(xt.asarray(x), 3, stride=1, padding=1, count_include_pad=False)
+    assert part.dtype == np.complex128
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_views(layout: str) -> None:
+    """Views with negative steps and gaps give what their copies give."""
+    base = normal(3, 12, 14, 10)
+    for view in (base[::-1, ::3, ::-1, ::2], base.transpose(0, 3, 2, 1)[:, :, ::-2]):
+        x, copied = xt.asarray(view), xt.asarray(np.ascontiguousarray(view))
+        for pool in (nn.max_pool, nn.avg_pool, nn.lp_pool):
+            found, expected = (pool(one, (2, 3), stride=1, padding=(0, 1), layout=layout) for one in (x, copied))
+            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+def test_global_pools() -> None:
+    """Over all spatial axes, which stay."""
+    x = normal(2, 3, 4, 5)
+    np.testing.assert_allclose(nn.global_avg_pool(xt.asarray(x)).numpy(), x.mean((2, 3), keepdims=True))
+    last = xt.asarray(np.ascontiguousarray(np.moveaxis(x, 1, -1)))
+    np.testing.assert_array_equal(nn.global_max_pool(last, layout="NHWC").numpy()[:, 0, 0], x.max((2, 3)))
+
+
+@pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
+def test_empty_batch(name: str) -> None:
+    """No images: an empty result, and an empty gradient."""
+    x = xt.ones((0, 3, 8, 8))
+    assert getattr(nn, name)(x, 2).shape == (0, 3, 4, 4)
+    assert xt.grad(lambda x: xt.sum(getattr(nn, name)(x, 2)))(x).shape == x.shape
+
+
+def test_large_inputs_in_chunks() -> None:
+    """What is cut into chunks of images, or of channels, is what it would be in one."""
+    for shape in ((6, 40, 64, 64), (2, 3, 600, 700)):
+        x = normal(*shape)
+        rows = np.lib.stride_tricks.sliding_window_view(np.pad(x, [(0, 0)] * 2 + [(1, 1)] * 2), (3, 3), (2, 3))
+        found = nn.avg_pool(xt.asarray(x), 3, stride=2, padding=1)
+        np.testing.assert_allclose(found.numpy(), rows[:, :, ::2, ::2].mean((-1, -2)), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: nn.max_pool(xt.ones((1, 2, 4)), 5), ValueError, ["(4,)", "(5,)", "(1, 2, 4)"]),
+        (lambda: nn.max_pool(xt.ones((1, 2, 4)), 2, padding=2), ValueError, ["padding", "less than the window (2,)"]),
+        (lambda: nn.max_pool(xt.ones((1, 2, 4)), 2, padding=-1), ValueError, ["padding", "at least 0"]),
+        (lambda: nn.max_pool(xt.ones((1, 2, 4)), 0), ValueError, ["kernel", "at least 1"]),
+        (lambda: nn.max_pool(xt.ones((1, 2, 4)), 2, stride=0), ValueError, ["stride", "at least 1"]),
+        (lambda: nn.max_pool(xt.ones((2, 4)), 2), ValueError, ["x", "(2, 4)"]),
+        (lambda: nn.max_pool(xt.ones((1, 2, 4)), 2, layout="NHWC"), ValueError, ["layout", "'NCW'"]),
+        (lambda: nn.max_pool(xt.ones((1, 2, 4), dtype=xt.complex64), 2), TypeError, ["real", "complex64"]),
+        (lambda: nn.avg_pool(xt.ones((1, 2, 4), dtype=xt.int32), 2), TypeError, ["floating-point", "int32"]),
+        (lambda: nn.avg_pool(xt.ones((1, 2, 4)), 2, divisor=0), ValueError, ["divisor", "at least 1"]),
+        (lambda: nn.lp_pool(xt.ones((1, 2, 4)), 2, p=0), ValueError, ["p", "positive"]),
+        (lambda: nn.adaptive_avg_pool(xt.ones((1, 2, 4)), 0), ValueError, ["lengths", "at least 1"]),
+        (lambda: nn.adaptive_max_pool(xt.ones((1, 2, 0)), 1), ValueError, ["elements", "(1, 2, 0)"]),
+    ],
+)
+def test_bad_input(call: Any, error: type[Exception], words: list[str]) -> None:
+    """The error names what is wrong."""
+    with pytest.raises(error) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)

@@ -1,0 +1,317 @@
+"""Pooling: the largest, the average or a norm of each window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..dtypes import FLOATING, REAL
+from ..errors import expected
+from ..op import as_tensor, on
+from ..tape import differentiable, xt
+from ..tensor import Tensor
+from .shifted import combine, first_of, pick, place
+from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, kernel_of, outs, sizes, spatial, taps
+
+__all__ = [
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
+    "avg_pool",
+    "global_avg_pool",
+    "global_max_pool",
+    "lp_pool",
+    "max_pool",
+]
+
+SCRATCH = 64_000_000
+
+
+class Plan(NamedTuple):
+    """Windows over the spatial axes, and whether channels are the last axis."""
+
+    function: str
+    axes: Axes
+    last: bool
+
+
+def max_pool(
+    x: Tensor,
+    kernel: int | Sequence[int],
+    /,
+    *,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    layout: str | None = None,
+) -> Tensor:
+    """Return the largest element of each window over 1, 2 or 3 spatial axes; NaN where there is one.
+
+    x: (batch, channels, *lengths), or as layout says. stride: None for windows side by side. padding counts as
+    nothing, and is shorter than a window; words as in `conv`. The lengths of the result are those of `conv`;
+    ceil_mode: a last window that begins inside the input or the padding before it counts even if it does not fit.
+    The derivative goes to the first of several largest. Raises ValueError where parameters do not fit, TypeError for
+    complex numbers and booleans.
+    """
+    plan, _, x = _windows("max_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
+    if x.dtype not in REAL or x.dtype.kind == "b":
+        raise TypeError(expected("max_pool", "x", "be real", x.dtype))
+    return _largest(x, plan)
+
+
+def avg_pool(
+    x: Tensor,
+    kernel: int | Sequence[int],
+    /,
+    *,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor: int | None = None,
+    layout: str | None = None,
+) -> Tensor:
+    """Return the average of each window over 1, 2 or 3 spatial axes.
+
+    count_include_pad: whether zeros in the padding count as elements. divisor: divide by this instead of the number of
+    elements. The others as in max_pool. Raises ValueError where parameters do not fit, TypeError for other than
+    floating-point numbers.
+    """
+    plan, pairs, x = _windows("avg_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
+    _check_floating("avg_pool", x)
+    if divisor is not None:
+        return _summed(x, plan) / float(each(divisor, 1, "avg_pool", "divisor", least=1)[0])
+    counts = _counts(plan, pairs if count_include_pad else ((0, 0),) * len(pairs))
+    if isinstance(counts, float):
+        return _summed(x, plan) / counts
+    average: Tensor = _summed(x, plan) / xt.asarray(counts, dtype=xt.abs(x[:0]).dtype, device=x.device)
+    return average
+
+
+def lp_pool(
+    x: Tensor,
+    kernel: int | Sequence[int],
+    /,
+    *,
+    p: float = 2.0,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    layout: str | None = None,
+) -> Tensor:
+    """Return the p-norm of each window, (sum of |x|^p)^(1/p), over 1, 2 or 3 spatial axes.
+
+    p: positive. The others as in max_pool. The derivative is 0 where a norm is 0. Raises as avg_pool does.
+    """
+    plan, _, x = _windows("lp_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
+    _check_floating("lp_pool", x)
+    if not p > 0:
+        raise ValueError(expected("lp_pool", "p", "be positive", p))
+    size = xt.abs(x)
+    total = _summed(size if p == 1 else size * size if p == 2 else size**p, plan)
+    zero = total == 0
+    root: Tensor = xt.where(zero, 0, xt.where(zero, 1, total) ** (1.0 / p))
+    return root
+
+
+def global_max_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
+    """Return the largest element over all spatial axes, which stay with length 1."""
+    x, axes = _all_spatial("global_max_pool", x, layout)
+    found: Tensor = xt.max(x, axis=axes, keepdims=True)
+    return found
+
+
+def global_avg_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
+    """Return the average over all spatial axes, which stay with length 1."""
+    x, axes = _all_spatial("global_avg_pool", x, layout)
+    found: Tensor = xt.mean(x, axis=axes, keepdims=True)
+    return found
+
+
+def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:
+    """Return averages over windows that divide each spatial axis into so many about equal parts.
+
+    lengths: the spatial ones of the result. Part i of n goes from floor(i * length / n) to
+    ceil((i + 1) * length / n). Raises ValueError for lengths below 1, TypeError for other than floating-point numbers.
+    """
+    x, spatial_axes = _all_spatial("adaptive_avg_pool", x, layout)
+    _check_floating("adaptive_avg_pool", x)
+    parts_along = each(lengths, len(spatial_axes), "adaptive_avg_pool", "lengths", least=1)
+    for axis, wanted in zip(spatial_axes, parts_along, strict=True):
+        shares = np.zeros((x.shape[axis], wanted))
+        for part, (start, stop) in enumerate(_parts(x.shape[axis], wanted)):
+            shares[start:stop, part] = 1.0 / (stop - start)
+        x = xt.moveaxis(xt.matmul(xt.moveaxis(x, axis, -1), xt.asarray(shares, dtype=x.dtype)), -1, axis)
+    return x
+
+
+def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:
+    """Return the largest elements of the windows of adaptive_avg_pool; ties share the derivative."""
+    x, spatial_axes = _all_spatial("adaptive_max_pool", x, layout)
+    parts_along = each(lengths, len(spatial_axes), "adaptive_max_pool", "lengths", least=1)
+    for axis, wanted in zip(spatial_axes, parts_along, strict=True):
+        parts = _parts(x.shape[axis], wanted)
+        longest = max(stop - start for start, stop in parts)
+        places = np.array([[min(start + k, stop - 1) for k in range(longest)] for start, stop in parts])
+        x = xt.max(x[(slice(None),) * axis + (xt.asarray(places),)], axis=axis + 1)
+    return x
+
+
+def _parts(length: int, wanted: int) -> list[tuple[int, int]]:
+    return [(part * length // wanted, -(-(part + 1) * length // wanted)) for part in range(wanted)]
+
+
+# ---- arguments
+
+
+def _all_spatial(function: str, x: Any, layout: str | None) -> tuple[Tensor, tuple[int, ...]]:
+    """Return a tensor and its spatial axes, which hold elements."""
+    x = as_tensor(x, function)
+    if not 3 <= x.ndim <= 5:
+        raise ValueError(expected(function, "x", "have 3, 4 or 5 axes", f"shape {x.shape}"))
+    last, _ = channels_last(layout, x.ndim - 2, function)
+    axes = tuple(range(1, x.ndim - 1) if last else range(2, x.ndim))
+    if not all(x.shape[axis] for axis in axes):
+        raise ValueError(expected(function, "x", "have elements along the spatial axes", f"shape {x.shape}"))
+    return x, axes
+
+
+def _check_floating(function: str, x: Tensor) -> None:
+    if x.dtype not in FLOATING:
+        raise TypeError(expected(function, "x", "be floating-point", x.dtype))
+
+
+def _windows(
+    function: str, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, layout: Any
+) -> tuple[Plan, Pairs, Tensor]:
+    """Return the windows, the padding, and x as a tensor."""
+    x, _ = _all_spatial(function, x, layout)
+    rank = x.ndim - 2
+    last, _ = channels_last(layout, rank, function)
+    window = kernel_of(kernel, rank, function)
+    steps = window if stride is None else stride
+    axes, pairs = axes_of(function, x.shape, spatial(x.shape, last), window, steps, padding, dilation)
+    if any(not 0 <= one < axis.span for pair, axis in zip(pairs, axes, strict=True) for one in pair):
+        must = f"be at least 0 and less than the window {tuple(axis.span for axis in axes)}"
+        raise ValueError(expected(function, "padding", must, pairs))
+    if ceil_mode:
+        axes = tuple(_rounded_up(axis, high) for axis, (_, high) in zip(axes, pairs, strict=True))
+    return Plan(function, axes, last), pairs, x
+
+
+def _rounded_up(axis: Axis, high: int) -> Axis:
+    """Return an axis with a last window that does not fit, unless it would begin in the padding at the end."""
+    out = -(-(axis.size + axis.low + high - axis.span) // axis.stride) + 1
+    return axis._replace(out=out - ((out - 1) * axis.stride >= axis.size + axis.low))
+
+
+def _counts(plan: Plan, pairs: Pairs) -> Any:
+    """Return how many elements each window has within the input and `pairs` of padding: a number if all agree."""
+    counts: Any = np.ones(())
+    for axis, (low, high) in zip(plan.axes, pairs, strict=True):
+        places = np.arange(axis.out)[:, None] * axis.stride - axis.low + np.arange(axis.kernel) * axis.dilation
+        own = np.sum((places >= -low) & (places < axis.size + high), axis=1)
+        counts = np.multiply.outer(counts, own)
+    if counts.size and (counts == counts.flat[0]).all():
+        return float(counts.flat[0])
+    return counts[..., None] if plan.last else counts
+
+
+# ---- what is computed
+
+
+def _view(a: Any, last: bool) -> Any:
+    """Return an array as a view (batch, channels, 1, *lengths)."""
+    return (np.moveaxis(a, -1, 1) if last else a)[:, :, None]
+
+
+def _empty(a: Any, lengths: Any, last: bool, make: Any = np.empty) -> Any:
+    channels = a.shape[-1] if last else a.shape[1]
+    return make(batched(a.shape[0], channels, lengths, last), a.dtype)
+
+
+def _shared(g: Tensor, plan: Plan) -> Tensor:
+    return _shared_out(g, plan)
+
+
+@differentiable(x=lambda g, plan: _shared(g, plan))
+def _summed(x: Tensor, plan: Plan) -> Tensor:
+    """Return the sum of each window."""
+
+    def run(_: Any, a: Any) -> Any:
+        y = _empty(a, outs(plan.axes), plan.last)
+        combine(_view(a, plan.last), _view(y, plan.last), plan.axes, lambda _: lambda one, _: one, xt.add, 0, SCRATCH)
+        return y
+
+    found: Tensor = on(x, plan.function, run)
+    return found
+
+
+@differentiable(g=lambda g, plan: _summed(g, plan))
+def _shared_out(g: Tensor, plan: Plan) -> Tensor:
+    """Return what the elements of windows get, added up: the adjoint of _summed."""
+
+    def run(_: Any, a: Any) -> Any:
+        x = _empty(a, sizes(plan.axes), plan.last, np.zeros)
+        given, target = _view(a, plan.last), _view(x, plan.last)
+        for _, places, targets in taps(plan.axes):
+            target[(..., *targets)] += given[(..., *places)]
+        return x
+
+    found: Tensor = on(g, plan.function, run)
+    return found
+
+
+def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:
+    def run(_: Any, a: Any, b: Any) -> Any:
+        return first_of(_view(a, plan.last), _view(b, plan.last), plan.axes)
+
+    return _placed(g, on((x, y), plan.function, run), plan)
+
+
+@differentiable(x=_of_largest)
+def _largest(x: Tensor, plan: Plan) -> Tensor:
+    """Return the largest of each window."""
+
+    def run(_: Any, a: Any) -> Any:
+        y = _empty(a, outs(plan.axes), plan.last)
+        fill = -np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).min
+        given, target = _view(a, plan.last), _view(y, plan.last)
+        combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.maximum, fill, SCRATCH)
+        return y
+
+    found: Tensor = on(x, plan.function, run)
+    return found
+
+
+def _picked_by(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
+    return _picked(g, numbers, plan)
+
+
+@differentiable(g=lambda g, numbers, plan: _picked_by(g, numbers, plan))
+def _placed(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
+    """Return zeros with each output's cotangent added where its value came from; numbers: of those elements."""
+
+    def run(_: Any, a: Any, which: Any) -> Any:
+        x = _empty(a, sizes(plan.axes), plan.last, np.zeros)
+        place(_view(a, plan.last), which, _view(x, plan.last), plan.axes)
+        return x
+
+    found: Tensor = on((g, numbers), plan.function, run)
+    return found
+
+
+@differentiable(g=lambda g, numbers, plan: _placed(g, numbers, plan))
+def _picked(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
+    """Return from each window the element of a number: the adjoint of _placed."""
+
+    def run(_: Any, a: Any, which: Any) -> Any:
+        found = pick(_view(a, plan.last), which, plan.axes)[:, :, 0]
+        return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if plan.last else found
+
+    found: Tensor = on((g, numbers), plan.function, run)
+    return found

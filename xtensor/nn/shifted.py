@@ -1,0 +1,154 @@
+"""Sums and extremes over windows as shifted views of the input, combined by the engine in one pass over each chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..devices import as_device
+from ..devices.cpu import CPU
+from ..tape import OFF, recording, xt
+from ..tensor import Tensor, wrap
+from .windows import Axes, Places, taps
+
+Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
+
+# A chunk of the input of so many bytes is padded, and read again for each element of the window.
+CHUNK_BYTES = 1 << 21
+
+Term = Callable[[Tensor, tuple[int, ...]], Tensor]
+
+
+def combine(
+    x: Array,
+    y: Array,
+    axes: Axes,
+    term: Callable[[slice], Term],
+    both: Callable[..., Tensor],
+    fill: Any,
+    budget: int,
+    finish: Callable[[Tensor, slice], Tensor] = lambda found, _: found,
+) -> None:
+    """Write into y, for each output, the terms of its window's elements, combined in the order of the window.
+
+    x, y: (batch, groups, any, *lengths). term: of a range of groups, what becomes of a shifted view, by the element of
+    the window. both: combines two terms. fill: what lies outside of x. budget: bytes of scratch, for padded chunks.
+    finish: of all terms and a range of groups, what is written.
+    """
+    if not y.size:
+        return
+    with recording(OFF):
+        for images, groups in _chunks(x, budget):
+            part = _padded(x[images, groups], axes, fill)
+            terms = term(groups)
+            found = reduce(
+                both,
+                (
+                    terms(tensor(part[(..., *_where(axes, element))]), element)
+                    for element in product(*(range(axis.kernel) for axis in axes))
+                ),
+            )
+            tensor(y[images, groups])[...] = finish(found, groups)
+
+
+def weighted_sums(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> None:
+    """Write into y what contraction.contract writes, from arrays of the same axes."""
+    dtype = np.float32 if y.dtype == np.float16 else y.dtype
+    w = w.astype(dtype, copy=False)
+    beside = (1,) * len(axes)
+
+    def term(groups: slice) -> Term:
+        def product_of(part: Tensor, element: tuple[int, ...]) -> Tensor:
+            own = w[(groups, ..., *element)]
+            terms = [
+                part[:, :, channel : channel + 1] * tensor(own[None, :, :, channel].reshape(1, *own.shape[:2], *beside))
+                for channel in range(x.shape[2])
+            ]
+            return reduce(xt.add, terms)
+
+        return product_of
+
+    def finish(found: Tensor, groups: slice) -> Tensor:
+        return found if bias is None else found + tensor(bias[groups].reshape(1, -1, bias.shape[1], *beside))
+
+    combine(x, y, axes, term, xt.add, 0, budget, finish)
+
+
+def tensor(native: Array) -> Tensor:
+    """Return a tensor over memory of ours."""
+    return wrap(native, as_device("cpu", "conv"))
+
+
+def _chunks(x: Array, budget: int) -> Iterator[tuple[slice, slice]]:
+    """Yield ranges of images and groups that make chunks of about so many bytes; none takes a part of a group."""
+    one = max(prod(x.shape[2:]) * x.itemsize, 1)
+    count = max(min(CHUNK_BYTES, budget // 4) // one, 1)
+    groups = min(count, x.shape[1])
+    images = max(count // x.shape[1], 1) if groups else 1
+    for start in range(0, x.shape[0], images):
+        for first in range(0, x.shape[1], groups):
+            yield slice(start, start + images), slice(first, first + groups)
+
+
+def _reach(axes: Axes) -> list[tuple[int, int]]:
+    """Return the positions from the first to behind the last that a window touches."""
+    return [(-axis.low, (axis.out - 1) * axis.stride - axis.low + axis.span) for axis in axes]
+
+
+def _where(axes: Axes, element: tuple[int, ...]) -> Places:
+    """Return where an element of all windows lies, counted from the first position."""
+    return tuple(
+        slice(k * axis.dilation, k * axis.dilation + (axis.out - 1) * axis.stride + 1, axis.stride)
+        for k, axis in zip(element, axes, strict=True)
+    )
+
+
+def _padded(x: Array, axes: Axes, fill: Any) -> Array:
+    """Return what windows touch of a chunk, copied with `fill` around it where they go beyond it."""
+    target: Any
+    source: Any
+    reach = _reach(axes)
+    if all(start >= 0 and stop <= axis.size for (start, stop), axis in zip(reach, axes, strict=True)):
+        return x[(..., *(slice(start, stop) for start, stop in reach))]
+    lengths = [stop - start for start, stop in reach]
+    order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
+    shape = (*x.shape[:3], *lengths)
+    memory = CPU.allocate(prod(shape) * x.itemsize).view(x.dtype)
+    padded: Array = memory.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
+    padded.fill(fill)
+    target, source = [], []
+    for (start, stop), axis in zip(reach, axes, strict=True):
+        first, last = max(start, 0), max(min(stop, axis.size), max(start, 0))
+        target.append(slice(first - start, last - start))
+        source.append(slice(first, last))
+    padded[(..., *target)] = x[(..., *source)]
+    return padded
+
+
+def first_of(x: Array, y: Array, axes: Axes) -> Array:
+    """Return for each output which element of its window is its value, the first of several; -1 for none."""
+    found = np.full(y.shape, -1, np.int32)
+    for number, (_, places, sources) in enumerate(taps(axes)):
+        value, wanted, chosen = x[(..., *sources)], y[(..., *places)], found[(..., *places)]
+        same = (value == wanted) | ((value != value) & (wanted != wanted))
+        chosen[same & (chosen < 0)] = number
+    return found
+
+
+def pick(x: Array, numbers: Array, axes: Axes) -> Array:
+    """Return the chosen element of each window; 0 where none was."""
+    found = np.zeros(numbers.shape, x.dtype)
+    for number, (_, places, sources) in enumerate(taps(axes)):
+        np.copyto(found[(..., *places)], x[(..., *sources)], where=numbers[(..., *places)] == number)
+    return found
+
+
+def place(y: Array, numbers: Array, x: Array, axes: Axes) -> None:
+    """Add each output to the chosen element of its window in x."""
+    for number, (_, places, targets) in enumerate(taps(axes)):
+        x[(..., *targets)] += np.where(numbers[(..., *places)] == number, y[(..., *places)], y.dtype.type(0))

@@ -11,7 +11,7 @@ from .peers import PEERS
 from .workloads import DTYPES, WORKLOADS
 
 # Each is a file of this folder with a function main; it is given the options that its parameters name.
-BENCHMARKS = ("overhead", "engine", "latency", "memory", "accuracy", "gradients", "nn")
+BENCHMARKS = ("overhead", "engine", "latency", "memory", "accuracy", "gradients", "convolution", "nn")
 USUAL = ("overhead", "engine")
 
 

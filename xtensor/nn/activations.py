@@ -17,7 +17,8 @@ from ..lazy.element import exp as e_exp
 from ..lazy.vecmath import ERF_FAR, ERF_NEAR
 from ..lazy.vector import F64
 from ..op import Operand
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .checks import floating, within
 

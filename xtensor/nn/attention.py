@@ -8,7 +8,8 @@ from typing import Any
 from ..errors import expected
 from ..layout import broadcast_shapes
 from ..op import as_tensor
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .checks import floating, within
 from .layers import dropout

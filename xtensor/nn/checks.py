@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import expected, one_of
 from ..layout import as_axis
 from ..op import as_tensor
-from ..tape import xt
+from ..rules import xt
 from ..tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")

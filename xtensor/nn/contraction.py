@@ -227,6 +227,11 @@ class Tiles:
             threads.run([one] * max(1, min(workers, len(items))))
 
 
+def empty(shape: Shape, dtype: DType) -> Array:
+    """Return an unset array in memory that was used before: fresh pages cost as much as a small product."""
+    return np.ndarray(shape, dtype, CPU.allocate(prod(shape) * dtype.itemsize))
+
+
 class Scratch:
     """Memory of one thread, handed out from its beginning for each tile."""
 

@@ -18,9 +18,10 @@ from ..dtypes import NUMERIC, DType, promote
 from ..errors import expected, mismatch, one_of
 from ..layout import Shape
 from ..op import as_tensor, common_device, on
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
-from .contraction import Array, contract, contract_weights
+from .contraction import Array, contract, contract_weights, empty
 from .padding import Mode as PaddingMode
 from .padding import pad
 from .shifted import weighted_sums
@@ -187,7 +188,7 @@ def correlate(x1: Tensor, x2: Tensor, /, mode: Mode = "valid") -> Tensor:
     """
     x1, x2 = _pair("correlate", x1, x2, mode)
     if x1.ndim == 1 and x1.size < x2.size:
-        return xt.flip(_conj(correlate(x2, x1, mode)))  # type: ignore[no-any-return]
+        return xt.flip(_conj(correlate(x2, x1, mode)))
     return _slid("correlate", x1, _conj(x2), mode)
 
 
@@ -223,7 +224,7 @@ def _slid(function: str, x: Tensor, w: Tensor, mode: Mode) -> Tensor:
         pairs = [(0, 0)] * x.ndim
     lengths = [n + low + high - k + 1 for n, k, (low, high) in zip(x.shape, w.shape, pairs, strict=True)]
     if min(lengths) <= 0:
-        return xt.zeros([max(n, 0) for n in lengths], dtype=_common(x, w), device=x.device)  # type: ignore[no-any-return]
+        return xt.zeros([max(n, 0) for n in lengths], dtype=_common(x, w), device=x.device)
     axes = tuple(
         Axis(n, out, k, 1, 1, low) for n, out, k, (low, _) in zip(x.shape, lengths, w.shape, pairs, strict=True)
     )
@@ -316,7 +317,7 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     dtype = _common(x, w, bias)
 
     def run(_: Any, a: Array, k: Array, b: Array | None = None) -> Array:
-        y = np.empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype)
+        y = empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype)
         _forward(_split(a, plan.x_last, plan.groups), _grouped(k, plan), _split(y, plan.y_last, plan.groups), b, plan)
         return y
 
@@ -334,7 +335,7 @@ def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tens
     dtype = _common(results, w, bias)
 
     def run(_: Any, g: Array, k: Array, b: Array | None = None) -> Array:
-        x = np.empty(batched(g.shape[0], k.shape[1] * plan.groups, sizes(plan.axes), plan.x_last), dtype)
+        x = empty(batched(g.shape[0], k.shape[1] * plan.groups, sizes(plan.axes), plan.x_last), dtype)
         _backward(_split(g, plan.y_last, plan.groups), _grouped(k, plan), _split(x, plan.x_last, plan.groups), b, plan)
         return x
 
@@ -352,7 +353,7 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
 
     def run(_: Any, a: Array, g: Array) -> Array:
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
-        w = np.empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype)
+        w = empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype)
         contract_weights(plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget)
         return w
 

@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import expected
 from ..layout import as_axis
 from ..ops.indexing import getitem
-from ..tape import xt
+from ..rules import xt
 from ..tensor import Tensor
 from .checks import along, count_of, floating, per_channel, whole, within
 

@@ -11,7 +11,8 @@ from typing import Any
 from ..errors import expected
 from ..layout import Shape, as_axis
 from ..op import on
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within

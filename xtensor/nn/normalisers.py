@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ..layout import as_axes
 from ..ops.statistical import Axis, spread
-from ..tape import OFF, differentiable, recording, xt
+from ..rules import xt
+from ..tape import OFF, differentiable, recording
 from ..tensor import Tensor
 from .checks import floating, size_along
 

@@ -9,7 +9,8 @@ from math import inf
 
 from ..errors import expected
 from ..layout import as_axes
-from ..tape import OFF, differentiable, recording, xt
+from ..rules import xt
+from ..tape import OFF, differentiable, recording
 from ..tensor import Tensor
 from .checks import along, channel_axis, count_of, floating, per_channel, size_along, within
 

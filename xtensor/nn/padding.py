@@ -10,7 +10,8 @@ from ..dtypes import check_real
 from ..errors import expected, one_of
 from ..layout import Shape, as_axes
 from ..op import as_tensor, on
-from ..tape import Like, differentiable
+from ..rules import Like
+from ..tape import differentiable
 from ..tensor import Scalar, Tensor
 from .windows import Pairs, as_pairs
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from .. import threads
 from ..devices import as_device
 from ..devices.cpu import CPU
-from ..tape import OFF, recording, xt
+from ..rules import xt
+from ..tape import OFF, recording
 from ..tensor import Tensor, wrap
 from .windows import Axes, Places, taps
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# A chunk of the input of so many bytes is padded, and read again for each element of the window.
-CHUNK_BYTES = 1 << 21
+# A chunk of so many bytes is padded, and read again for each element of the window. Smaller ones would stay in the
+# cache, but each takes half a millisecond to record.
+CHUNK_BYTES = 1 << 24
+
+# Copies of so many bytes are worth waking another thread.
+WORTH_SHARING = 1 << 20
 
 Term = Callable[[Tensor, tuple[int, ...]], Tensor]
 
@@ -112,6 +118,7 @@ def _padded(x: Array, axes: Axes, fill: Any) -> Array:
     """Return what windows touch of a chunk, copied with `fill` around it where they go beyond it."""
     target: Any
     source: Any
+    edges: list[Any]
     reach = _reach(axes)
     if all(start >= 0 and stop <= axis.size for (start, stop), axis in zip(reach, axes, strict=True)):
         return x[(..., *(slice(start, stop) for start, stop in reach))]
@@ -120,13 +127,24 @@ def _padded(x: Array, axes: Axes, fill: Any) -> Array:
     shape = (*x.shape[:3], *lengths)
     memory = CPU.allocate(prod(shape) * x.itemsize).view(x.dtype)
     padded: Array = memory.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
-    padded.fill(fill)
-    target, source = [], []
-    for (start, stop), axis in zip(reach, axes, strict=True):
+    target, source, edges = [], [], []
+    for place, ((start, stop), axis) in enumerate(zip(reach, axes, strict=True)):
         first, last = max(start, 0), max(min(stop, axis.size), max(start, 0))
         target.append(slice(first - start, last - start))
         source.append(slice(first, last))
-    padded[(..., *target)] = x[(..., *source)]
+        before = (..., *[slice(None)] * place)
+        after = [slice(None)] * (len(axes) - place - 1)
+        edges += [(*before, slice(0, first - start), *after), (*before, slice(last - start, None), *after)]
+
+    def copy(own: Array, given: Array) -> None:
+        for edge in edges:
+            own[edge] = fill
+        own[(..., *target)] = given[(..., *source)]
+
+    along = 0 if x.shape[0] > 1 else 1
+    step = -(-x.shape[along] // threads.count()) if x.nbytes > WORTH_SHARING else x.shape[along]
+    cuts = [(slice(None),) * along + (slice(n, n + step),) for n in range(0, x.shape[along], step)]
+    threads.run([partial(copy, padded[cut], x[cut]) for cut in cuts])
     return padded
 
 

@@ -147,12 +147,17 @@ def code_of(program: Program, form: Form, contract: bool) -> Code:
 
 
 @cache
-def driver() -> Code:
-    """Return the machine code that runs several kernels in turn over blocks of rows."""
+def handmade(text: str) -> Code:
+    """Return the machine code of a function `kernel` that is written out."""
     with _compiling:
-        code = Code(DRIVER)
+        code = Code(text)
         _make(code, GOOD)
     return code
+
+
+def driver() -> Code:
+    """Return the machine code that runs several kernels in turn over blocks of rows."""
+    return handmade(DRIVER)
 
 
 def cached() -> int:

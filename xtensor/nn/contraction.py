@@ -27,6 +27,7 @@ from ..dtypes import DType
 from ..errors import expected
 from ..layout import Shape
 from .blas import can_be_held, one_thread
+from .product import multiply, product_for, suits
 from .windows import Axes, kernels, outs, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
@@ -134,7 +135,8 @@ class Tiles:
         channels, columns = self.x.shape[2], sizes.positions * self.inner
         padded = sizes.batch * channels * prod(self._reach(sizes.box))
         counts = (columns, padded, sizes.positions * self.y.shape[2])
-        return sum(_rounded(sizes.groups * count * self.dtype.itemsize) for count in counts)
+        aligning = 0 if self.rows else self.inner * (_ALIGNED - self.dtype.itemsize)
+        return sum(_rounded(sizes.groups * (count * self.dtype.itemsize + aligning)) for count in counts)
 
     def _reach(self, box: Shape) -> Shape:
         """Return how many input positions the windows of a box spread over."""
@@ -161,9 +163,10 @@ class Tiles:
         seen = _seen_as(windows, shape) if volume(self.axes) == 1 and windows.dtype == self.dtype else None
         if seen is not None:
             return seen
-        found = scratch.array(windows.shape, self.dtype)
-        np.copyto(found, windows, casting="unsafe")
-        return found.reshape(shape)
+        width = shape[2] if self.rows else _rounded(shape[2] * self.dtype.itemsize) // self.dtype.itemsize
+        found = scratch.array((*shape[:2], width), self.dtype)[:, :, : shape[2]]
+        np.copyto(found.reshape(windows.shape, copy=False), windows, casting="unsafe")
+        return found
 
     def _windows(self, tile: Tile, scratch: Scratch) -> Array:
         """Return the windows of a tile as a view (batch, groups, channels, *box, *window)."""
@@ -317,6 +320,7 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
     dtype = working_dtype(x, w, y.dtype, x.shape[2] * volume(axes))
     tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, dtype))
     weights = tiles.weights(w)
+    count = y.size * tiles.inner
     shift = None if bias is None else _beside(bias, len(axes), tiles.rows)
 
     def work(scratch: Scratch, left: Iterator[Tile]) -> None:
@@ -329,13 +333,24 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
                 shape = (columns.shape[0], columns.shape[1], y.shape[2])
                 found = scratch.array(shape if tiles.rows else (shape[0], shape[2], columns.shape[2]), tiles.dtype)
             own = weights[tile.groups]
-            np.matmul(*((columns, own) if tiles.rows else (own, columns)), out=found)
+            _multiply(*((columns, own) if tiles.rows else (own, columns)), found, count)
             if target is None:
                 _store(part, found)
             if shift is not None:
                 part += shift[tile.groups]
 
     tiles.run(work, list(tiles), tiles.workers)
+
+
+def _multiply(a: Array, b: Array, found: Array, count: int) -> None:
+    """Write products of stacks of matrices; count: the multiplications of the whole contraction."""
+    if a.dtype == b.dtype and suits(a, b, found):
+        code = product_for(found.dtype, found.shape[1], count)
+        if code is not None:
+            for one in zip(a, b, found, strict=True):
+                multiply(code, *one)
+            return
+    np.matmul(a, b, out=found)
 
 
 def _beside(bias: Array, rank: int, rows: bool) -> Array:

@@ -219,7 +219,7 @@ def asinh(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(FLOATING, derivative=lambda x: 1 / (x * x + 1))
+@elementwise(FLOATING, derivative=lambda g, x: g / _conjugate(x * x + 1))
 def atan(x: Operand, /) -> Tensor:
     """Return the inverse tangent of each element, in radians in [-pi/2, pi/2]."""
     ...
@@ -237,7 +237,7 @@ def atan2(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(FLOATING, domain=(-0.9, 0.9), derivative=lambda x: 1 / (1 - x * x))
+@elementwise(FLOATING, domain=(-0.9, 0.9), derivative=lambda g, x: g / _conjugate(1 - x * x))
 def atanh(x: Operand, /) -> Tensor:
     """Return the inverse hyperbolic tangent of each element."""
     ...
@@ -445,25 +445,25 @@ def less_equal(x1: Operand, x2: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda x: 1 / x)
+@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda g, x: g / _conjugate(x))
 def log(x: Operand, /) -> Tensor:
     """Return the natural logarithm of each element; NaN for negative real ones."""
     ...
 
 
-@elementwise(FLOATING, domain=(-0.9, 3.0), derivative=lambda x: 1 / (x + 1))
+@elementwise(FLOATING, domain=(-0.9, 3.0), derivative=lambda g, x: g / _conjugate(x + 1))
 def log1p(x: Operand, /) -> Tensor:
     """Return log(1 + x) for each element, accurate near 0."""
     ...
 
 
-@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda x: 1 / (x * _LOG2))
+@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda g, x: g / _conjugate(x * _LOG2))
 def log2(x: Operand, /) -> Tensor:
     """Return the base-2 logarithm of each element."""
     ...
 
 
-@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda x: 1 / (x * _LOG10))
+@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda g, x: g / _conjugate(x * _LOG10))
 def log10(x: Operand, /) -> Tensor:
     """Return the base-10 logarithm of each element."""
     ...
@@ -612,7 +612,7 @@ def square(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda y: 0.5 / y)
+@elementwise(FLOATING, domain=(0.1, 3.0), derivative=lambda g, y: 0.5 * g / _conjugate(y))
 def sqrt(x: Operand, /) -> Tensor:
     """Return the principal square root of each element; NaN for negative real ones."""
     ...

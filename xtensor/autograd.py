@@ -108,7 +108,7 @@ class _Entry:
         if outer is not None and type(entered._value) is TBlob:
             _ = entered._value.buffer  # asked for, so that a write goes to this memory, as it does for a leaf
         step = Leaf(x, asked=False) if outer is None else Step(_SAME, (outer,), x)
-        step.slots = [("x", None)] * len(step.parents)
+        step.slots = (("x", None),) * len(step.parents)
         carry(entered, step)
         self.steps.append(step)
         self.entered.append(entered)
@@ -642,7 +642,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         if any(out is x for x in args):
             out = _alias(out)
         step = Step(rule, tuple([one for one in steps if one is not None]), out)
-        step.slots = [("args", n) for n in tracked]
+        step.slots = tuple([("args", n) for n in tracked])
         step.given = {"like args": None}
         carry(out, step)
         return out

@@ -88,7 +88,7 @@ def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
     What is pending stays so, to be fused; what has its bytes is added up now, so that only the sum is kept alive.
     sums: the steps whose cotangent is such a sum, in memory of its own, to which more can be added in place.
     """
-    if before.is_pending or g.is_pending:
+    if g._small is not None or before._small is not None or before.is_pending or g.is_pending:
         sums.discard(step)
         return before + g
     if step in sums and not is_recording() and before.shape == step.shape:

@@ -89,7 +89,7 @@ class History:
         """Return the step of a tensor that sees some places of the contents."""
         rule: Rule = gathered.rule if self._holds(x.dtype) else _REREAD  # type: ignore[attr-defined]
         step = Step(rule, (contents,), x)
-        step.slots = [("flat", None)]
+        step.slots = (("flat", None),)
         step.given = {"layout": x.blob.layout, "dtype": x.dtype}
         step.seen = seen
         carry(x, step)
@@ -101,7 +101,7 @@ class History:
         if not parents:
             return None
         step = Step(_PUT if self._holds(write.dtype) else _REREAD, tuple([one for _, one in parents]), self.flat)
-        step.slots = [(name, None) for name, _ in parents]
+        step.slots = tuple([(name, None) for name, _ in parents])
         step.given = {"layout": write.layout, "dtype": write.dtype}
         return step
 

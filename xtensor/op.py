@@ -655,7 +655,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     if active[0]:
         steps = steps_of(tensors)
         if steps is not None:  # no rule was found on the way here: going back says so
-            remember(Rule(name, {}), [("x", None)] * len(steps), steps, owned)
+            remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
     return owned
 
 

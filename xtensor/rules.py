@@ -46,7 +46,7 @@ class Rule:
     view: whether the result shares the argument's memory.
     """
 
-    __slots__ = ("elementwise", "name", "places", "pulls", "view")
+    __slots__ = ("_asked", "elementwise", "name", "places", "pulls", "view")
 
     def __init__(
         self,
@@ -62,6 +62,17 @@ class Rule:
         self.places = {name: place for place, name in enumerate(parameters)}
         self.elementwise = elementwise
         self.view = view
+        self._asked: dict[Any, tuple[tuple[str, int | None], ...]] = {}
+
+    def asked(self, slots: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, int | None], ...]:
+        """Return what an elementwise rule asks for where these operands have a gradient: the names, and the positions
+        of operands, None for the result.
+        """
+        found = self._asked.get(slots)
+        if found is None:
+            names = {wanted: None for name, _ in slots if name in self.pulls for wanted in self.pulls[name].asks}
+            found = self._asked[slots] = tuple((one, None if one == "y" else self.places[one]) for one in names)
+        return found
 
 
 # Every rule, by the function's name: what the table in the docs is made from.

@@ -31,6 +31,9 @@ from .tensor import DIRECT_BELOW, Tensor, face
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# The places of a call at which a tensor stands: the argument's name, and the place in it where it is a sequence.
+Slots = tuple[tuple[str, int | None], ...]
+
 # What is written on the tape: nothing, only who depends on whom, or all that the rules ask for.
 OFF, BARE, FULL = 0, 1, 2
 _mode: ContextVar[int] = ContextVar("xtensor_tape", default=FULL)
@@ -153,7 +156,7 @@ class Kept:
     def __init__(self, x: Tensor, step: Step | None) -> None:
         self.step = step
         value = x._value
-        if type(value) is not Node or value.blob is not None:
+        if type(value) is not TBlob and (type(value) is not Node or value.blob is not None):
             value = x.blob
         saved = None if value.saver is None else value.saver()
         self.saved = Saved(value) if saved is None else saved
@@ -220,7 +223,7 @@ class Step:
         rule: Rule | None,
         parents: tuple[Step, ...],
         result: Tensor | Like,
-        slots: Sequence[tuple[str, int | None]] = (),
+        slots: Slots = (),
     ) -> None:
         self.serial = next(_serial)
         self.rule = rule
@@ -394,9 +397,7 @@ def _begun(x: Any) -> Step | None:
     return begin(x, asked=False) if type(x) is Tensor and x.dtype.kind in "fc" else None
 
 
-def remember(
-    rule: Rule | None, slots: Sequence[tuple[str, int | None]], steps: Sequence[Step | None], result: Tensor
-) -> Step | None:
+def remember(rule: Rule | None, slots: Slots, steps: Sequence[Step | None], result: Tensor) -> Step | None:
     """Write one call on the tape; return its step, None for a result that cannot have a gradient.
 
     What the rule asks for is added by `keep`.
@@ -410,30 +411,27 @@ def remember(
     return step
 
 
-def _without_constants(slots: Sequence[Any], steps: Sequence[Step | None]) -> tuple[list[Any], list[Step | None]]:
+def _without_constants(slots: Sequence[Any], steps: Sequence[Step | None]) -> tuple[tuple[Any, ...], list[Step | None]]:
     """Return the slots that have a step, and those steps."""
     pairs = [(slot, one) for slot, one in zip(slots, steps, strict=True) if one is not None]
-    return [slot for slot, _ in pairs], [one for _, one in pairs]
+    return tuple([slot for slot, _ in pairs]), [one for _, one in pairs]
 
 
 def remember_elementwise(
-    rule: Rule, slots: Sequence[tuple[str, int | None]], operands: Sequence[Any], steps: Sequence[Any], result: Tensor
+    rule: Rule, slots: Slots, operands: Sequence[Any], steps: Sequence[Any], result: Tensor
 ) -> None:
     """Write an elementwise call on the tape."""
     step = remember(rule, slots, steps, result)
     if step is None or _mode.get() == BARE:
         return
-    given: dict[str, Any] = {}
-    step.given = given
-    for name, _ in step.slots:
-        for wanted in rule.pulls[name].asks if name in rule.pulls else ():
-            if wanted not in given:
-                if wanted == "y":
-                    given["y"] = Kept(result, None)
-                else:
-                    place = rule.places[wanted]
-                    x = operands[place]
-                    given[wanted] = Kept(x, steps[place]) if type(x) is Tensor else x
+    given = step.given
+    assert given is not None
+    for wanted, place in rule.asked(step.slots):
+        if place is None:
+            given[wanted] = Kept(result, None)
+        else:
+            x = operands[place]
+            given[wanted] = Kept(x, steps[place]) if type(x) is Tensor else x
 
 
 def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:
@@ -489,7 +487,7 @@ def _remember_call(rule: Rule, arguments: dict[str, Any], slots: Any, steps: Any
     """Write a call on the tape, and what its rule asks for."""
     if any(result is x for _, x in slots):
         return  # the function gave back its argument
-    places = [slot for slot, _ in slots]
+    places = tuple([slot for slot, _ in slots])
     if type(result) is Tensor:
         step = remember(rule, places, steps, result)
         if step is None:

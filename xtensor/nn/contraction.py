@@ -26,8 +26,10 @@ from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..errors import expected
 from ..layout import Shape
+from ..op import common_device, native_of
+from ..tensor import Tensor, wrap
 from .blas import can_be_held, one_thread
-from .product import multiply, product_for, suits
+from .product import multiply, product_for, suits, worth_compiling
 from .windows import Axes, kernels, outs, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
@@ -258,6 +260,15 @@ def _channels_last(x: Array) -> bool:
     return bool(abs(x.strides[2]) < abs(x.strides[-1]))
 
 
+def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Array]) -> Tensor:
+    """Return what a function makes of NumPy's arrays as a tensor, under the settings in force here."""
+    device = common_device(function, tensors)
+    if device.backend is not CPU:
+        raise NotImplementedError(expected(function, "x", "be on the device cpu", device))
+    with np.errstate(all="ignore"):
+        return wrap(run(*[native_of(x) for x in tensors]), device)
+
+
 def _rounded(nbytes: int) -> int:
     return -(-nbytes // _ALIGNED) * _ALIGNED
 
@@ -320,7 +331,7 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
     dtype = working_dtype(x, w, y.dtype, x.shape[2] * volume(axes))
     tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, dtype))
     weights = tiles.weights(w)
-    count = y.size * tiles.inner
+    compiled = worth_compiling(dtype, y.size * tiles.inner)  # workers see no settings
     shift = None if bias is None else _beside(bias, len(axes), tiles.rows)
 
     def work(scratch: Scratch, left: Iterator[Tile]) -> None:
@@ -333,7 +344,7 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
                 shape = (columns.shape[0], columns.shape[1], y.shape[2])
                 found = scratch.array(shape if tiles.rows else (shape[0], shape[2], columns.shape[2]), tiles.dtype)
             own = weights[tile.groups]
-            _multiply(*((columns, own) if tiles.rows else (own, columns)), found, count)
+            _multiply(*((columns, own) if tiles.rows else (own, columns)), found, compiled)
             if target is None:
                 _store(part, found)
             if shift is not None:
@@ -342,15 +353,14 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
     tiles.run(work, list(tiles), tiles.workers)
 
 
-def _multiply(a: Array, b: Array, found: Array, count: int) -> None:
-    """Write products of stacks of matrices; count: the multiplications of the whole contraction."""
-    if a.dtype == b.dtype and suits(a, b, found):
-        code = product_for(found.dtype, found.shape[1], count)
-        if code is not None:
-            for one in zip(a, b, found, strict=True):
-                multiply(code, *one)
-            return
-    np.matmul(a, b, out=found)
+def _multiply(a: Array, b: Array, found: Array, compiled: bool) -> None:
+    """Write products of stacks of matrices, by code of ours where it is worth it and the matrices suit."""
+    if compiled and a.dtype == b.dtype and suits(a, b, found):
+        code = product_for(found.dtype, found.shape[1])
+        for one in zip(a, b, found, strict=True):
+            multiply(code, *one)
+    else:
+        np.matmul(a, b, out=found)
 
 
 def _beside(bias: Array, rank: int, rows: bool) -> Array:

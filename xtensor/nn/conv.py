@@ -17,11 +17,10 @@ import numpy as np
 from ..dtypes import NUMERIC, DType, promote
 from ..errors import expected, mismatch, one_of
 from ..layout import Shape
-from ..op import as_tensor, common_device, on
-from ..rules import xt
-from ..tape import differentiable
+from ..op import as_tensor, common_device
+from ..tape import differentiable, xt
 from ..tensor import Tensor
-from .contraction import Array, contract, contract_weights, empty
+from .contraction import Array, contract, contract_weights, empty, natively
 from .padding import Mode as PaddingMode
 from .padding import pad
 from .shifted import weighted_sums
@@ -316,13 +315,12 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     """Return outputs from inputs and weights."""
     dtype = _common(x, w, bias)
 
-    def run(_: Any, a: Array, k: Array, b: Array | None = None) -> Array:
+    def run(a: Array, k: Array, b: Array | None = None) -> Array:
         y = empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype)
         _forward(_split(a, plan.x_last, plan.groups), _grouped(k, plan), _split(y, plan.y_last, plan.groups), b, plan)
         return y
 
-    found: Tensor = on((x, w) if bias is None else (x, w, bias), plan.function, run)
-    return found
+    return natively(plan.function, (x, w) if bias is None else (x, w, bias), run)
 
 
 @differentiable(
@@ -334,13 +332,12 @@ def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tens
     """Return inputs from outputs and weights: each output times its window, added up where windows lie."""
     dtype = _common(results, w, bias)
 
-    def run(_: Any, g: Array, k: Array, b: Array | None = None) -> Array:
+    def run(g: Array, k: Array, b: Array | None = None) -> Array:
         x = empty(batched(g.shape[0], k.shape[1] * plan.groups, sizes(plan.axes), plan.x_last), dtype)
         _backward(_split(g, plan.y_last, plan.groups), _grouped(k, plan), _split(x, plan.x_last, plan.groups), b, plan)
         return x
 
-    found: Tensor = on((results, w) if bias is None else (results, w, bias), plan.function, run)
-    return found
+    return natively(plan.function, (results, w) if bias is None else (results, w, bias), run)
 
 
 @differentiable(
@@ -351,14 +348,13 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     """Return weights from inputs and outputs: each output times the window it came from, added up."""
     dtype = _common(x, results)
 
-    def run(_: Any, a: Array, g: Array) -> Array:
+    def run(a: Array, g: Array) -> Array:
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         w = empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype)
         contract_weights(plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget)
         return w
 
-    found: Tensor = on((x, results), plan.function, run)
-    return found
+    return natively(plan.function, (x, results), run)
 
 
 def _common(*tensors: Tensor | None) -> DType:

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..dtypes import FLOATING, REAL
 from ..errors import expected
-from ..op import as_tensor, on
-from ..rules import xt
-from ..tape import differentiable
+from ..op import as_tensor
+from ..tape import differentiable, xt
 from ..tensor import Tensor
+from .contraction import natively
 from .shifted import combine, first_of, pick, place
 from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, kernel_of, outs, sizes, spatial, taps
 
@@ -243,50 +243,47 @@ def _shared(g: Tensor, plan: Plan) -> Tensor:
 def _summed(x: Tensor, plan: Plan) -> Tensor:
     """Return the sum of each window."""
 
-    def run(_: Any, a: Any) -> Any:
+    def run(a: Any) -> Any:
         y = _empty(a, outs(plan.axes), plan.last)
         combine(_view(a, plan.last), _view(y, plan.last), plan.axes, lambda _: lambda one, _: one, xt.add, 0, SCRATCH)
         return y
 
-    found: Tensor = on(x, plan.function, run)
-    return found
+    return natively(plan.function, (x,), run)
 
 
 @differentiable(g=lambda g, plan: _summed(g, plan))
 def _shared_out(g: Tensor, plan: Plan) -> Tensor:
     """Return what the elements of windows get, added up: the adjoint of _summed."""
 
-    def run(_: Any, a: Any) -> Any:
+    def run(a: Any) -> Any:
         x = _empty(a, sizes(plan.axes), plan.last, np.zeros)
         given, target = _view(a, plan.last), _view(x, plan.last)
         for _, places, targets in taps(plan.axes):
             target[(..., *targets)] += given[(..., *places)]
         return x
 
-    found: Tensor = on(g, plan.function, run)
-    return found
+    return natively(plan.function, (g,), run)
 
 
 def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:
-    def run(_: Any, a: Any, b: Any) -> Any:
+    def run(a: Any, b: Any) -> Any:
         return first_of(_view(a, plan.last), _view(b, plan.last), plan.axes)
 
-    return _placed(g, on((x, y), plan.function, run), plan)
+    return _placed(g, natively(plan.function, (x, y), run), plan)
 
 
 @differentiable(x=_of_largest)
 def _largest(x: Tensor, plan: Plan) -> Tensor:
     """Return the largest of each window."""
 
-    def run(_: Any, a: Any) -> Any:
+    def run(a: Any) -> Any:
         y = _empty(a, outs(plan.axes), plan.last)
         fill = -np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).min
         given, target = _view(a, plan.last), _view(y, plan.last)
         combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.maximum, fill, SCRATCH)
         return y
 
-    found: Tensor = on(x, plan.function, run)
-    return found
+    return natively(plan.function, (x,), run)
 
 
 def _picked_by(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
@@ -297,22 +294,20 @@ def _picked_by(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
 def _placed(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
     """Return zeros with each output's cotangent added where its value came from; numbers: of those elements."""
 
-    def run(_: Any, a: Any, which: Any) -> Any:
+    def run(a: Any, which: Any) -> Any:
         x = _empty(a, sizes(plan.axes), plan.last, np.zeros)
         place(_view(a, plan.last), which, _view(x, plan.last), plan.axes)
         return x
 
-    found: Tensor = on((g, numbers), plan.function, run)
-    return found
+    return natively(plan.function, (g, numbers), run)
 
 
 @differentiable(g=lambda g, numbers, plan: _placed(g, numbers, plan))
 def _picked(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
     """Return from each window the element of a number: the adjoint of _placed."""
 
-    def run(_: Any, a: Any, which: Any) -> Any:
+    def run(a: Any, which: Any) -> Any:
         found = pick(_view(a, plan.last), which, plan.axes)[:, :, 0]
         return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if plan.last else found
 
-    found: Tensor = on((g, numbers), plan.function, run)
-    return found
+    return natively(plan.function, (g, numbers), run)

@@ -28,11 +28,19 @@ WORTH_COMPILING = 1 << 23
 _TYPES = {"f": "float", "d": "double"}
 
 
-def product_for(dtype: DType, rows: int, multiplications: int) -> Code | None:
-    """Return the code of products with so many rows; None where NumPy's are to be used."""
-    machine = host() if dtype.char in _TYPES and multiplications >= WORTH_COMPILING else None
-    if machine is None or machine.vector_bytes < 32 or settings().engine not in ("auto", "llvm"):
-        return None
+def worth_compiling(dtype: DType, multiplications: int) -> bool:
+    """Return whether so much work is to be done by code of ours, under the settings in force here."""
+    if dtype.char not in _TYPES or multiplications < WORTH_COMPILING or settings().engine not in ("auto", "llvm"):
+        return False
+    machine = host()
+    return machine is not None and machine.vector_bytes >= 32
+
+
+@cache
+def product_for(dtype: DType, rows: int) -> Code:
+    """Return the code of products with so many rows, for a dtype that is worth compiling for."""
+    machine = host()
+    assert machine is not None
     height = 12 if machine.vector_bytes == 64 else 6
     return handmade(source(dtype.char, machine.vector_bytes // dtype.itemsize, height, rows % height))
 

@@ -76,7 +76,7 @@ class Tiles:
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int = 0) -> None:
         self.x, self.y, self.axes = x, y, axes
         self.dtype = np.dtype(dtype)
-        self.rows = abs(y.strides[2]) < abs(y.strides[-1])
+        self.rows = _channels_last(y)
         self.channels_last = _channels_last(x)
         self.inner = x.shape[2] * volume(axes)
         self.fixed = fixed
@@ -329,9 +329,11 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
         y[...] = 0 if bias is None else bias.reshape(*bias.shape, *[1] * len(axes))
         return
     dtype = working_dtype(x, w, y.dtype, x.shape[2] * volume(axes))
-    tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, dtype))
+    compiled = worth_compiling(dtype, y.size * x.shape[2] * volume(axes))  # workers see no settings
+    tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, y, dtype, compiled))
     weights = tiles.weights(w)
-    compiled = worth_compiling(dtype, y.size * tiles.inner)  # workers see no settings
+    if compiled and tiles.rows:
+        weights = np.ascontiguousarray(weights)
     shift = None if bias is None else _beside(bias, len(axes), tiles.rows)
 
     def work(scratch: Scratch, left: Iterator[Tile]) -> None:
@@ -369,11 +371,12 @@ def _beside(bias: Array, rank: int, rows: bool) -> Array:
     return bias.reshape(bias.shape[0], *((*between, -1) if rows else (-1, *between)))
 
 
-def _weight_scratch(x: Array, w: Array, dtype: Any) -> int:
+def _weight_scratch(x: Array, w: Array, y: Array, dtype: Any, compiled: bool) -> int:
     """Return the bytes of a copy of the weights, where their matrices are none of w's memory."""
     matrices = np.moveaxis(w, 2, -1) if _channels_last(x) else w
+    turned = compiled and _channels_last(y)
     seen = w.dtype == dtype and _seen_as(matrices, (*w.shape[:2], prod(w.shape[2:]))) is not None
-    return 0 if seen else _rounded(w.size * dtype.itemsize)
+    return 0 if seen and not turned else (1 + (turned and not seen)) * _rounded(w.size * dtype.itemsize)
 
 
 def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> None:
@@ -392,8 +395,10 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     items = list(tiles)
     lanes = min(lanes, len(items))
     sums = Scratch(2 * lanes * one)
-    totals = [sums.array((groups, outputs, inner), dtype) for _ in range(lanes)]
-    products = [sums.array((groups, outputs, inner), dtype) for _ in range(lanes)]
+    shape = (groups, *((outputs, inner) if tiles.rows else (inner, outputs)))
+    totals = [sums.array(shape, dtype) for _ in range(lanes)]
+    products = [sums.array(shape, dtype) for _ in range(lanes)]
+    compiled = worth_compiling(dtype, y.size * inner)
 
     def work(scratch: Scratch, left: Iterator[int]) -> None:
         for lane in left:
@@ -401,26 +406,28 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
             for tile in items[lane::lanes]:
                 scratch.clear()
                 columns = tiles.columns(tile, scratch)
-                given = _given(tiles, tile, scratch)
+                given = _given(tiles, tile, scratch, compiled)
                 found = products[lane][tile.groups]
-                np.matmul(*((given.mT, columns) if tiles.rows else (given, columns.mT)), out=found)
+                _multiply(*((given, columns) if tiles.rows else (columns, given)), found, compiled)
                 totals[lane][tile.groups] += found
 
     tiles.run(work, list(range(lanes)), tiles.workers)
     for other in totals[1:]:
         totals[0] += other
-    shape = (*w.shape[:2], *w.shape[3:], w.shape[2]) if tiles.channels_last else w.shape
-    total = totals[0].reshape(shape)
-    _store(w, np.moveaxis(total, -1, 2) if tiles.channels_last else total)
+    total = totals[0] if tiles.rows else totals[0].mT
+    if tiles.channels_last:
+        total = np.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)
+    _store(w, total.reshape(w.shape))
 
 
-def _given(tiles: Tiles, tile: Tile, scratch: Scratch) -> Array:
-    """Return a tile of y as matrices, copied where it has to be."""
+def _given(tiles: Tiles, tile: Tile, scratch: Scratch, turned: bool) -> Array:
+    """Return a tile of y as matrices transposed, in memory too if asked for."""
     part = tiles.outputs(tile)
     found = tiles.matrix(part)
-    if found is None:
-        copied = scratch.array(part.shape, tiles.dtype)
-        np.copyto(copied, part, casting="unsafe")
-        found = tiles.matrix(copied)
-        assert found is not None
-    return found
+    if found is not None and not turned:
+        return found.mT
+    part = np.moveaxis(part, -1, 1) if tiles.rows else np.moveaxis(part, 1, -1)
+    copied = scratch.array(part.shape, tiles.dtype)
+    np.copyto(copied, part, casting="unsafe")
+    places = part.size // max(part.shape[0] * tiles.y.shape[2], 1)
+    return copied.reshape(part.shape[0], *((-1, places) if tiles.rows else (places, tiles.y.shape[2])))

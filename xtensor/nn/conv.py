@@ -18,7 +18,8 @@ from ..dtypes import NUMERIC, DType, promote
 from ..errors import expected, mismatch, one_of
 from ..layout import Shape
 from ..op import as_tensor, common_device
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .contraction import Array, contract, contract_weights, empty, natively
 from .padding import Mode as PaddingMode

@@ -10,7 +10,8 @@ import numpy as np
 from ..dtypes import FLOATING, REAL
 from ..errors import expected
 from ..op import as_tensor
-from ..tape import differentiable, xt
+from ..rules import xt
+from ..tape import differentiable
 from ..tensor import Tensor
 from .contraction import natively
 from .shifted import combine, first_of, pick, place

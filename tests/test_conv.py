@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.nn import conv, conv_transpose, convolve, correlate, fold, pad, unfold
+import xtensor.nn.product as product_
+from xtensor.lazy import compile as compile_
+from xtensor.nn import contraction, conv, conv_transpose, convolve, correlate, fold, pad, unfold
 
 ROOT = Path(__file__).resolve().parent.parent
 Array = np.ndarray[Any, Any]
@@ -289,6 +291,34 @@ def test_threads_do_not_change_a_bit(groups: int, workspace: int) -> None:
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", ("NCHW", "NHWC"), ("NHWC", "NCHW")])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 1), (13, 12, 2), (37, 25, 3), (24, 48, 3), (600, 7, 1)])
+def test_our_product_is_numpys(monkeypatch: Any, shape: tuple[int, int, int], layout: Any, dtype: str) -> None:
+    """Results and gradients by code of ours are those by NumPy's product: any numbers of rows, columns and terms."""
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(product_, "WORTH_COMPILING", 0)
+    used = []
+    monkeypatch.setattr(contraction, "multiply", lambda *given: (used.append(1), product_.multiply(*given)))
+    channels, outputs, window = shape
+    size = (2, channels, 9, 11) if layout in ("NCHW", ("NCHW", "NHWC")) else (2, 9, 11, channels)
+    x, w = normal(*size, dtype=dtype), normal(outputs, channels, window, window, dtype=dtype)
+
+    def everything() -> list[Array]:
+        y, back = xt.vjp(lambda x, w: conv(x, w, padding=1, layout=layout), xt.asarray(x), xt.asarray(w))
+        return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape, dtype=dtype))))]
+
+    ours = everything()
+    assert used or (
+        window == 1 and not isinstance(layout, str)
+    )  # 1x1 is multiplied where it lies, by NumPy if crosswise
+    with xt.options(engine="direct"):
+        theirs = everything()
+    for one, two in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=(1e-4 if dtype == "float32" else 1e-12) * np.abs(two).max())
 
 
 def test_blas_has_its_threads_back() -> None:

@@ -34,8 +34,9 @@ from .windows import Axes, kernels, outs, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# Columns of so many bytes stay in the cache of a core, and a product of fewer than so many positions wastes its time.
-TILE_BYTES, TILE_POSITIONS = 1 << 20, 192
+# Smaller tiles would stay in the cache of a core, but each costs a tenth of a millisecond of Python; and a product of
+# fewer than so many positions wastes its time.
+TILE_BYTES, TILE_POSITIONS = 1 << 22, 192
 
 # Work of so many products is cut into several tiles, whatever the number of threads, unless they would be smaller.
 TILES, FEWEST_POSITIONS, WORTH_SHARING = 4, 64, 1 << 20

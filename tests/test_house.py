@@ -44,6 +44,7 @@ ROOMS = [
     "lazy/llvm.py",
     "lazy/cuda.py",
     "lazy/compile.py",
+    "lazy/mailbox.py",
     "lazy/launch.py",
     "lazy/rows.py",
     "lazy/engines.py",

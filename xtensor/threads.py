@@ -5,12 +5,18 @@ take beyond one, on two cores of a virtual machine: locks 45, SimpleQueue 45, Co
 half a millisecond of sleep 120 to 130 for each of them, as both tasks land on one core, and 37 with the worker kept off
 the caller's. Looking again and again before sleeping gained nothing: who looks holds the interpreter's lock. The caller
 takes the tasks that no worker has begun, so it never waits for one to wake up, and tiny tasks cost 3 us.
+
+Calls of machine code are shared at once, `share(...)`, with workers that took part a moment ago: those go on watching
+their mailboxes, in machine code and without the interpreter's lock (lazy/mailbox.py), before they sleep.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import mmap
 import os
+import struct
 import sys
 import threading
 from collections import deque
@@ -18,12 +24,34 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from math import ceil
-from typing import Any
+from time import perf_counter, sleep
+from typing import Any, NamedTuple
 
 from .options import settings
 from .pool import cgroup_folders, cgroup_value
 
 Task = Callable[[], None]
+
+# Words of a mailbox besides the first, which is its state; each of the three has a cache line of its own.
+LIMIT, CALL, MISSED = 8, 16, 24
+WATCHING = 1
+
+# Seconds that a worker watches its mailbox after it has taken part, and the calls for which it does not after a miss.
+WATCH_SECONDS, DISTRUST = 200e-6, 50
+
+# Seconds of work that are worth sharing with a worker that must be woken (some 45 us), and with one that watches.
+WAKE_PAYS, SHARE_PAYS = 120e-6, 15e-6
+
+
+class Machinery(NamedTuple):
+    """Machine code for mailboxes. watch: a worker's loop, of its mailbox. lead: the caller's part, of a table in bytes.
+
+    rest: the address of a function that lets other threads run, or 0.
+    """
+
+    watch: Any
+    lead: Any
+    rest: int
 
 
 class _Here(threading.local):
@@ -52,6 +80,17 @@ def count() -> int:
     if _here.working:
         return 1
     return getattr(settings(), "threads", None) or _processors()
+
+
+def worth(seconds: float) -> int:
+    """Return how many threads work in machine code is worth that takes one thread so many seconds.
+
+    Little work is shared with workers that watch their mailboxes. They come to where calls of it follow each other.
+    """
+    if seconds <= SHARE_PAYS:
+        return 1
+    threads = count()
+    return threads if seconds > WAKE_PAYS or threads == 1 or _team.attends(threads - 1) else 1
 
 
 @cache
@@ -163,16 +202,26 @@ class _Worker:
         self.wake.acquire()
         self.job: _Job | None = None
         self.avoids = -1
+        self.box = _Mailbox()
         self.thread = threading.Thread(target=self._serve, name="xtensor", daemon=True)
         self.thread.start()
 
     def give(self, job: _Job, processor: int) -> None:
         """Wake the thread for a job, on another processor than the caller's."""
         self.job = job
-        if processor != self.avoids:
-            self._avoid(processor)
+        self.keep_off(processor)
+        self.call()
+
+    def call(self) -> None:
+        """Wake the thread, wherever it is."""
         if self.wake.locked():  # else it has yet to wake up for an earlier job, and will find this one
             self.wake.release()
+        self.box.words[LIMIT] = 0
+
+    def keep_off(self, processor: int) -> None:
+        """Keep the thread off the caller's processor."""
+        if processor != self.avoids:
+            self._avoid(processor)
 
     def _avoid(self, processor: int) -> None:
         """Keep the thread off a processor.
@@ -193,6 +242,95 @@ class _Worker:
             if job is not None:
                 job.help(self)
             del job  # it holds what its tasks hold
+            self._watch()
+
+    def _watch(self) -> None:
+        """Take part in shared machine code until none has come for a while, or somebody calls."""
+        machinery = _attached[0]
+        if machinery is not None and self.box.trusted():
+            self.box.words[LIMIT] = _looks(machinery.watch.address)
+            if self.wake.locked() and not _leaving:  # who calls from now on finds the limit set, and sets it to 0
+                _loop(machinery.watch.address)(self.box.address)
+
+
+class _Mailbox:
+    """A mailbox, and whether watching it pays. Its memory is never freed: a daemon thread may outlive everything."""
+
+    def __init__(self) -> None:
+        memory = mmap.mmap(-1, mmap.PAGESIZE)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+        self.words = memoryview(memory).cast("q")
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.wanted = False
+        self._missed = self._distrust = 0
+
+    def watched(self) -> bool:
+        """Return whether the worker is there, to be posted to."""
+        return self.words[0] == WATCHING
+
+    def trusted(self) -> bool:
+        """Return whether machine code is shared here, and the worker was not found without a processor lately."""
+        return self.wanted and not self._distrust
+
+    def reckon(self) -> None:
+        """Learn, after a call, whether the worker came: it does not where others want its processor."""
+        missed = self.words[MISSED]
+        if missed != self._missed:
+            self._missed, self._distrust = missed, DISTRUST
+            self.words[LIMIT] = 0
+
+    def refuse(self, wanted: bool) -> None:
+        """Note that the worker was asked for while it was away. wanted: whether it may watch, the next time."""
+        self.wanted = wanted
+        self._distrust = max(self._distrust - 1, 0)
+
+
+_attached: list[Machinery | None] = [None]
+_makers: list[Callable[[], Machinery]] = []
+_leaving: list[bool] = []
+
+
+def provide(make: Callable[[], Machinery]) -> None:
+    """Tell how machine code for mailboxes is made; that is done when it is first needed."""
+    _makers[:] = [make]
+
+
+def _attach() -> None:
+    """Have workers watch for machine code from now on, until the interpreter ends; the team must be taken."""
+    if _makers:
+        make = _makers.pop()
+        with suppress(RuntimeError, OSError):  # it cannot be made: workers are woken, as for any task
+            _attached[0] = make()
+            atexit.register(_leave)
+
+
+def _leave() -> None:
+    """Have all workers leave machine code, which is about to be unloaded."""
+    _leaving.append(True)
+    _attached[0] = None
+    for worker in _team._workers:
+        worker.box.words[LIMIT] = 0
+    deadline = perf_counter() + 1
+    while any(worker.box.words[0] for worker in _team._workers) and perf_counter() < deadline:
+        sleep(0.0001)
+
+
+@cache
+def _loop(address: int) -> Any:
+    """Return a worker's loop as a function of its mailbox's address."""
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+@cache
+def _looks(address: int) -> int:
+    """Return how often a worker looks into its mailbox in the time it watches; an interruption only lessens it."""
+    box, loop, found = _Mailbox(), _loop(address), 1
+    for _ in range(3):
+        box.words[LIMIT] = 1000
+        started = perf_counter()
+        loop(box.address)
+        found = max(found, int(1000 * WATCH_SECONDS / (perf_counter() - started)))
+    return found
 
 
 class _Team:
@@ -201,6 +339,7 @@ class _Team:
     def __init__(self) -> None:
         self.taken = threading.Lock()
         self._workers: list[_Worker] = []
+        self._asked = 0.0
 
     def workers(self, number: int) -> list[_Worker]:
         """Return so many workers, fewer where the system refuses to start a thread."""
@@ -209,8 +348,79 @@ class _Team:
                 self._workers.append(_Worker())
         return self._workers[:number]
 
+    def attends(self, number: int) -> bool:
+        """Return whether so many workers watch their mailboxes; wake them where that was asked a moment ago."""
+        found = [worker for worker in self._workers[:number] if worker.box.watched()]
+        if len(found) == number:
+            return True
+        now, before = perf_counter(), self._asked
+        self._asked = now
+        if now - before < WATCH_SECONDS and self.taken.acquire(blocking=False):
+            try:
+                _attach()
+                self._summon(number)
+            finally:
+                self.taken.release()
+        return False
+
+    def _summon(self, number: int) -> None:
+        """Have workers watch their mailboxes, unless they are there or could lack a processor."""
+        processor = _getcpu()()
+        for worker in self.workers(number):
+            if not worker.box.watched():
+                worker.box.refuse(number < _processors())
+                if worker.box.trusted():
+                    worker.keep_off(processor)
+                    worker.call()
+
+    def watched(self, number: int) -> list[_Mailbox] | None:
+        """Return the mailboxes of so many workers, None where one of them is not there."""
+        workers = self._workers[:number]
+        found = [worker.box for worker in workers if worker.box.watched()]
+        if len(found) < number:
+            for worker in workers:
+                worker.box.refuse(number < _processors())
+            return None
+        processor = _getcpu()()
+        for worker in workers:
+            worker.keep_off(processor)
+        return found
+
 
 _team = _Team()
+
+
+def share(function: int, shares: Sequence[Sequence[bytes]]) -> bool:
+    """Call a function of one pointer for every argument of every share, each share on a thread of its own.
+
+    Returns False, with nothing done, where too few workers watch their mailboxes. A share's arguments have one length,
+    a multiple of 8.
+    """
+    team = _team
+    if _here.working or len(shares) > count() or not team.taken.acquire(blocking=False):
+        return False
+    try:
+        boxes, machinery = team.watched(len(shares) - 1), _attached[0]
+        if boxes is None or machinery is None:
+            _attach()
+            return False
+        machinery.lead.call(_table(function, machinery.rest, boxes, shares))
+        for box in boxes:
+            box.reckon()
+        return True
+    finally:
+        team.taken.release()
+
+
+def _table(function: int, rest: int, boxes: Sequence[_Mailbox], shares: Sequence[Sequence[bytes]]) -> bytes:
+    """Return what the caller's machine code is told, with the arguments behind it."""
+    table = [function, rest, len(shares)]
+    after = 8 * (3 + 4 * len(shares))
+    for share, address in zip(shares, (0, *[box.address for box in boxes]), strict=True):
+        size = len(share[0])
+        table += (address, after, len(share), size)
+        after += size * len(share)
+    return struct.pack(f"={len(table)}q", *table) + b"".join([b"".join(share) for share in shares])
 
 
 def run(tasks: Sequence[Task]) -> None:

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from ..blob import TBlob
 from ..layout import Shape
 from ..options import Settings
+from ..threads import worth
 from . import engines, launch, rows
 from .graph import Node
 from .llvm import PACKED, Form, source
@@ -173,7 +174,7 @@ class _Description:
             whole = self._shape(self._reducing())
             return rows._stage(self.plan, kernel, whole, self.trace.values, contract, True, 1).ready.code.text
         blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
-        threads = launch.threads_for(launch.seconds_of(program, prod(shape)))
+        threads = worth(launch.seconds_of(program, prod(shape)))
         if program.reductions:
             moved = len(program.moved)
             seen = [*blobs[:moved], *(engines._with_axes(blob, shape, kernel.axes) for blob in blobs[moved:])]

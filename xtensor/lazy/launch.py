@@ -20,14 +20,12 @@ from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape, c_strides
-from ..threads import count, run
+from ..threads import run, share, worth
+from . import mailbox  # noqa: F401 - tells `share` how
 from .compile import Code, code_of, host
 from .llvm import CROSSWISE, PACKED, SAME, STRIDED, Form, folded, identity, lanes_of
 from .plan import Program, Reduction
 from .tiles import WIDTH
-
-# Seconds of work from which a second thread gains more than waking it costs (some 45 us).
-PARALLEL_SECONDS = 120e-6
 
 # What one thread moves per second: to and from memory, and within the caches while all of it fits there.
 MEMORY_SPEED, CACHE_SPEED = 30e9, 100e9
@@ -217,15 +215,15 @@ class Ready:
 
     def run(self, addresses: Sequence[int], scalars: bytes) -> None:
         started = perf_counter()
-        if self.tiles:
-            memory = [self._scratch() for _ in self.groups]  # all of it, before anything is written
-            pairs = zip(self.groups, memory, strict=True)
-            run([partial(self._call, group, addresses, scalars, own) for group, own in pairs])
-        elif len(self.groups) == 1:
-            self._call(self.groups[0], addresses, scalars)
+        memory = [self._scratch() if self.tiles else () for _ in self.groups]  # all of it, before anything is written
+        code = self.code
+        if len(self.groups) == 1:
+            for arguments in self._arguments(self.groups[0], addresses, scalars, memory[0]):
+                code.call(arguments)
         else:
-            run([partial(self._call, group, addresses, scalars) for group in self.groups])
-        self.code.used(perf_counter() - started)
+            pairs = zip(self.groups, memory, strict=True)
+            share_out(code, [self._arguments(group, addresses, scalars, own) for group, own in pairs])
+        code.used(perf_counter() - started)
 
     def _scratch(self) -> list[tuple[int, Any, int]]:
         """Return memory for the tiles of one thread: the slot, the memory, and the address in it."""
@@ -235,21 +233,34 @@ class Ready:
             found.append((slot, memory, -(-memory.__array_interface__["data"][0] // 64) * 64))
         return found
 
-    def _call(
+    def _arguments(
         self,
         calls: Sequence[Call],
         addresses: Sequence[int],
         scalars: bytes,
-        scratch: Sequence[tuple[int, Any, int]] = (),
-    ) -> None:
-        call, pack, positions = self.code.call, self.pack, self.positions
+        scratch: Sequence[tuple[int, Any, int]],
+    ) -> list[bytes]:
+        """Return what the code is to be called with."""
+        pack, positions, arguments = self.pack, self.positions, []
         for slots, offsets in calls:
             filled = slots.copy()
             for slot, _, address in scratch:
                 filled[slot] = address
             for position, address, offset in zip(positions, addresses, offsets, strict=True):
                 filled[position] = address + offset
-            call(pack(*filled) + scalars)
+            arguments.append(pack(*filled) + scalars)
+        return arguments
+
+
+def share_out(code: Code, shares: Sequence[Sequence[bytes]]) -> None:
+    """Call code for every argument of every share, each share on a thread of its own."""
+    if not share(code.address, shares):
+        run([partial(_each, code.call, arguments) for arguments in shares])
+
+
+def _each(call: Callable[[bytes], None], arguments: Sequence[bytes]) -> None:
+    for argument in arguments:
+        call(argument)
 
 
 def _calls(nest: Nest, outer: int, box: Box, tail: list[int]) -> list[Call]:
@@ -298,11 +309,6 @@ def ready(
     return Ready(code, nest, [*lie, *(None for _ in program.reductions)], groups, fetched, tiles)
 
 
-def threads_for(seconds: float) -> int:
-    """Return how many threads work of so many seconds is worth."""
-    return count() if seconds > PARALLEL_SECONDS else 1
-
-
 def shared_out(boxes: Sequence[Box], threads: int) -> list[Sequence[Box]]:
     """Return boxes as one group for each thread."""
     threads = min(threads, len(boxes))
@@ -328,7 +334,7 @@ def remembered(program: Program, key: Any, make: Callable[[], Any]) -> Any:
 def run_map(program: Program, shape: Shape, operands: Sequence[Operand], scalars: bytes, contract: bool) -> None:
     """Run a program without reductions over a shape; the operands are its inputs and outputs."""
     strides = tuple([o.strides for o in operands])
-    threads = threads_for(seconds_of(program, prod(shape)))
+    threads = worth(seconds_of(program, prod(shape)))
     aligned = _begin_alike(program, [o.address for o in operands])
     key = (shape, strides, contract, threads, aligned)
     made: Ready = remembered(program, key, lambda: _ready_map(program, shape, strides, contract, threads, aligned))
@@ -337,7 +343,7 @@ def run_map(program: Program, shape: Shape, operands: Sequence[Operand], scalars
 
 def run_packed(program: Program, size: int, addresses: Sequence[int], scalars: bytes, contract: bool) -> None:
     """The commonest case of `run_map`: operands that are runs of memory of one size, at these addresses."""
-    threads = threads_for(seconds_of(program, size))
+    threads = worth(seconds_of(program, size))
     aligned = 8 * size < STREAM_BYTES or _begin_alike(program, addresses)
     key = (size, contract, threads, aligned)
     made: Any = program.codes.get(key)
@@ -536,7 +542,7 @@ def run_reduction(
     axes; blobs: the same as memory.
     """
     strides = tuple([o.strides for o in (*operands, *results)])
-    threads = threads_for(seconds_of(program, prod(shape)))
+    threads = worth(seconds_of(program, prod(shape)))
     key = (shape, axes, strides, contract, threads)
 
     def make() -> Reducing:

@@ -6,8 +6,8 @@ fills in addresses and calls machine code.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import count
 from math import inf, prod
 from time import perf_counter
@@ -18,7 +18,8 @@ import numpy as np
 from ..blob import Buffer, TBlob
 from ..layout import Layout, Shape
 from ..options import Settings
-from ..threads import run as run_tasks
+from ..threads import SHARE_PAYS, worth
+from ..threads import count as threads_here
 from . import engines, launch, rows
 from .compile import CHEAP, Code
 from .plan import Kernel, Plan
@@ -131,12 +132,15 @@ def _faster(make: Callable[[int], Run], seconds: float) -> Run:
     make: returns the work for a number of threads, whose results do not depend on that number. seconds: an estimate of
     how long one thread takes; little work has one.
     """
-    threads = launch.threads_for(seconds)
+    threads = threads_here() if seconds > SHARE_PAYS else 1
     if threads == 1:
         return make(1)
     ways, least, calls = (make(1), make(threads)), [inf, inf], count()
 
     def run(addresses: Addresses, made: list[TBlob]) -> None:
+        if worth(seconds) == 1:
+            ways[0](addresses, made)
+            return
         call = next(calls) % PERIOD
         if call >= TRIALS:
             ways[least[1] < least[0]](addresses, made)
@@ -264,10 +268,11 @@ def _tables(plan: Plan, prepared: rows.Prepared, values: Sequence[Any]) -> Run:
 
     def run(addresses: Addresses, made: list[TBlob]) -> None:
         started = perf_counter()
-        if len(tables) == 1:
-            tables[0].run(addresses)
+        filled = [table.filled(addresses) for table in tables]  # with memory that the code works in
+        if len(filled) == 1:
+            prepared.driver.call(filled[0][0])
         else:
-            run_tasks([partial(table.run, addresses) for table in tables])
+            launch.share_out(prepared.driver, [(table,) for table, _ in filled])
         for code in young:
             code.used((perf_counter() - started) / len(prepared.stages))
 
@@ -282,7 +287,6 @@ class _Table:
     """
 
     def __init__(self, plan: Plan, made: rows.Prepared, starts: range, values: Sequence[Any]) -> None:
-        self.driver = made.driver
         self.head = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
         self.takes: list[tuple[int, int, int]] = []
         self.stages: list[tuple[Code, int, int, int]] = []
@@ -304,8 +308,8 @@ class _Table:
             self.scratch[number] = self.nbytes
             self.nbytes += -(-nbytes * made.size // 64) * 64
 
-    def run(self, addresses: Addresses) -> None:
-        """Run all stages over the blocks."""
+    def filled(self, addresses: Addresses) -> tuple[bytes, Any]:
+        """Return what the driver is told, and the memory that this speaks of."""
         memory = np.empty(self.nbytes + 64, np.uint8)
         base = -(-rows._address(memory) // 64) * 64
         slots, scratch = self.slots.copy(), self.scratch
@@ -316,4 +320,4 @@ class _Table:
         table = self.head.copy()
         for code, begin, moves, moving in self.stages:
             table += (code.address, base + begin, moves, moving)
-        self.driver.call(np.array(table, np.int64).tobytes())
+        return struct.pack(f"={len(table)}q", *table), memory

@@ -7,7 +7,6 @@ kernels while it lies in the cache; what only the program itself needs lives in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 from ..blob import TBlob
 from ..layout import Shape, c_strides
 from ..pool import ALIGNMENT
-from ..threads import run as run_tasks
+from ..threads import worth
 from .compile import Code, driver
 from .launch import (
     DEPTH,
@@ -29,7 +28,7 @@ from .launch import (
     remembered,
     scalar_bytes,
     seconds_of,
-    threads_for,
+    share_out,
     whole,
 )
 from .plan import Kernel, Plan
@@ -78,7 +77,7 @@ def pays(plan: Plan, shape: Shape) -> bool:
 def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool) -> None:
     """Run a plan's kernels over blocks of rows. All blobs are packed; a narrow one has one element for a row."""
     seconds = sum(seconds_of(kernel.program, prod(shape)) for kernel in plan.kernels)
-    threads = threads_for(seconds)
+    threads = worth(seconds)
     shapes = tuple([values[n].shape for kernel in plan.kernels for n in kernel.inputs])
     aligned = not any([blobs[number].address % ALIGNMENT for number in plan.kept])
     key = (plan.kernels, plan.kept, shape, shapes, contract, threads, aligned)
@@ -95,7 +94,11 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
     started = perf_counter()
     memory = [_scratch(made) for _ in made.groups]  # all of it, before anything is written
     pairs = zip(made.groups, memory, strict=True)
-    run_tasks([partial(_run_blocks, made, group, fixed, scalars, own) for group, own in pairs])
+    tables = [_table(made, group, fixed, scalars, own) for group, own in pairs]
+    if len(tables) == 1:
+        made.driver.call(tables[0][0])
+    else:
+        share_out(made.driver, [(table,) for table, _ in tables])
     for stage in made.stages:
         stage.ready.code.used((perf_counter() - started) / len(made.stages))
 
@@ -124,14 +127,17 @@ def _scratch(made: Prepared) -> dict[int, Any]:
     return {number: np.empty(nbytes * made.size + 64, np.uint8) for number, nbytes in made.scratch.items()}
 
 
-def _run_blocks(
+def _table(
     made: Prepared,
     starts: range,
     fixed: Mapping[int, int],
     scalars: Sequence[bytes],
     memory: Mapping[int, Any],
-) -> None:
-    """Run all stages over the blocks that begin at `starts`, with scratch rows of this thread's own."""
+) -> tuple[bytes, list[Any]]:
+    """Return what the driver is told to run all stages over the blocks that begin at `starts`, and what that speaks of.
+
+    memory: scratch rows of this thread's own.
+    """
     own = {number: -(-_address(block) // 64) * 64 for number, block in memory.items()}
     table = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
     alive = []
@@ -146,7 +152,7 @@ def _run_blocks(
         moving = np.array(moves or [0], np.int64)
         alive += [filled, moving]
         table += [stage.code.address, _address(filled), len(moves) // 2, _address(moving)]
-    made.driver.call(np.array(table, np.int64).tobytes())
+    return np.array(table, np.int64).tobytes(), alive
 
 
 def _address(array: Any) -> int:

@@ -1,0 +1,226 @@
+"""Machine code that shares calls of a kernel between the caller and workers that watch their mailboxes.
+
+Waking a thread through Python costs more than many a kernel takes. So a worker that has taken part stays in machine
+code for a moment and watches its mailbox, one word of memory; who posts a call there is answered at once.
+
+A mailbox is of 8-byte words. STATE goes from AWAY (the worker is in Python) to WATCHING to POSTED (by the caller) to
+TAKEN to WATCHING again, each step an atomic exchange, and from WATCHING to AWAY after LIMIT looks without a call; a
+caller that has done its own share takes back what is still POSTED and does that too, so it only waits for work that
+is under way. The call: its function, its first argument, how many such arguments there are and the bytes from one to
+the next. MISSED counts what was taken back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+from ..threads import CALL, LIMIT, MISSED, Machinery, provide
+from .compile import code_from, host
+
+AWAY, WATCHING, POSTED, TAKEN = range(4)
+
+# Looks at a TAKEN mailbox before the caller lets other threads have the processor.
+LOOKS = 4000
+
+
+def _load(name: str, base: str, word: int | str, kind: str = "i64") -> str:
+    """Return the lines that load a word of memory."""
+    at = f"%{name}.at"
+    return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  %{name} = load {kind}, ptr {at}, align 8\n"
+
+
+def _store(name: str, base: str, word: int, value: str) -> str:
+    """Return the lines that store a word of memory."""
+    at = f"%{name}.to"
+    return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  store {value}, ptr {at}, align 8\n"
+
+
+# Calls a function with so many arguments, which lie side by side.
+_CALLS = """
+define private void @calls(ptr %function, ptr %first, i64 %count, i64 %size) {
+entry:
+  br label %call
+call:
+  %n = phi i64 [0, %entry], [%n.next, %call]
+  %offset = mul i64 %n, %size
+  %argument = getelementptr i8, ptr %first, i64 %offset
+  call void %function(ptr %argument)
+  %n.next = add i64 %n, 1
+  %more = icmp ult i64 %n.next, %count
+  br i1 %more, label %call, label %done
+done:
+  ret void
+}
+"""
+
+
+def watch_source() -> str:
+    """Return the code of a worker, which is given its mailbox: do what is posted, leave after LIMIT looks."""
+    return f"""{_PAUSES[_is_x86()]}{_CALLS}
+define void @kernel(ptr %box) {{
+entry:
+  %limit.at = getelementptr i64, ptr %box, i64 {LIMIT}
+  store atomic i64 {WATCHING}, ptr %box release, align 8
+  br label %look
+look:
+  %looks = phi i64 [0, %entry], [%looks.next, %idle], [%looks.next, %leave], [%looks, %take], [0, %work]
+  %state = load atomic i64, ptr %box monotonic, align 8
+  %posted = icmp eq i64 %state, {POSTED}
+  br i1 %posted, label %take, label %idle
+idle:
+  call void @pause()
+  %looks.next = add i64 %looks, 1
+  %limit = load atomic i64, ptr %limit.at monotonic, align 8
+  %tired = icmp uge i64 %looks.next, %limit
+  br i1 %tired, label %leave, label %look
+leave:
+  %leaving = cmpxchg ptr %box, i64 {WATCHING}, i64 {AWAY} acq_rel monotonic
+  %left = extractvalue {{i64, i1}} %leaving, 1
+  br i1 %left, label %done, label %look
+take:
+  %taking = cmpxchg ptr %box, i64 {POSTED}, i64 {TAKEN} acq_rel monotonic
+  %taken = extractvalue {{i64, i1}} %taking, 1
+  br i1 %taken, label %work, label %look
+work:
+{_load("function", "%box", CALL, "ptr")}{_load("first", "%box", CALL + 1, "ptr")}\
+{_load("count", "%box", CALL + 2)}{_load("size", "%box", CALL + 3)}\
+  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
+  store atomic i64 {WATCHING}, ptr %box release, align 8
+  br label %look
+done:
+  ret void
+}}
+"""
+
+
+def lead_source() -> str:
+    """Return the code of a caller.
+
+    It is given a table: the function, a function that lets other threads run (or null), the number of shares, and for
+    each of them its mailbox, its first argument as bytes after the table, their number and size. The first share is
+    the caller's own and has no mailbox.
+    """
+    share = (
+        "  %at = mul i64 %s, 4\n  %row = getelementptr i64, ptr %table, i64 %at\n"
+        + _load("box", "%row", 3, "ptr")
+        + _load("offset", "%row", 4)
+        + _load("count", "%row", 5)
+        + _load("size", "%row", 6)
+        + "  %first = getelementptr i8, ptr %table, i64 %offset\n"
+    )
+    return f"""{_PAUSES[_is_x86()]}{_CALLS}
+define private i1 @post(ptr %table, ptr %function, i64 %s) {{
+{share}\
+{_store("function", "%box", CALL, "ptr %function")}{_store("first", "%box", CALL + 1, "ptr %first")}\
+{_store("count", "%box", CALL + 2, "i64 %count")}{_store("size", "%box", CALL + 3, "i64 %size")}\
+  %posting = cmpxchg ptr %box, i64 {WATCHING}, i64 {POSTED} acq_rel monotonic
+  %watched = extractvalue {{i64, i1}} %posting, 1
+  %posted = zext i1 %watched to i64
+{_store("posted", "%box", CALL + 4, "i64 %posted")}\
+  ret i1 %watched
+}}
+
+define private void @finish(ptr %table, ptr %function, ptr %yield, i64 %s) {{
+entry:
+{share}{_load("posted", "%box", CALL + 4)}\
+  %was.posted = icmp ne i64 %posted, 0
+  br i1 %was.posted, label %back, label %own
+back:
+  %taking = cmpxchg ptr %box, i64 {POSTED}, i64 {WATCHING} acq_rel acquire
+  %mine = extractvalue {{i64, i1}} %taking, 1
+  br i1 %mine, label %own, label %wait
+own:
+{_load("missed", "%box", MISSED)}\
+  %missed.next = add i64 %missed, 1
+  store i64 %missed.next, ptr %missed.at, align 8
+  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
+  ret void
+wait:
+  %looks = phi i64 [0, %back], [%looks.next, %again], [0, %yielding]
+  %state = load atomic i64, ptr %box acquire, align 8
+  %busy = icmp eq i64 %state, {TAKEN}
+  br i1 %busy, label %again, label %done
+again:
+  call void @pause()
+  %looks.next = add i64 %looks, 1
+  %few = icmp ult i64 %looks.next, {LOOKS}
+  br i1 %few, label %wait, label %long
+long:
+  %none = icmp eq ptr %yield, null
+  br i1 %none, label %yielding, label %yields
+yields:
+  %result = call i32 %yield()
+  br label %yielding
+yielding:
+  br label %wait
+done:
+  ret void
+}}
+
+define void @kernel(ptr %table) {{
+entry:
+{_load("function", "%table", 0, "ptr")}{_load("yield", "%table", 1, "ptr")}{_load("shares", "%table", 2)}\
+  br label %post
+post:
+  %s = phi i64 [1, %entry], [%s.next, %post]
+  %watched = call i1 @post(ptr %table, ptr %function, i64 %s)
+  %s.next = add i64 %s, 1
+  %more = icmp ult i64 %s.next, %shares
+  br i1 %more, label %post, label %own
+own:
+{_load("offset", "%table", 4)}{_load("count", "%table", 5)}{_load("size", "%table", 6)}\
+  %first = getelementptr i8, ptr %table, i64 %offset
+  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
+  br label %finish
+finish:
+  %f = phi i64 [1, %own], [%f.next, %finish]
+  call void @finish(ptr %table, ptr %function, ptr %yield, i64 %f)
+  %f.next = add i64 %f, 1
+  %unfinished = icmp ult i64 %f.next, %shares
+  br i1 %unfinished, label %finish, label %done
+done:
+  ret void
+}}
+"""
+
+
+# A moment's rest of a thread that looks again and again, on x86 and on ARM.
+_PAUSES = {
+    True: """declare void @llvm.x86.sse2.pause()
+define private void @pause() alwaysinline {
+  call void @llvm.x86.sse2.pause()
+  ret void
+}
+""",
+    False: """declare void @llvm.aarch64.hint(i32)
+define private void @pause() alwaysinline {
+  call void @llvm.aarch64.hint(i32 1)
+  ret void
+}
+""",
+}
+
+
+def _is_x86() -> bool:
+    machine = host()
+    return machine is not None and machine.triple.startswith("x86_64")
+
+
+def _machinery() -> Machinery:
+    """Return the machine code; raises RuntimeError where it cannot be made."""
+    return Machinery(code_from(watch_source()), code_from(lead_source()), _yield_address())
+
+
+provide(_machinery)
+
+
+def _yield_address() -> int:
+    """Return the address of the C function that lets other threads run, 0 where there is none to be found."""
+    try:
+        library = ctypes.WinDLL("kernel32") if sys.platform == "win32" else ctypes.CDLL(None)
+        function = library.SwitchToThread if os.name == "nt" else library.sched_yield
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):
+        return 0

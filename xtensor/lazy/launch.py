@@ -28,7 +28,7 @@ from .plan import Program, Reduction
 from .tiles import WIDTH
 
 # What one thread moves per second: to and from memory, and within the caches while all of it fits there.
-MEMORY_SPEED, CACHE_SPEED = 30e9, 100e9
+MEMORY_SPEED, CACHE_SPEED = 45e9, 100e9
 CACHE_BYTES = 8 << 20
 
 # Outputs of more bytes than the last-level cache holds are written past the caches.
@@ -69,10 +69,35 @@ class Nest(NamedTuple):
     reduced: tuple[bool, ...]
 
 
-def seconds_of(program: Program, size: int) -> float:
-    """Estimate how long one thread takes for a program over so many elements."""
-    nbytes = size * program.traffic
-    return max(nbytes / (CACHE_SPEED if nbytes <= CACHE_BYTES else MEMORY_SPEED), size * program.seconds)
+def seconds_of(program: Program, size: int, traffic: int | None = None) -> float:
+    """Estimate how long one thread takes for a program over so many elements.
+
+    traffic: bytes that one element moves, where that is not what its operands would move if they were packed.
+    """
+    return max(moving_seconds(size * (program.traffic if traffic is None else traffic)), size * program.seconds)
+
+
+def moving_seconds(nbytes: int) -> float:
+    """Estimate how long one thread takes to move so many bytes."""
+    return nbytes / (CACHE_SPEED if nbytes <= CACHE_BYTES else MEMORY_SPEED)
+
+
+def traffic_of(shape: Shape, operands: Sequence[Operand]) -> int:
+    """Estimate the bytes that one element of a shape moves to and from memory.
+
+    Views of one array a few rows apart move it once, and what repeats nothing. What lies crosswise takes as long as
+    three times its bytes.
+    """
+    size, found, moved = prod(shape), list[Operand](), 0
+    for one in operands:
+        steps = [stride for stride, length in zip(one.strides, shape, strict=True) if length != 1]
+        near = [other for other in found if abs(other.address - one.address) * 8 < size * one.itemsize]
+        if 0 in steps or any(other.strides == one.strides for other in near):
+            continue
+        found.append(one)
+        crosswise = len(steps) > 1 and steps[-1] != one.itemsize and one.itemsize in steps
+        moved += one.itemsize * (3 if crosswise else 1)
+    return moved
 
 
 def operand(blob: TBlob, shape: Shape) -> Operand:
@@ -334,7 +359,8 @@ def remembered(program: Program, key: Any, make: Callable[[], Any]) -> Any:
 def run_map(program: Program, shape: Shape, operands: Sequence[Operand], scalars: bytes, contract: bool) -> None:
     """Run a program without reductions over a shape; the operands are its inputs and outputs."""
     strides = tuple([o.strides for o in operands])
-    threads = worth(seconds_of(program, prod(shape)))
+    traffic = remembered(program, (shape, strides), lambda: traffic_of(shape, operands))
+    threads = worth(seconds_of(program, prod(shape), traffic))
     aligned = _begin_alike(program, [o.address for o in operands])
     key = (shape, strides, contract, threads, aligned)
     made: Ready = remembered(program, key, lambda: _ready_map(program, shape, strides, contract, threads, aligned))

@@ -167,7 +167,8 @@ def _runner(kernel: Kernel, evaluation: Evaluation, contract: bool) -> tuple[Run
     seen[plain:] = [engines._with_axes(blob, shape, kernel.axes) for blob in seen[plain:]]
     strides = [_over(blob, shape) for blob in seen]
     scalars = _packed(kernel, values)
-    seconds = launch.seconds_of(program, prod(shape))
+    lying = [launch.Operand(blob.address, one, blob.dtype.itemsize) for blob, one in zip(seen, strides, strict=True)]
+    seconds = launch.seconds_of(program, prod(shape), launch.traffic_of(shape, lying))
 
     def mapping(threads: int) -> Run:
         return _caller(launch._ready_map(program, shape, strides, contract, threads, True), numbers, scalars)
@@ -248,7 +249,7 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
         return None
     made = {number: evaluation.result(number) for kernel in plan.kernels for number in kernel.results}
     made = {number: blob for number, blob in made.items() if number in plan.kept}
-    seconds = sum(launch.seconds_of(kernel.program, prod(shape)) for kernel in plan.kernels)
+    seconds = rows.seconds_of(plan, values)
 
     def make(threads: int) -> Run:
         lying = {**evaluation.blobs, **made}

@@ -24,10 +24,10 @@ from .launch import (
     Ready,
     can_stream,
     joined,
+    moving_seconds,
     ready,
     remembered,
     scalar_bytes,
-    seconds_of,
     share_out,
     whole,
 )
@@ -74,10 +74,18 @@ def pays(plan: Plan, shape: Shape) -> bool:
     return cells > 1 and cells * widest <= ROW_BYTES and prod(shape) >= LEAST
 
 
+def seconds_of(plan: Plan, values: Sequence[Any]) -> float:
+    """Estimate how long one thread takes: what comes from outside and what is kept moves, and all is computed."""
+    outside = {n for kernel in plan.kernels for n in kernel.inputs} | plan.kept
+    outside -= {n for kernel in plan.kernels for n in kernel.results} - plan.kept
+    moved = sum(prod(values[n].shape) * values[n].dtype.itemsize for n in outside)
+    computing = sum(prod(values[kernel.domain].shape) * kernel.program.seconds for kernel in plan.kernels)
+    return moving_seconds(moved) + computing
+
+
 def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool) -> None:
     """Run a plan's kernels over blocks of rows. All blobs are packed; a narrow one has one element for a row."""
-    seconds = sum(seconds_of(kernel.program, prod(shape)) for kernel in plan.kernels)
-    threads = worth(seconds)
+    threads = worth(seconds_of(plan, values))
     shapes = tuple([values[n].shape for kernel in plan.kernels for n in kernel.inputs])
     aligned = not any([blobs[number].address % ALIGNMENT for number in plan.kept])
     key = (plan.kernels, plan.kept, shape, shapes, contract, threads, aligned)

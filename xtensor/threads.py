@@ -37,7 +37,7 @@ LIMIT, CALL, MISSED = 8, 16, 24
 WATCHING = 1
 
 # Seconds that a worker watches its mailbox after it has taken part, and the calls for which it does not after a miss.
-WATCH_SECONDS, DISTRUST = 200e-6, 50
+WATCH_SECONDS, DISTRUST = 200e-6, 10
 
 # Seconds of work that are worth sharing with a worker that must be woken (some 45 us), and with one that watches.
 WAKE_PAYS, SHARE_PAYS = 120e-6, 15e-6

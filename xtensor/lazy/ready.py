@@ -18,7 +18,7 @@ import numpy as np
 from ..blob import Buffer, TBlob
 from ..layout import Layout, Shape
 from ..options import Settings
-from ..threads import SHARE_PAYS, worth
+from ..threads import SHARE_PAYS, WAKE_PAYS, worth
 from ..threads import count as threads_here
 from . import engines, launch, rows
 from .compile import CHEAP, Code
@@ -30,7 +30,7 @@ Addresses = list[int]
 Run = Callable[[Addresses, list[TBlob]], None]
 
 # Of so many calls, the first few try by turns whether several threads are faster than one.
-PERIOD, TRIALS = 256, 8
+PERIOD, TRIALS = 128, 8
 
 
 class Made(NamedTuple):
@@ -127,7 +127,7 @@ def _made(number: int, blob: TBlob) -> Made:
 
 
 def _faster(make: Callable[[int], Run], seconds: float) -> Run:
-    """Return what runs work on one thread or on several, whichever is found to be faster.
+    """Return what runs work on one thread or on several: little work where several are there, other work as is faster.
 
     make: returns the work for a number of threads, whose results do not depend on that number. seconds: an estimate of
     how long one thread takes; little work has one.
@@ -138,8 +138,8 @@ def _faster(make: Callable[[int], Run], seconds: float) -> Run:
     ways, least, calls = (make(1), make(threads)), [inf, inf], count()
 
     def run(addresses: Addresses, made: list[TBlob]) -> None:
-        if worth(seconds) == 1:
-            ways[0](addresses, made)
+        if seconds <= WAKE_PAYS:
+            ways[worth(seconds) > 1](addresses, made)
             return
         call = next(calls) % PERIOD
         if call >= TRIALS:

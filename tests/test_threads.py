@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from xtensor import pool, threads
+from xtensor.lazy import mailbox
 
 ROOT = Path(__file__).resolve().parent.parent
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -125,6 +126,109 @@ def test_nothing_is_held_afterwards() -> None:
             break
         time.sleep(0.01)
     assert gone() is None
+
+
+# ---- shared machine code
+
+
+class Sharing:
+    """Machine code that adds 1 to the numbers it is given the addresses of, and a team of one worker that watches."""
+
+    def __init__(self) -> None:
+        text = """define void @kernel(ptr %at) {
+  %target = load ptr, ptr %at
+  %old = load i64, ptr %target
+  %new = add i64 %old, 1
+  store i64 %new, ptr %target
+  ret void
+}
+"""
+        self.code = mailbox.code_from(text)
+        self.numbers = np.zeros(1000, np.int64)
+        first = self.numbers.__array_interface__["data"][0]
+        arguments = [(first + 8 * place).to_bytes(8, sys.byteorder) for place in range(1000)]
+        self.shares = [arguments[:500], arguments[500:]]
+        self.shared = self.calls = 0
+
+    def call(self) -> None:
+        self.shared += threads.share(self.code.address, self.shares) or self.wake()
+        self.calls += 1
+
+    def wake(self) -> bool:
+        for share in self.shares:
+            for argument in share:
+                self.code.call(argument)
+        threads.run([lambda: None, lambda: time.sleep(0.0001)])
+        return False
+
+
+@pytest.fixture
+def sharing(monkeypatch: pytest.MonkeyPatch) -> Sharing:
+    if mailbox.host() is None:
+        pytest.skip("no compiler here")
+    monkeypatch.setattr(threads, "_team", threads._Team())
+    return Sharing()
+
+
+def until_shared(sharing: Sharing, times: int) -> None:
+    """Call until so many calls were shared: the worker may be without a processor for a while."""
+    deadline = time.perf_counter() + 20
+    while sharing.shared < times:
+        assert time.perf_counter() < deadline, f"{sharing.shared} of {sharing.calls} calls were shared"
+        sharing.call()
+
+
+def test_shared_code_runs_once_for_every_argument(sharing: Sharing) -> None:
+    until_shared(sharing, 50)
+    assert (sharing.numbers == sharing.calls).all()
+
+
+def test_a_worker_without_calls_goes_to_sleep(sharing: Sharing) -> None:
+    until_shared(sharing, 1)
+    (worker,) = threads._team._workers
+    for _ in range(1000):
+        if not worker.box.words[0]:
+            break
+        time.sleep(0.001)
+    assert worker.box.words[0] == mailbox.AWAY
+    assert not threads.share(sharing.code.address, sharing.shares)
+    log: list[int] = []
+    threads.run(marking(log, 4))
+    assert sorted(log) == [0, 1, 2, 3]
+
+
+def test_code_is_shared_by_one_caller_at_a_time_and_not_inside_tasks(sharing: Sharing) -> None:
+    until_shared(sharing, 1)
+    with threads._team.taken:
+        assert not threads.share(sharing.code.address, sharing.shares)
+    found: list[bool] = []
+    threads.run([lambda: found.append(threads.share(sharing.code.address, sharing.shares))] * 3)
+    assert found == [False, False, False]
+    assert (sharing.numbers == sharing.calls).all()
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_shares_code_with_its_own_workers(sharing: Sharing) -> None:
+    until_shared(sharing, 1)
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        done = False
+        try:
+            sharing.shared = 0
+            until_shared(sharing, 5)
+            done = bool((sharing.numbers == sharing.calls).all())
+        finally:
+            os._exit(0 if done else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    until_shared(sharing, sharing.shared + 1)
+
+
+def test_little_work_has_one_thread_until_a_worker_watches(sharing: Sharing) -> None:
+    assert threads.worth(threads.SHARE_PAYS) == 1
+    assert threads.worth(2 * threads.WAKE_PAYS) == 4
+    assert threads.worth(threads.WAKE_PAYS / 2) == 1  # nobody watches yet
 
 
 # ---- failures
@@ -353,6 +457,20 @@ threading.Thread(target=churn, daemon=True).start()
 threads.run([lambda: None] * 3)
 """
     assert run_python(code) == ""
+
+
+def test_exit_is_quiet_while_a_worker_watches() -> None:
+    code = """
+import numpy, xtensor
+from xtensor import threads
+threads._processors = lambda: 2
+x = xtensor.asarray(numpy.ones(100_000), copy=True)
+with xtensor.options(engine="llvm", lazy="always"):
+    for _ in range(50): xtensor.sin(x).evaluate()
+print(threads._team._workers[0].box.wanted)
+"""
+    if mailbox.host() is not None:
+        assert run_python(code) == "True"
 
 
 # ---- how many

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from xtensor import pool, threads
+from xtensor.lazy import compile as compiling
 from xtensor.lazy import mailbox
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -143,7 +144,7 @@ class Sharing:
   ret void
 }
 """
-        self.code = mailbox.code_from(text)
+        self.code = compiling.code_from(text)
         self.numbers = np.zeros(1000, np.int64)
         first = self.numbers.__array_interface__["data"][0]
         arguments = [(first + 8 * place).to_bytes(8, sys.byteorder) for place in range(1000)]
@@ -164,7 +165,7 @@ class Sharing:
 
 @pytest.fixture
 def sharing(monkeypatch: pytest.MonkeyPatch) -> Sharing:
-    if mailbox.host() is None:
+    if compiling.host() is None:
         pytest.skip("no compiler here")
     monkeypatch.setattr(threads, "_team", threads._Team())
     return Sharing()
@@ -469,7 +470,7 @@ with xtensor.options(engine="llvm", lazy="always"):
     for _ in range(50): xtensor.sin(x).evaluate()
 print(threads._team._workers[0].box.wanted)
 """
-    if mailbox.host() is not None:
+    if compiling.host() is not None:
         assert run_python(code) == "True"
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 
 from ..threads import CALL, LIMIT, MISSED, Machinery, provide
 from .compile import code_from, host
@@ -219,7 +218,7 @@ provide(_machinery)
 def _yield_address() -> int:
     """Return the address of the C function that lets other threads run, 0 where there is none to be found."""
     try:
-        library = ctypes.WinDLL("kernel32") if sys.platform == "win32" else ctypes.CDLL(None)
+        library = ctypes.CDLL("kernel32" if os.name == "nt" else None)
         function = library.SwitchToThread if os.name == "nt" else library.sched_yield
         return ctypes.cast(function, ctypes.c_void_p).value or 0
     except (OSError, AttributeError):

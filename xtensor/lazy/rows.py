@@ -79,7 +79,7 @@ def seconds_of(plan: Plan, values: Sequence[Any]) -> float:
     outside = {n for kernel in plan.kernels for n in kernel.inputs} | plan.kept
     outside -= {n for kernel in plan.kernels for n in kernel.results} - plan.kept
     moved = sum(prod(values[n].shape) * values[n].dtype.itemsize for n in outside)
-    computing = sum(prod(values[kernel.domain].shape) * kernel.program.seconds for kernel in plan.kernels)
+    computing: float = sum(prod(values[kernel.domain].shape) * kernel.program.seconds for kernel in plan.kernels)
     return moving_seconds(moved) + computing
 
 

@@ -94,14 +94,9 @@ done:
 """
 
 
-def lead_source() -> str:
-    """Return the code of a caller.
-
-    It is given a table: the function, a function that lets other threads run (or null), the number of shares, and for
-    each of them its mailbox, its first argument as bytes after the table, their number and size. The first share is
-    the caller's own and has no mailbox.
-    """
-    share = (
+def _share() -> str:
+    """Return the lines that load the share numbered %s from a caller's table."""
+    return (
         "  %at = mul i64 %s, 4\n  %row = getelementptr i64, ptr %table, i64 %at\n"
         + _load("box", "%row", 3, "ptr")
         + _load("offset", "%row", 4)
@@ -109,9 +104,12 @@ def lead_source() -> str:
         + _load("size", "%row", 6)
         + "  %first = getelementptr i8, ptr %table, i64 %offset\n"
     )
-    return f"""{_PAUSES[_is_x86()]}{_CALLS}
-define private i1 @post(ptr %table, ptr %function, i64 %s) {{
-{share}\
+
+
+def _post_source() -> str:
+    """Return the function that posts a share, where a worker watches."""
+    return f"""define private i1 @post(ptr %table, ptr %function, i64 %s) {{
+{_share()}\
 {_store("function", "%box", CALL, "ptr %function")}{_store("first", "%box", CALL + 1, "ptr %first")}\
 {_store("count", "%box", CALL + 2, "i64 %count")}{_store("size", "%box", CALL + 3, "i64 %size")}\
   %posting = cmpxchg ptr %box, i64 {WATCHING}, i64 {POSTED} acq_rel monotonic
@@ -120,10 +118,14 @@ define private i1 @post(ptr %table, ptr %function, i64 %s) {{
 {_store("posted", "%box", CALL + 4, "i64 %posted")}\
   ret i1 %watched
 }}
+"""
 
-define private void @finish(ptr %table, ptr %function, ptr %yield, i64 %s) {{
+
+def _finish_source() -> str:
+    """Return the function that sees a share done: it takes it back, or waits."""
+    return f"""define private void @finish(ptr %table, ptr %function, ptr %yield, i64 %s) {{
 entry:
-{share}{_load("posted", "%box", CALL + 4)}\
+{_share()}{_load("posted", "%box", CALL + 4)}\
   %was.posted = icmp ne i64 %posted, 0
   br i1 %was.posted, label %back, label %own
 back:
@@ -157,7 +159,19 @@ yielding:
 done:
   ret void
 }}
+"""
 
+
+def lead_source() -> str:
+    """Return the code of a caller.
+
+    It is given a table: the function, a function that lets other threads run (or null), the number of shares, and for
+    each of them its mailbox, its first argument as bytes after the table, their number and size. The first share is
+    the caller's own and has no mailbox.
+    """
+    return f"""{_PAUSES[_is_x86()]}{_CALLS}
+{_post_source()}
+{_finish_source()}
 define void @kernel(ptr %table) {{
 entry:
 {_load("function", "%table", 0, "ptr")}{_load("yield", "%table", 1, "ptr")}{_load("shares", "%table", 2)}\

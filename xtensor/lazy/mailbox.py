@@ -16,7 +16,7 @@ import ctypes
 import os
 
 from ..threads import CALL, LIMIT, MISSED, Machinery, provide
-from .compile import code_from, host
+from .compile import handmade, host
 
 AWAY, WATCHING, POSTED, TAKEN = range(4)
 
@@ -223,7 +223,7 @@ def _is_x86() -> bool:
 
 def _machinery() -> Machinery:
     """Return the machine code; raises RuntimeError where it cannot be made."""
-    return Machinery(code_from(watch_source()), code_from(lead_source()), _yield_address())
+    return Machinery(handmade(watch_source()), handmade(lead_source()), _yield_address())
 
 
 provide(_machinery)

@@ -148,10 +148,10 @@ def code_of(program: Program, form: Form, contract: bool) -> Code:
 
 @cache
 def handmade(text: str) -> Code:
-    """Return the machine code of a function `kernel` that is written out."""
+    """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
     with _compiling:
         code = Code(text)
-        _make(code, GOOD)
+        _make(code, GOOD, Counts())
     return code
 
 
@@ -173,19 +173,19 @@ def forget() -> None:
 # ---- from text to an address
 
 
-def _make(code: Code, level: int) -> None:
-    """Compile a kernel, or load what an earlier process compiled, and link it."""
+def _make(code: Code, level: int, tally: Counts = counts) -> None:
+    """Compile a kernel, or load what an earlier process compiled, and link it; `tally` counts it."""
     name = _file_name(code.text, level)
     found = _disk.load(name, code.cache_dir)
     if found is not None:
         try:
             _link(code, found, level)
-            counts.loaded += 1
+            tally.loaded += 1
             return
         except RuntimeError:  # not an object file, whatever its seal says
             _disk.drop(name, code.cache_dir)
     made = _object_of(code.text, level)
-    counts.compiled += 1
+    tally.compiled += 1
     _link(code, made, level)
     _disk.save(name, made, code.cache_dir)
 

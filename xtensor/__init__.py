@@ -3,16 +3,17 @@
 >>> import xtensor as xt
 """
 
+from importlib import import_module as _import_module
 from math import e as e
 from math import inf as inf
 from math import nan as nan
 from math import pi as pi
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import autograd as autograd
 from . import fft as fft
 from . import linalg as linalg
 from . import memory as memory
-from . import nn as nn
 from . import random as random
 from .autograd import *
 from .devices import Device as Device
@@ -41,3 +42,13 @@ from .tensor import evaluate as evaluate
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
 newaxis = None
+
+if _TYPE_CHECKING:
+    from . import nn as nn
+
+
+def __getattr__(name: str) -> object:
+    """Load the neural networks when they are asked for: most programs never are, and the import stays short."""
+    if name == "nn":
+        return _import_module(".nn", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -52,6 +52,7 @@ ROOMS = [
     "lazy/find.py",
     "lazy/planned.py",
     "lazy/ready.py",
+    "lazy/again.py",
     "lazy/run.py",
     "lazy/recorded.py",
     "operators.py",

@@ -2,78 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from ..blob import Buffer, TBlob
 from ..layout import Layout, Shape, contiguous, dense_like, keep_order
-from ..options import Settings, settings
+from ..options import Settings
 from . import engines
-from .describe import described
-from .find import Loop, known, remember
 from .graph import Node
-from .launch import run_packed
-from .plan import REMEMBERED, Kernel, Plan, Trace, plan_of
-
-
-def evaluate(
-    order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None, *, is_piece: bool = False
-) -> None:
-    """Compute nodes that stand in order by kernels; run.py's `_evaluate` says what is kept."""
-    limits = settings()
-    trace = Trace(order, wanted, is_piece=is_piece)
-    plan = plan_of(trace)
-    evaluation = Evaluation(trace, plan, into, limits)
-    if limits.show:
-        print(described(trace, plan, limits.show, limits, evaluation.result), file=sys.stderr)
-    if len(wanted) == 1 and into is None and not is_piece:
-        remember(wanted[0], trace, plan)
-    evaluation.run()
-
-
-def evaluate_again(node: Node, small: int) -> bool:
-    """Compute a node whose expression was planned before; return False where it is unknown or differs after all.
-
-    small: the bytes up to which library calls are made instead, unless an engine is asked for.
-    """
-    expression = known(node)
-    limits = settings()
-    if expression is None or node.blob is not None or limits.engine == "direct" or limits.show:
-        return False
-    values = expression.find(node)
-    if values is None:
-        return False
-    plan = expression.plan
-    if expression.loop is not None and _run_loop(node, expression.loop, values, limits, small):
-        return True
-    if limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= small:
-        return False
-    Evaluation(expression.trace.of(values), plan, None, limits).run()
-    return True
-
-
-def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, small: int) -> bool:
-    """Compute a node that is one compiled loop over packed arrays of one size; return False where it is not that."""
-    shape = node.shape
-    size = prod(shape)
-    blobs = [values[number] for number in loop.inputs]
-    if limits.engine == "interpret" or 0 in shape or not engines.is_compiled(loop.program):
-        return False
-    if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
-        return False
-    itemsize = node.dtype.itemsize
-    if limits.engine == "auto" and size * itemsize <= small:
-        return False
-    blob = TBlob(Buffer(node.device, size * itemsize), node.dtype, contiguous(shape, itemsize), node.device)
-    blob._packed = True
-    addresses = [one._address or one.address for one in blobs]
-    addresses.append(blob.address)
-    scalars = loop.pack([values[number] for number in loop.scalars])
-    run_packed(loop.program, size, addresses, scalars, limits.fast_math)
-    node.finish(blob)
-    return True
+from .plan import REMEMBERED, Kernel, Plan, Trace
 
 
 # The strides of results, by plan and layouts of the operands.

@@ -54,6 +54,7 @@ class Ready:
     """A plan as launches of compiled kernels, under the settings it was made for.
 
     leaves: numbers of values that are given, each with the number of its blob and bytes after that one's beginning.
+    results: the numbers of the values that a run returns.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Ready:
     ) -> None:
         self.limits = limits
         self._leaves = leaves
-        self._results = results
+        self.results = results
         self._count = len(evaluation.values)
         self._device = evaluation.values[results[0]].device
         self._places: list[tuple[int, int]] = []
@@ -90,7 +91,7 @@ class Ready:
                 addresses[number] = blob.address
                 made.append(blob)
             run(addresses, made)
-        return [found[number] for number in self._results]
+        return [found[number] for number in self.results]
 
     # ---- preparing
 

@@ -43,9 +43,9 @@ _loaded: list[Any] = []
 
 def _planner() -> Any:
     if not _loaded:
-        from . import planned
+        from . import again
 
-        _loaded.append(planned)
+        _loaded.append(again)
     return _loaded[0]
 
 

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..dtypes import DType
+from ..pool import ALIGNMENT
 from . import element, tiles
 from .plan import Program, Reduction, Step
 from .plan import program as the_program
 from .primitives import BOOL, PRIMITIVES, LacksError, cast, divisor, maximum, minimum, small_power
+from .vecmath import FUNCTIONS
 from .vector import Vector, Writer
 
 # How an operand lies along the innermost axis: side by side, the same element throughout, any other stride, or such a
@@ -60,8 +62,13 @@ def check(program: Program) -> None:
 
 
 def lanes_of(program: Program, vector_bytes: int) -> int:
-    """Return how many elements a vector holds: the widest dtype fills a register."""
-    return max(vector_bytes // program.widest, 1)
+    """Return how many elements a vector holds: the widest dtype fills a register, or two where functions are computed.
+
+    A function is a long chain of steps that wait for each other: two chains side by side fill the time (measured:
+    5 to 30 % of it, where most a processor finds by itself; four run out of registers).
+    """
+    registers = 2 if any([step.op.name in FUNCTIONS for step in program.steps]) else 1
+    return max(registers * vector_bytes // program.widest, 1)
 
 
 def source(program: Program, form: Form, *, contract: bool = False) -> str:
@@ -417,7 +424,7 @@ class _Text:
         if self._is_run(place):
             if mask is None:
                 how = (
-                    f"align {self.form.lanes * value.dtype.itemsize}, !nontemporal !0"
+                    f"align {min(self.form.lanes * value.dtype.itemsize, ALIGNMENT)}, !nontemporal !0"
                     if self.form.streams
                     else "align 1"
                 )

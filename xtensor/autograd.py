@@ -21,7 +21,7 @@ from functools import wraps
 from typing import Any, cast
 from weakref import ref
 
-from .back import go_back, whole
+from .back import Way, go_back, way_back, whole
 from .blob import TBlob
 from .checking import check_grads as check_grads
 from .errors import expected
@@ -125,11 +125,15 @@ class _Entry:
             if buffer is not None:
                 buffer.history = None
 
-    def is_inside(self, outputs: Sequence[Step]) -> bool:
+    def way(self, outputs: Sequence[Step]) -> Way:
+        """Return the way from outputs back to the leaves."""
+        return way_back(outputs, set(self.steps))
+
+    def is_inside(self, way: Way) -> bool:
         """Return whether nothing but these leaves stands behind outputs: then the way back needs no tape."""
-        if any(step.parents for step in self.steps):
+        if any([step.parents for step in self.steps]):
             return False
-        return not leads_elsewhere(outputs, self.steps)
+        return not leads_elsewhere(way.others, self.steps)
 
     def close(self) -> None:
         """Say that nobody but this entry will ask for gradients of its leaves."""
@@ -140,16 +144,22 @@ class _Entry:
     def gradients(self, step: Step | None, one: Tensor, returned: Any) -> tuple[Any, ...]:
         """Return the gradients of a scalar, for each argument; what the function returned leaves the tape."""
         self.close()
-        record = step is not None and not self.is_inside([step])
-        grads = tuple(self.back([] if step is None else [(step, one)], record=record, free=not record))
+        way = self.way([] if step is None else [step])
+        record = not self.is_inside(way)
+        grads = tuple(self.back([] if step is None else [(step, one)], record=record, free=not record, way=way))
         if not record:
             self.leave(returned)
         return grads
 
-    def back(self, seeds: Sequence[tuple[Step, Tensor]], *, record: bool, free: bool = False) -> list[Any]:
-        """Return the gradients of the leaves, in trees like the arguments. free: whether the tape is used up."""
+    def back(
+        self, seeds: Sequence[tuple[Step, Tensor]], *, record: bool, free: bool = False, way: Way | None = None
+    ) -> list[Any]:
+        """Return the gradients of the leaves, in trees like the arguments.
+
+        free: whether the tape is used up. way: that of the seeds, if it is known.
+        """
         with recording(FULL if record else OFF):
-            found = go_back(seeds, set(self.steps), free=free)
+            found = go_back(seeds, set(self.steps), free=free, way=way)
             seen = {id(g) for _, g in seeds}
             grads = [self._gradient(step, found.get(step), seen) for step in self.steps]
         given = iter(grads)
@@ -189,17 +199,17 @@ def _buffer_of(x: Tensor) -> Any:
 
 def leads_elsewhere(outputs: Sequence[Step], leaves: Sequence[Step]) -> bool:
     """Return whether outputs depend on other beginnings of a tape whose gradients somebody may ask for."""
-    known = set(leaves)
-    seen = set(known)
-    stack = [step for step in outputs if step not in seen]
+    seen = set(leaves)
+    stack = list(outputs)
     while stack:
         step = stack.pop()
         if step in seen:
             continue
         seen.add(step)
-        if not step.parents and not (type(step) is Leaf and step.over):
+        if step.parents:
+            stack += step.parents
+        elif not (type(step) is Leaf and step.over):
             return True
-        stack.extend(step.parents)
     return False
 
 
@@ -278,7 +288,7 @@ def _one(like: Tensor) -> Tensor:
     """Return the cotangent of a scalar itself: 1."""
     key = (like.dtype, like.device)
     found = _ones.get(key)
-    if found is None:
+    if found is None or found._step is not None:  # where every call is written down, a tape has begun there
         found = _ones[key] = xt.ones((), dtype=like.dtype, device=like.device)
         _ = found.native()
     return found
@@ -314,7 +324,7 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Function]:
     steps = [step_of(result) for result in results]
     likes = [(result.shape, result.dtype) for result in results]
     entry.close()
-    outside = not entry.is_inside([step for step in steps if step is not None])
+    outside = not entry.is_inside(entry.way([step for step in steps if step is not None]))
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         leaves = [as_tensor(one, "vjp", "the cotangent") for one in flatten(cotangent)[0]]

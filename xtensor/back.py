@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, cast
+from operator import attrgetter
+from typing import Any, NamedTuple, cast
 
 from .blob import Native
 from .lazy.graph import Node
@@ -12,42 +13,69 @@ from .tape import Deferred, Output, Step, is_recording
 from .tensor import Tensor
 
 
-def order_back(ends: Iterable[Step], wanted: Collection[Step]) -> tuple[list[Step], set[Step]]:
-    """Return the steps between ends and wanted ones, the latest first, and the same as a set.
+_serial = attrgetter("serial")
+
+
+class Way(NamedTuple):
+    """What lies between the ends of a tape and the steps whose cotangents are wanted.
+
+    order: the steps to go through, the latest first. useful: the same as a set. others: where the tape leads to
+    something else: steps older than all that are wanted, and beginnings that are not.
+    """
+
+    order: list[Step]
+    useful: set[Step]
+    others: list[Step]
+
+
+def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
+    """Return the way from ends to wanted steps.
 
     Nothing behind a wanted step counts, another wanted one included: what leads there is told by its own cotangent.
     """
-    first = min([step.serial for step in wanted], default=0)
+    first = min(map(_serial, wanted), default=0)
     found: set[Step] = set()
+    others: list[Step] = []
     stack = list(ends)
     while stack:
         step = stack.pop()
-        if step.serial >= first and step not in found:
-            found.add(step)
-            if step not in wanted:
-                stack.extend(step.parents)
+        if step in found:
+            continue
+        if step.serial < first:
+            others.append(step)
+            continue
+        found.add(step)
+        if step not in wanted:
+            if step.parents:
+                stack += step.parents
+            else:
+                others.append(step)
     useful = set(wanted)
-    order = sorted(found, key=lambda step: step.serial)
-    for step in order:
-        if step not in useful and not useful.isdisjoint(step.parents):
+    order = []
+    for step in sorted(found, key=_serial):
+        if step in useful:
+            order.append(step)
+        elif not useful.isdisjoint(step.parents):
             useful.add(step)
-    return [step for step in reversed(order) if step in useful], useful
+            order.append(step)
+    order.reverse()
+    return Way(order, useful, others)
 
 
 def go_back(
-    seeds: Sequence[tuple[Step, Tensor]], wanted: Collection[Step], *, free: bool = False
+    seeds: Sequence[tuple[Step, Tensor]], wanted: Collection[Step], *, free: bool = False, way: Way | None = None
 ) -> dict[Step, Tensor]:
     """Carry cotangents from the ends of the tape back to the wanted steps; return theirs, without those of none.
 
-    free: whether the tape is used up on the way. Raises RuntimeError on a tape that was, NotImplementedError for a
-    function without a rule.
+    free: whether the tape is used up on the way. way: that of these ends, if it is known. Raises RuntimeError on a
+    tape that was used up, NotImplementedError for a function without a rule.
     """
-    order, useful = order_back([step for step, _ in seeds], wanted)
+    order, useful, _ = way or way_back([step for step, _ in seeds], wanted)
+    order = order[::-1]
     cotangents: dict[Step, Any] = {}
     sums: set[Step] = set()
     found: dict[Step, Tensor] = {}
     _add_seeds(seeds, cotangents, sums)
-    order.reverse()
     while order:
         step = order.pop()
         g = cotangents.pop(step, None)
@@ -61,7 +89,7 @@ def go_back(
             parts[step.place] = parts[step.place] + g if step.place in parts else g  # used here and by the rule itself
         elif type(step) is Deferred:
             seeds = step.ends(g, free=free)
-            inner, more = order_back([end for end, _ in seeds], useful.intersection(step.parents))
+            inner, more, _ = way_back([end for end, _ in seeds], useful.intersection(step.parents))
             order += [one for one in reversed(inner) if one not in useful]  # later than all that is left
             useful |= more
             _add_seeds(seeds, cotangents, sums)

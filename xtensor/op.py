@@ -246,8 +246,7 @@ def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tenso
     result = _apply_small(op, operands)
     if result is None:
         result = _apply(op, operands)
-    if result.dtype.kind in "fc":
-        remember_elementwise(op.rule, op.slots, operands, steps, result)
+    remember_elementwise(op.rule, op.slots, operands, steps, result)
     return result
 
 
@@ -263,10 +262,12 @@ def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     device = None
     for x in operands:
         if type(x) is Tensor:
-            native, device = _small_native(x), x._device
-            if native is None:
+            value = x._value
+            native = value._native if type(value) is TBlob else x._small
+            if type(native) is not np.ndarray or native.nbytes > DIRECT_BELOW:
                 return None
             natives.append(native)
+            device = x._device
         elif type(x) in SCALARS:
             natives.append(x)
         else:
@@ -275,7 +276,9 @@ def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
         result = quickly(op.cpu_kernel, *natives)
     except REFUSED:
         return None  # the long way says what is wrong
-    return settled(np.asarray(result), cast(Device, device))
+    if type(result) is not np.ndarray:
+        result = np.asarray(result)
+    return settled(result, cast(Device, device))
 
 
 def _small_native(x: Tensor) -> Native:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from functools import wraps
-from itertools import count
+from itertools import compress, count
 from typing import Any, TypeVar, cast
 from weakref import ref
 
@@ -230,9 +230,10 @@ class Step:
         self.parents = parents
         self.slots = slots
         self.given: dict[str, Any] | None = {}
-        self.shape: Shape = result.shape
-        self.dtype: DType = result.dtype
-        self.device: Device = result.device
+        if type(result) is Tensor:  # past its properties
+            self.shape, self.dtype, self.device = result._shape, result._dtype, result._device
+        else:
+            self.shape, self.dtype, self.device = result.shape, result.dtype, result.device
         self.within: Layout | None = None
         self.seen: tuple[int, int] | None = None
 
@@ -257,10 +258,11 @@ class Step:
             g = tuple([g.get(place) for place in range(given["results"])])
         values: dict[str, Any] = {"g": g}
         done: dict[str, Any] = {}
+        pulls = rule.pulls
         for (name, place), parent in zip(self.slots, self.parents, strict=True):
             if parent not in useful:
                 continue
-            pull = rule.pulls.get(name)
+            pull = pulls.get(name)
             if pull is None:
                 raise NotImplementedError(f"{rule.name}: no derivative with respect to {name} is known")
             if place is None:
@@ -290,10 +292,10 @@ class Step:
     def _restored(self, name: str) -> Any:
         assert self.given is not None
         kept = self.given[name]
-        if name == "y" and type(kept) is Several:  # steps of results lead here, so none is held by this one
-            return tuple([one.tensor(Output(self, place, one.like)) for place, one in enumerate(kept)])
         if type(kept) is Kept:
             return kept.tensor(self if name == "y" else kept.step)
+        if name == "y" and type(kept) is Several:  # steps of results lead here, so none is held by this one
+            return tuple([one.tensor(Output(self, place, one.like)) for place, one in enumerate(kept)])
         if type(kept) is Several:
             return tuple([one.tensor(one.step) if type(one) is Kept else one for one in kept])
         return kept
@@ -380,16 +382,17 @@ def step_of(x: Tensor) -> Step | None:
 
 def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
     """Return the steps of operands, None where none has one or nothing is recorded here."""
-    if histories[0]:
-        found = [step_of(x) if type(x) is Tensor else None for x in operands]
-    else:
-        found = [x._step if type(x) is Tensor else None for x in operands]
+    found: list[Step | None] = []
+    tracked = False
+    for x in operands:
+        step = None if type(x) is not Tensor else step_of(x) if histories[0] else x._step
+        if step is not None:
+            tracked = True
+        found.append(step)
     if always_somewhere[0] and settings().gradients == "always" and _mode.get():
         found = [_begun(x) if step is None else step for x, step in zip(operands, found, strict=True)]
-    for step in found:
-        if step is not None:
-            return found if _mode.get() else None
-    return None
+        tracked = any([step is not None for step in found])
+    return found if tracked and _mode.get() else None
 
 
 def _begun(x: Any) -> Step | None:
@@ -402,19 +405,21 @@ def remember(rule: Rule | None, slots: Slots, steps: Sequence[Step | None], resu
 
     What the rule asks for is added by `keep`.
     """
-    if result.dtype.kind not in "fc":
+    if result._dtype.kind not in "fc":
         return None
     if None in steps:
         slots, steps = _without_constants(slots, steps)
     step = Step(rule, tuple(steps), result, slots)  # type: ignore[arg-type]
-    carry(result, step)
+    if result._small is None:
+        result._step = step
+    else:
+        carry(result, step)
     return step
 
 
 def _without_constants(slots: Sequence[Any], steps: Sequence[Step | None]) -> tuple[tuple[Any, ...], list[Step | None]]:
     """Return the slots that have a step, and those steps."""
-    pairs = [(slot, one) for slot, one in zip(slots, steps, strict=True) if one is not None]
-    return tuple([slot for slot, _ in pairs]), [one for _, one in pairs]
+    return tuple(compress(slots, steps)), list(filter(None, steps))
 
 
 def remember_elementwise(

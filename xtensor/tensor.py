@@ -646,10 +646,12 @@ def wrap(native: Native, device: Device) -> Tensor:
 def settled(native: Native, device: Device) -> Tensor:
     """Return a tensor over a fresh native array that takes no shortcut of small operands: it will carry a step."""
     tensor = Tensor()
-    tensor._value = TBlob.adopt(native, device)
+    dtype = native.dtype
+    tensor._value = blob = TBlob(None, dtype, None, device)
+    blob._native = native
     tensor._small = tensor._step = None
     tensor._shape = native.shape
-    tensor._dtype = native.dtype
+    tensor._dtype = dtype
     tensor._device = device
     return tensor
 

@@ -7,6 +7,8 @@ from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from .tensor import Tensor
+
 Rebuild = Callable[[Iterator[Any]], Any]
 
 
@@ -15,6 +17,8 @@ def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
 
     Dicts are walked in their own order, dataclasses by their fields, None has no leaf. Everything else is a leaf.
     """
+    if type(tree) is Tensor:  # the commonest tree
+        return [tree], next
     if tree is None:
         return [], lambda leaves: None
     _, parts, build = _opened(tree)

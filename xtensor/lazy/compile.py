@@ -6,6 +6,7 @@ folder of the user's, named by a hash of everything they depend on and sealed by
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import os
@@ -252,7 +253,8 @@ class _Improver:
     def __init__(self) -> None:
         self.waiting: list[Code] = []
         self.lock = fork_safe_lock()
-        self.running = False
+        self.running = self.closed = False
+        atexit.register(self._close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._start_over)
 
@@ -261,8 +263,10 @@ class _Improver:
 
     def improve(self, code: Code) -> None:
         with self.lock:
+            if self.closed:
+                return
             self.waiting.append(code)
-            if self.running or not threading.main_thread().is_alive():  # at exit nothing is begun
+            if self.running:
                 return
             with suppress(RuntimeError):  # no thread is to be had: the cheap code does the same
                 threading.Thread(target=self._work, name="xtensor-compile", daemon=True).start()
@@ -277,10 +281,19 @@ class _Improver:
                 code = self.waiting.pop(0)
             try:
                 with _compiling:
-                    _make(code, GOOD)
-                    counts.improved += 1
+                    if not self.closed:
+                        _make(code, GOOD)
+                        counts.improved += 1
             except (RuntimeError, MemoryError):
                 continue  # the cheap code does the same
+
+    def _close(self) -> None:
+        """At exit, begin nothing more and wait for what is being compiled: LLVM must not be unloaded under it."""
+        with self.lock:
+            self.closed = True
+            self.waiting.clear()
+        with _compiling:
+            pass
 
     def wait(self) -> None:
         """Wait until nothing is waiting; for benchmarks and tests."""

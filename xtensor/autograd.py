@@ -131,7 +131,7 @@ class _Entry:
 
     def is_inside(self, way: Way) -> bool:
         """Return whether nothing but these leaves stands behind outputs: then the way back needs no tape."""
-        if any([step.parents for step in self.steps]):
+        if any(step.parents for step in self.steps):
             return False
         return not leads_elsewhere(way.others, self.steps)
 

@@ -12,7 +12,6 @@ from .rules import xt
 from .tape import Deferred, Output, Step, is_recording
 from .tensor import Tensor
 
-
 _serial = attrgetter("serial")
 
 

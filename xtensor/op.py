@@ -25,6 +25,7 @@ from .options import Settings, always_somewhere, settings
 from .rules import Rule
 from .tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
 from .tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, settled, wrap
+from .threads import dismiss
 
 Operand = Tensor | Scalar
 SCALARS = get_args(Scalar)
@@ -648,6 +649,8 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     device = common_device(name, tensors)
     backend = device.backend
     natives = [native_of(tensor) for tensor in tensors]
+    if any(native.nbytes > DIRECT_BELOW for native in natives):
+        dismiss()  # a library has threads of its own
     try:
         result = backend.call(function, backend.xp, *natives)
     except (TypeError, ValueError, IndexError, OverflowError) as error:

@@ -19,10 +19,8 @@ from weakref import ref
 import numpy as np
 
 from .blob import TBlob, Window, histories
-from .devices import Device
-from .dtypes import DType
 from .errors import expected
-from .layout import Layout, Shape
+from .layout import Layout
 from .lazy.graph import Node
 from .options import active as active
 from .options import always_somewhere, settings
@@ -391,7 +389,7 @@ def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
         found.append(step)
     if always_somewhere[0] and settings().gradients == "always" and _mode.get():
         found = [_begun(x) if step is None else step for x, step in zip(operands, found, strict=True)]
-        tracked = any([step is not None for step in found])
+        tracked = any(step is not None for step in found)
     return found if tracked and _mode.get() else None
 
 

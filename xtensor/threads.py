@@ -390,6 +390,13 @@ class _Team:
 _team = _Team()
 
 
+def dismiss() -> None:
+    """Have workers that watch for machine code leave the processors to others: a BLAS is about to use them all."""
+    for worker in _team._workers:
+        if worker.box.watched():
+            worker.box.words[LIMIT] = 0
+
+
 def share(function: int, shares: Sequence[Sequence[bytes]]) -> bool:
     """Call a function of one pointer for every argument of every share, each share on a thread of its own.
 

@@ -12,7 +12,6 @@ from . import engines
 from .graph import Node
 from .plan import REMEMBERED, Kernel, Plan, Trace
 
-
 # The strides of results, by plan and layouts of the operands.
 _strides: dict[Any, dict[int, Shape]] = {}
 

@@ -37,6 +37,10 @@ PIECE = 192
 DIRECT_BYTES = 32 * 1024
 
 
+# What is so many times smaller than what it was computed from is a result that costs no memory.
+SMALL_END = 64
+
+
 # The planner and the engines, once something has been planned: they would double the time of `import xtensor`.
 _loaded: list[Any] = []
 
@@ -71,7 +75,9 @@ def evaluate(nodes: Sequence[Node]) -> None:
         order = pending_below(nodes)
         if len(order) <= PIECE:
             if order:
-                _evaluate(order, [node for node in nodes if node.blob is None])
+                asked = [node for node in nodes if node.blob is None]
+                ends = _small_ends(order, asked)
+                _evaluate(pending_below([*asked, *ends]) if ends else order, [*asked, *ends])
             return
         wanted = set(nodes)
         pieces = [order[start : start + PIECE] for start in range(0, len(order), PIECE)][::-1]
@@ -79,6 +85,27 @@ def evaluate(nodes: Sequence[Node]) -> None:
         while pieces:  # what is done is let go of
             piece = pieces.pop()
             _evaluate(piece, [node for node in piece if node in wanted], is_piece=True)
+
+
+def _small_ends(order: list[Node], wanted: list[Node]) -> list[Node]:
+    """Return results of reductions that wait for some of these nodes, if they are all that does so.
+
+    Computed in the same pass (a loss beside its gradient, say), they save keeping large values for them.
+    """
+    inside, ends = set(order), set(wanted)
+    waiting = [
+        reader
+        for node in order
+        if node.readers is not None and (len(node.readers) > 1 or node in ends)
+        for reader in node.readers_outside(inside)
+    ]
+    if not waiting or goes_direct(order):
+        return []
+    found = last_users(waiting)
+    small = max([prod(node.shape) for node in order]) // SMALL_END
+    if not all([end.is_shown() and prod(end.shape) <= small for end in found]):
+        return []
+    return found if len(pending_below([*wanted, *found])) <= PIECE else []
 
 
 def _evaluate(

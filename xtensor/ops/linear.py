@@ -60,6 +60,8 @@ def adjoint(x: Tensor) -> Tensor:
 def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
     """g @ x2^H, with 1-d operands as the row and column they count as."""
     x2 = as_tensor(x2, "matmul", "x2")
+    if len(like.shape) == 2 and x2.ndim <= 2:  # the commonest, without views in between
+        return matmul(g, adjoint(x2)) if x2.ndim == 2 else cast(Tensor, xt.expand_dims(g, axis=-1) * conjugate(x2))
     rows = _with_axes(g, column=x2.ndim == 1, row=len(like.shape) == 1)
     product = matmul(rows, adjoint(x2 if x2.ndim > 1 else xt.expand_dims(x2, axis=-1)))
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-2)
@@ -69,6 +71,8 @@ def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
 def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
     """x1^H @ g, with 1-d operands as the row and column they count as."""
     x1 = as_tensor(x1, "matmul", "x1")
+    if x1.ndim == 2 and len(like.shape) <= 2:  # the commonest, without views in between
+        return matmul(adjoint(x1), g)
     columns = _with_axes(g, column=len(like.shape) == 1, row=x1.ndim == 1)
     product = matmul(adjoint(x1 if x1.ndim > 1 else xt.expand_dims(x1, axis=0)), columns)
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-1)

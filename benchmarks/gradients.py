@@ -27,7 +27,7 @@ from .memory import FORGET, MEGABYTE, status
 from .overhead import ROOT
 from .peers import Jax, Peer, Torch, Xtensor, cold_caches
 from .progress import progress
-from .report import BUSY, OURS
+from .report import BUSY, FUSED, OURS
 from .workloads import Array
 
 LAYERS, QUICK_LAYERS, ROWS, WIDTH, EVERY = 50, 14, 8192, 256, 7
@@ -74,6 +74,17 @@ class ByXtensor(Differentiator):
             return value, grads
 
         return call
+
+
+class ByFused(ByXtensor):
+    """The same under xt.fuse, the counterpart of jax.jit: later calls only launch kernels."""
+
+    name = FUSED
+
+    def function(self, case: Case) -> Function:
+        xt = self.peer.xp
+        fused: Function = xt.fuse(xt.value_and_grad(partial(case.loss, xt), tuple(range(case.wrt))))
+        return fused
 
 
 class ByHand(Differentiator):
@@ -133,7 +144,7 @@ class ByAutograd(Differentiator):
         return both
 
 
-CONTESTANTS: tuple[type[Differentiator], ...] = (ByXtensor, ByHand, ByAutograd, ByTorch, ByJax)
+CONTESTANTS: tuple[type[Differentiator], ...] = (ByXtensor, ByFused, ByHand, ByAutograd, ByTorch, ByJax)
 
 
 # ---- measuring

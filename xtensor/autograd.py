@@ -21,7 +21,9 @@ from functools import wraps
 from typing import Any, cast
 from weakref import ref
 
-from .back import Way, go_back, way_back, whole
+import numpy as np
+
+from .back import Way, beginnings, go_back, leads_elsewhere, way_back, whole
 from .blob import TBlob
 from .checking import check_grads as check_grads
 from .errors import expected
@@ -197,22 +199,6 @@ def _buffer_of(x: Tensor) -> Any:
     return None if blob is None else blob._buffer
 
 
-def leads_elsewhere(outputs: Sequence[Step], leaves: Sequence[Step]) -> bool:
-    """Return whether outputs depend on other beginnings of a tape whose gradients somebody may ask for."""
-    seen = set(leaves)
-    stack = list(outputs)
-    while stack:
-        step = stack.pop()
-        if step in seen:
-            continue
-        seen.add(step)
-        if step.parents:
-            stack += step.parents
-        elif not (type(step) is Leaf and step.over):
-            return True
-    return False
-
-
 def _results(function: str, out: Any) -> list[Tensor]:
     """Return the tensors of what a differentiated function returned."""
     leaves, _ = flatten(out)
@@ -289,8 +275,9 @@ def _one(like: Tensor) -> Tensor:
     key = (like.dtype, like.device)
     found = _ones.get(key)
     if found is None or found._step is not None:  # where every call is written down, a tape has begun there
-        found = _ones[key] = xt.ones((), dtype=like.dtype, device=like.device)
-        _ = found.native()
+        blob = TBlob.adopt(like.device.backend.asarray(np.ones((), like.dtype)), like.device)
+        blob.fixed = True
+        found = _ones[key] = face(blob)
     return found
 
 
@@ -514,22 +501,6 @@ def _scalar_seed(x: Tensor) -> None:
     if x.shape != () or x.dtype.kind != "f":
         must = "be a real scalar where no gradient is given"
         raise ValueError(expected("backward", "x", must, f"shape {x.shape} of {x.dtype}"))
-
-
-def beginnings(step: Step) -> set[Step]:
-    """Return the leaves whose gradients were asked for and that a step depends on."""
-    seen = {step}
-    stack = [step]
-    leaves: set[Step] = set()
-    while stack:
-        one = stack.pop()
-        if type(one) is Leaf and one.asked:
-            leaves.add(one)
-        for parent in one.parents:
-            if parent not in seen:
-                seen.add(parent)
-                stack.append(parent)
-    return leaves
 
 
 def _accumulate(leaf: Leaf, g: Tensor) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from .blob import Native
 from .lazy.graph import Node
 from .rules import xt
-from .tape import Deferred, Output, Step, is_recording
+from .tape import Deferred, Leaf, Output, Step, is_recording
 from .tensor import Tensor
 
 _serial = attrgetter("serial")
@@ -59,6 +59,38 @@ def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
             order.append(step)
     order.reverse()
     return Way(order, useful, others)
+
+
+def leads_elsewhere(outputs: Sequence[Step], leaves: Sequence[Step]) -> bool:
+    """Return whether outputs depend on other beginnings of a tape whose gradients somebody may ask for."""
+    seen = set(leaves)
+    stack = list(outputs)
+    while stack:
+        step = stack.pop()
+        if step in seen:
+            continue
+        seen.add(step)
+        if step.parents:
+            stack += step.parents
+        elif not (type(step) is Leaf and step.over):
+            return True
+    return False
+
+
+def beginnings(step: Step) -> set[Step]:
+    """Return the leaves whose gradients were asked for and that a step depends on."""
+    seen = {step}
+    stack = [step]
+    leaves: set[Step] = set()
+    while stack:
+        one = stack.pop()
+        if type(one) is Leaf and one.asked:
+            leaves.add(one)
+        for parent in one.parents:
+            if parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
+    return leaves
 
 
 def go_back(

@@ -182,6 +182,7 @@ class TBlob:
 
     detached: whether it was made by detach(), so that its metadata cannot be changed.
     constant: whether it, or what it is a view of, was: what is written into the memory gives it no gradient.
+    fixed: whether its bytes never change: what the library keeps for itself.
     saver: a weak reference to who kept this view for a gradient, None if nobody did.
     """
 
@@ -195,6 +196,7 @@ class TBlob:
         "detached",
         "device",
         "dtype",
+        "fixed",
         "saver",
         "writeable",
     )
@@ -212,6 +214,7 @@ class TBlob:
         self.writeable = writeable
         self.detached = False
         self.constant = False
+        self.fixed = False
         self.saver: weakref.ref[Any] | None = None
 
     def __repr__(self) -> str:
@@ -295,7 +298,7 @@ class TBlob:
     def view(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> TBlob:
         """Return another view of the same buffer; read-only views stay read-only."""
         view = TBlob(self.buffer, dtype or self.dtype, layout, self.device, writeable=writeable and self.writeable)
-        view.constant = self.constant
+        view.constant, view.fixed = self.constant, self.fixed
         for watcher in tuple(watchers) if watchers else ():
             watcher.viewed(self, view)
         return view

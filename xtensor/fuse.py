@@ -25,6 +25,7 @@ from .lazy.graph import Node
 from .options import Settings, options, settings
 from .tape import active, steps_of
 from .tensor import DIRECT_BELOW, Tensor, evaluate, face
+from .trees import flatten, rebuilt
 from .watch import DISTURBED, Watch, is_watched
 
 P = ParamSpec("P")
@@ -38,7 +39,7 @@ UNWATCHED = 15
 
 # Why a call is a plain one, where it is not for something that the function did.
 NEW = "no call with such arguments has been watched, or it was forgotten"
-RETURNS = "it returns neither a tensor nor a tuple, list or dict of tensors"
+RETURNS = "it returns something else than tensors, or nested tuples, lists, dicts or dataclasses of them"
 COMPUTED = "a result was computed at once, or is an argument or a view of one"
 NO_TENSOR = "no argument is a tensor"
 SHARED = "an argument's memory can be written from outside (copy it: xt.asarray(x, copy=True))"
@@ -258,14 +259,13 @@ def _known(parts: list[Any], rebuild: Callable[[list[Any]], Any], watch: Watch) 
 
 
 def _taken_apart(result: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """Return the parts of a result, and what puts such parts together again; it is its own part if no container."""
-    kind = type(result)
-    if kind is tuple or kind is list:
-        return list(result), kind
-    if kind is dict:
-        names = tuple(result)
-        return list(result.values()), lambda parts: dict(zip(names, parts, strict=True))
-    return [result], _alone
+    """Return the tensors of a result, and what puts such tensors together again."""
+    if type(result) is Tensor:
+        return [result], _alone
+    if type(result) in (tuple, list) and all(type(part) is Tensor for part in result):
+        return list(result), type(result)
+    leaves, rebuild = flatten(result)
+    return leaves, lambda parts: rebuilt(rebuild, parts)
 
 
 def _alone(parts: list[Any]) -> Any:

@@ -577,7 +577,7 @@ def _together(shape: Shape, other: Shape) -> Shape | None:
 
 
 def _record(
-    op: Op | _Cast, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
+    op: Any, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
 ) -> Tensor:
     """Return a tensor over a new pending node."""
     inputs = tuple(value_of(x) if isinstance(x, Tensor) else x for x in operands)
@@ -610,6 +610,21 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     if not _worth_recording(settings(), nbytes, is_node(x)) or not reads_later(x):
         return None
     return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
+
+
+def library_later(
+    op: Any, operands: tuple[Tensor, ...], params: dict[str, Any], shape: Shape, dtype: DType
+) -> Tensor | None:
+    """Return what the library's own function will compute when it is asked for, or None where it is to be done now.
+
+    Only what is recorded always waits so: nothing fuses with such a step, but a watched function may hold one.
+    """
+    limits = settings()
+    if limits.lazy != "always" or not all(reads_later(x) for x in operands):
+        return None
+    if prod(shape) * dtype.itemsize > limits.pinned_limit:
+        return None
+    return _record(op, operands, params, shape, dtype, common_device(op.name, operands))
 
 
 def _direct(

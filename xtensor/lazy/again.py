@@ -20,7 +20,7 @@ from .describe import described
 from .find import Loop, known, remember
 from .graph import Node
 from .launch import run_packed
-from .plan import REMEMBERED, Plan, Trace, plan_of
+from .plan import REMEMBERED, Kernel, Plan, Trace, plan_of
 from .planned import Evaluation
 from .ready import Ready
 
@@ -124,6 +124,13 @@ def _launch(trace: Trace, plan: Plan, limits: Settings) -> bool:
     return True
 
 
+def _is_ready(kernel: Kernel, trace: Trace) -> bool:
+    """Return whether a kernel is compiled, or computed whole by the library."""
+    if kernel.direct is not None:
+        return bool(trace.values[kernel.direct].op.kind == "library")
+    return engines.is_compiled(kernel.program)
+
+
 def _made_ready(key: tuple[Any, ...], trace: Trace, plan: Plan, limits: Settings) -> Ready | None:
     """Return launches for such an evaluation, None where it comes for the first time or they are not possible."""
     if key not in _launches:
@@ -133,7 +140,7 @@ def _made_ready(key: tuple[Any, ...], trace: Trace, plan: Plan, limits: Settings
         return None
     if limits.engine == "interpret" or plan.largest(trace.values) == 0:
         return None
-    if not all([kernel.direct is None and engines.is_compiled(kernel.program) for kernel in plan.kernels]):
+    if not all([_is_ready(kernel, trace) for kernel in plan.kernels]):
         return None
     blobs = [number for number, value in enumerate(trace.values) if type(value) is TBlob]
     results = sorted(plan.kept)

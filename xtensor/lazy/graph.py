@@ -22,7 +22,7 @@ SIGNATURES = 1 << 16
 class Operation(Protocol):
     """What the lazy layer knows of an op.
 
-    kind: "elementwise", "reduction" or "view".
+    kind: "elementwise", "reduction", or "library" for what only the backend's own function computes, packed.
     element: the formula of an elementwise op over one element, None for a primitive of the machines.
     """
 

@@ -119,6 +119,8 @@ class Evaluation:
     def _strides_of(self, number: int, node: Node) -> Shape:
         """Return the strides of one node's result."""
         itemsize, name = node.dtype.itemsize, node.op.name
+        if node.op.kind == "library":
+            return contiguous(node.shape, itemsize).strides
         arguments = [a for a in self.trace.arguments[number] if a in self.strides]
         domain = self.values[arguments[0]].shape if node.op.kind == "reduction" else node.shape
         operands = [_over(domain, self.values[a].shape, self._read_strides(a, number)) for a in arguments]

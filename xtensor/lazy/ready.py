@@ -7,7 +7,8 @@ fills in addresses and calls machine code.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from math import inf, prod
 from time import perf_counter
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..blob import Buffer, TBlob
+from ..blob import Buffer, Native, TBlob
 from ..layout import Layout, Shape
 from ..options import Settings
 from ..threads import SHARE_PAYS, WAKE_PAYS, worth
@@ -44,10 +45,26 @@ class Made(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One kernel, or several that go by rows. run: takes the addresses of all values, and the blobs made for it."""
+    """One kernel, or several that go by rows. run: takes the addresses of all values, and the blobs made for it.
+
+    drops: the numbers of values with memory of their own that nobody needs after it.
+    """
 
     makes: list[Made]
     run: Run
+    drops: list[int]
+
+
+class Library(NamedTuple):
+    """A step that the library's own function computes.
+
+    number: of its result. operands: their numbers. function: takes native arrays. drops: as of a Launch.
+    """
+
+    number: int
+    operands: tuple[int, ...]
+    function: Callable[..., Any]
+    drops: list[int]
 
 
 class Ready:
@@ -63,16 +80,20 @@ class Ready:
         self.limits = limits
         self._leaves = leaves
         self.results = results
-        self._count = len(evaluation.values)
+        self._fixed = {n: v for n, v in enumerate(evaluation.values) if type(v) is TBlob and v.fixed}
+        self._addresses = [self._fixed[n].address if n in self._fixed else 0 for n in range(len(evaluation.values))]
+        by_library = {n for kernel in evaluation.plan.kernels if kernel.direct is not None for n in kernel.inputs}
+        self._by_library = by_library
+        self._seen = {n: (evaluation.values[n], given, after) for n, given, after in leaves if n in by_library}
         self._device = evaluation.values[results[0]].device
         self._places: list[tuple[int, int]] = []
         self._scratch = 0
         by_rows = _by_rows(evaluation, limits)
-        self._launches = [by_rows] if by_rows else self._one_by_one(evaluation)
+        self._launches: list[Launch | Library] = [by_rows] if by_rows else self._one_by_one(evaluation)
 
     def run(self, blobs: Sequence[TBlob]) -> list[TBlob]:
         """Return the results for memory laid out as it was when this was made."""
-        addresses = [0] * self._count
+        addresses = self._addresses.copy()
         for number, given, after in self._leaves:
             blob = blobs[given]
             addresses[number] = (blob._address or blob.address) + after
@@ -83,7 +104,14 @@ class Ready:
             for number, place in self._places:
                 addresses[number] = base + place
         found: dict[int, TBlob] = {}
-        for makes, run in self._launches:
+        for step in self._launches:
+            if isinstance(step, Library):
+                result = self._call(step, blobs, found)
+                found[step.number], addresses[step.number] = result, result.address
+                for number in step.drops:
+                    del found[number]
+                continue
+            makes, run, drops = step
             made = []
             for number, nbytes, dtype, layout, packed in makes:
                 blob = found[number] = TBlob(Buffer(device, nbytes, allocate(nbytes)), dtype, layout, device)
@@ -91,25 +119,55 @@ class Ready:
                 addresses[number] = blob.address
                 made.append(blob)
             run(addresses, made)
+            for number in drops:
+                del found[number]
         return [found[number] for number in self.results]
+
+    def _call(self, step: Library, blobs: Sequence[TBlob], found: dict[int, TBlob]) -> TBlob:
+        """Return what the library's function computes."""
+        natives = [self._native(number, blobs, found) for number in step.operands]
+        backend = self._device.backend
+        return TBlob.adopt(backend.asarray(backend.call(step.function, *natives)), self._device)
+
+    def _native(self, number: int, blobs: Sequence[TBlob], found: dict[int, TBlob]) -> Native:
+        """Return an operand of a library's function: computed, fixed, or what is seen of given memory."""
+        blob = found.get(number) or self._fixed.get(number)
+        if blob is not None:
+            return blob.native()
+        seen, given, after = self._seen[number]
+        blob, layout = blobs[given], seen.layout
+        offset = blob.layout.offset + after
+        if (blob.layout.shape, blob.layout.strides, after) == (layout.shape, layout.strides, 0):
+            return blob.native()
+        return blob.view(Layout(layout.shape, layout.strides, offset), dtype=seen.dtype).native()
 
     # ---- preparing
 
-    def _one_by_one(self, evaluation: Evaluation) -> list[Launch]:
+    def _one_by_one(self, evaluation: Evaluation) -> list[Launch | Library]:
         """Return a launch for each kernel; temporary values share scratch memory, reused when nobody needs them."""
-        plan, launches = evaluation.plan, []
+        plan = evaluation.plan
+        launches: list[Launch | Library] = []
         free: list[tuple[int, int]] = []
         held: dict[int, tuple[int, int]] = {}
         for kernel, last in zip(plan.kernels, plan.last, strict=True):
             made = {number: evaluation.result(number) for number in kernel.results}
             evaluation.blobs.update(made)
+            if kernel.direct is not None:
+                launches.append(_library(kernel, evaluation, self._drops(last, held)))
+                free += [held[number] for number in last if number in held]
+                continue
             run, own = _runner(kernel, evaluation, self.limits.fast_math)
-            for number in set(made) - plan.kept - own:
+            for number in set(made) - plan.kept - own - self._by_library:
                 held[number] = self._place(number, made[number].buffer.nbytes, free)
             makes = [_made(number, blob) for number, blob in made.items() if number not in held]
-            launches.append(Launch(makes, run))
+            launches.append(Launch(makes, run, self._drops(last, held)))
             free += [held[number] for number in last if number in held]
         return launches
+
+    @staticmethod
+    def _drops(last: Sequence[int], held: Mapping[int, Any]) -> list[int]:
+        """Return those of the values needed last that have memory of their own."""
+        return [number for number in last if number not in held]
 
     def _place(self, number: int, nbytes: int, free: list[tuple[int, int]]) -> tuple[int, int]:
         """Give a temporary value a place in the scratch memory; return where, and how much may lie there."""
@@ -121,6 +179,14 @@ class Ready:
             free.remove(found)
         self._places.append((number, found[0]))
         return found
+
+
+def _library(kernel: Kernel, evaluation: Evaluation, drops: list[int]) -> Library:
+    """Return a step that the library's own function computes; the operands that are scalars stand in the function."""
+    assert kernel.direct is not None
+    node = evaluation.values[kernel.direct]
+    function = partial(node.op.kernel(node.device.backend), **node.params)
+    return Library(kernel.direct, evaluation.trace.arguments[kernel.direct], function, drops)
 
 
 def _made(number: int, blob: TBlob) -> Made:
@@ -258,7 +324,7 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
         return _tables(plan, rows._prepared(plan, shape, values, lying, limits.fast_math, threads, True), values)
 
     try:
-        return Launch([_made(number, blob) for number, blob in made.items()], _faster(make, seconds))
+        return Launch([_made(number, blob) for number, blob in made.items()], _faster(make, seconds), [])
     except LacksError:
         return None
 

@@ -69,6 +69,8 @@ def record(nodes: Sequence[Node], roots: Mapping[TBlob, Root], direct_below: int
     leaves = {}
     for number, value in enumerate(trace.values):
         if isinstance(value, TBlob):
+            if value.fixed:
+                continue
             if value not in roots:
                 return OUTSIDE
             leaves[number] = Leaf(*roots[value], value.dtype, value.layout.shape, value.layout.strides)
@@ -96,7 +98,7 @@ class Recorded:
         programs = [kernel.program for kernel in self.plan.kernels if kernel.direct is None]
         self.nbytes = self.elements * max([program.widest for program in programs], default=1)
         self.small = self.nbytes <= direct_below and self._library_seconds() < self._kernel_seconds(trace.values)
-        can_compile = host() is not None and len(programs) == len(self.plan.kernels)
+        can_compile = host() is not None
         self._worth = engines.COMPILE_SECONDS * len(programs) if can_compile else inf
         self._library, self._spent = self.elements * sum(map(engines.library_seconds, programs)), 0.0
 
@@ -149,7 +151,7 @@ class Recorded:
         return seconds
 
     def _is_compiled(self) -> bool:
-        return all([engines.is_compiled(kernel.program) for kernel in self.plan.kernels])
+        return all([kernel.direct is not None or engines.is_compiled(kernel.program) for kernel in self.plan.kernels])
 
     def ready(self, blobs: Sequence[TBlob], limits: Settings) -> Ready | None:
         """Return the expression as launches, None where not all of it is compiled."""
@@ -166,9 +168,9 @@ class Recorded:
 
 
 def _bare(value: Any) -> Any:
-    """Return what is kept of a trace's value: of a node all but its inputs, of memory nothing."""
+    """Return what is kept of a trace's value: of a node all but its inputs, of memory that may change nothing."""
     if isinstance(value, TBlob):
-        return None
+        return value if value.fixed else None
     if isinstance(value, Node):
         return Node(value.op, (), value.params, value.shape, value.dtype, value.device)
     return value

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, cast
 
+import numpy as np
+
 from ..blob import TBlob
+from ..devices import Backend
+from ..devices.cpu import CPU
 from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
-from ..op import Operand, as_tensor, on
+from ..op import Operand, as_tensor, is_node, library_later, on
 from ..rules import Like, sum_to, xt
-from ..tape import differentiable
+from ..tape import differentiable, is_recording
 from ..tensor import DIRECT_BELOW, Tensor, face
+from ..threads import dismiss
 from ..writing import check_cast
 
 __all__ = [
@@ -39,12 +44,56 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
         lead = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     except ValueError as error:
         raise ValueError(mismatch("matmul", x1.shape, x2.shape, str(error))) from None
-    shape = (*lead, *x1.shape[-2:-1], *x2.shape[-1:]) if x1.ndim > 1 and x2.ndim > 1 else ()
-    if x1.dtype == x2.dtype and x1.dtype.kind in "fc" and prod(shape) * x1.itemsize > DIRECT_BELOW:
-        blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
-        on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b, out=blob.native()))
-        return face(blob)
+    if x1.dtype == x2.dtype and x1.dtype.kind in "fc":
+        shape = (*lead, *x1.shape[-2:-1], *(x2.shape[-1:] if x2.ndim > 1 else ()))
+        later = library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, shape, x1.dtype)
+        if later is not None:
+            return later
+        if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1:
+            blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
+            on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b, out=blob.native()))
+            return face(blob)
     return on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b))
+
+
+class _Product:
+    """The matrix product as something that can be recorded; its parameter says which operands are turned first."""
+
+    name = "matmul"
+    kind = "library"
+    element = None
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        def product(a: Any, b: Any, turned: tuple[bool, bool]) -> Any:
+            dismiss()
+            a, b = (_turned(one) if turn else one for one, turn in zip((a, b), turned, strict=True))
+            if a.ndim != 2 or b.ndim != 2 or backend is not CPU:
+                return backend.xp.matmul(a, b)
+            shape = (a.shape[0], b.shape[1])
+            room = CPU.allocate(prod(shape) * a.itemsize)
+            return np.matmul(a, b, out=room.view(a.dtype).reshape(shape))
+
+        return product
+
+
+_PRODUCT = _Product()
+
+
+def _turned(matrix: Any) -> Any:
+    """Return a native matrix transposed and conjugated."""
+    return (matrix.conj() if matrix.dtype.kind == "c" else matrix).T
+
+
+def _turned_product(x1: Tensor, x2: Tensor, first: bool) -> Tensor:
+    """Return the product of a matrix and another or a vector; the first of them turned, or the second."""
+    x = x1 if first else x2
+    if is_node(x) and x1.dtype == x2.dtype and not is_recording():  # a view of it would have it computed now
+        rows, columns = x1.shape[1:] if first else x1.shape[:1], x2.shape[1:] if first else x2.shape[:1]
+        turned = (first, not first)
+        later = library_later(_PRODUCT, (x1, x2), {"turned": turned}, (*rows, *columns), x1.dtype)
+        if later is not None:
+            return later
+    return matmul(adjoint(x1), x2) if first else matmul(x1, adjoint(x2))
 
 
 def conjugate(x: Tensor) -> Tensor:
@@ -61,7 +110,9 @@ def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
     """g @ x2^H, with 1-d operands as the row and column they count as."""
     x2 = as_tensor(x2, "matmul", "x2")
     if len(like.shape) == 2 and x2.ndim <= 2:  # the commonest, without views in between
-        return matmul(g, adjoint(x2)) if x2.ndim == 2 else cast(Tensor, xt.expand_dims(g, axis=-1) * conjugate(x2))
+        if x2.ndim == 2:
+            return _turned_product(g, x2, first=False)
+        return cast(Tensor, xt.expand_dims(g, axis=-1) * conjugate(x2))
     rows = _with_axes(g, column=x2.ndim == 1, row=len(like.shape) == 1)
     product = matmul(rows, adjoint(x2 if x2.ndim > 1 else xt.expand_dims(x2, axis=-1)))
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-2)
@@ -72,7 +123,7 @@ def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
     """x1^H @ g, with 1-d operands as the row and column they count as."""
     x1 = as_tensor(x1, "matmul", "x1")
     if x1.ndim == 2 and len(like.shape) <= 2:  # the commonest, without views in between
-        return matmul(adjoint(x1), g)
+        return _turned_product(x1, g, first=True)
     columns = _with_axes(g, column=len(like.shape) == 1, row=x1.ndim == 1)
     product = matmul(adjoint(x1 if x1.ndim > 1 else xt.expand_dims(x1, axis=0)), columns)
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-1)

@@ -20,7 +20,7 @@ from .describe import described
 from .find import Loop, known, remember
 from .graph import Node
 from .launch import run_packed
-from .plan import REMEMBERED, Kernel, Plan, Trace, plan_of
+from .plan import Plan, Trace, plan_of
 from .planned import Evaluation
 from .ready import Ready
 
@@ -38,7 +38,7 @@ def evaluate(
     if into is None and not is_piece:
         if len(wanted) == 1:
             remember(wanted[0], trace, plan)
-        if _launch(trace, plan, limits):
+        if _launch(trace, plan, limits, *_lying(trace.values)):
             return
     Evaluation(trace, plan, into, limits).run()
 
@@ -55,18 +55,22 @@ def evaluate_again(node: Node, small: int) -> bool:
     values = expression.find(node)
     if values is None:
         return False
-    plan = expression.plan
-    if expression.loop is not None and _run_loop(node, expression.loop, values, limits, small):
+    plan, trace = expression.plan, expression.trace.of(values)
+    key, blobs = _lying(values)
+    ready = plan.launches.get(key)
+    if ready is not None and (ready.limits is limits or ready.limits == limits):
+        _finish(ready, trace, blobs)
         return True
     if limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= small:
         return False
-    trace = expression.trace.of(values)
-    if not _launch(trace, plan, limits):
+    if _launch(trace, plan, limits, key, blobs):
+        return True
+    if expression.loop is None or not _run_loop(node, expression.loop, values, limits):
         Evaluation(trace, plan, None, limits).run()
     return True
 
 
-def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, small: int) -> bool:
+def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -> bool:
     """Compute a node that is one compiled loop over packed arrays of one size; return False where it is not that."""
     shape = node.shape
     size = prod(shape)
@@ -76,8 +80,6 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, s
     if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
         return False
     itemsize = node.dtype.itemsize
-    if limits.engine == "auto" and size * itemsize <= small:
-        return False
     blob = TBlob(Buffer(node.device, size * itemsize), node.dtype, contiguous(shape, itemsize), node.device)
     blob._packed = True
     addresses = [one._address or one.address for one in blobs]
@@ -88,18 +90,15 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, s
     return True
 
 
-# Launches by plan, layouts of the operands and scalars; None where they were met once, and not made ready.
-_launches: dict[tuple[Any, ...], Ready | None] = {}
+# Launches that one plan has ready, for operands that lie in so many ways or go with so many scalars.
+WAYS = 16
 
 
-def _launch(trace: Trace, plan: Plan, limits: Settings) -> bool:
-    """Compute what a plan keeps by launches that are ready for such memory and scalars; return False without them.
-
-    They are made ready when such an evaluation comes a second time.
-    """
-    key: list[Any] = [plan]
+def _lying(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[TBlob]]:
+    """Return what launches depend on beside the plan, where operands lie and the scalars, and the operands."""
+    key: list[Any] = []
     blobs: list[TBlob] = []
-    for value in trace.values:
+    for value in values:
         kind = type(value)
         if kind is TBlob:
             layout = value._layout
@@ -111,41 +110,45 @@ def _launch(trace: Trace, plan: Plan, limits: Settings) -> bool:
             key += (value.real.hex(), value.imag.hex())
         elif kind is not Node:
             key.append(value)
-    found = tuple(key)
-    ready = _launches.get(found)
-    if ready is None or (ready.limits is not limits and ready.limits != limits):
-        ready = _made_ready(found, trace, plan, limits)
-        if ready is None:
-            return False
+    return tuple(key), blobs
+
+
+def _finish(ready: Ready, trace: Trace, blobs: Sequence[TBlob]) -> None:
+    """Run launches, and give the nodes their results."""
     for number, blob in zip(ready.results, ready.run(blobs), strict=True):
         node = trace.values[number]
         if node.blob is None:  # not finished meanwhile, by a signal handler say
             node.finish(blob)
-    return True
 
 
-def _is_ready(kernel: Kernel, trace: Trace) -> bool:
-    """Return whether a kernel is compiled, or computed whole by the library."""
-    if kernel.direct is not None:
-        return bool(trace.values[kernel.direct].op.kind == "library")
-    return engines.is_compiled(kernel.program)
+def _launch(trace: Trace, plan: Plan, limits: Settings, key: tuple[Any, ...], blobs: list[TBlob]) -> bool:
+    """Compute what a plan keeps by launches; return False where there can be none, or none are ready yet.
+
+    They are made ready when an evaluation like this comes a second time.
+    """
+    launches = plan.launches
+    if key not in launches:
+        if len(launches) >= WAYS:
+            launches.clear()
+        launches[key] = None
+        return False
+    ready = launches[key]
+    if ready is None or (ready.limits is not limits and ready.limits != limits):
+        ready = launches[key] = _made_ready(trace, plan, limits)
+    if ready is not None:
+        _finish(ready, trace, blobs)
+    return ready is not None
 
 
-def _made_ready(key: tuple[Any, ...], trace: Trace, plan: Plan, limits: Settings) -> Ready | None:
-    """Return launches for such an evaluation, None where it comes for the first time or they are not possible."""
-    if key not in _launches:
-        if len(_launches) >= REMEMBERED:
-            _launches.clear()
-        _launches[key] = None
-        return None
+def _made_ready(trace: Trace, plan: Plan, limits: Settings) -> Ready | None:
+    """Return launches for an evaluation, None where they are not possible, or not yet."""
     if limits.engine == "interpret" or plan.largest(trace.values) == 0:
         return None
-    if not all([_is_ready(kernel, trace) for kernel in plan.kernels]):
+    if not all([kernel.direct is not None or engines.is_compiled(kernel.program) for kernel in plan.kernels]):
         return None
-    blobs = [number for number, value in enumerate(trace.values) if type(value) is TBlob]
     results = sorted(plan.kept)
     if any([trace.values[number].device.backend is not CPU for number in results]):
         return None
+    blobs = [number for number, value in enumerate(trace.values) if type(value) is TBlob]
     leaves = [(number, given, 0) for given, number in enumerate(blobs)]
-    ready = _launches[key] = Ready(Evaluation(trace, plan, None, limits), leaves, results, limits)
-    return ready
+    return Ready(Evaluation(trace, plan, None, limits), leaves, results, limits)

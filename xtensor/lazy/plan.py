@@ -9,7 +9,7 @@ The plan is mshadow's: expressions say what is computed, plans say how, and are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -166,12 +166,14 @@ class Plan:
 
     last: for each kernel, the temporary values that nobody needs after it.
     rows: where all kernels can run block by block over the leading axes, the number of those axes, else 0.
+    launches: what is ready to run, by where operands lie and the scalars; None for what was met once.
     """
 
     kernels: tuple[Kernel, ...]
     last: tuple[tuple[int, ...], ...]
     kept: frozenset[int]
     rows: int
+    launches: dict[Any, Any] = field(default_factory=dict)
 
     def largest(self, values: Sequence[Any]) -> int:
         """Return the elements of the largest loop over these values."""

@@ -36,6 +36,8 @@ ROOMS = [
     "lazy/element.py",
     "lazy/graph.py",
     "lazy/vector.py",
+    "lazy/explog.py",
+    "lazy/logaddexp.py",
     "lazy/vecmath.py",
     "lazy/plan.py",
     "lazy/interpret.py",

@@ -170,8 +170,8 @@ def logaddexp_again(value: Vector, high: Vector, low: Vector, bound: float, part
     near = absolute(value) < absolute(high) * bound
 
     def again() -> tuple[Vector, ...]:
-        h, scale = exponentials_less_one(select(near, high, -0.5), select(near, low, -0.5), parts)
-        h, t = log_pair(*h)
+        less, scale = exponentials_less_one(select(near, high, -0.5), select(near, low, -0.5), parts)
+        h, t = log_pair(*less)
         found = select(near, (h + t) / scale, value)
         return (logaddexp_again(found, high, low, CANCELLED_ALL, 3) if bound == CANCELLED[F64] else found,)
 

@@ -48,6 +48,7 @@ ROOMS = [
     "lazy/compile.py",
     "lazy/mailbox.py",
     "lazy/launch.py",
+    "lazy/reduce.py",
     "lazy/rows.py",
     "lazy/engines.py",
     "lazy/describe.py",

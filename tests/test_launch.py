@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.lazy import launch, plan
+from xtensor.lazy import launch, plan, reduce
 from xtensor.lazy.compile import host
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
@@ -151,3 +151,53 @@ def test_columns_reduced_past_the_caches(dtype: str, everything_streams: None) -
     x = own(a)
     assert_equal(xt.sum(x * 2, axis=0), np.sum(a * 2, axis=0))
     assert_equal(xt.max(x[1:, :-1] - x[:-1, 1:], axis=0), np.max(a[1:, :-1] - a[:-1, 1:], axis=0))
+
+
+# ---- rows combined with what lies in memory
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 41, 67])
+def test_columns_reduced(rows: int, cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole groups of rows and what is left of them, in one piece and in several."""
+    monkeypatch.setattr(reduce, "PIECE_ROWS", 8)
+    monkeypatch.setattr(reduce, "UNCUT_ROWS", 0 if cut else 100)
+    monkeypatch.setattr(reduce, "STRIP", 64)
+    forget()
+    a = numbers((rows, 3, 130), "float64")
+    with xt.options(engine="llvm", lazy="always"):
+        for axis in (0, 1, (0, 1)):
+            x = own(a)
+            assert_equal(xt.sum(x * 2.0, axis=axis), (a * 2.0).sum(axis=axis))
+            assert_equal(xt.max(x, axis=axis), a.max(axis=axis))
+            assert_equal(xt.any(x > 48.0, axis=axis), (a > 48.0).any(axis=axis))
+            assert_equal(xt.count_nonzero(x, axis=axis), np.count_nonzero(a, axis=axis))
+            y = x + 1.0
+            total = xt.sum(y, axis=axis)
+            assert_equal(total, (a + 1.0).sum(axis=axis))
+            assert_equal(y, a + 1.0)
+        assert_equal(xt.sum(own(a[:, ::-1, ::3]), axis=0), a[:, ::-1, ::3].sum(axis=0))
+    forget()
+
+
+def test_columns_are_the_same_on_any_number_of_threads() -> None:
+    a = np.random.default_rng(1).standard_normal((700, 3000)).astype("float32")
+    found = []
+    for threads in (1, 2, 3):
+        with xt.options(engine="llvm", lazy="always", threads=threads):
+            found.append([np.asarray(xt.sum(own(part) * 1.5, axis=0)).tobytes() for part in (a, a[:, :50])])
+    assert found[0] == found[1] == found[2]
+
+
+def test_columns_reduced_into_what_is_read() -> None:
+    a = numbers((7, 50), "float64")
+    with xt.options(engine="llvm", lazy="always"):
+        x = own(a[:1])
+        x[...] = xt.sum(x * 2.0, axis=0, keepdims=True)
+        assert_equal(x, a[:1] * 2.0)
+        x = own(a)
+        x[0] = xt.sum(x * 2.0, axis=0)
+        assert_equal(x[0], (a * 2.0).sum(axis=0))
+        x = own(a[0])
+        x[...] = xt.sum(x * 2.0 + own(a), axis=0)
+        assert_equal(x, (a[0] * 2.0 + a).sum(axis=0))

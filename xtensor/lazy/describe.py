@@ -15,7 +15,7 @@ from ..blob import TBlob
 from ..layout import Shape
 from ..options import Settings
 from ..threads import worth
-from . import engines, launch, rows
+from . import engines, launch, reduce, rows
 from .graph import Node
 from .llvm import PACKED, Form, source
 from .plan import Kernel, Plan, Program, Trace
@@ -179,7 +179,7 @@ class _Description:
             moved = len(program.moved)
             seen = [*blobs[:moved], *(engines._with_axes(blob, shape, kernel.axes) for blob in blobs[moved:])]
             strides = [_strides(blob, shape) for blob in seen]
-            return launch._ready_reduction(program, shape, kernel.axes, strides, contract, threads).ready.code.text
+            return reduce._ready_reduction(program, shape, kernel.axes, strides, contract, threads).ready.code.text
         strides = [_strides(blob, shape) for blob in blobs]
         aligned = all(_is_aligned(blob) for blob in blobs[len(program.inputs) :])
         return launch._ready_map(program, shape, strides, contract, threads, aligned).code.text

@@ -17,10 +17,11 @@ from ..layout import Shape
 from ..options import Settings
 from . import interpret, rows
 from .compile import CompileError, host
-from .launch import operand, run_map, run_packed, run_reduction, scalar_bytes
+from .launch import operand, run_map, run_packed, scalar_bytes
 from .llvm import check
 from .plan import Kernel, Plan, Program
 from .primitives import LacksError
+from .reduce import run_reduction
 from .vecmath import FUNCTIONS
 
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.

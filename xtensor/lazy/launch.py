@@ -19,12 +19,12 @@ import numpy as np
 from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
-from ..layout import Shape, c_strides
+from ..layout import Shape
 from ..threads import run, share, worth
 from . import mailbox  # noqa: F401 - tells `share` how
 from .compile import Code, code_of, host
-from .llvm import CROSSWISE, PACKED, SAME, STRIDED, Form, folded, identity, lanes_of
-from .plan import Program, Reduction
+from .llvm import CROSSWISE, PACKED, SAME, STRIDED, Form, lanes_of
+from .plan import Program
 from .tiles import WIDTH
 
 # What one thread moves per second: to and from memory, and within the caches while all of it fits there.
@@ -40,11 +40,8 @@ STREAM_ROW = 1024
 # Bytes between what a loop reads from memory and what it has fetched for later.
 AHEAD = 2048
 
-# Reduced axes are cut into pieces of so many elements (innermost) or rows (outer), whatever the number of threads.
-PIECE, PIECE_ROWS = 16384, 512
-
-# Elements of a strip: of accumulators that stay in the first-level cache, and of operands gathered crosswise.
-STRIP, CROSS_STRIP = 4096, 512
+# Elements of a strip of operands gathered crosswise.
+CROSS_STRIP = 512
 
 # Loops inside one kernel; further outer axes are walked from here.
 DEPTH = 4
@@ -486,195 +483,3 @@ def _is_crosswise(nest: Nest) -> bool:
         abs(strides[-1]) > 64 and any(0 < abs(stride) < abs(strides[-1]) for stride in strides[:-1])
         for strides in nest.strides
     )
-
-
-# ---- reductions
-
-
-class Partial(NamedTuple):
-    """Partial results of one reduction, and how they come together.
-
-    room: the shape of the memory where kernels leave them, None where they write to the destination itself. start:
-    what accumulators in memory begin with, None for results that are only written. axes: those to combine over.
-    shape, strides: the kept axes of the destination, as the partial results have them.
-    """
-
-    reduction: Reduction
-    room: Shape | None
-    start: Any
-    axes: tuple[int, ...]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def memory(self) -> Any:
-        """Return the memory of one run: another run may begin, in a signal handler, before it is combined."""
-        if self.room is None:
-            return None
-        if self.start is None:
-            return np.empty(self.room, self.reduction.dtype)
-        return np.full(self.room, self.start, self.reduction.dtype)
-
-    def finish(self, memory: Any, blob: TBlob) -> None:
-        """Combine what the kernels left into the destination."""
-        function = _COMBINE[self.reduction.op.name]
-        result = memory
-        if self.axes:
-            result = CPU.call(function, memory, axis=self.axes, dtype=memory.dtype)
-        native = blob.native()
-        if not self.shape:
-            native[...] = result if result.ndim == 0 else result.reshape(native.shape)
-            return
-        into = np.lib.stride_tricks.as_strided(native, self.shape, self.strides)
-        into[...] = np.reshape(result, self.shape)
-
-
-class Reducing(NamedTuple):
-    """A program with reductions, ready to run. folds: whether it combines with accumulators in memory."""
-
-    ready: Ready
-    partials: list[Partial]
-    inputs: int
-    folds: bool
-
-    def run(self, addresses: Sequence[int], blobs: Sequence[TBlob], scalars: bytes) -> None:
-        """Run over operands at these addresses, into the blobs of the reductions' results."""
-        memories = [one.memory() for one in self.partials]
-        places = [
-            blob.address if memory is None else memory.__array_interface__["data"][0]
-            for memory, blob in zip(memories, blobs, strict=True)
-        ]
-        if self.folds:
-            self.ready.run([*addresses[: self.inputs], *places, *addresses[self.inputs :], *places], scalars)
-        else:
-            self.ready.run([*addresses, *places], scalars)
-        for one, memory, blob in zip(self.partials, memories, blobs, strict=True):
-            if memory is not None:
-                one.finish(memory, blob)
-
-
-def run_reduction(
-    program: Program,
-    shape: Shape,
-    axes: tuple[int, ...],
-    operands: Sequence[Operand],
-    results: Sequence[Operand],
-    blobs: Sequence[TBlob],
-    scalars: bytes,
-    contract: bool,
-) -> None:
-    """Run a program with reductions over some axes of a shape.
-
-    operands: its inputs and plain outputs. results: where the reductions' results go, with stride 0 along reduced
-    axes; blobs: the same as memory.
-    """
-    strides = tuple([o.strides for o in (*operands, *results)])
-    threads = worth(seconds_of(program, prod(shape)))
-    key = (shape, axes, strides, contract, threads)
-
-    def make() -> Reducing:
-        return _ready_reduction(program, shape, axes, strides, contract, threads)
-
-    made: Reducing = remembered(program, key, make)
-    made.run([o.address for o in operands], blobs, scalars)
-
-
-def _ready_reduction(
-    program: Program, shape: Shape, axes: tuple[int, ...], strides: Sequence[Shape], contract: bool, threads: int
-) -> Reducing:
-    lead = max(strides[: len(program.inputs)], key=lambda one: sum(stride != 0 for stride in one))
-    nest = nest_of(shape, strides, lead, axes)
-    if nest.reduced[-1]:
-        return _ready_rows(program, nest, contract, threads)
-    return _ready_folding(program, nest, contract, threads)
-
-
-def _ready_rows(program: Program, nest: Nest, contract: bool, threads: int) -> Reducing:
-    """Reduce along the innermost axis, in pieces; combine the pieces, and other reduced axes, afterwards."""
-    outer, inner = nest.lengths[:-1], nest.lengths[-1]
-    plain = len(nest.strides) - len(program.reductions)
-    pieces = -(-inner // PIECE)
-    straight = pieces == 1 and not any(nest.reduced[:-1])
-    strides: list[tuple[int, ...]] = [(*one[:-1], one[-1] * PIECE, one[-1]) for one in nest.strides[:plain]]
-    partials = []
-    combined = (*(place for place, reduced in enumerate(nest.reduced[:-1]) if reduced), len(outer))
-    for reduction, target in zip(program.reductions, nest.strides[plain:], strict=True):
-        if straight:
-            strides.append((*target[:-1], 0, 0))
-            partials.append(Partial(reduction, None, None, (), (), ()))
-            continue
-        room = (*outer, pieces)
-        strides.append((*c_strides(room, reduction.dtype.itemsize), 0))
-        partials.append(Partial(reduction, room, None, combined, *_kept(nest, target)))
-    loops = Nest((*outer, pieces, min(inner, PIECE)), tuple(strides), (False,) * (len(outer) + 2))
-    full, rest = divmod(inner, PIECE)
-    boxes = []
-    if full:
-        boxes += _row_boxes(Box((0,) * len(loops.lengths), (*outer, full, PIECE)), threads)
-    if rest:
-        boxes.append(Box((*(0,) * len(outer), full, 0), (*outer, 1, rest)))
-    if not full:
-        boxes = _row_boxes(boxes[0], threads)
-    sizes = [dtype.itemsize for dtype in program.moved]
-    groups = shared_out(boxes, threads)
-    return Reducing(ready(program, loops, sizes, groups, contract), partials, len(program.inputs), False)
-
-
-def _row_boxes(box: Box, threads: int) -> list[Box]:
-    """Return a box cut between rows, one part for each thread."""
-    lengths = box.lengths[:-1]
-    axis = int(np.argmax(lengths))
-    return parts_of(box, axis, -(-lengths[axis] // threads))
-
-
-def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -> Reducing:
-    """Reduce outer axes by combining rows with accumulators in memory; the first of them is cut into pieces of rows."""
-    inputs, plain = len(program.inputs), len(nest.strides) - len(program.reductions)
-    axis = nest.reduced.index(True) if True in nest.reduced else None
-    length = 1 if axis is None else nest.lengths[axis]
-    size = min(length, PIECE_ROWS)
-    pieces = -(-length // size)
-    kept = [place for place, reduced in enumerate(nest.reduced) if not reduced]
-    lengths = tuple(size if place == axis else n for place, n in enumerate(nest.lengths))
-    strides = [(0 if axis is None else one[axis] * size, *one) for one in nest.strides[:plain]]
-    partials, accumulators = [], []
-    for reduction, target in zip(program.reductions, nest.strides[plain:], strict=True):
-        room = (pieces, *(nest.lengths[place] for place in kept))
-        first, *others = c_strides(room, reduction.dtype.itemsize)
-        own = dict(zip(kept, others, strict=True))
-        accumulators.append((first, *(own.get(place, 0) for place in range(len(lengths)))))
-        partials.append(Partial(reduction, room, identity(reduction), (0,), *_kept(nest, target)))
-    folding = folded(program)
-    every = (*strides[:inputs], *accumulators, *strides[inputs:], *accumulators)
-    loops = Nest((pieces, *lengths), every, (False,) * (1 + len(lengths)))
-    boxes = [Box((0,) * len(loops.lengths), (1, *lengths))]
-    if axis is not None:
-        boxes = [
-            Box(
-                (piece, *(0,) * len(lengths)),
-                (1, *(min(size, length - piece * size) if p == axis else n for p, n in enumerate(lengths))),
-            )
-            for piece in range(pieces)
-        ]
-    strips = [strip for box in boxes for strip in parts_of(box, len(lengths), STRIP)]
-    sizes = [dtype.itemsize for dtype in folding.moved]
-    groups = shared_out(strips, threads)
-    nbytes = prod(nest.lengths) * max([dtype.itemsize for dtype in program.inputs], default=0)
-    ahead = dict.fromkeys(range(inputs if nbytes > STREAM_BYTES else 0), 2 * AHEAD)
-    return Reducing(ready(folding, loops, sizes, groups, contract, ahead=ahead), partials, inputs, True)
-
-
-def _kept(nest: Nest, target: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the lengths of the kept loops, and a result's strides along them."""
-    kept = [place for place, reduced in enumerate(nest.reduced) if not reduced]
-    return tuple(nest.lengths[place] for place in kept), tuple(target[place] for place in kept)
-
-
-_COMBINE: dict[str, Any] = {
-    "sum": np.add.reduce,
-    "count_nonzero": np.add.reduce,
-    "prod": np.multiply.reduce,
-    "any": np.logical_or.reduce,
-    "all": np.logical_and.reduce,
-    "max": np.maximum.reduce,
-    "min": np.minimum.reduce,
-}

@@ -10,7 +10,6 @@ The innermost loop takes a whole vector per round; its last, partial round loads
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from ..dtypes import DType
 from ..pool import ALIGNMENT
 from . import element, tiles
 from .plan import Program, Reduction, Step
-from .plan import program as the_program
 from .primitives import BOOL, PRIMITIVES, LacksError, cast, divisor, maximum, minimum, small_power
 from .vecmath import FUNCTIONS
 from .vector import Vector, Writer
@@ -568,59 +566,6 @@ def combine(reduction: Reduction, a: Vector, b: Vector) -> Vector:
     if name in ("any", "all"):
         return a | b if name == "any" else a & b
     return maximum(a, b) if name == "max" else minimum(a, b)
-
-
-# ---- reductions of outer axes
-
-
-class _Named(NamedTuple):
-    """An operation that is only a primitive's name."""
-
-    name: str
-    kind: str = "elementwise"
-    element: Any = None
-
-    def kernel(self, backend: Any) -> Any:
-        raise NotImplementedError(f"{self.name} is a step of generated code only")
-
-
-_CONVERT = _Named("astype")
-_COMBINING = {"sum": "add", "count_nonzero": "add", "prod": "multiply", "any": "logical_or", "all": "logical_and"} | {
-    "max": "maximum",
-    "min": "minimum",
-}
-
-
-@lru_cache(maxsize=1024)
-def folded(program: Program) -> Program:
-    """Return the program that combines each element with what lies in memory so far, instead of reducing a row.
-
-    The accumulators are the last inputs and the last outputs.
-    """
-    count = len(program.reductions)
-    first = len(program.inputs)
-    shift = [number if number < first else number + count for number in range(len(program.dtypes))]
-    steps = [step._replace(args=tuple(shift[arg] for arg in step.args)) for step in program.steps]
-    outputs = [shift[number] for number in program.outputs]
-    following = len(program.dtypes) + count
-    for place, reduction in enumerate(program.reductions):
-        value, dtype = shift[reduction.arg], program.dtypes[reduction.arg]
-        for wanted in _conversions(reduction):
-            steps.append(Step(_CONVERT, (), (value,), (dtype,), wanted))
-            value, dtype, following = following, wanted, following + 1
-        combined = _Named(_COMBINING[reduction.op.name])
-        steps.append(Step(combined, (), (first + place, value), (dtype, dtype), dtype))
-        outputs.append(following)
-        following += 1
-    inputs = (*program.inputs, *(reduction.dtype for reduction in program.reductions))
-    known = tuple((shift[number], value) for number, value in program.known)
-    return the_program(inputs, program.scalars, known, tuple(steps), tuple(outputs), ())
-
-
-def _conversions(reduction: Reduction) -> list[DType]:
-    """Return the dtypes an element passes through before it is combined."""
-    truth = [BOOL] if reduction.op.name in ("any", "all", "count_nonzero") else []
-    return [*truth, reduction.dtype]
 
 
 # ---- many kernels in turn

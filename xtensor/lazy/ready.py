@@ -21,7 +21,7 @@ from ..layout import Layout, Shape
 from ..options import Settings
 from ..threads import SHARE_PAYS, WAKE_PAYS, worth
 from ..threads import count as threads_here
-from . import engines, launch, rows
+from . import engines, launch, reduce, rows
 from .compile import CHEAP, Code
 from .plan import Kernel, Plan
 from .planned import Evaluation
@@ -241,22 +241,22 @@ def _runner(kernel: Kernel, evaluation: Evaluation, contract: bool) -> tuple[Run
         return _caller(launch._ready_map(program, shape, strides, contract, threads, True), numbers, scalars)
 
     def reducing(threads: int) -> Run:
-        ready = launch._ready_reduction(program, shape, kernel.axes, strides, contract, threads)
+        ready = reduce._ready_reduction(program, shape, kernel.axes, strides, contract, threads)
         return _reducer(ready, numbers, scalars)
 
     if not program.reductions:
         return _faster(mapping, seconds), set()
-    first = launch._ready_reduction(program, shape, kernel.axes, strides, contract, 1)
+    first = reduce._ready_reduction(program, shape, kernel.axes, strides, contract, 1)
     own = set() if _is_straight(first) else set(kernel.results[len(program.outputs) :])
     return _faster(reducing, seconds), own
 
 
-def _is_straight(reducing: launch.Reducing) -> bool:
+def _is_straight(reducing: reduce.Reducing) -> bool:
     """Return whether the results of reductions are written by the code itself."""
-    return all([one.room is None for one in reducing.partials])
+    return not reducing.folds and all([one.room is None for one in reducing.partials])
 
 
-def _reducer(reducing: launch.Reducing, numbers: Sequence[int], scalars: bytes) -> Run:
+def _reducer(reducing: reduce.Reducing, numbers: Sequence[int], scalars: bytes) -> Run:
     """Return what runs a reduction over the values of these numbers."""
     if _is_straight(reducing):
         return _caller(reducing.ready, numbers, scalars)

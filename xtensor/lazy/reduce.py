@@ -257,7 +257,7 @@ def _ready_fold(
     strips = [strip for box in boxes for strip in parts_of(box, len(lengths) - 1, width)]
     sizes = [dtype.itemsize for dtype in folding.moved]
     far = prod(lengths) * rows * program.widest > launch.STREAM_BYTES
-    ahead = dict.fromkeys(range(inputs * rows if far else 0), 2 * AHEAD)
+    ahead = {place: rows * steps[place % inputs] or AHEAD for place in range(inputs * rows if far else 0)}
     loops = Nest(lengths, every, (False,) * len(lengths))
     made = ready(folding, loops, sizes, shared_out(strips, threads), contract, ahead=ahead)
     own = range(len(moved), len(moved) + len(accumulators))

@@ -29,6 +29,9 @@ PACKED, SAME, STRIDED, CROSSWISE = "packed", "same", "strided", "crosswise"
 # Accumulators of a reduction take turns, so that one addition need not wait for the one before it.
 TURNS = 4
 
+# Programs of so many cheap steps have a loop of their own for whole rounds.
+LIGHT = 16
+
 
 class Form(NamedTuple):
     """What code depends on besides the program.
@@ -86,6 +89,7 @@ class _Text:
         self.form = form
         self.writer = Writer(form.lanes)
         self.writer.flags = "contract " if contract else ""
+        self.index = "%i"  # the element that a round begins with
         self.lines: list[str] = []
         self.operands = [*program.inputs, *(program.dtypes[number] for number in program.outputs)]
         self.operands += [reduction.dtype for reduction in program.reductions]
@@ -230,10 +234,13 @@ class _Text:
             before = self._turn_tiles(before)
         same = self._load_same()
         begin = self._aligned_begin() if self.form.streams else "0"
+        starts = [[self.writer.splat(identity(one), one.dtype).name] * TURNS for one in self.program.reductions]
+        if self._is_light():
+            before, begin, starts = self._quick_rounds(before, same, starts)
         self.lines.append("br label %head")
         self._block("head")
         self.lines.append(f"%i = phi i64 [{begin}, %{before}], [%i.next, %next]")
-        self._open_reductions(before)
+        self._open_reductions("acc", starts, before, "next")
         self.lines += [
             f"%i.next = add i64 %i, {self.form.lanes}",
             f"%fits = icmp ule i64 %i.next, %n{inner}",
@@ -250,6 +257,47 @@ class _Text:
         self.lines += [f"%more = icmp ult i64 %i.next, %n{inner}", "br i1 %more, label %head, label %done"]
         self._block("done")
         self._finish_reductions()
+
+    def _is_light(self) -> bool:
+        """Return whether a loop of its own for whole rounds pays: where masks cost as much as the few steps."""
+        steps = self.program.steps
+        return not self.form.streams and len(steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in steps)
+
+    def _quick_rounds(
+        self, before: str, same: dict[int, Vector], starts: list[list[str]]
+    ) -> tuple[str, str, list[list[str]]]:
+        """Write a loop over all rounds but the last, which are whole.
+
+        Returns the block that it ends in, and what the last round begins with: its place and the accumulators.
+        """
+        self.lines.append("br label %quick")
+        self._block("quick")
+        self.lines.append(f"%q = phi i64 [0, %{before}], [%q.next, %quick.end]")
+        accumulators = self._open_reductions("quick", starts, before, "quick.end")
+        self.lines += [
+            f"%q.next = add i64 %q, {self.form.lanes}",
+            f"%q.more = icmp ult i64 %q.next, %n{self.form.depth - 1}",
+            "br i1 %q.more, label %quick.body, label %quick.done",
+        ]
+        self._block("quick.body")
+        self.index = "%q"
+        values = self._steps(
+            [
+                same[place] if place in same else self._value(self._load(place, ".q", None), dtype)
+                for place, dtype in enumerate(self.program.inputs)
+            ]
+        )
+        for place, term in enumerate(self._reduced(values, "quick")):
+            kind = self._register_type(self.program.reductions[place])
+            self.lines.append(f"%quick{place}.new = bitcast {kind} {term.name} to {kind}")
+        for place, number in enumerate(self.program.outputs, len(self.program.inputs)):
+            self._store(place, values[number], ".sq", None)
+        self.index = "%i"
+        self.lines.append("br label %quick.end")
+        self._block("quick.end")
+        self.lines.append("br label %quick")
+        self._block("quick.done")
+        return "quick.done", "%q", accumulators
 
     def _row_pointer(self, place: int) -> str:
         return f"%row{place}" if self._lie(place) == CROSSWISE else self._pointer(place, self.form.depth - 2)
@@ -290,16 +338,16 @@ class _Text:
         ]
         return "%begin"
 
-    def _load_same(self) -> dict[int, str]:
+    def _load_same(self) -> dict[int, Vector]:
         """Load, once per row, what stays the same along it."""
-        names = {}
+        values = {}
         for place, dtype in enumerate(self.program.inputs):
             if self._lie(place) == SAME:
                 kind = memory_type(dtype)
                 self.lines.append(f"%same{place}.one.value = load {kind}, ptr {self._row_pointer(place)}, align 1")
                 self._spread(f"%same{place}.one.value", f"same{place}", kind)
-                names[place] = f"%same{place}"
-        return names
+                values[place] = self._value(f"%same{place}", dtype)
+        return values
 
     def _vector_type(self, dtype: DType) -> str:
         return f"<{self.form.lanes} x {memory_type(dtype)}>"
@@ -308,14 +356,16 @@ class _Text:
         """Write where a round's elements are: the first where they are packed, else each; return the name."""
         base, name = self._row_pointer(place), f"%at{place}{suffix}"
         if self._is_run(place):
-            self.lines.append(f"{name} = getelementptr {memory_type(self.operands[place])}, ptr {base}, i64 %i")
+            self.lines.append(
+                f"{name} = getelementptr {memory_type(self.operands[place])}, ptr {base}, i64 {self.index}"
+            )
             return name
-        self.lines.append(f"{name}.offset = mul i64 %i, %s{place}")
+        self.lines.append(f"{name}.offset = mul i64 {self.index}, %s{place}")
         self.lines.append(f"{name}.first = getelementptr i8, ptr {base}, i64 {name}.offset")
         self.lines.append(f"{name} = getelementptr i8, ptr {name}.first, {self.steps} %lanes{place}")
         return name
 
-    def _loads(self, same: dict[int, str]) -> list[Vector]:
+    def _loads(self, same: dict[int, Vector]) -> list[Vector]:
         """Write both kinds of loads and return the loaded inputs."""
         moving = [place for place in range(len(self.program.inputs)) if place not in same]
         self._block("load.whole")
@@ -335,8 +385,8 @@ class _Text:
         for place, one, other in zip(moving, whole, part, strict=True):
             kind = self._vector_type(self.program.inputs[place])
             self.lines.append(f"%in{place} = phi {kind} [{one}, %load.whole], [{other}, %load.part]")
-        names = [same.get(place, f"%in{place}") for place in range(len(self.program.inputs))]
-        return [self._value(name, dtype) for name, dtype in zip(names, self.program.inputs, strict=True)]
+        inputs = enumerate(self.program.inputs)
+        return [same[place] if place in same else self._value(f"%in{place}", dtype) for place, dtype in inputs]
 
     def _load(self, place: int, suffix: str, mask: str | None) -> str:
         """Write one load, whole or under a mask; return the name of what was loaded."""
@@ -443,23 +493,26 @@ class _Text:
 
     # ---- reductions of a row
 
-    def _open_reductions(self, before: str) -> None:
+    def _open_reductions(self, name: str, starts: list[list[str]], before: str, back: str) -> list[list[str]]:
+        """Write the accumulators of a loop, which begin with others from the block before; return their names."""
+        found = []
         for place, reduction in enumerate(self.program.reductions):
-            kind, start = self._register_type(reduction), identity(reduction)
-            for turn in range(TURNS):
-                source = f"%acc{place}.{turn + 1}" if turn + 1 < TURNS else f"%acc{place}.new"
-                first = self.writer.splat(start, reduction.dtype).name
-                self.lines.append(f"%acc{place}.{turn} = phi {kind} [{first}, %{before}], [{source}, %next]")
+            kind = self._register_type(reduction)
+            turns = [f"%{name}{place}.{turn}" for turn in range(TURNS)]
+            for one, source, first in zip(turns, [*turns[1:], f"%{name}{place}.new"], starts[place], strict=True):
+                self.lines.append(f"{one} = phi {kind} [{first}, %{before}], [{source}, %{back}]")
+            found.append(turns)
+        return found
 
     def _register_type(self, reduction: Reduction) -> str:
         return self.mask if reduction.dtype == BOOL else self._vector_type(reduction.dtype)
 
-    def _reduced(self, values: Sequence[Vector]) -> list[Vector]:
+    def _reduced(self, values: Sequence[Vector], name: str = "acc") -> list[Vector]:
         """Write what each accumulator becomes in a whole round."""
         terms = []
         for place, reduction in enumerate(self.program.reductions):
             term = reduction_term(reduction, values[reduction.arg])
-            accumulator = Vector(self.writer, f"%acc{place}.0", reduction.dtype)
+            accumulator = Vector(self.writer, f"%{name}{place}.0", reduction.dtype)
             terms.append(combine(reduction, accumulator, term))
         self._written()
         return terms

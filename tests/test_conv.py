@@ -14,7 +14,7 @@ import pytest
 import xtensor as xt
 import xtensor.nn.product as product_
 from xtensor.lazy import compile as compile_
-from xtensor.nn import contraction, conv, conv_transpose, convolve, correlate, fold, pad, unfold
+from xtensor.nn import contraction, conv, conv_transpose, convolve, correlate, fold, pad, slides, unfold
 
 ROOT = Path(__file__).resolve().parent.parent
 Array = np.ndarray[Any, Any]
@@ -415,3 +415,38 @@ def test_several_axes(shapes: Any) -> None:
         np.testing.assert_allclose(valid, signal.convolve(a, v, "valid", method="direct"), rtol=1e-10, atol=1e-12)
     else:
         assert valid.size == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_slid_windows_are_those_laid_out(monkeypatch: Any, seed: int) -> None:
+    """Windows read where they lie give what columns give: 1 to 3 axes, all parameters, layouts, tiles of any size."""
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(product_, "WORTH_COMPILING", 0)
+    monkeypatch.setattr(slides, "LEAST_SHARE", 0)
+    monkeypatch.setattr(slides, "SLIDE_BYTES", 1 << (8 + seed % 3 * 6))
+    rng = np.random.default_rng(seed)
+    rank, groups = 1 + seed % 3, int(rng.choice([1, 2, 4]))
+    deep, outputs = int(rng.choice([1, 3])), int(rng.choice([1, 2, 5, 13]))
+    lengths = [int(n) for n in rng.integers(5, 60 if rank == 1 else 14, rank)]
+    window = [int(n) for n in rng.integers(1, 4, rank)]
+    how: dict[str, Any] = {"groups": groups, "layout": (None, ("NWC", "NHWC", "NDHWC")[rank - 1])[seed % 5 == 0]}
+    how["stride"], how["dilation"] = (tuple(int(n) for n in rng.integers(1, 4 - i, rank)) for i in (0, 1))
+    spans = [d * (k - 1) + 1 for d, k in zip(how["dilation"], window, strict=True)]
+    how["padding"] = [(int(rng.integers(-1, span + 2)), int(rng.integers(0, span + 1))) for span in spans]
+    channels = deep * groups
+    size = (3, *lengths, channels) if how["layout"] else (3, channels, *lengths)
+    x, w, bias = normal(*size), normal(outputs * groups, deep, *window), normal(outputs * groups)
+    used = []
+    monkeypatch.setattr(slides, "multiply", lambda *a, **more: (used.append(1), product_.multiply(*a, **more)))
+
+    def everything() -> list[Array]:
+        y, back = xt.vjp(lambda x, w, b: conv(x, w, b, **how), *map(xt.asarray, (x, w, bias)))
+        return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape))))]
+
+    ours = everything()
+    assert used or how["layout"]
+    with xt.options(engine="direct"):
+        theirs = everything()
+    for one, two in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-12 * np.abs(two).max(initial=1))

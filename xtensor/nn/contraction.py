@@ -105,12 +105,12 @@ class Tiles:
     def _fitting(self, function: str) -> Sizes:
         """Return the lengths of tiles that a quarter of the workspace holds, or else all of it."""
         images, groups = self.x.shape[0], self.x.shape[1]
-        one = self.inner * self.dtype.itemsize
+        one, wanted_bytes = self._each_position
         everything = images * groups * prod(outs(self.axes))
         spread = everything
         if everything * self.inner * self.y.shape[2] > WORTH_SHARING:
             spread = ceil(everything / TILES)
-        wanted = max(min(max(TILE_BYTES // one, TILE_POSITIONS), spread), FEWEST_POSITIONS)
+        wanted = max(min(max(wanted_bytes // one, TILE_POSITIONS), spread), FEWEST_POSITIONS)
         room = self.budget - self.fixed
         while True:
             sizes = self._lengths(wanted)
@@ -122,6 +122,11 @@ class Tiles:
                 got = f"{self.budget / 1e6:g} for x {self.x.shape} and windows of {kernels(self.axes)}"
                 raise ValueError(expected(function, "workspace_mb", f"be at least {least:g}", got))
             wanted = wanted // 2
+
+    @property
+    def _each_position(self) -> tuple[int, int]:
+        """Bytes of scratch for one position, and of a tile that is large enough."""
+        return self.inner * self.dtype.itemsize, TILE_BYTES
 
     def _lengths(self, wanted: int) -> Sizes:
         """Return lengths of about so many positions: whole inner axes first, then images, then groups."""
@@ -139,7 +144,7 @@ class Tiles:
         padded = sizes.batch * channels * prod(self._reach(sizes.box))
         counts = (columns, padded, sizes.positions * self.y.shape[2])
         aligning = 0 if self.rows else self.inner * (_ALIGNED - self.dtype.itemsize)
-        return sum(_rounded(sizes.groups * (count * self.dtype.itemsize + aligning)) for count in counts)
+        return sum(rounded(sizes.groups * (count * self.dtype.itemsize + aligning)) for count in counts)
 
     def _reach(self, box: Shape) -> Shape:
         """Return how many input positions the windows of a box spread over."""
@@ -166,7 +171,7 @@ class Tiles:
         seen = _seen_as(windows, shape) if volume(self.axes) == 1 and windows.dtype == self.dtype else None
         if seen is not None:
             return seen
-        width = shape[2] if self.rows else _rounded(shape[2] * self.dtype.itemsize) // self.dtype.itemsize
+        width = shape[2] if self.rows else rounded(shape[2] * self.dtype.itemsize) // self.dtype.itemsize
         found = scratch.array((*shape[:2], width), self.dtype)[:, :, : shape[2]]
         np.copyto(found.reshape(windows.shape, copy=False), windows, casting="unsafe")
         return found
@@ -252,7 +257,7 @@ class Scratch:
     def array(self, shape: Shape, dtype: Any) -> Array:
         """Return an unset array."""
         start = self._used
-        self._used = start + _rounded(prod(shape) * dtype.itemsize)
+        self._used = start + rounded(prod(shape) * dtype.itemsize)
         return np.ndarray(shape, dtype, self._memory, start)
 
 
@@ -270,7 +275,7 @@ def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Arra
         return wrap(run(*[native_of(x) for x in tensors]), device)
 
 
-def _rounded(nbytes: int) -> int:
+def rounded(nbytes: int) -> int:
     return -(-nbytes // _ALIGNED) * _ALIGNED
 
 
@@ -312,7 +317,7 @@ def working_dtype(x: Array, w: Array, result: DType, inner: int) -> DType:
     return np.dtype(np.float64 if largest < 1 << 53 else result)
 
 
-def _store(target: Array, found: Array) -> None:
+def store(target: Array, found: Array) -> None:
     """Write a product; exact floats go to integers through int64, so that they wrap as sums of integers do."""
     if target.dtype.kind in "iu" and found.dtype.kind == "f":
         found = found.astype(np.int64)
@@ -349,7 +354,7 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
             own = weights[tile.groups]
             _multiply(*((columns, own) if tiles.rows else (own, columns)), found, compiled)
             if target is None:
-                _store(part, found)
+                store(part, found)
             if shift is not None:
                 part += shift[tile.groups]
 
@@ -359,9 +364,7 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
 def _multiply(a: Array, b: Array, found: Array, compiled: bool) -> None:
     """Write products of stacks of matrices, by code of ours where it is worth it and the matrices suit."""
     if compiled and a.dtype == b.dtype and suits(a, b, found):
-        code = product_for(found.dtype, found.shape[1])
-        for one in zip(a, b, found, strict=True):
-            multiply(code, *one)
+        multiply(product_for(found.dtype, found.shape[1]), a, b, found, b.shape[2])
     else:
         np.matmul(a, b, out=found)
 
@@ -377,7 +380,7 @@ def _weight_scratch(x: Array, w: Array, y: Array, dtype: Any, compiled: bool) ->
     matrices = np.moveaxis(w, 2, -1) if _channels_last(x) else w
     turned = compiled and _channels_last(y)
     seen = w.dtype == dtype and _seen_as(matrices, (*w.shape[:2], prod(w.shape[2:]))) is not None
-    return 0 if seen and not turned else (1 + (turned and not seen)) * _rounded(w.size * dtype.itemsize)
+    return 0 if seen and not turned else (1 + (turned and not seen)) * rounded(w.size * dtype.itemsize)
 
 
 def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> None:
@@ -390,7 +393,7 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
         return
     dtype = working_dtype(x, y, w.dtype, y.shape[0] * prod(outs(axes)))
     groups, outputs, inner = w.shape[0], w.shape[1], prod(w.shape[2:])
-    one = _rounded(w.size * dtype.itemsize)
+    one = rounded(w.size * dtype.itemsize)
     lanes = max(1, min(LANES, budget // (4 * one)))
     tiles = Tiles(function, x, y, axes, dtype, budget, 2 * lanes * one)
     items = list(tiles)
@@ -418,7 +421,7 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     total = totals[0] if tiles.rows else totals[0].mT
     if tiles.channels_last:
         total = np.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)
-    _store(w, total.reshape(w.shape))
+    store(w, total.reshape(w.shape))
 
 
 def _given(tiles: Tiles, tile: Tile, scratch: Scratch, turned: bool) -> Array:

@@ -24,8 +24,23 @@ from ..tensor import Tensor
 from .contraction import Array, contract, contract_weights, empty, natively
 from .padding import Mode as PaddingMode
 from .padding import pad
+from .product import worth_compiling
 from .shifted import weighted_sums
-from .windows import Axes, Axis, axes_of, batched, channels_last, each, kernels, outs, padding_of, sizes, spatial
+from .slides import THIN_OUTPUTS, slide
+from .windows import (
+    Axes,
+    Axis,
+    axes_of,
+    batched,
+    channels_last,
+    each,
+    kernels,
+    outs,
+    padding_of,
+    sizes,
+    spatial,
+    volume,
+)
 
 __all__ = ["conv", "conv_transpose", "convolve", "correlate"]
 
@@ -33,9 +48,6 @@ Algorithm = Literal["auto", "direct", "im2col", "tune"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 WORKSPACE_MB = 64.0
-
-# Groups of one channel with at most so many outputs are added up directly: their matrices would be too thin.
-DEPTHWISE_OUTPUTS = 4
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -383,13 +395,14 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
             weighted_sums(x, w, y, bias, axes, plan.budget)
-        else:
+        elif not slide(plan.function, x, w, y, bias, axes, plan.budget):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":
         run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget), run))
     elif plan.algorithm == "auto":
-        run("direct" if x.shape[2] == 1 and w.shape[1] <= DEPTHWISE_OUTPUTS else "im2col")
+        thin = x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS
+        run("direct" if thin and not worth_compiling(y.dtype, y.size * volume(axes)) else "im2col")
     else:
         run(plan.algorithm)
 

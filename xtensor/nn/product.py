@@ -1,9 +1,12 @@
-"""A matrix product of ours as LLVM code: C = A B for a tile of columns B that lies in the cache.
+"""A matrix product of ours as LLVM code, whose second matrix may be windows of an input that are nowhere laid out.
+
+C[r, j] = max(floor, bias[r] + sum over k of A[r, k] * B[offset[k] + j]): with offsets of whole rows B is a matrix; with
+those of the window's elements in a padded input it is the convolution of it.
 
 NumPy's OpenBLAS has no wide kernels for every processor that has wide registers; this one uses them wherever LLVM knows
 them. Blocks of 12 rows of A (6 where there are only 16 registers) times two registers of B are added up in registers;
-blocks of `DEPTH` along the sum keep the part of A in the nearest cache. Nothing is packed: A's rows and B's columns lie
-where they are. Every element is the sum in order, so it has the same bits whatever the size of the tile.
+few rows times up to eight. Blocks of `DEPTH` along the sum keep the part of A in the nearest cache. Nothing is packed.
+Every element is the sum in order, so it has the same bits whatever the size of the tile.
 """
 
 from __future__ import annotations
@@ -11,16 +14,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import cache
+from math import ceil, inf
 from typing import Any
+
+import numpy as np
 
 from ..dtypes import DType
 from ..lazy.compile import Code, handmade, host
 from ..options import settings
 
-Array = Any
+Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# Sums are cut into blocks of so many terms.
-DEPTH = 512
+# Sums are cut into equal blocks of at most so many terms.
+DEPTH = 640
 
 # From so many multiplications on the code is worth compiling.
 WORTH_COMPILING = 1 << 23
@@ -41,15 +47,26 @@ def product_for(dtype: DType, rows: int) -> Code:
     """Return the code of products with so many rows, for a dtype that is worth compiling for."""
     machine = host()
     assert machine is not None
-    height = 12 if machine.vector_bytes == 64 else 6
+    height = min(12 if machine.vector_bytes == 64 else 6, rows)
     return handmade(source(dtype.char, machine.vector_bytes // dtype.itemsize, height, rows % height))
 
 
-def multiply(code: Code, a: Array, b: Array, c: Array) -> None:
-    """Write a @ b into c; rows of all are contiguous."""
-    steps = [x.strides[0] // x.itemsize for x in (a, b, c)]
-    addresses = [x.__array_interface__["data"][0] for x in (a, b, c)]
-    code.call(struct.pack("=9q", *addresses, *a.shape, b.shape[1], *steps))
+def multiply(code: Code, a: Array, b: Array, c: Array, columns: int, **more: Any) -> None:
+    """Write matrices a (count, rows, depth) times rows of so many columns into c, whose first axes are (count, rows).
+
+    offsets: of the rows within each of b, in elements; None where b is (count, depth, columns). bias: (count, rows),
+    None for zeros. floor: what no result is below. Rows of a, b and c are contiguous.
+    """
+    count, rows, depth = a.shape
+    offsets, bias = more.get("offsets"), more.get("bias")
+    if offsets is None:
+        offsets = np.arange(depth) * (b.strides[1] // b.itemsize)
+    bias = np.zeros((count, rows), c.dtype) if bias is None else np.ascontiguousarray(bias, c.dtype)
+    block = ceil(depth / ceil(depth / DEPTH))
+    steps = [x.strides[axis] // x.itemsize for x, axis in ((a, 1), (c, 1), (a, 0), (b, 0), (c, 0))]
+    addresses = [x.__array_interface__["data"][0] for x in (a, b, offsets, c, bias)]
+    floor = struct.pack("=f4x" if c.dtype.char == "f" else "=d", more.get("floor", -inf))
+    code.call(struct.pack("=15q", *addresses, rows, depth, columns, *steps, count, block) + floor)
 
 
 def suits(*stacks: Array) -> bool:
@@ -66,8 +83,7 @@ def source(char: str, lanes: int, height: int, rest: int) -> str:
     kind = _TYPES[char]
     vector = f"<{lanes} x {kind}>"
     suffix = f"v{lanes}f{32 if char == 'f' else 64}"
-    heights = [height, rest] if rest else [height]
-    parts = [_panel(kind, vector, lanes, rows, suffix) for rows in heights]
+    parts = [_panel(kind, vector, lanes, rows, suffix) for rows in ([height, rest] if rest else [height])]
     declared = (
         f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})\n"
         f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, <{lanes} x i1>, {vector})\n"
@@ -76,41 +92,57 @@ def source(char: str, lanes: int, height: int, rest: int) -> str:
     return "\n".join([declared, *parts, _driver(kind, height, rest)])
 
 
-_SIGNATURE = "ptr %a, ptr %b, ptr %c, i64 %depth, i64 %columns, i64 %lda, i64 %ldb, i64 %ldc, i1 %first"
-_NAMES = ("a", "b", "c", "m", "k", "columns", "lda", "ldb", "ldc")
+def _registers(rows: int) -> int:
+    """Return how many registers of columns are taken at a time, so that enough sums are under way."""
+    return 8 if rows == 1 else 4 if rows <= 4 else 2
+
+
+_SHARED = "ptr %offsets.at, ptr %c.at, i64 %depth, i64 %columns, i64 %lda, i64 %ldc, i1 %first"
+_POINTERS = ("a", "b", "offsets", "c", "bias")
+_NUMBERS = ("m", "k", "columns", "lda", "ldc", "a.step", "b.step", "c.step", "count", "block")
 
 
 def _driver(kind: str, height: int, rest: int) -> str:
-    """Return the function that goes over blocks of the sum and of rows."""
+    """Return the function that goes over the matrices, blocks of the sum, and blocks of rows."""
     loads = [
         f"  %at.{name} = getelementptr i64, ptr %table, i64 {place}\n"
-        f"  %{name} = load {'ptr' if place < 3 else 'i64'}, ptr %at.{name}"
-        for place, name in enumerate(_NAMES)
+        f"  %{name}{'.0' if name in ('a', 'b', 'c', 'bias') else ''} = load {of}, ptr %at.{name}"
+        for place, (name, of) in enumerate(
+            [*((name, "ptr") for name in _POINTERS), *((name, "i64") for name in _NUMBERS), ("floor", kind)]
+        )
     ]
-    arguments = "ptr %b.at, ptr %c.at, i64 %depth, i64 %columns, i64 %lda, i64 %ldb, i64 %ldc, i1 %first"
+    arguments = f"ptr %b, {_SHARED}, ptr %bias.at, {kind} %least"
+    steps = (("a", "a.step"), ("b", "b.step"), ("c", "c.step"), ("bias", "m"))
+    phis = [f"  %{name} = phi ptr [%{name}.0, %entry], [%{name}.n, %next]" for name, _ in steps]
+    moves = [f"  %{name}.n = getelementptr {kind}, ptr %{name}, i64 %{step}" for name, step in steps]
     last = f"  call void @panel{rest}(ptr %a.at, {arguments})\n" if rest else ""
     return f"""define void @kernel(ptr %table) {{
 entry:
 {chr(10).join(loads)}
   %whole = sub i64 %m, {rest}
-  br label %block
-block:
-  %k0 = phi i64 [0, %entry], [%k1, %block.end]
-  %k1 = add i64 %k0, {DEPTH}
+  br label %matrix
+matrix:
+  %number = phi i64 [1, %entry], [%number.n, %next]
+{chr(10).join(phis)}
+  br label %block.begin
+block.begin:
+  %k0 = phi i64 [0, %matrix], [%k1, %block.end]
+  %k1 = add i64 %k0, %block
   %left = sub i64 %k, %k0
-  %short = icmp slt i64 %left, {DEPTH}
-  %depth = select i1 %short, i64 %left, i64 {DEPTH}
+  %short = icmp sle i64 %left, %block
+  %depth = select i1 %short, i64 %left, i64 %block
+  %least = select i1 %short, {kind} %floor, {kind} 0xFFF0000000000000
   %first = icmp eq i64 %k0, 0
   %a.block = getelementptr {kind}, ptr %a, i64 %k0
-  %b.rows = mul i64 %k0, %ldb
-  %b.at = getelementptr {kind}, ptr %b, i64 %b.rows
+  %offsets.at = getelementptr i64, ptr %offsets, i64 %k0
   br label %rows
 rows:
-  %i = phi i64 [0, %block], [%i.next, %panel]
+  %i = phi i64 [0, %block.begin], [%i.next, %panel]
   %a.row = mul i64 %i, %lda
   %a.at = getelementptr {kind}, ptr %a.block, i64 %a.row
   %c.row = mul i64 %i, %ldc
   %c.at = getelementptr {kind}, ptr %c, i64 %c.row
+  %bias.at = getelementptr {kind}, ptr %bias, i64 %i
   %i.next = add i64 %i, {height}
   %more = icmp slt i64 %i, %whole
   br i1 %more, label %panel, label %last
@@ -120,8 +152,12 @@ panel:
 last:
 {last}  br label %block.end
 block.end:
-  %again = icmp slt i64 %k1, %k
-  br i1 %again, label %block, label %done
+  br i1 %short, label %next, label %block.begin
+next:
+{chr(10).join(moves)}
+  %number.n = add i64 %number, 1
+  %again = icmp slt i64 %number, %count
+  br i1 %again, label %matrix, label %done
 done:
   ret void
 }}"""
@@ -129,22 +165,23 @@ done:
 
 def _panel(kind: str, vector: str, lanes: int, rows: int, suffix: str) -> str:
     """Return the function that goes over the columns for one block of rows."""
-    lines = [f"define internal void @panel{rows}({_SIGNATURE}) {{", "entry:"]
+    width = lanes * _registers(rows)
+    lines = [f"define internal void @panel{rows}(ptr %a, ptr %b, {_SHARED}, ptr %bias, {kind} %least) {{", "entry:"]
     lines += [f"  %step{r} = mul i64 %lda, {r}" for r in range(3, rows, 3)]
     lines += [
         f"  %start{r} = getelementptr {kind}, ptr %a, i64 " + (f"%step{r}" if r else "0") for r in range(0, rows, 3)
     ]
-    lines += ["  %lda2 = mul i64 %lda, 2"]
+    lines += ["  %lda2 = mul i64 %lda, 2", *_splat("least", kind, vector, lanes)]
     lines += [f"  %at{r} = mul i64 %ldc, {r}" for r in range(rows)]
     lines += [
-        f"  %rounded = urem i64 %columns, {2 * lanes}",
+        f"  %rounded = urem i64 %columns, {width}",
         "  %full = sub i64 %columns, %rounded",
         "  br label %columns.next",
         "columns.next:",
         "  %j = phi i64 [0, %entry], [%j1, %whole.end]",
-        f"  %j1 = add i64 %j, {2 * lanes}",
-        "  %b.at = getelementptr " + f"{kind}, ptr %b, i64 %j",
-        f"  %c.at = getelementptr {kind}, ptr %c, i64 %j",
+        f"  %j1 = add i64 %j, {width}",
+        "  %b.j = getelementptr " + f"{kind}, ptr %b, i64 %j",
+        f"  %c.j = getelementptr {kind}, ptr %c.at, i64 %j",
         "  %more = icmp slt i64 %j, %full",
         "  br i1 %more, label %whole, label %tail",
         "tail:",
@@ -167,12 +204,13 @@ def _splat(name: str, kind: str, vector: str, lanes: int) -> list[str]:
 
 
 def _columns(label: str, kind: str, vector: str, lanes: int, rows: int, suffix: str, *, masked: bool) -> Iterator[str]:
-    """Yield the code for two registers of columns, ending in the block `label`.end.
+    """Yield the code for some registers of columns, ending in the block `label`.end.
 
     The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
     """
-    cells = [(r, v) for r in range(rows) for v in (0, 1)]
-    masks = [f"<{lanes} x i1> %{label}.mask{v}" for v in (0, 1)]
+    registers = range(_registers(rows))
+    cells = [(r, v) for r in range(rows) for v in registers]
+    masks = [f"<{lanes} x i1> %{label}.mask{v}" for v in registers]
 
     def load(name: str, pointer: str, v: int) -> str:
         if not masked:
@@ -181,20 +219,32 @@ def _columns(label: str, kind: str, vector: str, lanes: int, rows: int, suffix: 
         return f"  %{name} = call {vector} @llvm.masked.load.{suffix}.p0({given})"
 
     def phi(name: str, of: str, start: str) -> str:
-        return f"  %{label}.{name} = phi {of} [{start}, %{label}], [%{label}.{name}.n, %{label}.sum]"
+        return f"  %{label}.{name} = phi {of} [{start}, %{label}.go], [%{label}.{name}.n, %{label}.sum]"
 
     yield f"{label}:"
     if masked:
-        yield from _masks(label, lanes)
+        yield from _masks(label, lanes, len(registers))
     for r, v in cells:
-        yield f"  %{label}.row{r}.{v} = getelementptr {kind}, ptr %c.at, i64 %at{r}"
+        yield f"  %{label}.row{r}.{v} = getelementptr {kind}, ptr %c.j, i64 %at{r}"
         yield f"  %{label}.p{r}.{v} = getelementptr {kind}, ptr %{label}.row{r}.{v}, i64 {v * lanes}"
-        yield load(f"{label}.old{r}.{v}", f"%{label}.p{r}.{v}", v)
-        yield f"  %{label}.init{r}.{v} = select i1 %first, {vector} zeroinitializer, {vector} %{label}.old{r}.{v}"
-    yield from [f"  br label %{label}.sum", f"{label}.sum:", phi("k", "i64", "0"), phi("b", "ptr", "%b.at")]
+    yield f"  br i1 %first, label %{label}.new, label %{label}.old\n{label}.new:"
+    for r in range(rows):
+        yield f"  %{label}.bias{r}.p = getelementptr {kind}, ptr %bias, i64 {r}"
+        yield f"  %{label}.bias{r} = load {kind}, ptr %{label}.bias{r}.p"
+        yield from _splat(f"{label}.bias{r}", kind, vector, lanes)
+    yield f"  br label %{label}.go\n{label}.old:"
+    yield from [load(f"{label}.old{r}.{v}", f"%{label}.p{r}.{v}", v) for r, v in cells]
+    yield f"  br label %{label}.go\n{label}.go:"
+    for r, v in cells:
+        given = f"[%{label}.bias{r}.all, %{label}.new], [%{label}.old{r}.{v}, %{label}.old]"
+        yield f"  %{label}.init{r}.{v} = phi {vector} {given}"
+    yield from [f"  br label %{label}.sum", f"{label}.sum:", phi("k", "i64", "0")]
     yield from [phi(f"a{r}", "ptr", f"%start{r}") for r in range(0, rows, 3)]
     yield from [phi(f"acc{r}.{v}", vector, f"%{label}.init{r}.{v}") for r, v in cells]
-    for v in (0, 1):
+    yield f"  %{label}.o.p = getelementptr i64, ptr %offsets.at, i64 %{label}.k"
+    yield f"  %{label}.o = load i64, ptr %{label}.o.p"
+    yield f"  %{label}.b = getelementptr {kind}, ptr %b.j, i64 %{label}.o"
+    for v in registers:
         yield f"  %{label}.bp{v} = getelementptr {kind}, ptr %{label}.b, i64 {v * lanes}"
         yield load(f"{label}.b{v}", f"%{label}.bp{v}", v)
     for r in range(rows):
@@ -202,27 +252,28 @@ def _columns(label: str, kind: str, vector: str, lanes: int, rows: int, suffix: 
         yield f"  %{name}.p = getelementptr {kind}, ptr %{label}.a{r - r % 3}, i64 {('0', '%lda', '%lda2')[r % 3]}"
         yield f"  %{name} = load {kind}, ptr %{name}.p"
         yield from _splat(name, kind, vector, lanes)
-        for v in (0, 1):
+        for v in registers:
             given = f"{vector} %{name}.all, {vector} %{label}.b{v}, {vector} %{label}.acc{r}.{v}"
             yield f"  %{label}.acc{r}.{v}.n = call {vector} @llvm.fma.{suffix}({given})"
-    yield f"  %{label}.b.n = getelementptr {kind}, ptr %{label}.b, i64 %ldb"
     yield from [f"  %{label}.a{r}.n = getelementptr {kind}, ptr %{label}.a{r}, i64 1" for r in range(0, rows, 3)]
     yield f"  %{label}.k.n = add i64 %{label}.k, 1"
     yield f"  %{label}.on = icmp slt i64 %{label}.k.n, %depth"
     yield from [f"  br i1 %{label}.on, label %{label}.sum, label %{label}.end", f"{label}.end:"]
     for r, v in cells:
-        value, target = f"{vector} %{label}.acc{r}.{v}.n", f"ptr %{label}.p{r}.{v}"
+        name, target = f"{label}.out{r}.{v}", f"ptr %{label}.p{r}.{v}"
+        yield f"  %{name}.low = fcmp olt {vector} %{label}.acc{r}.{v}.n, %least.all"
+        yield f"  %{name} = select <{lanes} x i1> %{name}.low, {vector} %least.all, {vector} %{label}.acc{r}.{v}.n"
         if masked:
-            yield f"  call void @llvm.masked.store.{suffix}.p0({value}, {target}, i32 4, {masks[v]})"
+            yield f"  call void @llvm.masked.store.{suffix}.p0({vector} %{name}, {target}, i32 4, {masks[v]})"
         else:
-            yield f"  store {value}, {target}, align 4"
+            yield f"  store {vector} %{name}, {target}, align 4"
 
 
-def _masks(label: str, lanes: int) -> Iterator[str]:
+def _masks(label: str, lanes: int, registers: int) -> Iterator[str]:
     """Yield the masks of the columns that are left."""
     yield f"  %{label}.left.one = insertelement <{lanes} x i64> poison, i64 %rounded, i32 0"
     turned = f"<{lanes} x i64> %{label}.left.one, <{lanes} x i64> poison, <{lanes} x i32> zeroinitializer"
     yield f"  %{label}.left = shufflevector {turned}"
-    for v in (0, 1):
+    for v in range(registers):
         places = ", ".join(f"i64 {v * lanes + lane}" for lane in range(lanes))
         yield f"  %{label}.mask{v} = icmp slt <{lanes} x i64> <{places}>, %{label}.left"

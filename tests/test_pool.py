@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import xtensor as xt
+import xtensor.lazy.compile as compile_
 from xtensor import nn
+from xtensor.nn import planes, product
 
 Array = np.ndarray[Any, Any]
 
@@ -143,3 +146,28 @@ def test_bad_input(call: Any, error: type[Exception], words: list[str]) -> None:
         call()
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(20))
+def test_planes_are_the_engines(monkeypatch: Any, seed: int, dtype: str) -> None:
+    """Pools by code for planes are those of shifted views: windows, strides, dilations, NaN, any number of threads."""
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(product, "WORTH_COMPILING", 0)
+    rng = np.random.default_rng(seed)
+    rank = 1 + seed % 2
+    x = rng.normal(size=(2, 3, *rng.integers(9, 80, rank))).astype(dtype)
+    x[0, 0, ..., seed % 9] = np.nan
+    window, stride, dilation = (tuple(int(n) for n in rng.integers(1, top, rank)) for top in (5, 3, 3))
+    padding = [int(rng.integers(0, d * (k - 1) + 1)) for k, d in zip(window, dilation, strict=True)]
+    how: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": seed % 3 == 0}
+    used = Mock(wraps=planes.form_of)
+    monkeypatch.setattr(planes, "form_of", used)
+    for pool in (nn.max_pool, nn.avg_pool):
+        with xt.options(threads=1 + seed % 3):
+            ours = pool(xt.asarray(x), window, **how).numpy()
+        with xt.options(engine="direct"):
+            theirs = pool(xt.asarray(x), window, **how).numpy()
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 if dtype == "float32" else 1e-14)
+    assert used.call_count == 2

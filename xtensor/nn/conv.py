@@ -24,6 +24,7 @@ from ..tensor import Tensor
 from .contraction import Array, contract, contract_weights, empty, natively
 from .padding import Mode as PaddingMode
 from .padding import pad
+from .planes import sweep
 from .product import worth_compiling
 from .shifted import weighted_sums
 from .slides import THIN_OUTPUTS, slide
@@ -395,6 +396,8 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
             weighted_sums(x, w, y, bias, axes, plan.budget)
+        elif x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS and sweep(x, w, y, bias, axes):
+            pass
         elif not slide(plan.function, x, w, y, bias, axes, plan.budget):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 

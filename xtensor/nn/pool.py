@@ -13,7 +13,8 @@ from ..op import as_tensor
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor
-from .contraction import natively
+from .contraction import empty, natively
+from .planes import sweep
 from .shifted import combine, first_of, pick, place
 from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, kernel_of, outs, sizes, spatial, taps
 
@@ -231,7 +232,7 @@ def _view(a: Any, last: bool) -> Any:
     return (np.moveaxis(a, -1, 1) if last else a)[:, :, None]
 
 
-def _empty(a: Any, lengths: Any, last: bool, make: Any = np.empty) -> Any:
+def _empty(a: Any, lengths: Any, last: bool, make: Any = empty) -> Any:
     channels = a.shape[-1] if last else a.shape[1]
     return make(batched(a.shape[0], channels, lengths, last), a.dtype)
 
@@ -246,7 +247,9 @@ def _summed(x: Tensor, plan: Plan) -> Tensor:
 
     def run(a: Any) -> Any:
         y = _empty(a, outs(plan.axes), plan.last)
-        combine(_view(a, plan.last), _view(y, plan.last), plan.axes, lambda _: lambda one, _: one, xt.add, 0, SCRATCH)
+        given, target = _view(a, plan.last), _view(y, plan.last)
+        if not sweep(given, None, target, None, plan.axes):
+            combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.add, 0, SCRATCH)
         return y
 
     return natively(plan.function, (x,), run)
@@ -281,7 +284,8 @@ def _largest(x: Tensor, plan: Plan) -> Tensor:
         y = _empty(a, outs(plan.axes), plan.last)
         fill = -np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).min
         given, target = _view(a, plan.last), _view(y, plan.last)
-        combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.maximum, fill, SCRATCH)
+        if not sweep(given, None, target, None, plan.axes, largest=True):
+            combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.maximum, fill, SCRATCH)
         return y
 
     return natively(plan.function, (x,), run)

@@ -31,12 +31,12 @@ DEPTH = 640
 # From so many multiplications on the code is worth compiling.
 WORTH_COMPILING = 1 << 23
 
-_TYPES = {"f": "float", "d": "double"}
+TYPES = {"f": "float", "d": "double"}
 
 
 def worth_compiling(dtype: DType, multiplications: int) -> bool:
     """Return whether so much work is to be done by code of ours, under the settings in force here."""
-    if dtype.char not in _TYPES or multiplications < WORTH_COMPILING or settings().engine not in ("auto", "llvm"):
+    if dtype.char not in TYPES or multiplications < WORTH_COMPILING or settings().engine not in ("auto", "llvm"):
         return False
     machine = host()
     return machine is not None and machine.vector_bytes >= 32
@@ -80,7 +80,7 @@ def suits(*stacks: Array) -> bool:
 @cache
 def source(char: str, lanes: int, height: int, rest: int) -> str:
     """Return the IR for blocks of `height` rows and a last one of `rest`."""
-    kind = _TYPES[char]
+    kind = TYPES[char]
     vector = f"<{lanes} x {kind}>"
     suffix = f"v{lanes}f{32 if char == 'f' else 64}"
     parts = [_panel(kind, vector, lanes, rows, suffix) for rows in ([height, rest] if rest else [height])]
@@ -171,7 +171,7 @@ def _panel(kind: str, vector: str, lanes: int, rows: int, suffix: str) -> str:
     lines += [
         f"  %start{r} = getelementptr {kind}, ptr %a, i64 " + (f"%step{r}" if r else "0") for r in range(0, rows, 3)
     ]
-    lines += ["  %lda2 = mul i64 %lda, 2", *_splat("least", kind, vector, lanes)]
+    lines += ["  %lda2 = mul i64 %lda, 2", *splat("least", kind, vector, lanes)]
     lines += [f"  %at{r} = mul i64 %ldc, {r}" for r in range(rows)]
     lines += [
         f"  %rounded = urem i64 %columns, {width}",
@@ -195,10 +195,10 @@ def _panel(kind: str, vector: str, lanes: int, rows: int, suffix: str) -> str:
     return "\n".join(lines)
 
 
-def _splat(name: str, kind: str, vector: str, lanes: int) -> list[str]:
-    """Return the lines that make %name.all of the number %name."""
+def splat(name: str, kind: str, vector: str, lanes: int, of: str = "") -> list[str]:
+    """Return the lines that make %name.all of the number %name, or another one."""
     return [
-        f"  %{name}.one = insertelement {vector} poison, {kind} %{name}, i32 0",
+        f"  %{name}.one = insertelement {vector} poison, {kind} %{of or name}, i32 0",
         f"  %{name}.all = shufflevector {vector} %{name}.one, {vector} poison, <{lanes} x i32> zeroinitializer",
     ]
 
@@ -231,7 +231,7 @@ def _columns(label: str, kind: str, vector: str, lanes: int, rows: int, suffix: 
     for r in range(rows):
         yield f"  %{label}.bias{r}.p = getelementptr {kind}, ptr %bias, i64 {r}"
         yield f"  %{label}.bias{r} = load {kind}, ptr %{label}.bias{r}.p"
-        yield from _splat(f"{label}.bias{r}", kind, vector, lanes)
+        yield from splat(f"{label}.bias{r}", kind, vector, lanes)
     yield f"  br label %{label}.go\n{label}.old:"
     yield from [load(f"{label}.old{r}.{v}", f"%{label}.p{r}.{v}", v) for r, v in cells]
     yield f"  br label %{label}.go\n{label}.go:"
@@ -251,7 +251,7 @@ def _columns(label: str, kind: str, vector: str, lanes: int, rows: int, suffix: 
         name = f"{label}.x{r}"
         yield f"  %{name}.p = getelementptr {kind}, ptr %{label}.a{r - r % 3}, i64 {('0', '%lda', '%lda2')[r % 3]}"
         yield f"  %{name} = load {kind}, ptr %{name}.p"
-        yield from _splat(name, kind, vector, lanes)
+        yield from splat(name, kind, vector, lanes)
         for v in registers:
             given = f"{vector} %{name}.all, {vector} %{label}.b{v}, {vector} %{label}.acc{r}.{v}"
             yield f"  %{label}.acc{r}.{v}.n = call {vector} @llvm.fma.{suffix}({given})"

@@ -88,8 +88,8 @@ def reduced(loss: Tensor, reduction: Any, function: str) -> Tensor:
 
 
 def along(x: Tensor, axis: int, ndim: int) -> Tensor:
-    """Return a vector as an array of `ndim` axes that lies along one of them."""
-    return xt.reshape(x, (1,) * axis + (x.size,) + (1,) * (ndim - axis - 1))
+    """Return a vector with as many axes as it takes to lie along one of `ndim` axes."""
+    return x if axis == ndim - 1 else xt.reshape(x, (1,) * axis + (x.size,) + (1,) * (ndim - axis - 1))
 
 
 def size_along(x: Tensor, axes: tuple[int, ...]) -> int:

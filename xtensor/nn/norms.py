@@ -38,9 +38,8 @@ def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor,
     mean = xt.mean(x, axis=axes, keepdims=True)
     distance = x - mean
     scale = 1 / xt.sqrt(xt.mean(distance * distance, axis=axes, keepdims=True) + eps)
-    if 0 in axes:  # the distances would go through memory; this loses no more than rounding x itself did
-        return x * scale + -mean * scale, scale
-    return distance * scale, scale
+    # Not distance * scale: the distances would go through memory. This loses no more than rounding x itself did.
+    return x * scale + -mean * scale, scale
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -104,16 +103,14 @@ def group_norm(
     split = xt.reshape(x, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
     axes = tuple(one for one in range(1, split.ndim) if one != axis)
     value = xt.reshape(_standardised(split, axes, eps)[0], x.shape)
-    return _scaled(value, *_channelwise(x, axis, "group_norm", weight=weight, bias=bias))
+    parameters = _channelwise(x, axis, "group_norm", weight=weight, bias=bias)
+    return _scaled(value, *(None if one is None else along(one, axis, x.ndim) for one in parameters))
 
 
 def _channelwise(x: Tensor, axis: int, function: str, **given: Tensor | None) -> list[Tensor | None]:
-    """Return parameters of shape (channels,) lying along the axis of the channels."""
+    """Return parameters of shape (channels,)."""
     shape = (x.shape[axis],)
-    return [
-        None if value is None else along(per_channel(value, shape, function, name), axis, x.ndim)
-        for name, value in given.items()
-    ]
+    return [None if value is None else per_channel(value, shape, function, name) for name, value in given.items()]
 
 
 def batch_norm(
@@ -140,9 +137,7 @@ def batch_norm(
     x = floating(x, "batch_norm")
     axis, eps = channel_axis(x, axis, "batch_norm"), within(eps, "batch_norm", "eps", 0, inf)
     weight, bias = _channelwise(x, axis, "batch_norm", weight=weight, bias=bias)
-    shape = (x.shape[axis],)
-    mean = None if running_mean is None else per_channel(running_mean, shape, "batch_norm", "running_mean")
-    var = None if running_var is None else per_channel(running_var, shape, "batch_norm", "running_var")
+    mean, var = _channelwise(x, axis, "batch_norm", running_mean=running_mean, running_var=running_var)
     if not training:
         if mean is None or var is None:
             missing = "running_mean" if mean is None else "running_var"
@@ -157,6 +152,7 @@ def batch_norm(
             _move(mean, xt.mean(x, axis=axes), momentum)
         if var is not None:
             _move(var, xt.var(x, axis=axes, correction=1), momentum)
+    weight, bias = (None if one is None else along(one, axis, x.ndim) for one in (weight, bias))
     return _scaled(_standardised(x, axes, eps)[0], weight, bias)
 
 
@@ -169,7 +165,7 @@ def _inference(
     x: Tensor, axis: int, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
     """One multiplication and one addition per element: what belongs to the channels is put together first."""
-    scale = 1 / xt.sqrt(along(var, axis, x.ndim) + eps)
-    scale = scale if weight is None else scale * weight
-    shift = -along(mean, axis, x.ndim) * scale
-    return x * scale + (shift if bias is None else shift + bias)
+    deviation = xt.sqrt(var + eps)
+    scale = 1 / deviation if weight is None else weight / deviation
+    shift = -mean * scale if bias is None else bias - mean * scale
+    return x * along(scale, axis, x.ndim) + along(shift, axis, x.ndim)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..lazy.compile import handmade, host
-from ..lazy.launch import share_out, shared_out
+from ..lazy.launch import share_out
 from ..threads import worth
 from .product import TYPES, splat, worth_compiling
 from .windows import Axes, Axis, kernels, outs, volume
@@ -62,12 +62,11 @@ def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *
         steps = [a.strides[0] // item for a in arrays]
         rows = [arrays[0].strides[1] // item, arrays[2].strides[1] // item]
         calls.append(struct.pack("=18q", *addresses, len(arrays[0]), *steps, *numbers, *rows))
-    shares = shared_out(calls, threads)
-    if len(shares) > 1:
-        share_out(code, shares)
-    else:
+    if threads == 1 or len(calls) == 1:
         for call in calls:
             code.call(call)
+    else:
+        share_out(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
     return True
 
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 import ast
 import io
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from inspect import Parameter, signature, unwrap
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import xtensor as xt
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))  # pages import them
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 OPTION = re.compile(r"^:(?P<name>\w+):[ ]*(?P<value>.*)\n", re.MULTILINE)

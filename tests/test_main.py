@@ -66,6 +66,8 @@ def test_tour(lazy: str) -> None:
     assert re.search(r"float\(z\[0\]\), float\(x\[0\]\) +1\.0, 5\.0", done.stdout), done.stdout
     assert "plan: 1 kernel, moving 32 MB" in done.stdout and "%y = multiply(" in done.stdout
     assert re.search(r"times as fast; largest difference \d\.\de-0\d\.", done.stdout), done.stdout
+    accuracy = re.search(r"test images read rightly +(\d+\.\d)%", done.stdout)
+    assert accuracy and float(accuracy[1]) >= 96, done.stdout
 
 
 def test_tour_names_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,6 @@ import inspect
 import math
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -531,20 +530,6 @@ def test_refused(call: Callable[[], Any], kind: type[Exception], text: str) -> N
     """Errors name the function, the argument, what it must be and what it is, shapes included."""
     with pytest.raises(kind, match=text):
         call()
-
-
-# ---- something real
-
-
-def test_a_network_learns_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example of the docs reaches the accuracy they tell, or nearly so: last bits depend on the processor."""
-    pytest.importorskip("sklearn")
-    pytest.importorskip("tqdm")
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "examples"))
-    losses, share, confusion = import_module("digits_mlp").train(quiet=True)
-    assert losses[-1] < losses[0] / 3
-    assert share >= 0.97
-    assert int(xt.sum(confusion)) == 450 and int(xt.linalg.trace(confusion)) == round(450 * share)
 
 
 # ---- what is public

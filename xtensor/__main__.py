@@ -11,8 +11,10 @@ import sys
 import textwrap
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = ArgumentParser("python -m xtensor", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser(
-        "tour", help="run scikit-learn and SciPy on xtensor, then show what the engine does and how fast"
+        "tour", help="run scikit-learn and SciPy on xtensor, show what the engine does and how fast, train a network"
     )
     commands.add_parser("info", help="print versions, devices, lazy mode, engines and threads")
     return {"tour": tour, "info": info}[parser.parse_args(arguments).command]()
@@ -102,7 +104,7 @@ class Result(NamedTuple):
 
 
 def tour() -> int:
-    """Run existing code on xtensor and on NumPy, then show what the engine did."""
+    """Run existing code on xtensor and on NumPy, then show what the engine did, then train a network."""
     missing = [package for module, package in DEMO.items() if find_spec(module) is None]
     if missing:
         print(f'tour: {" and ".join(missing)} not installed: pip install "xtensor[demo]"', file=sys.stderr)
@@ -123,6 +125,7 @@ def tour() -> int:
         show_barrier()
     with xt.options(lazy="auto", engine="auto", show=""):
         show_plan()
+        show_network()
     for code in wrong:
         print(f"tour: {code} differs from NumPy's result", file=sys.stderr)
     return 1 if wrong else 0
@@ -207,6 +210,30 @@ def show_plan() -> None:
     print(f"\n   first evaluation {first}; then, best of {RUNS} runs, {count()} threads:\n")
     print(_table([("NumPy", f"{theirs * 1e3:.1f} ms"), ("xtensor", f"{ours * 1e3:.1f} ms")], indent="      "))
     print(f"\n   {theirs / ours:.1f} times as fast; largest difference {difference:.1e}. {xt.cache_info()}")
+
+
+EPOCHS = 4
+
+
+def show_network() -> None:
+    """Let a convolutional network of the examples learn for a few epochs, which takes a few seconds."""
+    folder = examples()
+    print("\n4. A convolutional network learns to read 1347 of the digits, and is tested with the other 450")
+    print(f"   examples/digits_cnn.py, {EPOCHS} epochs\n")
+    sys.path.insert(0, str(folder))
+    try:
+        found, time = _timed(lambda: import_module("digits_cnn").train(epochs=EPOCHS))
+    finally:
+        sys.path.remove(str(folder))
+    _say("cross entropy after each epoch", ", ".join(f"{loss:.3f}" for loss in found.losses))
+    _say("test images read rightly", f"{found.accuracy:.1%}, after {time}")
+
+
+def examples() -> Path:
+    """Return the folder of the examples: in the package where that was installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    own = package / "examples"
+    return own if own.is_dir() else package.parent / "examples"
 
 
 RUNS = 7

@@ -146,6 +146,27 @@ def test_transpose_is_the_adjoint(
     np.testing.assert_allclose(np.vdot(forward.numpy(), y), np.vdot(x, back.numpy()), rtol=1e-12)
 
 
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(
+    ("stride", "padding", "groups", "more"), [(1, 1, 2, 0), (2, [(0, 2), (1, 1)], 1, 1), (3, [(1, -1), (0, 2)], 2, 2)]
+)
+def test_transpose_with_padding_modes_is_the_adjoint(
+    stride: Any, padding: Any, groups: int, more: int, layout: str, mode: Any
+) -> None:
+    """What stood in the padding goes back to where it came from; the bias is added once to each element."""
+    kind = {"stride": stride, "padding": padding, "groups": groups, "layout": layout, "padding_mode": mode}
+    y, w, bias = normal(2, 8, 4, 5), normal(8, 4 // groups, 3, 2), normal(4)
+    y = np.ascontiguousarray(y.transpose(0, 2, 3, 1)) if layout == "NHWC" else y
+    back = conv_transpose(xt.asarray(y), xt.asarray(w), output_padding=more, **kind)
+    x = normal(*back.shape)
+    forward = conv(xt.asarray(x), xt.asarray(w), **kind)
+    np.testing.assert_allclose(np.vdot(forward.numpy(), y), np.vdot(x, back.numpy()), rtol=1e-11)
+    found = conv_transpose(xt.asarray(y), xt.asarray(w), xt.asarray(bias), output_padding=more, **kind)
+    shift = bias if layout == "NHWC" else bias[:, None, None]
+    np.testing.assert_allclose(found.numpy(), back.numpy() + shift, rtol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 8, 8), (2, 3, 8, 8)])
 @pytest.mark.parametrize("outputs", [0, 4])
 def test_empty(shape: tuple[int, ...], outputs: int) -> None:
@@ -200,6 +221,11 @@ def test_groups_are_convolutions_side_by_side() -> None:
         (lambda: conv_transpose(xt.ones((1, 3, 8)), xt.ones((3, 4, 3)), output_padding=1), ["output_padding", "less"]),
         (lambda: conv_transpose(xt.ones((1, 3, 8)), xt.ones((4, 3, 3))), ["(1, 3, 8)", "(4, 3, 3)"]),
         (lambda: conv_transpose(xt.ones((1, 3, 2)), xt.ones((3, 4, 3)), padding=3), ["padding", "(1, 3, 2)"]),
+        (lambda: conv_transpose(xt.ones((1, 3, 2)), xt.ones((3, 4, 3)), padding_mode="mirror"), ["mode", "'mirror'"]),
+        (
+            lambda: conv_transpose(xt.ones((1, 3, 4)), xt.ones((3, 4, 3)), padding=2, padding_mode="reflect"),
+            ["padding", "at most 1", "(1, 4, 2)"],
+        ),
         (lambda: unfold(xt.ones((1, 3)), 3), ["unfold", "(1, 3)"]),
         (lambda: fold(xt.ones((1, 6, 5)), (4,), 3), ["fold", "(1, 6, 5)", "2 places"]),
         (lambda: correlate(xt.ones((3,)), xt.ones((3, 3))), ["correlate", "(3,)", "(3, 3)"]),

@@ -52,6 +52,45 @@ def test_one_axis(kernel: int, stride: int, dilation: int, pads: tuple[int, int]
         np.testing.assert_allclose(nn.lp_pool(tensor, kernel, p=p, **kind).numpy(), norm)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kind", [{}, {"stride": 1, "padding": 1}, {"stride": 2, "dilation": 2, "ceil_mode": True}])
+def test_indices(kind: dict[str, Any], layout: str) -> None:
+    """They say where the largest elements are, of an input with many ties too: at the first."""
+    for x in (normal(2, 3, 7, 8), np.round(normal(2, 3, 7, 8))):
+        given = x if layout == "NCHW" else np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        values, places = nn.max_pool_with_indices(xt.asarray(given), (3, 2), layout=layout, **kind)
+        np.testing.assert_array_equal(
+            values.numpy(), nn.max_pool(xt.asarray(given), (3, 2), layout=layout, **kind).numpy()
+        )
+        assert (places.dtype, places.shape) == (xt.int64, values.shape)
+        found, where = (t.numpy() if layout == "NCHW" else np.moveaxis(t.numpy(), -1, 1) for t in (values, places))
+        flat, rows = x.reshape(2, 3, -1), where.reshape(2, 3, -1)
+        np.testing.assert_array_equal(np.take_along_axis(flat, rows, -1), found.reshape(2, 3, -1))
+        slope = xt.grad(lambda x: xt.sum(nn.max_pool(x, (3, 2), layout=layout, **kind)))(xt.asarray(given)).numpy()
+        slope = slope if layout == "NCHW" else np.moveaxis(slope, -1, 1)
+        counts = [[np.bincount(row, minlength=56) for row in image] for image in rows]
+        np.testing.assert_array_equal(slope.reshape(2, 3, -1), counts)
+
+
+def test_windows_of_padding_have_no_place() -> None:
+    """A window with gaps may have nothing of the input: -inf, at no place."""
+    values, places = nn.max_pool_with_indices(xt.asarray([[[5.0]]]), 2, dilation=2, padding=1)
+    assert (values.tolist(), places.tolist()) == ([[[-np.inf]]], [[[-1]]])
+
+
+def test_unpool_puts_elements_back() -> None:
+    """What max_unpool takes apart is what the windows had, with zeros for the rest; at the same place they add up."""
+    x = normal(2, 3, 6, 4)
+    values, places = nn.max_pool_with_indices(xt.asarray(x), 2)
+    found = nn.max_unpool(values, places, (6, 4)).numpy()
+    kept = found != 0
+    np.testing.assert_array_equal(found[kept], x[kept])
+    assert kept.sum() == values.size
+    again, last = nn.max_pool_with_indices(xt.asarray(np.moveaxis(x, 1, -1).copy()), 2, layout="NHWC")
+    np.testing.assert_array_equal(nn.max_unpool(again, last, (6, 4), layout="NHWC").numpy(), np.moveaxis(found, 1, -1))
+    assert nn.max_unpool(xt.asarray([[[1.0, 2.0]]]), xt.asarray([[[1, 1]]]), (3,)).tolist() == [[[0, 3, 0]]]
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int64", "float32", "float64"])
 def test_dtypes(dtype: str) -> None:
     """The largest of integers too, all of them negative; averages keep the floating dtype."""
@@ -133,6 +172,11 @@ def test_large_inputs_in_chunks() -> None:
         (lambda: nn.max_pool(xt.ones((2, 4)), 2), ValueError, ["x", "(2, 4)"]),
         (lambda: nn.max_pool(xt.ones((1, 2, 4)), 2, layout="NHWC"), ValueError, ["layout", "'NCW'"]),
         (lambda: nn.max_pool(xt.ones((1, 2, 4), dtype=xt.complex64), 2), TypeError, ["real", "complex64"]),
+        (lambda: nn.max_pool_with_indices(xt.ones((1, 2, 4), dtype=xt.bool), 2), TypeError, ["with_indices", "bool"]),
+        (lambda: nn.max_unpool(xt.ones((1, 2, 4)), xt.ones((1, 2, 4)), (8,)), TypeError, ["indices", "integer"]),
+        (lambda: nn.max_unpool(xt.ones((1, 1, 1)), xt.asarray([[[8]]]), (8,)), IndexError, ["indices", "0 to 7", "8"]),
+        (lambda: nn.max_unpool(xt.ones((1, 1, 1)), xt.asarray([[8]]), (8,)), ValueError, ["(1, 1, 1)", "(1, 1)"]),
+        (lambda: nn.max_unpool(xt.ones((1, 1, 1)), xt.asarray([[[8]]]), (8, 2)), ValueError, ["lengths", "(8, 2)"]),
         (lambda: nn.avg_pool(xt.ones((1, 2, 4), dtype=xt.int32), 2), TypeError, ["floating-point", "int32"]),
         (lambda: nn.avg_pool(xt.ones((1, 2, 4)), 2, divisor=0), ValueError, ["divisor", "at least 1"]),
         (lambda: nn.lp_pool(xt.ones((1, 2, 4)), 2, p=0), ValueError, ["p", "positive"]),

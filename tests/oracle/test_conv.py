@@ -253,6 +253,25 @@ def test_max_pool(case: Any) -> None:
     check(pool_case("max_pool", case))
 
 
+@pytest.mark.parametrize("case", POOLS, ids=str)
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_max_pool_with_indices(case: Any, dilation: int) -> None:
+    """Where the largest elements were, and putting them back there."""
+    rank, stride, padding, ceil, last = case
+    layout = LAYOUTS[rank][1] if last else None
+    kind: dict[str, Any] = {"stride": stride, "padding": padding, "ceil_mode": ceil, "dilation": dilation}
+    x, window = normal("float64", 2, 3, *LENGTHS[:rank]), (3, 2, 2)[:rank]
+    values, places = torch_call("max_pool{}d", rank, torch.tensor(x), window, return_indices=True, **kind)
+    given = xt.asarray(np.ascontiguousarray(to_last(x, layout)))
+    found, where = xt.nn.max_pool_with_indices(given, window, layout=layout, **kind)
+    np.testing.assert_array_equal(to_first(found.numpy(), layout), values.numpy())
+    np.testing.assert_array_equal(to_first(where.numpy(), layout), places.numpy())
+    if (stride, padding, dilation, ceil) == (None, 0, 1, False):  # no element is in two windows
+        back = torch_call("max_unpool{}d", rank, values, places, window, output_size=x.shape[2:])
+        again = xt.nn.max_unpool(found, where, x.shape[2:], layout=layout)
+        np.testing.assert_array_equal(to_first(again.numpy(), layout), back.numpy())
+
+
 @pytest.mark.parametrize("case", POOLS[::2], ids=str)
 def test_max_pool_dilated(case: Any) -> None:
     """Windows with gaps."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+import xtensor as xt
 from tests.samples import Sample, complexes, normal
 
 OURS: tuple[str, ...] = ()  # PyTorch's and JAX's functions have other names and arguments: tests/oracle/test_conv.py
@@ -20,6 +23,9 @@ def sample(
     return Sample(f"nn.{name}", call, args, note, second, OURS)
 
 
+PLACES = xt.asarray(np.random.default_rng(0).integers(0, 12, (1, 2, 2, 2)))
+CIRCULAR: dict[str, Any] = {"padding": [(1, 2)], "stride": 2, "padding_mode": "circular"}
+
 SAMPLES = [
     sample("conv", normal(2, 3, 7), normal(4, 3, 3), normal(4), note="1-d", stride=2, padding=1),
     sample("conv", normal(1, 2, 5, 4), normal(4, 1, 3, 2), normal(4), note="depthwise", groups=2, padding=1),
@@ -35,6 +41,7 @@ SAMPLES = [
     sample("conv", normal(1, 2, 6), normal(2, 2, 3), note="cropped", padding=[(-1, 2)]),
     sample("conv_transpose", normal(1, 4, 3, 3), normal(4, 2, 3, 2), normal(4), groups=2, stride=2, output_padding=1),
     sample("conv_transpose", complexes(1, 2, 4), complexes(2, 3, 3), note="complex", stride=3, dilation=2),
+    sample("conv_transpose", normal(1, 2, 4), normal(2, 3, 3), normal(3), note="circular", **CIRCULAR),
     sample("unfold", normal(1, 2, 5, 4), given=((3, 2),), padding=1, dilation=(1, 2)),
     sample("unfold", complexes(1, 5, 2), given=(3,), note="last complex", stride=2, layout="NWC"),
     sample("fold", normal(1, 12, 9), given=((4, 3), (3, 2)), padding=((1, 0), (0, 1))),
@@ -46,6 +53,8 @@ SAMPLES = [
     sample("convolve", normal(4, 5), normal(2, 3), given=("same",), note="2-d"),
     sample("max_pool", normal(1, 2, 7, 6), given=((3, 2),), stride=1, padding=(1, 0)),
     sample("max_pool", normal(1, 7, 2), given=(3,), note="last ceil", ceil_mode=True, layout="NWC"),
+    sample("max_pool_with_indices", normal(1, 2, 7, 6), given=((3, 2),), padding=(1, 0)),
+    Sample("nn.max_unpool", lambda xp, x: xp.nn.max_unpool(x, PLACES, (3, 4)), (normal(1, 2, 2, 2),), oracles=OURS),
     sample("avg_pool", normal(1, 2, 7, 6), given=((3, 2),), padding=(1, 0), count_include_pad=False),
     sample("avg_pool", complexes(1, 2, 7), given=(3,), note="complex", ceil_mode=True),
     sample("lp_pool", normal(1, 2, 6), given=(2,), p=3.0),

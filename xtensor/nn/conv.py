@@ -22,8 +22,9 @@ from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor
 from .contraction import Array, contract, contract_weights, empty, natively
+from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
-from .padding import pad
+from .padding import check_width, pad, unpadded
 from .planes import sweep
 from .product import worth_compiling
 from .shifted import weighted_sums
@@ -31,6 +32,7 @@ from .slides import THIN_OUTPUTS, slide
 from .windows import (
     Axes,
     Axis,
+    Pairs,
     axes_of,
     batched,
     channels_last,
@@ -130,6 +132,7 @@ def conv_transpose(
     dilation: Any = 1,
     groups: int = 1,
     layout: Any = None,
+    padding_mode: PaddingMode = "zeros",
     workspace_mb: float = WORKSPACE_MB,
     algorithm: Algorithm = "auto",
 ) -> Tensor:
@@ -141,7 +144,8 @@ def conv_transpose(
 
     padding: what is left out of the result before and after, as in `conv`; "same" gives length * stride, "full" leaves
     out dilation * (window - 1) on both sides. output_padding: how much longer the result is at its end, which must be
-    less than stride or dilation. The others as in `conv`.
+    less than stride or dilation. padding_mode: "zeros" drops what is left out; the others add it to the elements that
+    `pad` would have put there, after the result was made with it. The others as in `conv`.
 
     Raises ValueError where shapes or parameters do not fit, TypeError for booleans.
     """
@@ -151,15 +155,32 @@ def conv_transpose(
     _check_groups("conv_transpose", x, w, groups, w.shape[0], channels)
     _check_bias("conv_transpose", bias, w.shape[1] * groups)
     lengths, window = spatial(x.shape, x_last), w.shape[2:]
-    axes = _transposed_axes(x.shape, lengths, window, stride, padding, output_padding, dilation)
+    axes, pairs = _transposed_axes(x.shape, lengths, window, stride, padding, output_padding, dilation)
     plan = _plan("conv_transpose", axes, groups, y_last, x_last, workspace_mb, algorithm)
-    return _inputs(x, w, bias, plan)
+    if padding_mode == "zeros":
+        return _inputs(x, w, bias, plan)
+    whole = tuple(axis._replace(size=axis.size + sum(pair), low=0) for axis, pair in zip(axes, pairs, strict=True))
+    found = _inputs(x, w, None, plan._replace(axes=whole))
+    found = _folded_back(found, plan, pairs, padding_mode)
+    return found if bias is None else found + xt.reshape(bias, (-1,) if y_last else (1, -1, *[1] * rank))
+
+
+def _folded_back(x: Tensor, plan: Plan, pairs: Pairs, mode: PaddingMode) -> Tensor:
+    """Return inputs with what lies in their padding added to the elements it was made from."""
+    if mode not in PADDING_MODES:
+        raise ValueError(expected(plan.function, "padding_mode", one_of(PADDING_MODES), repr(mode)))
+    channels = x.shape[-1] if plan.x_last else x.shape[1]
+    shape = batched(x.shape[0], channels, sizes(plan.axes), plan.x_last)
+    widths = ((0, 0), *pairs, (0, 0)) if plan.x_last else ((0, 0), (0, 0), *pairs)
+    for axis, pair in enumerate(widths):
+        check_width(shape, axis, pair, mode, plan.function)
+    return unpadded(x, widths, mode, shape)
 
 
 def _transposed_axes(
     shape: Shape, lengths: Shape, window: Shape, stride: Any, padding: Any, output_padding: Any, dilation: Any
-) -> Axes:
-    """Return the axes of the convolution that is transposed: its outputs are our inputs."""
+) -> tuple[Axes, Pairs]:
+    """Return the axes of the convolution that is transposed, whose outputs are our inputs, and the padding."""
     name, rank = "conv_transpose", len(lengths)
     strides = each(stride, rank, name, "stride", least=1)
     dilations = each(dilation, rank, name, "dilation", least=1)
@@ -179,10 +200,11 @@ def _transposed_axes(
     results = tuple(n - low - high + extra for n, (low, high), extra in zip(full, pairs, more, strict=True))
     if min(results) < 0:
         raise ValueError(expected(name, "padding", f"leave something of {tuple(full)} for shape {shape}", padding))
-    return tuple(
+    axes = tuple(
         Axis(n, out, k, s, d, low)
         for n, out, k, s, d, (low, _) in zip(results, lengths, window, strides, dilations, pairs, strict=True)
     )
+    return axes, pairs
 
 
 Mode = Literal["full", "same", "valid"]

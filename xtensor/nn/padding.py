@@ -52,7 +52,7 @@ def pad(
     widths = [(0, 0)] * x.ndim
     for axis, pair in zip(named, as_pairs(width, len(named), "pad", "width"), strict=True):
         widths[axis] = pair
-        _check_width(x.shape, axis, pair, mode)
+        check_width(x.shape, axis, pair, mode)
     check_real(np.asarray(value).dtype, x.dtype, "pad", "value")
     return _padded(x, tuple(widths), mode, value)
 
@@ -60,19 +60,20 @@ def pad(
 _LEAST = {"zeros": 0, "reflect": 1, "replicate": 1, "circular": 0}
 
 
-def _check_width(shape: Shape, axis: int, pair: tuple[int, int], mode: Mode) -> None:
-    length = shape[axis]
+def check_width(shape: Shape, axis: int, pair: tuple[int, int], mode: Mode, function: str = "pad") -> None:
+    """Raise ValueError for a width before and after an axis that a mode cannot fill."""
+    length, argument = shape[axis], "width" if function == "pad" else "padding"
     most = {"reflect": length - 1, "circular": length}.get(mode)
     if min(pair) < 0 and length + min(pair[0], 0) + min(pair[1], 0) < 0:
-        raise ValueError(expected("pad", "width", f"leave something of axis {axis} of shape {shape}", pair))
+        raise ValueError(expected(function, argument, f"leave something of axis {axis} of shape {shape}", pair))
     wrong = most is not None and max(pair) > max(most, 0)
     if wrong or (max(pair) > 0 and length < _LEAST[mode]):
         limit = f"at most {max(most or 0, 0)}"
-        raise ValueError(expected("pad", "width", f"be {limit} for mode {mode!r} and axis {axis} of {shape}", pair))
+        raise ValueError(expected(function, argument, f"be {limit} for mode {mode!r} and axis {axis} of {shape}", pair))
 
 
 def _back(g: Tensor, width: Pairs, mode: Mode, like: Like) -> Tensor:
-    return _unpadded(g, width, mode, like.shape)
+    return unpadded(g, width, mode, like.shape)
 
 
 @differentiable(x=_back)
@@ -83,7 +84,7 @@ def _padded(x: Tensor, width: Pairs, mode: Mode, value: Scalar) -> Tensor:
 
 
 @differentiable(g=lambda g, width, mode: _padded(g, width, mode, 0))
-def _unpadded(g: Tensor, width: Pairs, mode: Mode, shape: Shape) -> Tensor:
+def unpadded(g: Tensor, width: Pairs, mode: Mode, shape: Shape) -> Tensor:
     """Return the sums of what came from each element: the adjoint of _padded."""
     found: Tensor = on(g, "pad", lambda xp, a: _unpad_native(a, width, mode, shape))
     return found

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..dtypes import FLOATING, REAL
 from ..errors import expected
+from ..layout import as_shape
 from ..op import as_tensor
+from ..ops.indexing import put_along
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor
+from .checks import whole
 from .contraction import empty, natively
+from .layers import check_classes
 from .planes import sweep
 from .shifted import combine, first_of, pick, place
 from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, kernel_of, outs, sizes, spatial, taps
@@ -26,6 +31,8 @@ __all__ = [
     "global_max_pool",
     "lp_pool",
     "max_pool",
+    "max_pool_with_indices",
+    "max_unpool",
 ]
 
 SCRATCH = 64_000_000
@@ -59,9 +66,51 @@ def max_pool(
     complex numbers and booleans.
     """
     plan, _, x = _windows("max_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
-    if x.dtype not in REAL or x.dtype.kind == "b":
-        raise TypeError(expected("max_pool", "x", "be real", x.dtype))
+    _check_real("max_pool", x)
     return _largest(x, plan)
+
+
+def max_pool_with_indices(
+    x: Tensor,
+    kernel: int | Sequence[int],
+    /,
+    *,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    layout: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return what max_pool returns, and where each of its elements was found first: int64 of the same shape.
+
+    Places are counted in C order over the spatial axes of x, within each image and channel; -1 for a window that has
+    nothing but padding. Parameters and errors are those of max_pool.
+    """
+    plan, _, x = _windows("max_pool_with_indices", x, kernel, stride, padding, dilation, ceil_mode, layout)
+    _check_real("max_pool_with_indices", x)
+    found = _largest(x, plan)
+    return found, natively(plan.function, (x, found), lambda a, b: _origins(a, b, plan))
+
+
+def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout: str | None = None) -> Tensor:
+    """Return zeros (batch, channels, *lengths) with the elements of x at the places that indices say.
+
+    x, indices: of one shape, as max_pool_with_indices returns them. Elements at the same place are added. Raises
+    ValueError where shapes do not fit, TypeError for indices that are no integers, IndexError for places outside.
+    """
+    x, _ = _all_spatial("max_unpool", x, layout)
+    indices, inner = whole(indices, "max_unpool", "indices"), as_shape(lengths, "max_unpool", "lengths")
+    if indices.shape != x.shape or len(inner) != x.ndim - 2:
+        shapes = f"x {x.shape}, indices {indices.shape}, lengths {inner}"
+        raise ValueError(expected("max_unpool", "indices", "have x's shape, and lengths one of each axis", shapes))
+    check_classes(indices, prod(inner), "max_unpool", "indices")
+    last, _ = channels_last(layout, len(inner), "max_unpool")
+    if last:
+        x, indices = xt.moveaxis(x, -1, 1), xt.moveaxis(indices, -1, 1)
+    flat = (*x.shape[:2], prod(x.shape[2:]))
+    found = put_along(xt.reshape(x, flat), xt.reshape(indices, flat), 2, prod(inner))
+    found = xt.reshape(found, (*x.shape[:2], *inner))
+    return xt.moveaxis(found, 1, -1) if last else found
 
 
 def avg_pool(
@@ -188,6 +237,11 @@ def _check_floating(function: str, x: Tensor) -> None:
         raise TypeError(expected(function, "x", "be floating-point", x.dtype))
 
 
+def _check_real(function: str, x: Tensor) -> None:
+    if x.dtype not in REAL or x.dtype.kind == "b":
+        raise TypeError(expected(function, "x", "be real", x.dtype))
+
+
 def _windows(
     function: str, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, layout: Any
 ) -> tuple[Plan, Pairs, Tensor]:
@@ -267,6 +321,19 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
         return x
 
     return natively(plan.function, (g,), run)
+
+
+def _origins(x: Any, y: Any, plan: Plan) -> Any:
+    """Return the places that the largest of each window come from, counted over the spatial axes."""
+    numbers = first_of(_view(x, plan.last), _view(y, plan.last), plan.axes)[:, :, 0]
+    found, rest = np.zeros(numbers.shape, np.int64), numbers
+    for rank, axis in reversed(list(enumerate(plan.axes))):
+        beside = (1,) * (len(plan.axes) - 1 - rank)
+        starts = (np.arange(axis.out) * axis.stride - axis.low).reshape(-1, *beside)
+        found += (starts + rest % axis.kernel * axis.dilation) * prod(sizes(plan.axes)[rank + 1 :])
+        rest = rest // axis.kernel
+    found[numbers < 0] = -1
+    return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if plan.last else found
 
 
 def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:

@@ -98,11 +98,11 @@ def _added_along(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
     """Return what take_along_axis gathered where it was gathered from, summed over what x was stretched along."""
     along = axis % like.ndim
     full = (*g.shape[:along], like.shape[along], *g.shape[along + 1 :])
-    return sum_to(_put_along(g, indices, along, like.shape[along]), full, like.shape)
+    return sum_to(put_along(g, indices, along, like.shape[along]), full, like.shape)
 
 
 @differentiable(g=lambda g, indices, axis: xt.take_along_axis(g, indices, axis=axis))
-def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
+def put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
     """Return zeros with g added at the indices of the matching 1-d slices along an axis."""
     native = as_tensor(indices, "take_along_axis", "indices").native()
     result = np.zeros((*g.shape[:axis], length, *g.shape[axis + 1 :]), g.dtype)

@@ -54,8 +54,15 @@ def test_one_axis(kernel: int, stride: int, dilation: int, pads: tuple[int, int]
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("kind", [{}, {"stride": 1, "padding": 1}, {"stride": 2, "dilation": 2, "ceil_mode": True}])
-def test_indices(kind: dict[str, Any], layout: str) -> None:
+@pytest.mark.parametrize("engine", ["direct", "interpret", "llvm"])
+def test_indices(kind: dict[str, Any], layout: str, engine: str) -> None:
     """They say where the largest elements are, of an input with many ties too: at the first."""
+    with xt.options(engine=engine, lazy="auto" if engine == "direct" else "always"):
+        check_indices(kind, layout)
+
+
+def check_indices(kind: dict[str, Any], layout: str) -> None:
+    """Compare places with values, and with where derivatives go."""
     for x in (normal(2, 3, 7, 8), np.round(normal(2, 3, 7, 8))):
         given = x if layout == "NCHW" else np.ascontiguousarray(np.moveaxis(x, 1, -1))
         values, places = nn.max_pool_with_indices(xt.asarray(given), (3, 2), layout=layout, **kind)
@@ -70,6 +77,15 @@ def test_indices(kind: dict[str, Any], layout: str) -> None:
         slope = slope if layout == "NCHW" else np.moveaxis(slope, -1, 1)
         counts = [[np.bincount(row, minlength=56) for row in image] for image in rows]
         np.testing.assert_array_equal(slope.reshape(2, 3, -1), counts)
+
+
+@pytest.mark.parametrize("low", [-np.inf, -128])
+def test_lowest_elements_have_places(low: float) -> None:
+    """Windows of elements as low as the padding have a place inside: the first."""
+    x = xt.full((1, 1, 3, 3), low, dtype=xt.float32 if low == -np.inf else xt.int8)
+    values, places = nn.max_pool_with_indices(x, 2, stride=1, padding=1)
+    assert (values == low).numpy().all()
+    assert places.tolist() == [[[[0, 0, 1, 2], [0, 0, 1, 2], [3, 3, 4, 5], [6, 6, 7, 8]]]]
 
 
 def test_windows_of_padding_have_no_place() -> None:

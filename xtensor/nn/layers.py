@@ -6,7 +6,6 @@ from typing import Any
 
 from ..errors import expected
 from ..layout import as_axis
-from ..ops.indexing import getitem
 from ..rules import xt
 from ..tensor import Tensor
 from .checks import along, count_of, floating, per_channel, whole, within
@@ -39,7 +38,7 @@ def embedding(indices: Tensor, weight: Tensor, /, *, padding_idx: int | None = N
     if weight.ndim != 2:
         raise ValueError(expected("embedding", "weight", "have shape (count, size)", weight.shape))
     check_classes(indices, weight.shape[0], "embedding", "indices")
-    rows = getitem(weight, indices)
+    rows: Tensor = xt.take(weight, indices, axis=0)
     if padding_idx is None:
         return rows
     row = as_axis(padding_idx, weight.shape[0], "embedding")

@@ -91,16 +91,19 @@ def unpadded(g: Tensor, width: Pairs, mode: Mode, shape: Shape) -> Tensor:
 
 
 def _pad_native(a: Any, width: Pairs, mode: Mode, value: Any) -> Any:
-    if mode != "zeros":
-        for axis, (low, high) in enumerate(width):
-            if (low, high) != (0, 0):
-                a = a[(slice(None),) * axis + (_sources(a.shape[axis], low, high, mode),)]
-        return a
-    shape = tuple(n + low + high for n, (low, high) in zip(a.shape, width, strict=True))
+    added = tuple((max(low, 0), max(high, 0)) for low, high in width) if mode != "zeros" else width
+    shape = tuple(n + low + high for n, (low, high) in zip(a.shape, added, strict=True))
     result = np.full(shape, value, a.dtype) if value else np.zeros(shape, a.dtype)
-    target, source = _overlap(a.shape, width)
+    target, source = _overlap(a.shape, added)
     result[target] = a[source]
-    return result
+    if mode == "zeros":
+        return result
+    for axis, (low, high) in enumerate(added):
+        before, sources = (slice(None),) * axis, low + _sources(a.shape[axis], low, high, mode)
+        for edge in (slice(0, low), slice(low + a.shape[axis], None)):
+            result[(*before, edge)] = result[(*before, sources[edge])]
+    cut = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(shape, width, strict=True))
+    return np.ascontiguousarray(result[cut])
 
 
 def _overlap(shape: Shape, width: Pairs) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

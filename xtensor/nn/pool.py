@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..dtypes import FLOATING, REAL
+from ..dtypes import FLOATING, REAL, DType
 from ..errors import expected
-from ..layout import as_shape
+from ..layout import Shape, as_shape
 from ..op import as_tensor
-from ..ops.indexing import put_along
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor
@@ -20,7 +19,7 @@ from .checks import whole
 from .contraction import empty, natively
 from .layers import check_classes
 from .planes import sweep
-from .shifted import combine, first_of, pick, place
+from .shifted import combine
 from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, kernel_of, outs, sizes, spatial, taps
 
 __all__ = [
@@ -89,7 +88,7 @@ def max_pool_with_indices(
     plan, _, x = _windows("max_pool_with_indices", x, kernel, stride, padding, dilation, ceil_mode, layout)
     _check_real("max_pool_with_indices", x)
     found = _largest(x, plan)
-    return found, natively(plan.function, (x, found), lambda a, b: _origins(a, b, plan))
+    return found, _origins(x, found, plan)
 
 
 def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout: str | None = None) -> Tensor:
@@ -104,13 +103,7 @@ def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout:
         shapes = f"x {x.shape}, indices {indices.shape}, lengths {inner}"
         raise ValueError(expected("max_unpool", "indices", "have x's shape, and lengths one of each axis", shapes))
     check_classes(indices, prod(inner), "max_unpool", "indices")
-    last, _ = channels_last(layout, len(inner), "max_unpool")
-    if last:
-        x, indices = xt.moveaxis(x, -1, 1), xt.moveaxis(indices, -1, 1)
-    flat = (*x.shape[:2], prod(x.shape[2:]))
-    found = put_along(xt.reshape(x, flat), xt.reshape(indices, flat), 2, prod(inner))
-    found = xt.reshape(found, (*x.shape[:2], *inner))
-    return xt.moveaxis(found, 1, -1) if last else found
+    return _placed(x, indices, inner, channels_last(layout, len(inner), "max_unpool")[0])
 
 
 def avg_pool(
@@ -323,24 +316,8 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
     return natively(plan.function, (g,), run)
 
 
-def _origins(x: Any, y: Any, plan: Plan) -> Any:
-    """Return the places that the largest of each window come from, counted over the spatial axes."""
-    numbers = first_of(_view(x, plan.last), _view(y, plan.last), plan.axes)[:, :, 0]
-    found, rest = np.zeros(numbers.shape, np.int64), numbers
-    for rank, axis in reversed(list(enumerate(plan.axes))):
-        beside = (1,) * (len(plan.axes) - 1 - rank)
-        starts = (np.arange(axis.out) * axis.stride - axis.low).reshape(-1, *beside)
-        found += (starts + rest % axis.kernel * axis.dilation) * prod(sizes(plan.axes)[rank + 1 :])
-        rest = rest // axis.kernel
-    found[numbers < 0] = -1
-    return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if plan.last else found
-
-
 def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:
-    def run(a: Any, b: Any) -> Any:
-        return first_of(_view(a, plan.last), _view(b, plan.last), plan.axes)
-
-    return _placed(g, natively(plan.function, (x, y), run), plan)
+    return _placed(g, _origins(x, y, plan), sizes(plan.axes), plan.last)
 
 
 @differentiable(x=_of_largest)
@@ -349,37 +326,94 @@ def _largest(x: Tensor, plan: Plan) -> Tensor:
 
     def run(a: Any) -> Any:
         y = _empty(a, outs(plan.axes), plan.last)
-        fill = -np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).min
         given, target = _view(a, plan.last), _view(y, plan.last)
         if not sweep(given, None, target, None, plan.axes, largest=True):
-            combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.maximum, fill, SCRATCH)
+            combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.maximum, _least(a.dtype), SCRATCH)
         return y
 
     return natively(plan.function, (x,), run)
 
 
-def _picked_by(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
-    return _picked(g, numbers, plan)
+def _least(dtype: DType) -> Any:
+    return -np.inf if dtype.kind == "f" else np.iinfo(dtype).min
 
 
-@differentiable(g=lambda g, numbers, plan: _picked_by(g, numbers, plan))
-def _placed(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
-    """Return zeros with each output's cotangent added where its value came from; numbers: of those elements."""
+def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
+    """Return the place over the spatial axes that the largest of each window, y, comes from; -1 for none."""
+    lengths = sizes(plan.axes)
+    steps = [prod(lengths[rank + 1 :]) for rank in range(len(lengths))]
+    kind = xt.int32 if prod(lengths) < 1 << 31 else xt.int64
 
-    def run(a: Any, which: Any) -> Any:
-        x = _empty(a, sizes(plan.axes), plan.last, np.zeros)
-        place(_view(a, plan.last), which, _view(x, plan.last), plan.axes)
+    def term(part: Tensor, element: tuple[int, ...]) -> Any:
+        offset = sum(k * axis.dilation * step for k, axis, step in zip(element, plan.axes, steps, strict=True))
+        return part, xt.asarray(offset, dtype=kind)
+
+    def run(a: Any, b: Any) -> Any:
+        offsets = np.empty(b.shape, kind)
+        given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
+        combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
+        starts, inside = (one[..., None] if plan.last else one for one in _begins(plan.axes, steps))
+        places = offsets + starts
+        lowest = b == least
+        if lowest.any():  # as the padding is
+            np.copyto(places, inside, where=lowest)
+        return places
+
+    return natively(plan.function, (x, y), run)
+
+
+def _first(one: Any, other: Any) -> Any:
+    """Return of two pairs (value, offset) the one with the larger value, which NaN is, and else the first."""
+    better = xt.logical_not(one[0] >= other[0])
+    if one[0].dtype.kind == "f":
+        better = xt.logical_and(better, one[0] == one[0])
+    return tuple(xt.where(better, b, a) for a, b in zip(one, other, strict=True))
+
+
+def _begins(axes: Axes, steps: list[int]) -> tuple[Any, Any]:
+    """Return for all windows the places of their first elements, and of their first inside the input, -1 for none."""
+    begins, inside, none = np.zeros((), np.int64), np.zeros((), np.int64), np.zeros((), bool)
+    for axis, step in zip(axes, steps, strict=True):
+        begin = np.arange(axis.out) * axis.stride - axis.low
+        first = begin + np.maximum(-(begin // axis.dilation), 0) * axis.dilation
+        begins, inside = np.add.outer(begins, begin * step), np.add.outer(inside, first * step)
+        none = np.logical_or.outer(none, first >= np.minimum(axis.size, begin + axis.span))
+    return begins, np.where(none, -1, inside)
+
+
+def _of_placed(g: Tensor, places: Tensor, last: bool) -> Tensor:
+    return _picked(g, places, last)
+
+
+@differentiable(g=_of_placed)
+def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool) -> Tensor:
+    """Return zeros over spatial lengths with elements added at their places."""
+
+    def run(a: Any, where: Any) -> Any:
+        x = _empty(a, lengths, last, np.zeros)
+        flat, known = _flat(where, x.shape, last), where >= 0
+        np.add.at(x.reshape(-1), flat[known], a[known])
         return x
 
-    return natively(plan.function, (g, numbers), run)
+    return natively("max_pool", (g, places), run)
 
 
-@differentiable(g=lambda g, numbers, plan: _placed(g, numbers, plan))
-def _picked(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
-    """Return from each window the element of a number: the adjoint of _placed."""
+@differentiable(x=lambda g, places, like, last: _placed(g, places, spatial(like.shape, last), last))
+def _picked(x: Tensor, places: Tensor, last: bool) -> Tensor:
+    """Return the elements at places: the adjoint of _placed."""
 
-    def run(a: Any, which: Any) -> Any:
-        found = pick(_view(a, plan.last), which, plan.axes)[:, :, 0]
-        return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if plan.last else found
+    def run(a: Any, where: Any) -> Any:
+        found = a.reshape(-1)[_flat(np.maximum(where, 0), a.shape, last)]
+        return np.where(where >= 0, found, a.dtype.type(0))
 
-    return natively(plan.function, (g, numbers), run)
+    return natively("max_pool", (x, places), run)
+
+
+def _flat(places: Any, shape: Shape, last: bool) -> Any:
+    """Return where elements of images and channels lie in an array of a shape."""
+    volume = prod(spatial(shape, last))
+    beside = (1,) * (len(shape) - 2)
+    images = np.arange(shape[0]).reshape(-1, 1, *beside)
+    if last:
+        return (images * volume + places) * shape[-1] + np.arange(shape[-1])
+    return (images * shape[1] + np.arange(shape[1]).reshape(-1, *beside)) * volume + places

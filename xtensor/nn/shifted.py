@@ -16,7 +16,7 @@ from ..devices.cpu import CPU
 from ..rules import xt
 from ..tape import OFF, recording
 from ..tensor import Tensor, wrap
-from .windows import Axes, Places, taps
+from .windows import Axes, Places
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -146,27 +146,3 @@ def _padded(x: Array, axes: Axes, fill: Any) -> Array:
     cuts = [(slice(None),) * along + (slice(n, n + step),) for n in range(0, x.shape[along], step)]
     threads.run([partial(copy, padded[cut], x[cut]) for cut in cuts])
     return padded
-
-
-def first_of(x: Array, y: Array, axes: Axes) -> Array:
-    """Return for each output which element of its window is its value, the first of several; -1 for none."""
-    found = np.full(y.shape, -1, np.int32)
-    for number, (_, places, sources) in enumerate(taps(axes)):
-        value, wanted, chosen = x[(..., *sources)], y[(..., *places)], found[(..., *places)]
-        same = (value == wanted) | ((value != value) & (wanted != wanted))
-        chosen[same & (chosen < 0)] = number
-    return found
-
-
-def pick(x: Array, numbers: Array, axes: Axes) -> Array:
-    """Return the chosen element of each window; 0 where none was."""
-    found = np.zeros(numbers.shape, x.dtype)
-    for number, (_, places, sources) in enumerate(taps(axes)):
-        np.copyto(found[(..., *places)], x[(..., *sources)], where=numbers[(..., *places)] == number)
-    return found
-
-
-def place(y: Array, numbers: Array, x: Array, axes: Axes) -> None:
-    """Add each output to the chosen element of its window in x."""
-    for number, (_, places, targets) in enumerate(taps(axes)):
-        x[(..., *targets)] += np.where(numbers[(..., *places)] == number, y[(..., *places)], y.dtype.type(0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -35,6 +35,9 @@ __all__ = [
 ]
 
 SCRATCH = 64_000_000
+
+# So many elements are placed at a time, to which indices of eight bytes are made.
+FLAT = 1 << 16
 
 
 class Plan(NamedTuple):
@@ -88,7 +91,7 @@ def max_pool_with_indices(
     plan, _, x = _windows("max_pool_with_indices", x, kernel, stride, padding, dilation, ceil_mode, layout)
     _check_real("max_pool_with_indices", x)
     found = _largest(x, plan)
-    return found, _origins(x, found, plan)
+    return found, xt.astype(_origins(x, found, plan), xt.int64)
 
 
 def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout: str | None = None) -> Tensor:
@@ -352,12 +355,12 @@ def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
         offsets = np.empty(b.shape, kind)
         given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
         combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
-        starts, inside = (one[..., None] if plan.last else one for one in _begins(plan.axes, steps))
-        places = offsets + starts
+        starts, inside = (one[..., None] if plan.last else one for one in _begins(plan.axes, steps, kind))
+        offsets += starts
         lowest = b == least
         if lowest.any():  # as the padding is
-            np.copyto(places, inside, where=lowest)
-        return places
+            np.copyto(offsets, inside, where=lowest)
+        return offsets
 
     return natively(plan.function, (x, y), run)
 
@@ -370,11 +373,11 @@ def _first(one: Any, other: Any) -> Any:
     return tuple(xt.where(better, b, a) for a, b in zip(one, other, strict=True))
 
 
-def _begins(axes: Axes, steps: list[int]) -> tuple[Any, Any]:
+def _begins(axes: Axes, steps: list[int], kind: DType) -> tuple[Any, Any]:
     """Return for all windows the places of their first elements, and of their first inside the input, -1 for none."""
-    begins, inside, none = np.zeros((), np.int64), np.zeros((), np.int64), np.zeros((), bool)
+    begins, inside, none = np.zeros((), kind), np.zeros((), kind), np.zeros((), bool)
     for axis, step in zip(axes, steps, strict=True):
-        begin = np.arange(axis.out) * axis.stride - axis.low
+        begin = np.arange(axis.out, dtype=kind) * axis.stride - axis.low
         first = begin + np.maximum(-(begin // axis.dilation), 0) * axis.dilation
         begins, inside = np.add.outer(begins, begin * step), np.add.outer(inside, first * step)
         none = np.logical_or.outer(none, first >= np.minimum(axis.size, begin + axis.span))
@@ -391,8 +394,9 @@ def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool) -> Tensor:
 
     def run(a: Any, where: Any) -> Any:
         x = _empty(a, lengths, last, np.zeros)
-        flat, known = _flat(where, x.shape, last), where >= 0
-        np.add.at(x.reshape(-1), flat[known], a[known])
+        for part, flat in _flat(where, x.shape, last):
+            known = flat >= 0
+            np.add.at(x.reshape(-1), flat[known], a.reshape(-1)[part][known])
         return x
 
     return natively("max_pool", (g, places), run)
@@ -403,17 +407,22 @@ def _picked(x: Tensor, places: Tensor, last: bool) -> Tensor:
     """Return the elements at places: the adjoint of _placed."""
 
     def run(a: Any, where: Any) -> Any:
-        found = a.reshape(-1)[_flat(np.maximum(where, 0), a.shape, last)]
-        return np.where(where >= 0, found, a.dtype.type(0))
+        found = np.zeros(where.shape, a.dtype)
+        for part, flat in _flat(where, a.shape, last):
+            np.copyto(found.reshape(-1)[part], a.reshape(-1)[flat], where=flat >= 0)
+        return found
 
     return natively("max_pool", (x, places), run)
 
 
-def _flat(places: Any, shape: Shape, last: bool) -> Any:
-    """Return where elements of images and channels lie in an array of a shape."""
-    volume = prod(spatial(shape, last))
-    beside = (1,) * (len(shape) - 2)
-    images = np.arange(shape[0]).reshape(-1, 1, *beside)
-    if last:
-        return (images * volume + places) * shape[-1] + np.arange(shape[-1])
-    return (images * shape[1] + np.arange(shape[1]).reshape(-1, *beside)) * volume + places
+def _flat(places: Any, shape: Shape, last: bool) -> Iterator[tuple[slice, Any]]:
+    """Yield parts of the places, and where their elements lie in an array of a shape, below 0 for none."""
+    volume, channels = prod(spatial(shape, last)), shape[-1] if last else 1
+    rows = places.reshape(-1, channels)
+    images = rows.shape[0] // max(shape[0] * (1 if last else shape[1]), 1)
+    step = max(FLAT // max(channels, 1), 1)
+    for first in range(0, rows.shape[0], step):
+        own = rows[first : first + step]
+        image = (np.arange(first, first + own.shape[0]) // images)[:, None]
+        flat = np.where(own >= 0, (image * volume + own) * channels + np.arange(channels), -1)
+        yield slice(first * channels, (first + own.shape[0]) * channels), flat.reshape(-1)

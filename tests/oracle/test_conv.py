@@ -96,16 +96,20 @@ def test_conv_complex(case: Any) -> None:
     check(conv_case(case, "complex128"))
 
 
+# How many last places of the largest element our errors may be beyond PyTorch's, for result, input, weights and bias.
+# Both add up float32 in an order of their own, and neither order is the better one for every case: ours was worse for
+# 28, 46 and 77 of 108, by at most 0.5, 2.8 and 4.5 of them. Biases are added up in float64, and are never worse.
+BEYOND = (1, 3, 5, 0)
+
+
 @pytest.mark.parametrize("case", GRID[1::3], ids=str)
 def test_conv_float32(case: Any) -> None:
     """Another third in single precision, to be as near to the result in double precision as PyTorch is."""
-    single, double = conv_case(case, "float32"), conv_case(case, "float64")
-    exact = conv_case_exact(case)
-    for (ours, theirs), reference, (like, _) in zip(single, exact, double, strict=True):
-        assert ours.dtype == np.float32
-        assert like.shape == ours.shape
+    single, exact = conv_case(case, "float32"), conv_case_exact(case)
+    for (ours, theirs), reference, beyond in zip(single, exact, BEYOND, strict=True):
+        assert ours.dtype == np.float32 and ours.shape == reference.shape
         error, other = (np.abs(x.astype("float64") - reference).max() for x in (ours, theirs))
-        assert error <= 2 * other + 1e-6 * np.abs(reference).max()
+        assert error <= other + beyond * np.spacing(np.float32(np.abs(reference).max()))
 
 
 def conv_case_exact(case: Any) -> list[Array]:

@@ -336,10 +336,11 @@ def _weights_by(results: Tensor, g: Tensor, plan: Plan) -> Tensor:
 
 
 def _sum_beside(g: Tensor, last: bool) -> Tensor:
-    """Return the sum over all axes but the channels."""
+    """Return the sum over all axes but the channels; float32 is added up in float64, as sums of columns are long."""
     channel = g.ndim - 1 if last else 1
-    total: Tensor = xt.sum(g, axis=tuple(axis for axis in range(g.ndim) if axis != channel))
-    return total
+    wide = xt.float64 if g.dtype == xt.float32 else g.dtype
+    total: Tensor = xt.sum(g, axis=tuple(axis for axis in range(g.ndim) if axis != channel), dtype=wide)
+    return xt.astype(total, g.dtype, copy=False)
 
 
 @differentiable(

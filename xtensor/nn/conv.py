@@ -418,7 +418,7 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
 
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
-            weighted_sums(x, w, y, bias, axes, plan.budget)
+            weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
         elif x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS and sweep(x, w, y, bias, axes):
             pass
         elif not slide(plan.function, x, w, y, bias, axes, plan.budget):

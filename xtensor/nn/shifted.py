@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from itertools import product
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from .. import threads
 from ..devices import as_device
 from ..devices.cpu import CPU
+from ..errors import expected
 from ..rules import xt
 from ..tape import OFF, recording
 from ..tensor import Tensor, wrap
@@ -23,6 +24,9 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 # A chunk of so many bytes is padded, and read again for each element of the window. Smaller ones would stay in the
 # cache, but each takes half a millisecond to record.
 CHUNK_BYTES = 1 << 24
+
+# A chunk takes its own size of scratch when it is padded, and again for what the engine makes of it.
+SHARES = 4
 
 # Copies of so many bytes are worth waking another thread.
 WORTH_SHARING = 1 << 20
@@ -62,8 +66,13 @@ def combine(
             tensor(y[images, groups])[...] = finish(found, groups)
 
 
-def weighted_sums(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> None:
-    """Write into y what contraction.contract writes, from arrays of the same axes."""
+def weighted_sums(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> None:
+    """Write into y what contraction.contract writes, from arrays of the same axes; raises as that does."""
+    needed = SHARES * prod(x.shape[2:]) * x.itemsize
+    if needed > budget:
+        least = ceil(needed / 1e3) / 1e3
+        got = f"{budget / 1e6:g} for x {x.shape}, of which one group is added up at a time"
+        raise ValueError(expected(function, "workspace_mb", f"be at least {least:g}", got))
     dtype = np.float32 if y.dtype == np.float16 else y.dtype
     w = w.astype(dtype, copy=False)
     beside = (1,) * len(axes)
@@ -93,7 +102,7 @@ def tensor(native: Array) -> Tensor:
 def _chunks(x: Array, budget: int) -> Iterator[tuple[slice, slice]]:
     """Yield ranges of images and groups that make chunks of about so many bytes; none takes a part of a group."""
     one = max(prod(x.shape[2:]) * x.itemsize, 1)
-    count = max(min(CHUNK_BYTES, budget // 4) // one, 1)
+    count = max(min(CHUNK_BYTES, budget // SHARES) // one, 1)
     groups = min(count, x.shape[1])
     images = max(count // x.shape[1], 1) if groups else 1
     for start in range(0, x.shape[0], images):

@@ -339,8 +339,8 @@ def folded(program: Program, rows: int) -> Program:
             terms.append(value)
         combined = _Named(_COMBINING[reduction.op.name])
         while len(terms) > 1:
-            terms = [*terms[2:], add(combined, (terms[0], terms[1]), dtype, dtype)]
-        outputs.append(add(combined, (inputs * rows + place, terms[0]), dtype, dtype))
+            terms = [*terms[2:], add(combined, (terms[0], terms[1]), reduction.dtype, reduction.dtype)]
+        outputs.append(add(combined, (inputs * rows + place, terms[0]), reduction.dtype, reduction.dtype))
     known = tuple((each[0][number], value) for number, value in program.known)
     dtypes = tuple(reduction.dtype for reduction in program.reductions)
     return the_program((*program.inputs * rows, *dtypes), program.scalars, known, tuple(steps), tuple(outputs), ())

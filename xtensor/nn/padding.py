@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..devices import library_of
 from ..dtypes import check_real
 from ..errors import expected, one_of
 from ..layout import Shape, as_axes
@@ -93,10 +94,11 @@ def _pad_native(a: Any, width: Pairs, mode: Mode, value: Any) -> Any:
     if mode != "zeros":
         for axis, (low, high) in enumerate(width):
             if (low, high) != (0, 0):
-                a = a[(slice(None),) * axis + (_sources(a.shape[axis], low, high, mode),)]
+                a = a[(slice(None),) * axis + (library_of(a).asarray(_sources(a.shape[axis], low, high, mode)),)]
         return a
     shape = tuple(n + low + high for n, (low, high) in zip(a.shape, width, strict=True))
-    result = np.full(shape, value, a.dtype) if value else np.zeros(shape, a.dtype)
+    library = library_of(a)
+    result = library.full(shape, value, a.dtype) if value else library.zeros(shape, a.dtype)
     target, source = _overlap(a.shape, width)
     result[target] = a[source]
     return result
@@ -124,7 +126,7 @@ def _sources(length: int, low: int, high: int, mode: Mode) -> Any:
 
 def _unpad_native(a: Any, width: Pairs, mode: Mode, shape: Shape) -> Any:
     if mode == "zeros":
-        result = np.zeros(shape, a.dtype)
+        result = library_of(a).zeros(shape, a.dtype)
         target, source = _overlap(shape, width)
         result[source] = a[target]
         return result
@@ -138,7 +140,7 @@ def _unpad_native(a: Any, width: Pairs, mode: Mode, shape: Shape) -> Any:
 def _folded(a: Any, axis: int, low: int, length: int, sources: Any) -> Any:
     """Return an axis with what was added around it folded back in, in the order of the positions."""
     before = (slice(None),) * axis
-    result = np.zeros((*a.shape[:axis], length, *a.shape[axis + 1 :]), a.dtype)
+    result = library_of(a).zeros((*a.shape[:axis], length, *a.shape[axis + 1 :]), a.dtype)
     first, last = max(low, 0), min(low + length, a.shape[axis])
     result[(*before, slice(first - low, last - low))] = a[(*before, slice(first, last))]
     for place in (*range(first), *range(last, a.shape[axis])):

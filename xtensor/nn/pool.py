@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..devices import library_of
 from ..dtypes import FLOATING, REAL
 from ..errors import expected
 from ..op import as_tensor
@@ -147,7 +148,9 @@ def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
         shares = np.zeros((x.shape[axis], wanted))
         for part, (start, stop) in enumerate(_parts(x.shape[axis], wanted)):
             shares[start:stop, part] = 1.0 / (stop - start)
-        x = xt.moveaxis(xt.matmul(xt.moveaxis(x, axis, -1), xt.asarray(shares, dtype=x.dtype)), -1, axis)
+        x = xt.moveaxis(
+            xt.matmul(xt.moveaxis(x, axis, -1), xt.asarray(shares, dtype=x.dtype, device=x.device)), -1, axis
+        )
     return x
 
 
@@ -159,7 +162,7 @@ def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
         parts = _parts(x.shape[axis], wanted)
         longest = max(stop - start for start, stop in parts)
         places = np.array([[min(start + k, stop - 1) for k in range(longest)] for start, stop in parts])
-        x = xt.max(x[(slice(None),) * axis + (xt.asarray(places),)], axis=axis + 1)
+        x = xt.max(x[(slice(None),) * axis + (xt.asarray(places, device=x.device),)], axis=axis + 1)
     return x
 
 
@@ -228,12 +231,12 @@ def _counts(plan: Plan, pairs: Pairs) -> Any:
 
 def _view(a: Any, last: bool) -> Any:
     """Return an array as a view (batch, channels, 1, *lengths)."""
-    return (np.moveaxis(a, -1, 1) if last else a)[:, :, None]
+    return (library_of(a).moveaxis(a, -1, 1) if last else a)[:, :, None]
 
 
-def _empty(a: Any, lengths: Any, last: bool, make: Any = np.empty) -> Any:
+def _empty(a: Any, lengths: Any, last: bool, make: str = "empty") -> Any:
     channels = a.shape[-1] if last else a.shape[1]
-    return make(batched(a.shape[0], channels, lengths, last), a.dtype)
+    return getattr(library_of(a), make)(batched(a.shape[0], channels, lengths, last), a.dtype)
 
 
 def _shared(g: Tensor, plan: Plan) -> Tensor:
@@ -257,7 +260,7 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
     """Return what the elements of windows get, added up: the adjoint of _summed."""
 
     def run(a: Any) -> Any:
-        x = _empty(a, sizes(plan.axes), plan.last, np.zeros)
+        x = _empty(a, sizes(plan.axes), plan.last, "zeros")
         given, target = _view(a, plan.last), _view(x, plan.last)
         for _, places, targets in taps(plan.axes):
             target[(..., *targets)] += given[(..., *places)]
@@ -296,7 +299,7 @@ def _placed(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
     """Return zeros with each output's cotangent added where its value came from; numbers: of those elements."""
 
     def run(a: Any, which: Any) -> Any:
-        x = _empty(a, sizes(plan.axes), plan.last, np.zeros)
+        x = _empty(a, sizes(plan.axes), plan.last, "zeros")
         place(_view(a, plan.last), which, _view(x, plan.last), plan.axes)
         return x
 
@@ -309,6 +312,7 @@ def _picked(g: Tensor, numbers: Tensor, plan: Plan) -> Tensor:
 
     def run(a: Any, which: Any) -> Any:
         found = pick(_view(a, plan.last), which, plan.axes)[:, :, 0]
-        return np.ascontiguousarray(np.moveaxis(found, 1, -1)) if plan.last else found
+        library = library_of(found)
+        return library.ascontiguousarray(library.moveaxis(found, 1, -1)) if plan.last else found
 
     return natively(plan.function, (g, numbers), run)

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from .. import threads
-from ..devices import as_device
+from ..devices import device_of, library_of
 from ..devices.cpu import CPU
 from ..rules import xt
 from ..tape import OFF, recording
 from ..tensor import Tensor, wrap
+from .elsewhere import padded as padded_elsewhere
 from .windows import Axes, Places, taps
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
@@ -87,7 +88,7 @@ def weighted_sums(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, 
 
 def tensor(native: Array) -> Tensor:
     """Return a tensor over memory of ours."""
-    return wrap(native, as_device("cpu", "conv"))
+    return wrap(native, device_of(native))
 
 
 def _chunks(x: Array, budget: int) -> Iterator[tuple[slice, slice]]:
@@ -123,6 +124,8 @@ def _padded(x: Array, axes: Axes, fill: Any) -> Array:
     if all(start >= 0 and stop <= axis.size for (start, stop), axis in zip(reach, axes, strict=True)):
         return x[(..., *(slice(start, stop) for start, stop in reach))]
     lengths = [stop - start for start, stop in reach]
+    if library_of(x) is not np:
+        return padded_elsewhere(x, axes, reach, fill)
     order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
     shape = (*x.shape[:3], *lengths)
     memory = CPU.allocate(prod(shape) * x.itemsize).view(x.dtype)
@@ -150,7 +153,7 @@ def _padded(x: Array, axes: Axes, fill: Any) -> Array:
 
 def first_of(x: Array, y: Array, axes: Axes) -> Array:
     """Return for each output which element of its window is its value, the first of several; -1 for none."""
-    found = np.full(y.shape, -1, np.int32)
+    found = library_of(y).full(y.shape, -1, np.int32)
     for number, (_, places, sources) in enumerate(taps(axes)):
         value, wanted, chosen = x[(..., *sources)], y[(..., *places)], found[(..., *places)]
         same = (value == wanted) | ((value != value) & (wanted != wanted))
@@ -160,13 +163,14 @@ def first_of(x: Array, y: Array, axes: Axes) -> Array:
 
 def pick(x: Array, numbers: Array, axes: Axes) -> Array:
     """Return the chosen element of each window; 0 where none was."""
-    found = np.zeros(numbers.shape, x.dtype)
+    library = library_of(x)
+    found = library.zeros(numbers.shape, x.dtype)
     for number, (_, places, sources) in enumerate(taps(axes)):
-        np.copyto(found[(..., *places)], x[(..., *sources)], where=numbers[(..., *places)] == number)
+        library.copyto(found[(..., *places)], x[(..., *sources)], where=numbers[(..., *places)] == number)
     return found
 
 
 def place(y: Array, numbers: Array, x: Array, axes: Axes) -> None:
     """Add each output to the chosen element of its window in x."""
     for number, (_, places, targets) in enumerate(taps(axes)):
-        x[(..., *targets)] += np.where(numbers[(..., *places)] == number, y[(..., *places)], y.dtype.type(0))
+        x[(..., *targets)] += library_of(x).where(numbers[(..., *places)] == number, y[(..., *places)], y.dtype.type(0))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from importlib.util import find_spec
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..errors import expected
+from ..errors import expected, one_of
 from ..layout import Layout, Shape
 from . import cuda_keys as keys
 from . import cuda_repairs as repairs
@@ -26,36 +25,31 @@ INSTALL = "pip install 'xtensor[cuda13]', or 'xtensor[cuda12]' where the driver 
 
 
 def load(function: str, name: str) -> CUDA:
-    """Return the backend of "cuda" or "cuda:N"; raises ValueError where it cannot be used, saying what is missing."""
-    number = int(name.partition(":")[2] or 0)
-    if find_spec("cupy") is None:
-        raise ValueError(expected(function, "device", f"be usable, which takes CuPy ({INSTALL})", repr(name)))
+    """Return the backend of "cuda:N"; raises ValueError where it cannot be used, saying what is missing."""
+    number = int(name.partition(":")[2])
     try:
         import cupy as cp
 
-        count = cp.cuda.runtime.getDeviceCount()
-    except ImportError as error:
-        raise ValueError(
-            expected(function, "device", f"be usable, but CuPy does not load: {error}", repr(name))
-        ) from error
-    except Exception as error:  # CUDARuntimeError: there is no driver, or it is too old, or it sees no device
-        must = f"be usable, which takes a CUDA device and its driver; CUDA says: {error} ({INSTALL})"
+        known = cp.cuda.runtime.getDeviceCount()
+    except ImportError as error:  # CuPy, or a library it was built for
+        must = f"be usable, which takes CuPy ({INSTALL}); importing it says: {error}"
         raise ValueError(expected(function, "device", must, repr(name))) from error
-    if number >= count:
-        found = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-        raise ValueError(expected(function, "device", f"exist ({found} do)", repr(name)))
+    except Exception as error:  # CUDARuntimeError: there is no driver, it is too old, or it sees no device
+        must = f"be usable, which takes a CUDA device and its driver ({INSTALL}); CUDA says: {error}"
+        raise ValueError(expected(function, "device", must, repr(name))) from error
+    if number >= known:
+        choices = one_of([f"cuda:{one}" for one in range(known)])
+        raise ValueError(expected(function, "device", choices, repr(name)))
     return CUDA(number, cp)
 
 
 def count() -> int:
     """Return how many CUDA devices can be used: none without CuPy, a driver or a device."""
-    if find_spec("cupy") is None:
-        return 0
     try:
         import cupy as cp
 
         return int(cp.cuda.runtime.getDeviceCount())
-    except Exception:  # whatever a broken installation raises: its devices cannot be used
+    except Exception:  # whatever a missing or broken installation raises: its devices cannot be used
         return 0
 
 

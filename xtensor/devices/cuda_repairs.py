@@ -39,7 +39,8 @@ def astype(cp: Any, x: Array, dtype: DType, copy: bool = True) -> Array:
         return x.astype(dtype, copy=copy)
     wide = x.astype(np.float64 if x.dtype.itemsize < 8 else x.dtype, copy=False)
     low = np.iinfo(np.int32 if dtype == np.int32 else np.int64).min
-    whole = cp.where((wide >= low) & (wide < -float(low)), wide.astype(np.int64), low)
+    inside = (wide >= low) & (wide < -float(low))
+    whole = cp.where(inside, wide.astype(np.int64), cp.full((), low, np.int64))
     if dtype == np.uint64:
         above = (wide >= 2.0**63) & (wide < 2.0**64)
         return cp.where(above, wide.astype(np.uint64), whole.astype(np.uint64))
@@ -321,8 +322,10 @@ def _repeat(cp: Any, x: Array, repeats: Array, axis: int | None) -> Array:
     if repeats.size == 1:
         return cp.repeat(x, int(repeats.reshape(())), axis=axis)
     flat, along = (x.reshape(-1), 0) if axis is None else (x, axis)
+    if not repeats.size:
+        return x.copy() if axis is not None else flat.copy()
     ends = cp.cumsum(repeats.astype(np.int64))
-    total = int(ends[-1]) if ends.size else 0
+    total = int(ends[-1])
     return cp.take(flat, cp.searchsorted(ends, cp.arange(total), side="right"), axis=along)
 
 

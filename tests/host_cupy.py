@@ -219,6 +219,7 @@ _ODD_UFUNCS: dict[str, Callable[..., Any]] = {
     "remainder": _odd_remainder,
     "left_shift": _odd_shift(np.left_shift),
     "right_shift": _odd_shift(np.right_shift),
+    "power": lambda a, b: np.power(a, np.full(np.broadcast(a, b).shape, b)),  # NumPy's square root for 0.5 is its own
     "nextafter": lambda a, b: np.where(a == b, a, np.nextafter(a, b)),
 }
 _OTHER_SPECIALS = ("log", "log1p", "sqrt", "tanh", "arccosh", "exp", "expm1")
@@ -299,9 +300,11 @@ def _arg(name: str) -> Callable[..., Any]:
 def _of_something(name: str) -> Callable[..., Any]:
     """Refuse what Thrust and cuBLAS do not take: nothing, and arrays without axes."""
     own, host = getattr(real, name), getattr(np, name)
+    stable = {"kind": "stable"} if "sort" in name else {}
 
     def run(*args: Any, **params: Any) -> Any:
         _check(own, args, params)
+        params |= stable
         arrays = [a for a in args if isinstance(a, real.ndarray)]
         if not all(a.size and a.ndim for a in arrays) or (name == "matmul" and arrays[0].dtype == bool):
             raise RuntimeError(f"cupy.{name}: an empty array, one without axes, or booleans")

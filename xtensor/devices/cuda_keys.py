@@ -39,22 +39,23 @@ class Places(NamedTuple):
 
 def places(cp: Any, x: Array, key: Any) -> Places:
     """Return what an advanced key selects; raises IndexError where it does not fit or is out of bounds."""
-    items = _spelled_out(cp, x, key if isinstance(key, tuple) else (key,))
     basic: list[Any] = []
-    given: list[tuple[int, int, Any]] = []  # position in the key, axis of the view, indices
-    for position, item in enumerate(items):
-        if isinstance(item, (slice, type(None))):
-            basic.append(item)
-        elif isinstance(item, tuple):  # the indices of a boolean without axes: over a new one
-            given.append((position, len(basic), item[0]))
-            basic.append(None)
-        else:
-            given.append((position, len(basic), item))
-            basic.append(slice(None))
+    given: list[tuple[int, int, int, Any]] = []  # position in the key, axis of x, axis of the view, indices
+    own = 0
+    for position, item in enumerate(_spelled_out(cp, x, key if isinstance(key, tuple) else (key,))):
+        if item is Ellipsis:  # it stands for no axes, but between others
+            continue
+        if isinstance(item, tuple):  # the indices of a boolean without axes: over a new one
+            given.append((position, own, len(basic), item[0]))
+        elif not isinstance(item, (slice, type(None))):
+            given.append((position, own, len(basic), item))
+            item = slice(None)
+        basic.append(item if isinstance(item, slice) else None)
+        own += isinstance(item, slice)
     view = x[tuple(basic)]
-    axes = [axis for _, axis, _ in given]
-    arrays = _broadcast(cp, [within(cp, asarray(cp, one), view.shape[axis], axis) for _, axis, one in given])
-    together = [position for position, _, _ in given] == list(range(given[0][0], given[0][0] + len(given)))
+    axes = [axis for _, _, axis, _ in given]
+    arrays = _broadcast(cp, [within(cp, asarray(cp, one), view.shape[axis], n) for _, n, axis, one in given])
+    together = [position for position, *_ in given] == list(range(given[0][0], given[0][0] + len(given)))
     at = axes[0] if together else 0
     rest = [n for axis, n in enumerate(view.shape) if axis not in axes]
     shape = (*rest[:at], *arrays[0].shape, *rest[at:])
@@ -73,7 +74,7 @@ def _spelled_out(cp: Any, x: Array, key: tuple[Any, ...]) -> list[Any]:
     axis = 0
     for item in key:
         if item is Ellipsis:
-            found += [slice(None)] * (x.ndim - named)
+            found += [slice(None)] * (x.ndim - named) or [Ellipsis]
             axis += x.ndim - named
         elif _is_mask(item):
             found += _indices(cp, x, asarray(cp, item), axis)
@@ -107,7 +108,7 @@ def _broadcast(cp: Any, arrays: list[Array]) -> tuple[Array, ...]:
     try:
         np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
-        shapes = " ".join(str(a.shape) for a in arrays)
+        shapes = "".join(str(a.shape).replace(" ", "") + " " for a in arrays)
         text = "shape mismatch: indexing arrays could not be broadcast together with shapes"
         raise IndexError(f"{text} {shapes}") from None
     return tuple(cp.broadcast_arrays(*arrays))

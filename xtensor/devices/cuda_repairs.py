@@ -109,7 +109,8 @@ def _shifted(cp: Any, x1: Any, x2: Any) -> tuple[Array, Array, Array, Array]:
 
 def _nextafter(cp: Any, x1: Any, x2: Any) -> Array:
     """Of equal numbers the second, which CUDA's function forgets for 0.0 and -0.0 (array-api-compat's list)."""
-    x1, x2 = _pair(cp, x1, x2)
+    dtype = np.nextafter(*(np.ones(1, x.dtype) if hasattr(x, "dtype") else x for x in (x1, x2))).dtype
+    x1, x2 = (asarray(cp, x if hasattr(x, "dtype") else float(x), dtype) for x in (x1, x2))
     return cp.where(x1 == x2, x2, cp.nextafter(x1, x2))
 
 
@@ -152,10 +153,17 @@ def _integers_as_they_are(name: str) -> Function:
 def _logical(name: str) -> Function:
     """CuPy's logical functions take no complex numbers."""
 
-    def run(cp: Any, *operands: Any) -> Array:
-        return getattr(cp, name)(*(x != 0 if getattr(x, "dtype", np.dtype(bool)).kind == "c" else x for x in operands))
+    def truth(x: Any) -> Any:
+        if type(x) is complex:
+            return bool(x)
+        return x != 0 if getattr(x, "dtype", None) in (np.complex64, np.complex128) else x
 
-    return run
+    return lambda cp, *operands: getattr(cp, name)(*(truth(x) for x in operands))
+
+
+def _floating(own: str) -> Function:
+    """A Python integer beside integers counts as the float that both become; -1 beside uint64 would not."""
+    return lambda cp, *operands: getattr(cp, own)(*(float(x) if type(x) is int else x for x in operands))
 
 
 def _comparison(name: str) -> Function:
@@ -181,8 +189,15 @@ def _where(cp: Any, condition: Any, x1: Any, x2: Any) -> Array:
 def _sign(cp: Any, x: Array) -> Array:
     """Complex numbers over their magnitude; CuPy's sign of NaN was 0 before 14.2 (#8327)."""
     if x.dtype.kind == "c":
-        return _as_on_host(cp, "sign", lambda z: z / cp.abs(z), x)
+        return _as_on_host(cp, "sign", lambda z: _divided(cp, z, cp.abs(z)), x)
     return cp.where(cp.isnan(x), x, cp.sign(x)) if x.dtype.kind == "f" else cp.sign(x)
+
+
+def _divided(cp: Any, x: Array, size: Array) -> Array:
+    """Return complex numbers over real ones, part by part."""
+    found = cp.empty_like(x)
+    found.real[...], found.imag[...] = x.real / size, x.imag / size
+    return found
 
 
 # ---- reductions
@@ -268,13 +283,14 @@ KERNELS: dict[str, Function] = {
     **{name: _special(name, name) for name in _COMPLEX},
     **{f"a{name}": _special(f"a{name}", f"arc{name}") for name in _ARCS},
     **{name: _comparison(name) for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")},
+    **{name: _floating(name) for name in ("copysign", "divide", "hypot", "logaddexp")},
     **{name: _integers_as_they_are(name) for name in ("ceil", "floor", "trunc")},
     **{name: _logical(name) for name in ("logical_and", "logical_not", "logical_or", "logical_xor")},
     **{name: _plain(name) for name in ("all", "any", "prod", "sum")},
     "argmax": _arg("argmax"),
     "argmin": _arg("argmin"),
     "astype": astype,
-    "atan2": lambda cp, x1, x2: cp.arctan2(x1, x2),
+    "atan2": _floating("arctan2"),
     "bitwise_invert": lambda cp, x: cp.invert(x),
     "bitwise_left_shift": _left_shift,
     "bitwise_right_shift": _right_shift,

@@ -292,7 +292,9 @@ def _arg(name: str) -> Callable[..., Any]:
     def run(a: Any, axis: Any = None, **params: Any) -> Any:
         _check(own, (a, axis), params)
         host = seen(a)
-        return made(getattr(np, name)(np.where(np.isnan(host), fill, host) if host.dtype.kind == "f" else host, axis, **params))
+        return made(
+            getattr(np, name)(np.where(np.isnan(host), fill, host) if host.dtype.kind == "f" else host, axis, **params)
+        )
 
     return run
 
@@ -342,6 +344,7 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
 
 def _from_dlpack(x: Any, *, device: Any = None, copy: Any = None) -> Any:
     """Take over a capsule of what says it lies on device 0."""
+
     class Producer:
         def __dlpack__(self, **params: Any) -> Any:
             return x.__dlpack__(stream=1, max_version=params.get("max_version"))
@@ -510,7 +513,14 @@ _OPERATORS = {
     "mod": "remainder", "pow": "power", "lshift": "left_shift", "rshift": "right_shift", "and": "bitwise_and",
     "or": "bitwise_or", "xor": "bitwise_xor",
 }  # fmt: skip
-_COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
 
 
 def _inplace(function: str) -> Any:
@@ -531,5 +541,9 @@ if MISSING is None:
     for _name, _function in (("neg", "negative"), ("invert", "invert"), ("abs", "absolute"), ("pos", "positive")):
         setattr(ndarray, f"__{_name}__", _operator(_name, _function))
     for _name in ("sum", "prod", "any", "all", "max", "min"):
-        setattr(ndarray, _name, lambda self, axis=None, _name=_name, **params: getattr(module(), _name)(self, axis, **params))
+        setattr(
+            ndarray,
+            _name,
+            lambda self, axis=None, _name=_name, **params: getattr(module(), _name)(self, axis, **params),
+        )
     ndarray.__hash__ = None

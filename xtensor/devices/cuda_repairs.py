@@ -33,12 +33,13 @@ def asarray(cp: Any, value: Any, dtype: DType | None = None) -> Array:
 
 
 def astype(cp: Any, x: Array, dtype: DType, copy: bool = True) -> Array:
-    """Convert as NumPy does on x86: CUDA saturates floats out of an integer's range, where NumPy has the lowest one,
-    or the low bits of it (CUDA C++ Programming Guide, floating-point conversions)."""
+    """Convert as NumPy does on x86, by way of int32 or int64: out of their range is their lowest number, and its low
+    bits are what is kept. CUDA would saturate (CUDA C++ Programming Guide, type conversions).
+    """
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         return x.astype(dtype, copy=copy)
     wide = x.astype(np.float64 if x.dtype.itemsize < 8 else x.dtype, copy=False)
-    low = np.iinfo(np.int32 if dtype == np.int32 else np.int64).min
+    low = np.iinfo(np.int32 if dtype.itemsize < 4 or dtype == np.int32 else np.int64).min
     inside = (wide >= low) & (wide < -float(low))
     whole = cp.where(inside, wide.astype(np.int64), cp.full((), low, np.int64))
     if dtype == np.uint64:
@@ -349,7 +350,10 @@ def _searchsorted(cp: Any, x1: Array, x2: Array, side: str, sorter: Array | None
     if sorter is not None:
         if sorter.size != x1.size:
             raise ValueError("sorter.size must equal len(a)")
-        x1 = cp.take(x1, within(cp, sorter, x1.size, 0), axis=0)
+        try:
+            x1 = cp.take(x1, within(cp, sorter, x1.size, 0), axis=0)
+        except IndexError:
+            raise ValueError("Sorter index out of range.") from None
     x1, x2 = _pair(cp, x1, x2)
     return cp.searchsorted(x1, x2, side=side).astype(np.int64, copy=False)
 

@@ -466,29 +466,41 @@ LIBRARY: dict[str, Any] = {
     "tensordot": lambda xt, x, i: xt.tensordot(x, x, axes=((0,), (1,))),
     "matmul of nothing": lambda xt, x, i: xt.matmul(x[:, :0], x[:0]),
     "matmul of booleans": lambda xt, x, i: xt.matmul(x > 0, x > 1),
-    "matrix norms": lambda xt, x, i: [xt.linalg.matrix_norm(x, ord=o) for o in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)],
-    "vector norms": lambda xt, x, i: [xt.linalg.vector_norm(x, ord=o, axis=(0, 1)) for o in (0, 1, 2, 3.5, np.inf, -np.inf)],
+    "matrix norms": lambda xt, x, i: (
+        [xt.linalg.matrix_norm(x, ord=o) for o in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)]
+    ),
+    "vector norms": lambda xt, x, i: (
+        [xt.linalg.vector_norm(x, ord=o, axis=(0, 1)) for o in (0, 1, 2, 3.5, np.inf, -np.inf)]
+    ),
     "pinv": lambda xt, x, i: [xt.linalg.pinv(xt.stack([x, x]), rtol=r) for r in (None, 0.1)],
     "matrix_rank": lambda xt, x, i: [xt.linalg.matrix_rank(x, rtol=r) for r in (None, 0.9)],
     "cross": lambda xt, x, i: xt.linalg.cross(x, x[0], axis=-1),
     "outer, trace, svdvals": lambda xt, x, i: (xt.linalg.outer(x[0], x[1]), xt.linalg.trace(x), xt.linalg.svdvals(x)),
-    "repeat by array": lambda xt, x, i: (xt.repeat(x, i, axis=0), xt.repeat(x[:0], i[:0], axis=0), xt.repeat(x[0], i)),
+    "repeat by array": lambda xt, x, i: (
+        (xt.repeat(x, i, axis=0), xt.repeat(x[:0], i[:0], axis=0), xt.repeat(x[0], i))
+    ),
     "searchsorted": lambda xt, x, i: xt.searchsorted(x[0], x[1], sorter=xt.argsort(x[0]), side="right"),
     "searchsorted wrong sorter": lambda xt, x, i: xt.searchsorted(x[0], x[1], sorter=i + 5),
     "sort": lambda xt, x, i: [xt.sort(x, axis=0, descending=d) for d in (False, True)],
     "argsort": lambda xt, x, i: [xt.argsort(xt.round(x), axis=1, descending=d) for d in (False, True)],
     "sort nothing": lambda xt, x, i: (xt.sort(x[:, :0]), xt.argsort(x[:0], axis=0)),
-    "cumulative": lambda xt, x, i: [xt.cumulative_sum(y, axis=0, include_initial=t) for y in (x, x[:0], i) for t in (False, True)],
+    "cumulative": lambda xt, x, i: (
+        [xt.cumulative_sum(y, axis=0, include_initial=t) for y in (x, x[:0], i) for t in (False, True)]
+    ),
     "cumulative products": lambda xt, x, i: xt.cumulative_prod(xt.astype(i, xt.int8), include_initial=True),
-    "unique": lambda xt, x, i: (*xt.unique_all(xt.round(x)), xt.unique_values(i), *xt.unique_counts(i), *xt.unique_inverse(x)),
+    "unique": lambda xt, x, i: (
+        (*xt.unique_all(xt.round(x)), xt.unique_values(i), *xt.unique_counts(i), *xt.unique_inverse(x))
+    ),
     "isin": lambda xt, x, i: xt.isin(i, xt.asarray([1.0, 2.5]), invert=True),
-    "meshgrid, tril, roll, tile": lambda xt, x, i: (*xt.meshgrid(i, x[0]), xt.tril(x, k=-1), xt.roll(x, (1, -1), axis=(0, 1)), xt.tile(x, (2, 1, 2))),
+    "meshgrid, tril, roll, tile": lambda xt, x, i: (
+        (*xt.meshgrid(i, x[0]), xt.tril(x, k=-1), xt.roll(x, (1, -1), axis=(0, 1)), xt.tile(x, (2, 1, 2)))
+    ),
     "negative powers": lambda xt, x, i: i ** (-i),
     "a large integer": lambda xt, x, i: xt.astype(i, xt.uint8) + 300,
     "an integer too large to assign": lambda xt, x, i: xt.astype(i, xt.uint8).__setitem__(0, 300),
     "einsum": lambda xt, x, i: xt.einsum("ij,jk->ki", x, x),
     "fftn with lengths": lambda xt, x, i: (xt.fft.fftn(x, s=(2,)), xt.fft.irfftn(x, s=(2, 4)), xt.fft.fftshift(x)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LIBRARY)

@@ -104,7 +104,8 @@ def _random(like: Tensor, generator: Any) -> Tensor:
     values = generator.normal(size=like.shape)
     if like.dtype.kind == "c":
         values = values + 1j * generator.normal(size=like.shape)
-    return xt.asarray(np.asarray(values, like.dtype), device=like.device)
+    drawn: Tensor = xt.asarray(np.asarray(values, like.dtype), device=like.device)
+    return drawn
 
 
 def _inner(a: Native, b: Native) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, partial
 from math import prod
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -65,9 +64,10 @@ class CUDA:
         return f"CUDA({self.number})"
 
     @cached_property
-    def xp(self) -> ModuleType:
-        import array_api_compat.cupy as compat
+    def xp(self) -> Any:
+        import array_api_compat.cupy
 
+        compat: Any = array_api_compat.cupy
         linear: Any = Namespace(self.library, compat.linalg, repairs.LINALG, self._strictly)
         main: Any = Namespace(self.library, compat, repairs.FUNCTIONS)
         main.linalg = linear

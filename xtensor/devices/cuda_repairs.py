@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -137,7 +137,7 @@ def _as_on_host(cp: Any, name: str, function: Function, *operands: Any) -> Array
         special |= ~cp.isfinite(x) | (x == 0) | (x == 1) | (x == -1)
     special &= cp.asarray(True)
     if bool(special.any()):
-        found = CPU.call(CPU.kernel(name), *(x[special].get() for x in arrays))
+        found = CPU.call(cast(Function, CPU.kernel(name)), *(x[special].get() for x in arrays))
         result[special] = cp.asarray(found.astype(result.dtype, copy=False))
     return result
 

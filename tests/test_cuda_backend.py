@@ -191,7 +191,7 @@ def test_transfers(cp: Any) -> None:
 def test_dlpack(cp: Any) -> None:
     x = xt.asarray([[1.0, 2.0], [3.0, 4.0]], device=CUDA)
     assert x.__dlpack_device__() == (2, 0)
-    taken = xt.from_dlpack(x.native_producer() if hasattr(x, "native_producer") else Producer(x))
+    taken = xt.from_dlpack(Producer(x))
     assert taken.device == CUDA
     assert taken.blob.address == x.blob.address  # the same memory
     assert np.from_dlpack(x, device="cpu").tolist() == x.tolist()
@@ -296,11 +296,16 @@ def test_pending_readers_finish_before_a_write(cp: Any) -> None:
 def test_every_differentiable_function_and_its_gradient(sample: Sample, cp: Any) -> None:
     """The same numbers, dtypes and gradients as on the CPU; all results lie on the device."""
     wanted = evaluated(sample, "cpu")
-    with xt.options(device=CUDA):
+    with xt.options(device=CUDA):  # samples make further operands of their own
         found = evaluated(sample, CUDA)
+    rtol = 1e-5 if "float32" in sample.note else 1e-7
     for a, b in zip(found, wanted, strict=True):
         assert a.dtype == b.dtype
-        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)
+
+
+# Their factors are determined up to signs and order only: what is compared is the sum of squares, and its gradient.
+FREE_FACTORS = ("linalg.eig", "linalg.eigh", "linalg.eigvals", "linalg.qr", "linalg.svd")
 
 
 def evaluated(sample: Sample, device: str) -> list[Any]:
@@ -310,7 +315,8 @@ def evaluated(sample: Sample, device: str) -> list[Any]:
     def squares(*given: Any) -> Any:
         return sum(xt.sum(xt.abs(y) ** 2) for y in flat(sample.call(xt, *given)) if y.dtype.kind in "fc")
 
-    results = flat(sample.call(xt, *args)) + flat(xt.grad(squares, tuple(range(len(args))))(*args))
+    results = [squares(*args)] if sample.function in FREE_FACTORS else flat(sample.call(xt, *args))
+    results += flat(xt.grad(squares, tuple(range(len(args))))(*args))
     assert all(y.device == device for y in results)
     return [y.detach().host() for y in results]
 

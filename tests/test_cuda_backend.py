@@ -414,6 +414,7 @@ KEYS: list[Any] = [
     (np.asarray([True, False, True]), slice(1, None), np.asarray([3])),
     True,
     (np.asarray([], np.int64), slice(None, None, -1)),
+    np.zeros((0, 3), bool),
 ]
 WRONG: list[Any] = [
     np.asarray([0, 3]),

@@ -98,7 +98,7 @@ def _is_mask(item: Any) -> bool:
 
 def _indices(cp: Any, x: Array, mask: Array, axis: int) -> list[Any]:
     for place, (own, length) in enumerate(zip(mask.shape, x.shape[axis:], strict=False)):
-        if own != length:
+        if own not in (length, 0):
             text = f"boolean index did not match indexed array along axis {axis + place}; size of axis is"
             raise IndexError(f"{text} {length} but size of corresponding boolean axis is {own}")
     return list(cp.nonzero(mask)) if mask.ndim else [(cp.zeros(int(mask), np.int64),)]

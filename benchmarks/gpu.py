@@ -39,7 +39,7 @@ def total(xp: Any, x: Any) -> Any:
     return xp.sum(x)
 
 
-SUM = Workload("sum", total, "", lambda rng, n, dtype: [rng.uniform(-1.0, 1.0, n).astype(dtype)], memory_bound=True)
+SUM = Workload("sum", total, "", lambda rng, n, dtype: [rng.uniform(0.0, 1.0, n).astype(dtype)], memory_bound=True)
 
 
 class Contestant:

@@ -171,6 +171,9 @@ class ndarray(real.ndarray):  # noqa: N801
     def __repr__(self) -> str:
         return repr(seen(self))
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
     def __dlpack__(self, **params: Any) -> Any:
         return seen(self).__dlpack__(max_version=params.get("max_version"))
 
@@ -391,7 +394,7 @@ def module() -> Any:
     tricks = SimpleNamespace(as_strided=lambda x, shape=None, strides=None: ndarray(shape, x.dtype, x.data, strides))
     stand_in.lib = SimpleNamespace(stride_tricks=tricks)
     stand_in.__all__ = [name for name in vars(stand_in) if not name.startswith("_")]
-    stand_in.__path__ = []
+    stand_in.__path__, stand_in.__spec__ = [], real.__spec__
     return stand_in
 
 

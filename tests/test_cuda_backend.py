@@ -240,6 +240,15 @@ def test_out_of_memory_leaves_tensors_intact(cp: Any, monkeypatch: pytest.Monkey
     assert x.tolist() == [1.0] * 4
 
 
+def test_without_cuda_headers_it_says_what_to_install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> Any:
+        raise RuntimeError("Failed to find CUDA headers. Please install CUDA toolkit headers")
+
+    monkeypatch.setattr(cp, "add", refuse)
+    with pytest.raises(RuntimeError, match=r"^cuda:0: CuPy finds no CUDA headers \(pip install 'xtensor\[cuda13\]'"):
+        xt.ones(2, device=CUDA) + 1.0
+
+
 def test_the_current_stream(cp: Any) -> None:
     backend: Any = devices.as_device(CUDA, "tests").backend
     assert backend.stream() == 0

@@ -17,6 +17,7 @@ import numpy as np
 
 from .blob import Native, TBlob, Window, first_use
 from .devices import Device, as_device
+from .devices.cpu import CPU
 from .dtypes import DType, canonical
 from .errors import expected
 from .layout import Layout, Shape, dense_like
@@ -377,13 +378,15 @@ class Tensor(Operators):
     def _scalar(self, function: str) -> Any:
         if self.ndim:
             raise TypeError(expected(function, "x", "have 0 axes", f"shape {self.shape}"))
-        return self.host()[()]
+        native = self.native()
+        return (native if type(native) is _ARRAY else self.host())[()]
 
     def __bool__(self) -> bool:
         if self.size != 1:
             must = "have one element (use any() or all())"
             raise ValueError(expected("bool", "x", must, f"shape {self.shape}"))
-        return bool(self.host())
+        native = self.native()
+        return bool(native if type(native) is _ARRAY else self.host())
 
     def __int__(self) -> int:
         if self.dtype.kind == "c":
@@ -623,12 +626,10 @@ def wrap(native: Native, device: Device) -> Tensor:
 
     native: also a scalar, as NumPy returns for what has no axes.
     """
-    small = type(native) is _ARRAY
-    if not small:
+    if type(native) is not _ARRAY:
         native = device.backend.asarray(native)
-        small = type(native) is _ARRAY
     tensor = Tensor()
-    if small and native.nbytes <= DIRECT_BELOW:
+    if type(native) is _ARRAY and native.nbytes <= DIRECT_BELOW:
         tensor._small = native
         tensor._value = None
     else:
@@ -660,8 +661,8 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
     """
     dtype = canonical(native.dtype, "asarray")
     target = device or as_device(settings().device, "asarray")
-    if not target.backend.owns(native):
-        native, shared = target.backend.asarray(native, dtype), shared and target == "cpu"
+    if (type(native) is not _ARRAY or target.backend is not CPU) and not target.backend.owns(native):
+        native, shared = target.backend.asarray(native, dtype), shared and target.backend is CPU
     elif native.dtype != dtype:
         native, shared = target.backend.astype(native, dtype), False
     return face(TBlob.adopt(native, target, shared=shared))

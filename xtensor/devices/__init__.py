@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import expected, one_of
@@ -33,7 +32,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def xp(self) -> ModuleType:
+    def xp(self) -> Any:
         """array-api-compat's namespace of the library, loaded when first needed."""
         ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
+from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -55,9 +56,9 @@ def count() -> int:
 class CUDA:
     """CuPy as xtensor's device `cuda:number`."""
 
-    def __init__(self, number: int, library: Any) -> None:
+    def __init__(self, number: int, library: Any = None) -> None:
         self.number = number
-        self.library = library
+        self.library = library or import_module("cupy")
         self.dlpack_device = (2, number)
 
     def __repr__(self) -> str:
@@ -169,6 +170,10 @@ class CUDA:
                 return function(*args, **params)
         except self.library.cuda.memory.OutOfMemoryError as error:
             raise MemoryError(f"cuda:{self.number}: {error}") from None
+        except RuntimeError as error:
+            if "CUDA headers" not in str(error):  # without which CuPy compiles nothing
+                raise
+            raise RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})") from error
 
     def stream(self) -> int:
         """Return CuPy's current stream of this device."""

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-CUDA = 2  # DLPack's number of that kind of device
+CUDA = (2, 13)  # DLPack's numbers of memory on CUDA devices, and of memory that they share with the host
 
 
 def _device(device: DeviceLike, function: str) -> Device:
@@ -120,11 +120,11 @@ def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None)
     wanted = canonical(native.dtype if dtype is None else dtype, "asarray")
     if copy is False and wanted != native.dtype:
         raise ValueError(expected("asarray", "copy", f"be None or True to make {wanted} of {native.dtype}", copy))
-    if copy is False and device != "cpu":
+    if copy is False and device.backend is not CPU:
         raise ValueError(expected("asarray", "copy", f"be None or True to move an array to {device}", copy))
     check_real(native.dtype, wanted, "asarray", "obj")
-    if copy or wanted != native.dtype or device != "cpu":
-        if device != "cpu":
+    if copy or wanted != native.dtype or device.backend is not CPU:
+        if device.backend is not CPU:
             native = device.backend.asarray(native)
             return wrap(native if native.dtype == wanted else device.backend.astype(native, wanted), device)
         if native.flags.c_contiguous and native.size * wanted.itemsize > DIRECT_BELOW:
@@ -139,7 +139,7 @@ def _comes_by_dlpack(obj: Any) -> bool:
     """Return whether DLPack is to take over an object of another library: NumPy cannot read what lies elsewhere."""
     if not hasattr(obj, "__dlpack__"):
         return False
-    return not hasattr(obj, "__array__") or (hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] == CUDA)
+    return not hasattr(obj, "__array__") or (hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] in CUDA)
 
 
 def _stacked(obj: Any) -> Tensor | None:
@@ -177,8 +177,8 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
             return x.copy("K") if copy else x.detach()
     kind, number = x.__dlpack_device__()
     try:
-        own = as_device(f"cuda:{number}" if kind == CUDA else "cpu", "from_dlpack")
-        if kind == CUDA:
+        own = as_device(f"cuda:{number}" if kind in CUDA else "cpu", "from_dlpack")
+        if kind in CUDA:
             native: Any = cast(Any, own.backend).from_dlpack(x)
         else:
             native = np.from_dlpack(x, device=None if target is None else "cpu", copy=copy)
@@ -189,7 +189,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
         raise BufferError(expected("from_dlpack", "x", must, f"{type(error).__name__}: {error}")) from error
     if copy is False and target not in (None, own):
         raise BufferError(expected("from_dlpack", "copy", f"be None or True to move an array to {target}", copy))
-    if kind == CUDA:
+    if kind in CUDA:
         taken = from_native(native, own, shared=True)
         return moved(taken.copy("K") if copy and target in (None, own) else taken, target or own)
     if copy:  # NumPy marks what it takes from an unversioned producer read-only, copies too

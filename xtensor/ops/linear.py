@@ -31,10 +31,10 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     1-d operands count as a row or a column and lose that axis. Raises TypeError for a scalar operand, ValueError
     where shapes do not match. Standard: Linear Algebra Functions, matmul.
     """
-    x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
-    for x, name in ((x1, "x1"), (x2, "x2")):
-        if x.ndim == 0:
-            raise ValueError(expected("matmul", name, "have at least 1 axis", "shape ()"))
+    if type(x1) is not Tensor or type(x2) is not Tensor:
+        x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
+    if not x1.shape or not x2.shape:
+        raise ValueError(expected("matmul", "x2" if x1.shape else "x1", "have at least 1 axis", "shape ()"))
     inner = x2.shape[-2] if x2.ndim > 1 else x2.shape[-1]
     if x1.shape[-1] != inner:
         raise ValueError(mismatch("matmul", x1.shape, x2.shape, f"{x1.shape[-1]} != {inner}"))

@@ -414,6 +414,7 @@ def _linear(own: Any, host: Any) -> Callable[..., Any]:
     def run(*args: Any, **params: Any) -> Any:
         _check(own, args, params)
         arrays = [_inner(a) for a in args]
+        params = {name: _inner(value) for name, value in params.items()}
         if own.__name__ == "solve" and arrays[0].shape[:-1] != arrays[1].shape[:-1]:
             raise ValueError("a must have (..., M, M) shape and b must have (..., M, K)")
         try:

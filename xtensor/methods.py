@@ -28,8 +28,7 @@ def moved(x: Tensor, device: Device) -> Tensor:
     """Return a tensor on a device; itself if it is there already."""
     if device == x.device:
         return x
-    native = x.native()
-    return from_native(native if device.backend.reads(native) else x.host(), device)
+    return from_native(x.host() if "cpu" in (x.device, device) else x.native(), device)
 
 
 def capsule(x: Tensor, stream: Any, max_version: Version, dl_device: Any, copy: bool | None) -> Any:

@@ -115,9 +115,6 @@ class CPUBackend:
     def owns(self, native: Any) -> bool:
         return type(native) is np.ndarray
 
-    def reads(self, native: Any) -> bool:
-        return isinstance(native, np.ndarray)
-
     def host(self, native: Any) -> Any:
         return native
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, partial
 from importlib import import_module
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -87,8 +86,6 @@ class CUDA:
         return self.call(self.library.empty, (nbytes,), np.uint8)
 
     def zeros(self, shape: Shape, dtype: DType) -> Any:
-        if prod(shape) * dtype.itemsize >= 1 << 62:
-            raise MemoryError(expected("zeros", "shape", "fit into memory", shape))
         return self.call(self.library.zeros, shape, dtype)
 
     def view(self, storage: Any, dtype: DType, layout: Layout, writeable: bool) -> Any:
@@ -104,9 +101,6 @@ class CUDA:
 
     def owns(self, native: Any) -> bool:
         return isinstance(native, self.library.ndarray) and native.data.device_id == self.number
-
-    def reads(self, native: Any) -> bool:
-        return isinstance(native, (np.ndarray, self.library.ndarray))
 
     def host(self, native: Any) -> Any:
         """Return a NumPy array with a native array's elements, in page-locked memory where there is some."""

@@ -48,9 +48,10 @@ def astype(cp: Any, x: Array, dtype: DType, copy: bool = True) -> Array:
     return whole.astype(dtype)
 
 
-def _pair(cp: Any, x1: Any, x2: Any) -> tuple[Array, Array]:
-    """Return two operands as arrays of their common dtype; Python scalars are weak."""
+def _pair(cp: Any, x1: Any, x2: Any, *, countable: bool = False) -> tuple[Array, Array]:
+    """Return two operands as arrays of their common dtype, booleans as int8 if asked; Python scalars are weak."""
     dtype = promote(*(getattr(x, "dtype", type(x)) for x in (x1, x2)))
+    dtype = np.dtype(np.int8) if countable and dtype.kind == "b" else dtype
     return asarray(cp, x1, dtype), asarray(cp, x2, dtype)
 
 
@@ -59,9 +60,7 @@ def _pair(cp: Any, x1: Any, x2: Any) -> tuple[Array, Array]:
 
 def _floor_divide(cp: Any, x1: Any, x2: Any) -> Array:
     """CuPy floors the rounded quotient (1.0 // 0.1 is 10), and leaves the lowest integer // -1 to C++."""
-    x1, x2 = _pair(cp, x1, x2)
-    if x1.dtype.kind == "b":
-        x1, x2 = x1.astype(np.int8), x2.astype(np.int8)
+    x1, x2 = _pair(cp, x1, x2, countable=True)
     if x1.dtype.kind != "f":
         negated = x2 == -1 if x1.dtype.kind == "i" else cp.zeros((), np.bool_)
         return cp.where(negated, cp.negative(x1), cp.floor_divide(x1, cp.where(negated, cp.ones_like(x2), x2)))
@@ -77,9 +76,7 @@ def _floor_divide(cp: Any, x1: Any, x2: Any) -> Array:
 
 def _remainder(cp: Any, x1: Any, x2: Any) -> Array:
     """CuPy subtracts the rounded quotient times x2 (1.0 % 0.1 is 0, x % inf NaN)."""
-    x1, x2 = _pair(cp, x1, x2)
-    if x1.dtype.kind == "b":
-        x1, x2 = x1.astype(np.int8), x2.astype(np.int8)
+    x1, x2 = _pair(cp, x1, x2, countable=True)
     if x1.dtype.kind != "f":
         return cp.remainder(x1, cp.where(x2 == -1, cp.ones_like(x2), x2) if x1.dtype.kind == "i" else x2)
     rest = cp.fmod(x1, x2)
@@ -100,9 +97,7 @@ def _right_shift(cp: Any, x1: Any, x2: Any) -> Array:
 
 
 def _shifted(cp: Any, x1: Any, x2: Any) -> tuple[Array, Array, Array, Array]:
-    x1, x2 = _pair(cp, x1, x2)
-    if x1.dtype.kind == "b":
-        x1, x2 = x1.astype(np.int8), x2.astype(np.int8)
+    x1, x2 = _pair(cp, x1, x2, countable=True)
     within = (x2 >= 0) & (x2 < 8 * x1.dtype.itemsize)
     none = cp.zeros_like(x2)
     return x1, cp.where(within, x2, none), within, none
@@ -459,19 +454,6 @@ def _solve(cp: Any, x1: Array, x2: Array) -> Array:
     return found[..., 0] if vector else found
 
 
-def _matrix_norm(cp: Any, x: Array, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """CuPy's norm takes no stacks for every order."""
-    if ord == "fro":
-        return vector_norm(cp, x, (-2, -1), keepdims)
-    if ord == "nuc" or abs(ord) == 2:
-        sizes = cp.linalg.svd(x, compute_uv=False)
-        found = sizes.sum(axis=-1) if ord == "nuc" else sizes.max(axis=-1) if ord > 0 else sizes.min(axis=-1)
-    else:
-        sums = cp.abs(x).sum(axis=-2 if abs(ord) == 1 else -1)
-        found = sums.max(axis=-1) if ord > 0 else sums.min(axis=-1)
-    return found[..., None, None] if keepdims else found
-
-
 def vector_norm(cp: Any, x: Array, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Array:
     """CuPy has none."""
     sizes = cp.abs(x)
@@ -485,29 +467,8 @@ def vector_norm(cp: Any, x: Array, axis: Axes = None, keepdims: bool = False, or
     return KERNELS["sum"](cp, sizes**ord, axis, keepdims=keepdims) ** (1 / ord)
 
 
-def _pinv(cp: Any, x: Array, rtol: Any = None) -> Array:
-    """The standard's tolerance is relative to the largest singular value; one for each matrix of a stack."""
-    u, s, vh = cp.linalg.svd(x, full_matrices=False)
-    if rtol is None:
-        rtol = asarray(cp, max(x.shape[-2:]) * np.finfo(s.dtype).eps)
-    if s.size:
-        large = s > rtol[..., None] * s.max(axis=-1, keepdims=True)
-        s = cp.where(large, 1 / cp.where(large, s, cp.ones_like(s)), cp.zeros_like(s))
-    return matmul(cp, cp.conj(cp.swapaxes(vh, -1, -2)), s[..., None] * cp.conj(cp.swapaxes(u, -1, -2)))
-
-
-def _cross(cp: Any, x1: Array, x2: Array, axis: int = -1) -> Array:
-    a, b = (cp.moveaxis(x, axis, -1) for x in (x1, x2))
-    parts = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
-    return cp.moveaxis(cp.stack(parts, axis=-1), -1, axis)
-
-
 LINALG: dict[str, Function] = {
-    "cross": _cross,
     "matmul": matmul,
-    "matrix_norm": _matrix_norm,
-    "outer": lambda cp, x1, x2: x1[:, None] * x2[None, :],
-    "pinv": _pinv,
     "solve": _solve,
     "tensordot": tensordot,
     "vecdot": vecdot,

@@ -106,12 +106,11 @@ def _indices(cp: Any, x: Array, mask: Array, axis: int) -> list[Any]:
 
 def _broadcast(cp: Any, arrays: list[Array]) -> tuple[Array, ...]:
     try:
-        np.broadcast_shapes(*(a.shape for a in arrays))
+        return tuple(cp.broadcast_arrays(*arrays))
     except ValueError:
         shapes = "".join(str(a.shape).replace(" ", "") + " " for a in arrays)
         text = "shape mismatch: indexing arrays could not be broadcast together with shapes"
         raise IndexError(f"{text} {shapes}") from None
-    return tuple(cp.broadcast_arrays(*arrays))
 
 
 def get(cp: Any, x: Array, key: Any) -> Array:

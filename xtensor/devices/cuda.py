@@ -111,7 +111,7 @@ class CUDA:
         try:
             import cupyx
 
-            target = cupyx.empty_pinned(native.shape, native.dtype)
+            target = (cupyx.empty_pinned if native.size else np.empty)(native.shape, native.dtype)
         except (MemoryError, self.library.cuda.runtime.CUDARuntimeError):
             target = np.empty(native.shape, native.dtype)
         return packed.get(out=target)

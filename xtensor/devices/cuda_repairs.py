@@ -126,14 +126,16 @@ def _as_on_host(cp: Any, name: str, function: Function, *operands: Any) -> Array
     result = function(*operands)
     if result.dtype.kind != "c":
         return result
-    arrays = cp.broadcast_arrays(*(asarray(cp, x, result.dtype) for x in operands))
-    special = cp.zeros(result.shape, np.bool_)
+    flat = cp.ascontiguousarray(result).reshape(-1)
+    arrays = [x.reshape(-1) for x in cp.broadcast_arrays(*(asarray(cp, x, result.dtype) for x in operands))]
+    special = cp.zeros(flat.shape, np.bool_)
     for x in arrays:
         special |= ~cp.isfinite(x) | (x == 0) | (x == 1) | (x == -1)
-    if bool(special.any()):
-        found = CPU.call(cast(Function, CPU.kernel(name)), *(x[special].get() for x in arrays))
-        result[special] = cp.asarray(found.astype(result.dtype, copy=False))
-    return result
+    places = cp.nonzero(special)[0]
+    if places.size:
+        found = CPU.call(cast(Function, CPU.kernel(name)), *(x[places].get() for x in arrays))
+        flat[places] = cp.asarray(found.astype(result.dtype, copy=False))
+    return flat.reshape(result.shape)
 
 
 def _special(name: str, own: str) -> Function:
@@ -317,7 +319,8 @@ def within(cp: Any, indices: Array, length: int, axis: int) -> Array:
     indices = indices.astype(np.int64, copy=False)
     wrong = (indices < -length) | (indices >= length)
     if indices.size and bool(wrong.any()):
-        raise IndexError(f"index {int(indices[wrong][0])} is out of bounds for axis {axis} with size {length}")
+        first = int(indices.reshape(-1)[wrong.reshape(-1)][0])
+        raise IndexError(f"index {first} is out of bounds for axis {axis} with size {length}")
     return cp.where(indices < 0, indices + length, indices)
 
 

@@ -24,53 +24,69 @@ class Backend(Protocol):
     @property
     def library(self) -> Any:
         """The library itself, NumPy or CuPy."""
+        ...
 
     @property
     def dlpack_device(self) -> tuple[int, int]:
         """Device type and id as DLPack counts them."""
+        ...
 
     @property
     def xp(self) -> Any:
         """array-api-compat's namespace of the library, loaded when first needed."""
+        ...
 
     def allocate(self, nbytes: int) -> Native:
         """Return `nbytes` of uninitialised memory as a 1-d uint8 array; raises MemoryError."""
+        ...
 
     def zeros(self, shape: Shape, dtype: DType) -> Native:
         """Return an array of zeros; raises MemoryError."""
+        ...
 
     def view(self, storage: Native, dtype: DType, layout: Layout, writeable: bool) -> Native:
         """Return the library's array over part of a storage."""
+        ...
 
     def storage_of(self, native: Native) -> tuple[Native, Layout]:
         """Return the bytes a native array lies in, and its layout there."""
+        ...
 
     def kernel(self, name: str) -> Callable[..., Native] | None:
         """Return the library's own function for a primitive or reduction, repaired to the standard; else None."""
+        ...
 
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
         """Call a library function without floating-point warnings."""
+        ...
 
     def asarray(self, value: Any, dtype: DType | None = None) -> Native:
         """Return a host value or array as a native array, copied only where needed."""
+        ...
 
     def owns(self, native: Native) -> bool:
         """Return whether an array is one of the library's, on this device."""
+        ...
 
     def host(self, native: Native) -> Any:
         """Return a native array as NumPy's: itself on the CPU, else a copy."""
+        ...
 
     def astype(self, native: Native, dtype: DType) -> Native:
         """Return a native array converted to another dtype."""
+        ...
 
     def index(self, native: Native, key: Any) -> Native:
         """Return what an advanced key selects; raises IndexError."""
+        ...
 
     def assign(self, native: Native, key: Any, value: Any) -> None:
         """Assign a native array or a number to a key; raises IndexError, ValueError, OverflowError."""
+        ...
 
     def add_at(self, native: Native, key: Any, values: Native) -> None:
         """Add values to what a key selects, those of one element one after the other."""
+        ...
 
 
 class Device:

@@ -42,7 +42,7 @@ part() {
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null
 } >"$report" 2>&1
 
-part "Tests on the device (pytest -m gpu)" 150 "$python" -m pytest -m gpu -q -p no:cacheprovider tests
+part "Tests on the device (pytest -m gpu)" 150 "$python" -m pytest -m gpu -q -p no:cacheprovider -n "$workers" tests
 part "Conformance, 200 examples" 200 "$python" conformance/run.py --device "$device" --examples 200 --workers "$workers" --if-found
 part "Benchmarks" 180 "$python" -m benchmarks gpu --device "$device"
 

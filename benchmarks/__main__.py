@@ -11,18 +11,24 @@ from .peers import PEERS
 from .workloads import DTYPES, WORKLOADS
 
 # Each is a file of this folder with a function main; it is given the options that its parameters name.
-BENCHMARKS = ("overhead", "engine", "latency", "memory", "accuracy", "gradients", "convolution", "nn")
+BENCHMARKS = ("overhead", "engine", "latency", "memory", "accuracy", "gradients", "convolution", "nn", "gpu")
 USUAL = ("overhead", "engine")
+USUAL_ON_CUDA = ("gpu",)
 
 
 def main() -> None:
     """Run the benchmarks asked for, or the usual ones."""
     parser = make_parser()
     options = vars(parser.parse_args())
-    names = options.pop("names") or USUAL
+    on_cuda = options["device"] != "cpu"
+    names = options.pop("names") or (USUAL_ON_CUDA if on_cuda else USUAL)
     for name in names:
         if name not in BENCHMARKS:
             parser.error(f"no benchmark {name!r}: there is {', '.join(BENCHMARKS)}")
+        if on_cuda and name not in USUAL_ON_CUDA:
+            parser.error(f"{name} runs on the CPU alone; on {options['device']} there is {', '.join(USUAL_ON_CUDA)}")
+    if "gpu" in names and not on_cuda:
+        options["device"] = "cuda:0"
     for name in names:
         benchmark = import_module(f"benchmarks.{name}").main
         benchmark(**{option: options[option] for option in signature(benchmark).parameters if option in options})
@@ -43,7 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--peers", nargs="*", choices=PEERS, metavar="NAME", help=f"of {', '.join(PEERS)}; all installed if not given")
     add("--repeats", type=int, metavar="N", help="rounds in which each contestant is timed once")
     add("--out", type=Path, default=Path("build/benchmarks"), metavar="FOLDER", help="for the chart, JSON and tables")
-    add("--device", choices=["cpu"], default="cpu")
+    parser.add_argument("--device", metavar="DEV", default="cpu", help="cpu, or cuda:N for the benchmark gpu")
     return parser
 
 

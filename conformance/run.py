@@ -134,7 +134,8 @@ def set_environment(options: argparse.Namespace, suite: Suite) -> None:
     os.environ.update({name: value for name, value in wanted.items() if value is not None})
     sys.path.insert(0, str(HERE.parent))  # test this checkout, installed or not
     if not options.as_is:
-        print("the suite is run with one repair: None equals no dtype (conformance/repairs.py; --as-is to go without)")
+        more = "" if options.device in (None, "cpu") else ", and no memory of a device is exported to the CPU uncopied"
+        print(f"the suite is repaired: None equals no dtype{more} (conformance/repairs.py; --as-is to go without)")
 
 
 def run(arguments: list[str], folder: Path) -> tuple[Progress, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,6 +54,36 @@ def test_an_unknown_benchmark() -> None:
     done = run("speed")
     assert done.returncode == 2
     assert f"no benchmark 'speed': there is {', '.join(BENCHMARKS)}" in done.stderr
+
+
+def has_gpu() -> bool:
+    import xtensor
+
+    return len(xtensor.__array_namespace_info__().devices()) > 1
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a usable GPU here")
+def test_without_a_gpu_there_are_no_benchmarks_of_one() -> None:
+    """The reason is given, and the exit status is not 0."""
+    for arguments in (("--device", "cuda:0"), ("gpu", "--quick")):
+        done = run(*arguments)
+        assert done.returncode == 1
+        assert "no benchmarks on cuda:0: zeros: device must be usable" in done.stderr
+    done = run("engine", "--device", "cuda:0")
+    assert done.returncode == 2
+    assert "engine runs on the CPU alone" in done.stderr
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a usable GPU here")
+@pytest.mark.skipif(sys.platform == "win32", reason="a script for bash")
+def test_without_a_gpu_there_is_no_report(tmp_path: Path) -> None:
+    """The script says why, exits with status 1, and writes nothing."""
+    environment = {**os.environ, "PYTHON": sys.executable}
+    command = ["bash", "benchmarks/gpu_report.sh", str(tmp_path / "report.txt")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("no report: cuda:0 cannot be used here\nones: device must be usable")
+    assert not list(tmp_path.iterdir())
 
 
 def test_engine_runs_every_workload_with_every_peer(tmp_path: Path) -> None:

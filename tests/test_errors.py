@@ -482,5 +482,5 @@ def test_pickles_without_their_buffers() -> None:
 
 def test_pickle_from_a_machine_with_another_device() -> None:
     there = operands()["there"]
-    with pytest.raises(ValueError, match="^unpickle: device must be one of 'cpu', got 'cuda:7'"):
+    with pytest.raises(ValueError, match=r"^unpickle: device must be .*'cuda:"):
         pickle.loads(pickle.dumps(there))

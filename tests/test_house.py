@@ -31,6 +31,8 @@ ROOMS = [
     "blob.py",
     "devices/__init__.py",
     "devices/cpu.py",
+    "devices/cuda_repairs.py",
+    "devices/cuda_keys.py",
     "devices/cuda.py",
     "lazy/__init__.py",
     "lazy/element.py",

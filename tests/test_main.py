@@ -30,17 +30,17 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["xtensor"] == xt.__version__
     assert rows["array API"] == "2025.12"
     assert rows["numpy"] == np.__version__
-    assert rows["devices"] == "cpu"
+    assert rows["devices"].split(", ")[0] == "cpu"  # CUDA devices where they can be used
     assert rows["lazy"] in {"auto", "always", "never"}
     assert int(rows["threads"].split()[0]) >= 1
     assert {"array-api-compat", "llvmlite", "cupy"} <= rows.keys()
 
 
 def test_info_imports_nothing_optional() -> None:
-    """Versions are read from metadata."""
+    """Versions are read from metadata; only CuPy knows which CUDA devices there are."""
     code = (
         "import sys; from xtensor.__main__ import main; main(['info']);"
-        "assert not {'llvmlite', 'cupy', 'scipy', 'sklearn'} & set(sys.modules)"
+        "assert not {'llvmlite', 'scipy', 'sklearn'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -310,11 +310,12 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Function]:
     results = _results("vjp", out)
     steps = [step_of(result) for result in results]
     likes = [(result.shape, result.dtype) for result in results]
+    device = results[0].device if results else None
     entry.close()
     outside = not entry.is_inside(entry.way([step for step in steps if step is not None]))
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
-        leaves = [as_tensor(one, "vjp", "the cotangent") for one in flatten(cotangent)[0]]
+        leaves = [as_tensor(one, "vjp", "the cotangent", device) for one in flatten(cotangent)[0]]
         if [one.shape for one in leaves] != [shape for shape, _ in likes]:
             raise ValueError(
                 expected("vjp", "the cotangent", f"have shapes {[s for s, _ in likes]}", [one.shape for one in leaves])
@@ -399,7 +400,7 @@ def _stacked(rows: list[Any], out: Tensor, argument: Any) -> Any:
     leaves, rebuild = flatten(argument)
     shapes = [as_tensor(leaf, "jacobian").shape for leaf in leaves]
     if not rows:
-        return rebuilt(rebuild, [xt.zeros((*out.shape, *shape), dtype=out.dtype) for shape in shapes])
+        return rebuilt(rebuild, [xt.zeros((*out.shape, *s), dtype=out.dtype, device=out.device) for s in shapes])
     columns = zip(*[flatten(row)[0] for row in rows], strict=True)
     stacked = [
         xt.reshape(xt.stack(column), (*out.shape, *shape)) for column, shape in zip(columns, shapes, strict=True)
@@ -483,7 +484,7 @@ def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> 
         _scalar_seed(x)
         seed = _one(x)
     else:
-        seed = as_tensor(gradient, "backward", "gradient")
+        seed = as_tensor(gradient, "backward", "gradient", x)
         if seed.shape != x.shape:
             raise ValueError(expected("backward", "gradient", f"have x's shape {x.shape}", f"shape {seed.shape}"))
         seed = xt.astype(seed, x.dtype, copy=False)

@@ -171,8 +171,9 @@ def _address_of(native: Native) -> int:
     """Return where a native array begins: by its buffer, in a fifth of the time that NumPy takes to describe it."""
     try:
         return addressof(c_char.from_buffer(native))
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or not in one piece
-        return int(native.__array_interface__["data"][0])
+    except (TypeError, ValueError, BufferError):  # read-only, empty, not in one piece, or on a CUDA device
+        interface = getattr(native, "__array_interface__", None)
+        return int(native.data.ptr if interface is None else interface["data"][0])
 
 
 class TBlob:
@@ -228,7 +229,7 @@ class TBlob:
     @classmethod
     def adopt(cls, native: Native, device: Device, *, shared: bool = False) -> TBlob:
         """Return a blob over the memory of a native array; its Buffer is made when somebody asks for it."""
-        blob = cls(None, native.dtype, None, device, writeable=native.flags.writeable)
+        blob = cls(None, native.dtype, None, device, writeable=getattr(native.flags, "writeable", True))
         blob._native = native
         if shared:
             blob.buffer.shared = True
@@ -368,7 +369,7 @@ class TBlob:
             Buffer(self.device, capacity), self.dtype, contiguous(self.shape, self.dtype.itemsize), self.device
         )
         if self.buffer.is_allocated:
-            grown.native()[...] = self.native()
+            self.device.backend.assign(grown.native(), ..., self.native())
         self._buffer, self._layout = grown.buffer, grown.layout
         self._native = self._packed = self._address = None
 

@@ -79,19 +79,19 @@ def _checked(
     with recording(OFF):
         results = call(*tensors)
     cotangents = [_random(y, generator) for y in results]
-    weights = [g.native() for g in cotangents]
+    weights = [g.host() for g in cotangents]
 
     def pulled(*given: Tensor) -> list[Tensor]:
         return list(xt.vjp(call, *given)[1](cotangents))
 
-    grads = [g.native() for g in pulled(*tensors)]
+    grads = [g.host() for g in pulled(*tensors)]
     for number, (got, name) in enumerate(zip(grads, names, strict=True)):
         wanted = _differences(call, tensors, number, weights, tolerance.eps)
         _compare(got, wanted, f"{order}, {name}", tolerance)
     tangents = [_random(x, generator) for x in tensors]
     _, pushed = xt.jvp(call, tensors, tangents)
-    pairs = [(t.native(), g) for t, g in zip(tangents, grads, strict=True)]
-    forward = sum([_inner(g, one.native()) for g, one in zip(weights, pushed, strict=True)])
+    pairs = [(t.host(), g) for t, g in zip(tangents, grads, strict=True)]
+    forward = sum([_inner(g, one.host()) for g, one in zip(weights, pushed, strict=True)])
     size = sum([float(np.sum(np.abs(t) * np.abs(g))) for t, g in pairs])
     if not abs(forward - sum([_inner(g, t) for t, g in pairs])) <= tolerance.atol + tolerance.rtol * size:
         backward = sum([_inner(g, t) for t, g in pairs])
@@ -104,7 +104,8 @@ def _random(like: Tensor, generator: Any) -> Tensor:
     values = generator.normal(size=like.shape)
     if like.dtype.kind == "c":
         values = values + 1j * generator.normal(size=like.shape)
-    return as_tensor(np.asarray(values, like.dtype), "check_grads")
+    drawn: Tensor = xt.asarray(np.asarray(values, like.dtype), device=like.device)
+    return drawn
 
 
 def _inner(a: Native, b: Native) -> float:
@@ -114,15 +115,15 @@ def _inner(a: Native, b: Native) -> float:
 
 def _differences(call: Function, tensors: list[Tensor], number: int, weights: list[Native], eps: float) -> Native:
     """Return the central differences of a call's inner product with weights, for every entry of one of its tensors."""
-    values = tensors[number].native()
+    values = tensors[number].host()
     found = np.zeros(values.shape, values.dtype)
 
     def moved(index: tuple[int, ...], step: complex) -> tuple[Native, list[Native]]:
         changed = values.copy()
         changed[index] += step
-        given = [*tensors[:number], as_tensor(changed, "check_grads"), *tensors[number + 1 :]]
+        given = [*tensors[:number], xt.asarray(changed, device=tensors[number].device), *tensors[number + 1 :]]
         with recording(OFF):
-            return changed[index], [y.native() for y in call(*given)]
+            return changed[index], [y.host() for y in call(*given)]
 
     for index in np.ndindex(values.shape):
         for unit in (1, 1j) if values.dtype.kind == "c" else (1,):

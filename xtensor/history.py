@@ -10,8 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-import numpy as np
-
 from .blob import Buffer, Native, TBlob, histories
 from .devices import Device
 from .dtypes import DType, real_of
@@ -150,8 +148,9 @@ def _places(native: Native, layout: Layout, dtype: DType, device: Device) -> Nat
 @differentiable(flat=lambda g, like, layout: _back_to(g, layout, like))
 def gathered(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
     """Return the elements of a flat array at the places of a layout."""
-    there = _places(np.ascontiguousarray(flat.native()), layout, dtype, flat.device)
-    return face(TBlob.adopt(np.array(there, order="C"), flat.device))
+    backend = flat.device.backend
+    there = _places(backend.call(backend.library.ascontiguousarray, flat.native()), layout, dtype, flat.device)
+    return face(TBlob.adopt(backend.call(there.copy), flat.device))
 
 
 def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
@@ -161,7 +160,8 @@ def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
 @differentiable(values=lambda g, layout, like: gathered(g, layout, like.dtype))
 def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
     """Return a flat array of zeros with values added at the places of a layout, which may repeat."""
-    result = np.zeros(flat.shape, flat.dtype)
+    backend = flat.device.backend
+    result = backend.zeros(flat.shape, flat.dtype)
     there = _places(result, layout, values.dtype, flat.device)
     if layout.may_repeat():
         # a zero stride repeats the same places: what they share is one sum
@@ -169,17 +169,18 @@ def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
             a for a, (n, s) in enumerate(zip(layout.shape, layout.strides, strict=True)) if n > 1 and not s
         )
         once = there[tuple(slice(0, 1) if a in stretched else slice(None) for a in range(there.ndim))]
-        once[...] = values.native().sum(axis=stretched, keepdims=True)
+        backend.assign(once, ..., backend.call(values.native().sum, axis=stretched, keepdims=True))
     else:
-        there[...] = values.native()
+        backend.assign(there, ..., values.native())
     return face(TBlob.adopt(result, flat.device))
 
 
 @differentiable(flat=lambda g, layout, dtype: _without(g, layout, dtype))
 def erased(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
     """Return a flat array with zeros at the places of a layout."""
-    copy = flat.native().copy()
-    _places(copy, layout, dtype, flat.device)[...] = 0
+    backend = flat.device.backend
+    copy = backend.call(flat.native().copy)
+    backend.assign(_places(copy, layout, dtype, flat.device), ..., 0)
     return face(TBlob.adopt(copy, flat.device))
 
 

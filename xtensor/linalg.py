@@ -27,7 +27,7 @@ from .factors import (
     through,
 )
 from .layout import as_axes, as_axis, as_index
-from .op import as_tensor, on
+from .op import as_tensor, as_tensors, on
 from .ops.linear import adjoint, along, conjugate, matmul, matrix_transpose, tensordot, vecdot
 from .ops.statistical import Axis, spread
 from .ops.statistical import sum as _sum
@@ -119,12 +119,12 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 
 
 def _cross_by_x1(g: Tensor, x2: Any, like: Like, axis: int) -> Tensor:
-    x2 = xt.moveaxis(as_tensor(x2, "cross", "x2"), axis, -1)
+    x2 = xt.moveaxis(as_tensor(x2, "cross", "x2", g), axis, -1)
     return along(xt.linalg.cross(conjugate(x2), xt.moveaxis(g, axis, -1)), like, axis)
 
 
 def _cross_by_x2(g: Tensor, x1: Any, like: Like, axis: int) -> Tensor:
-    x1 = xt.moveaxis(as_tensor(x1, "cross", "x1"), axis, -1)
+    x1 = xt.moveaxis(as_tensor(x1, "cross", "x1", g), axis, -1)
     return along(xt.linalg.cross(xt.moveaxis(g, axis, -1), conjugate(x1)), like, axis)
 
 
@@ -134,7 +134,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
     Raises ValueError unless both have length 3 there. Standard: Linear Algebra Extension, cross.
     """
-    x1, x2 = as_tensor(x1, "cross", "x1"), as_tensor(x2, "cross", "x2")
+    x1, x2 = as_tensors("cross", x1=x1, x2=x2)
     for x, name in ((x1, "x1"), (x2, "x2")):
         if x.shape[as_axis(axis, x.ndim, "cross")] != 3:
             raise ValueError(expected("cross", name, f"have length 3 along axis {axis}", f"shape {x.shape}"))
@@ -238,6 +238,8 @@ def matrix_norm(
     if ord not in ("fro", "nuc", 1, -1, 2, -2, inf, -inf, None):
         raise ValueError(expected("matrix_norm", "ord", one_of(("fro", "nuc", 1, -1, 2, -2, inf, -inf)), repr(ord)))
     x = _matrices(x, "matrix_norm")
+    if x.device != "cpu":  # CuPy's takes no stacks for every order
+        return xt.expand_dims(_norm_of(x, ord), axis=(-2, -1)) if keepdims else _norm_of(x, ord)
     return on(
         x, "matrix_norm", lambda xp, a: xp.linalg.matrix_norm(a, keepdims=keepdims, ord="fro" if ord is None else ord)
     )
@@ -287,7 +289,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def _with_rtol(name: str, x: Any, rtol: Any) -> Tensor:
-    given = () if rtol is None else (as_tensor(rtol, name, "rtol"),)
+    given = () if rtol is None else (as_tensor(rtol, name, "rtol", x),)
 
     def run(xp: Any, a: Any, *tolerance: Any) -> Any:
         return getattr(xp.linalg, name)(a, rtol=tolerance[0] if tolerance else None)
@@ -296,15 +298,15 @@ def _with_rtol(name: str, x: Any, rtol: Any) -> Tensor:
 
 
 @differentiable(
-    x1=lambda g, x2: matmul(g, conjugate(as_tensor(x2, "outer", "x2"))),
-    x2=lambda g, x1: matmul(conjugate(as_tensor(x1, "outer", "x1")), g),
+    x1=lambda g, x2: matmul(g, conjugate(as_tensor(x2, "outer", "x2", g))),
+    x2=lambda g, x1: matmul(conjugate(as_tensor(x1, "outer", "x1", g)), g),
 )
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Return the outer product (n, m) of vectors of n and m elements.
 
     Raises ValueError unless both have 1 axis. Standard: Linear Algebra Extension, outer.
     """
-    x1, x2 = as_tensor(x1, "outer", "x1"), as_tensor(x2, "outer", "x2")
+    x1, x2 = as_tensors("outer", x1=x1, x2=x2)
     for x, name in ((x1, "x1"), (x2, "x2")):
         if x.ndim != 1:
             raise ValueError(expected("outer", name, "have 1 axis", f"shape {x.shape}"))
@@ -335,7 +337,7 @@ def slogdet(x: Tensor, /) -> SlogdetResult:
 
 def _solve_by_x1(g: Tensor, x1: Tensor, x2: Any, y: Tensor, like: Like) -> Tensor:
     """-(x1^-H g) y^H."""
-    if as_tensor(x2, "solve", "x2").ndim == 1:
+    if as_tensor(x2, "solve", "x2", g).ndim == 1:
         g, y = xt.expand_dims(g, axis=-1), xt.expand_dims(y, axis=-1)
     product = -matmul(solve(adjoint(x1), g), adjoint(y))
     return sum_to(product, product.shape, like.shape)
@@ -343,7 +345,7 @@ def _solve_by_x1(g: Tensor, x1: Tensor, x2: Any, y: Tensor, like: Like) -> Tenso
 
 def _solve_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
     """x1^-H g."""
-    turned = adjoint(as_tensor(x1, "solve", "x1"))
+    turned = adjoint(as_tensor(x1, "solve", "x1", g))
     if like.ndim == 1:
         back = xt.squeeze(solve(turned, xt.expand_dims(g, axis=-1)), axis=-1)
     else:
@@ -357,7 +359,8 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
 
     Standard: Linear Algebra Extension, solve.
     """
-    x1, x2 = _matrices(x1, "solve", "x1", square=True), as_tensor(x2, "solve", "x2")
+    x1, x2 = as_tensors("solve", x1=x1, x2=x2)
+    x1 = _matrices(x1, "solve", "x1", square=True)
     rows = x2.shape[-1:] if x2.ndim == 1 else x2.shape[-2:-1]
     if rows != x1.shape[-1:]:
         raise ValueError(mismatch("solve", x1.shape, x2.shape, f"{x1.shape[-1]} equations, {rows} right sides"))

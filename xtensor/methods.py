@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .devices import Device
 from .dtypes import DType, real_of
 from .errors import expected
@@ -10,19 +12,52 @@ from .rules import Like, xt
 from .tape import differentiable
 from .tensor import Tensor, dense_copy, from_native, wrap
 
+Version = tuple[int, int] | None  # of DLPack
+
 
 @differentiable(x=1)
 def copied(x: Tensor, order: str) -> Tensor:
     """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
     if order == "K":
         return from_native(dense_copy(x.blob), x.device)
-    return wrap(x.native().copy(order=order), x.device)
+    return wrap(x.device.backend.call(x.native().copy, order=order), x.device)
 
 
 @differentiable(x=lambda g, like: g.to_device(like.device))
 def moved(x: Tensor, device: Device) -> Tensor:
     """Return a tensor on a device; itself if it is there already."""
-    return x if device == x.device else from_native(x.native(), device)
+    if device == x.device:
+        return x
+    return from_native(x.host() if "cpu" in (x.device, device) else x.native(), device)
+
+
+def capsule(x: Tensor, stream: Any, max_version: Version, dl_device: Any, copy: bool | None) -> Any:
+    """Return a DLPack capsule of a tensor's memory, or of a copy; Tensor.__dlpack__ says which."""
+    own, on_cpu = x.__dlpack_device__(), (1, 0)
+    if dl_device is not None and tuple(dl_device) == on_cpu != own and copy is not False:
+        return x.to_device("cpu").__dlpack__(max_version=max_version)
+    if stream is not None and own == on_cpu:
+        raise BufferError(expected("__dlpack__", "stream", "be None on the CPU", repr(stream)))
+    if dl_device is not None and tuple(dl_device) != own:
+        raise BufferError(expected("__dlpack__", "dl_device", f"be {own}", repr(dl_device)))
+    if copy or not _leaves_as_it_is(x, max_version):
+        if copy is False:
+            must = "be packed, writable and without negative or zero strides when copy=False"
+            raise BufferError(expected("__dlpack__", "x", must, f"strides {x.strides}"))
+        native = dense_copy(x.blob)
+    else:
+        native = x.exported()
+    if own == on_cpu:
+        return native.__dlpack__(max_version=max_version)
+    return x.device.backend.call(native.__dlpack__, stream=stream, max_version=max_version)
+
+
+def _leaves_as_it_is(x: Tensor, max_version: Version) -> bool:
+    blob = x.blob
+    if max_version is None and not blob.layout.is_dense(x.itemsize):
+        return False
+    odd = any(stride < 0 for stride in blob.layout.strides) or blob.layout.may_repeat()
+    return blob.writeable and not odd
 
 
 @differentiable(x=lambda g, which: g * 1j if which else g, view=True)
@@ -60,4 +95,4 @@ def flat_2d(x: Tensor) -> Tensor:
 @differentiable(x=0)
 def rounded(x: Tensor, decimals: int) -> Tensor:
     """Return each element rounded to so many decimals."""
-    return wrap(x.device.backend.asarray(x.native().round(decimals)), x.device)
+    return wrap(x.device.backend.call(x.native().round, decimals), x.device)

@@ -121,7 +121,7 @@ class Op:
             return REGISTRY[primitive].kernel(backend)
 
         def run(*natives: Any) -> Any:
-            if any(np.result_type(native).kind not in takes for native in natives):
+            if any(promote(getattr(native, "dtype", type(native))).kind not in takes for native in natives):
                 raise TypeError("formula: a dtype is not accepted")  # refusal() says which
             return elements.evaluate(formula, machine, *natives)
 
@@ -160,33 +160,47 @@ class Op:
 # ---- operands
 
 
-def as_operand(value: Any, function: str, argument: str) -> Operand:
+def as_operand(value: Any, function: str, argument: str, device: Device | None = None) -> Operand:
     """Return a value as a Tensor or a Python scalar.
 
-    NumPy arrays and scalars and nested sequences become tensors, as NumPy takes them. Raises StrangerError (a
-    TypeError) for anything else.
+    NumPy arrays and scalars and nested sequences become tensors, as NumPy takes them; scalars and sequences on
+    `device`, arrays and all where it is None on the default device. Raises StrangerError (a TypeError) for anything
+    else.
     """
     if isinstance(value, Tensor) or type(value) in SCALARS:
         return cast(Operand, value)
     if isinstance(value, (np.ndarray, np.generic)):
-        return from_native(np.asarray(value), shared=isinstance(value, np.ndarray))
+        shared = isinstance(value, np.ndarray)
+        return from_native(np.asarray(value), None if shared else device, shared=shared)
     if isinstance(value, (list, tuple)):
-        return asarray_host(value, function, argument)
+        return asarray_host(value, function, argument, device=device)
     if isinstance(value, SCALARS):  # a subclass, such as an IntEnum
         plain: Scalar = np.asarray(value).item()
         return plain
     raise StrangerError(expected(function, argument, "be an array or a scalar", type(value).__name__))
 
 
-def as_tensor(value: Any, function: str, argument: str = "x") -> Tensor:
-    """Return a value as a Tensor, Python scalars as 0-d ones; raises StrangerError (a TypeError)."""
+def as_tensor(value: Any, function: str, argument: str = "x", like: Any = None) -> Tensor:
+    """Return a value as a Tensor, Python scalars as 0-d ones; raises StrangerError (a TypeError).
+
+    like: beside which tensor it stands, or on which device: scalars and sequences go there.
+    """
     if isinstance(value, Tensor):
         return value
-    operand = as_operand(value, function, argument)
-    return operand if isinstance(operand, Tensor) else from_native(np.asarray(operand))
+    device = like.device if isinstance(like, Tensor) else like if isinstance(like, Device) else None
+    operand = as_operand(value, function, argument, device)
+    return operand if isinstance(operand, Tensor) else from_native(np.asarray(operand), device)
 
 
-def asarray_host(value: Any, function: str, argument: str, dtype: DType | None = None) -> Tensor:
+def as_tensors(function: str, **operands: Any) -> tuple[Tensor, ...]:
+    """Return operands, by the names of their parameters, as tensors; scalars and sequences go where the first is."""
+    like = next((x for x in operands.values() if isinstance(x, Tensor)), None)
+    return tuple([as_tensor(x, function, name, like) for name, x in operands.items()])
+
+
+def asarray_host(
+    value: Any, function: str, argument: str, dtype: DType | None = None, device: Device | None = None
+) -> Tensor:
     """Return Python scalars or nested sequences as a tensor of the standard's default dtypes.
 
     Raises TypeError for elements that are no numbers, ValueError for ragged nesting, OverflowError for integers
@@ -207,7 +221,7 @@ def asarray_host(value: Any, function: str, argument: str, dtype: DType | None =
         raise OverflowError(expected(function, argument, "hold integers of at most 64 bits", "a larger one"))
     if native.dtype.kind not in "biufc":
         raise TypeError(expected(function, argument, "hold numbers or booleans", f"{native.dtype} elements"))
-    return from_native(native)
+    return from_native(native, device)
 
 
 def common_device(function: str, operands: Iterable[Any]) -> Device:
@@ -311,7 +325,8 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     recorded = _recorded_before(op, operands)
     if recorded is not None:
         return recorded
-    operands = tuple(as_operand(x, op.name, name) for x, name in zip(operands, op.parameters, strict=True))
+    near = common_device(op.name, operands)
+    operands = tuple(as_operand(x, op.name, name, near) for x, name in zip(operands, op.parameters, strict=True))
     if not any(isinstance(x, Tensor) for x in operands):
         operands = (as_tensor(operands[0], op.name), *operands[1:])
     device = common_device(op.name, operands)
@@ -459,10 +474,15 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         if composed is not None:
             _remember_reduction(op, x, given, (params, None, x.dtype))
             return composed
-    neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
-    dtype = op.dtype(x.dtype, **{name: neutral.get(name, value) for name, value in params.items()})
+    dtype = _dtype_of(op, (x.dtype,), params)
     _remember_reduction(op, x, given, (params, shape, dtype))
     return _record(op, (x,), params, shape, dtype, x.device)
+
+
+def _dtype_of(op: Op, kinds: tuple[Any, ...], params: dict[str, Any]) -> DType:
+    """Return the result dtype, which depends on no axes."""
+    neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
+    return op.dtype(*kinds, **{name: neutral.get(name, value) for name, value in params.items()})
 
 
 _PLAIN_AXES = (int, tuple, type(None))
@@ -598,7 +618,7 @@ class _Cast:
     element = None
 
     def kernel(self, backend: Backend) -> Callable[..., Any]:
-        return lambda a, dtype: a.astype(dtype)
+        return backend.astype
 
 
 CAST = _Cast()
@@ -633,13 +653,18 @@ def _direct(
     """Compute now, with the backend's own function."""
     backend = device.backend
     natives = [native_of(x) for x in operands]
+    dtype = None
     try:
+        if backend is not CPU:  # where the CPU says what is accepted, and what comes out
+            dtype = _dtype_of(op, kinds, params)
+            if not all(isinstance(x, Tensor) or fits(x, kinds) for x in operands):
+                CPU.call(op.cpu_kernel, *[np.ones(1, x.dtype) if isinstance(x, Tensor) else x for x in operands])
         result = backend.call(op.kernel(backend), *natives, **params)
     except TypeError as error:
         raise op.refusal(kinds, error) from None
     except (ValueError, OverflowError) as error:
         raise prefixed(op.name, error) from None
-    return wrap(backend.asarray(result), device)
+    return wrap(backend.asarray(result, dtype), device)
 
 
 def native_of(x: Operand) -> Native:

@@ -169,7 +169,13 @@ class Generator:
         if not isinstance(x, Tensor):
             raise TypeError(expected("shuffle", "x", "be a tensor", type(x).__name__))
         axis = as_axis(axis, x.ndim, "shuffle")
-        self.native.shuffle(writable(x, "shuffle"), axis)
+        native = writable(x, "shuffle")
+        if x.device == "cpu":
+            self.native.shuffle(native, axis)
+            return
+        host = np.array(x.device.backend.host(native))
+        self.native.shuffle(host, axis)
+        x.device.backend.assign(native, ..., x.device.backend.asarray(host))
 
     def _drawn(self, numbers: Any, dtype: DType | None = None) -> Tensor:
         """Return drawn numbers as a tensor of a dtype."""
@@ -180,7 +186,7 @@ class Generator:
 
 def _plain(x: Any) -> Any:
     """Return a parameter as NumPy takes it."""
-    return x if isinstance(x, (int, float)) else as_tensor(x, "random", "a parameter").numpy()
+    return x if isinstance(x, (int, float)) else as_tensor(x, "random", "a parameter").host()
 
 
 def _floating(dtype: Any, function: str) -> DType:

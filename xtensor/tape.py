@@ -143,7 +143,7 @@ class Saved:
         blob = self.value
         assert type(blob) is TBlob
         blob.saver = None
-        self.hold(TBlob.adopt(blob.native().copy(), blob.device))
+        self.hold(TBlob.adopt(blob.device.backend.call(blob.native().copy), blob.device))
 
 
 class Kept:

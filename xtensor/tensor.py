@@ -17,6 +17,7 @@ import numpy as np
 
 from .blob import Native, TBlob, Window, first_use
 from .devices import Device, as_device
+from .devices.cpu import CPU
 from .dtypes import DType, canonical
 from .errors import expected
 from .layout import Layout, Shape, dense_like
@@ -308,13 +309,17 @@ class Tensor(Operators):
         Raises ValueError for a device that does not exist or a stream the device has not.
         """
         target = as_device(device, "to_device")
-        if stream is not None:
+        if stream is None:
+            return self if target == self.device else xt.methods.moved(self, target)
+        backend: Any = next((one.backend for one in (target, self.device) if one != "cpu"), None)
+        if backend is None:
             raise ValueError(expected("to_device", "stream", f"be None on {target}", repr(stream)))
-        return self if target == self.device else xt.methods.moved(self, target)
+        moved: Tensor = backend.on_stream(stream, self.to_device, target)
+        return moved
 
     def __dlpack_device__(self) -> DLPackDevice:
         """Return (device type, device id) as DLPack counts them."""
-        return (1, 0)
+        return self.device.backend.dlpack_device
 
     def __dlpack__(
         self,
@@ -325,39 +330,26 @@ class Tensor(Operators):
         dl_device: DLPackDevice | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """Return a DLPack capsule of the memory.
+        """Return a DLPack capsule of the memory, or of a copy on the CPU for dl_device=(1, 0).
 
-        Negative, broadcast and read-only layouts leave as compact copies, gaps too where the consumer asks for
-        an unversioned capsule (JAX takes no others). Raises BufferError where copy=False forbids that, for a
-        stream, for another device, and for a tensor that has a gradient.
+        stream: the consumer's on a CUDA device, which then waits for CuPy's current one. Negative, broadcast and
+        read-only layouts leave as compact copies, gaps too where the consumer asks for an unversioned capsule (JAX
+        takes no others). Raises BufferError where copy=False forbids that, for a stream on the CPU, for another
+        device, and for a tensor that has a gradient.
         """
         self._refuse_to_leave("__dlpack__", BufferError)
-        if stream is not None:
-            raise BufferError(expected("__dlpack__", "stream", "be None on the CPU", repr(stream)))
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(expected("__dlpack__", "dl_device", f"be {self.__dlpack_device__()}", repr(dl_device)))
-        if copy or not self._leaves_as_it_is(max_version):
-            if copy is False:
-                must = "be packed, writable and without negative or zero strides when copy=False"
-                raise BufferError(expected("__dlpack__", "x", must, f"strides {self.strides}"))
-            native = dense_copy(self.blob)
-        else:
-            native = self.exported()
-        return native.__dlpack__(max_version=max_version)
-
-    def _leaves_as_it_is(self, max_version: tuple[int, int] | None) -> bool:
-        blob = self.blob
-        if max_version is None and not blob.layout.is_dense(self.itemsize):
-            return False
-        odd = any(stride < 0 for stride in blob.layout.strides) or blob.layout.may_repeat()
-        return blob.writeable and not odd
+        return xt.methods.capsule(self, stream, max_version, dl_device, copy)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """Return a numpy.ndarray, over the same memory where dtype and `copy` allow it.
 
-        Raises RuntimeError for a tensor that has a gradient, which would be lost.
+        Raises RuntimeError for a tensor that has a gradient, which would be lost, and TypeError for one that is not on
+        the CPU.
         """
         self._refuse_to_leave("__array__", RuntimeError)
+        if self.device != "cpu":
+            must = "be on the CPU (copy it there with x.to_device('cpu'))"
+            raise TypeError(expected("__array__", "x", must, f"one on {self.device}"))
         wanted = self.dtype if dtype is None else np.dtype(dtype)
         if copy or wanted != self.dtype:
             if copy is False:
@@ -376,18 +368,25 @@ class Tensor(Operators):
         """Return a numpy.ndarray over the same memory; raises RuntimeError for a tensor that has a gradient."""
         return self.__array__()
 
+    def host(self) -> np.ndarray[Any, Any]:
+        """Return a NumPy array for reading: of this memory on the CPU, of a copy elsewhere."""
+        host: np.ndarray[Any, Any] = self.device.backend.host(self.native())
+        return host
+
     # ---- Python's protocols
 
     def _scalar(self, function: str) -> Any:
         if self.ndim:
             raise TypeError(expected(function, "x", "have 0 axes", f"shape {self.shape}"))
-        return self.native()[()]
+        native = self.native()
+        return (native if type(native) is _ARRAY else self.host())[()]
 
     def __bool__(self) -> bool:
         if self.size != 1:
             must = "have one element (use any() or all())"
             raise ValueError(expected("bool", "x", must, f"shape {self.shape}"))
-        return bool(self.native())
+        native = self.native()
+        return bool(native if type(native) is _ARRAY else self.host())
 
     def __int__(self) -> int:
         if self.dtype.kind == "c":
@@ -421,12 +420,12 @@ class Tensor(Operators):
         return bool(xt.any(self == value))
 
     def __repr__(self) -> str:
-        text = np.array2string(self.native(), separator=", ", prefix="Tensor(")
+        text = np.array2string(self.host(), separator=", ", prefix="Tensor(")
         shape = "" if self.size else f", shape={self.shape}"
         return f"Tensor({text}{shape}, dtype={self.dtype})"
 
     def __str__(self) -> str:
-        return str(self.native())
+        return str(self.host())
 
     def __format__(self, spec: str) -> str:
         return format(self.item() if self.ndim == 0 else str(self), spec)
@@ -439,7 +438,7 @@ class Tensor(Operators):
         leaf = xt.autograd.is_leaf(self)
         if not leaf:
             self._refuse_to_leave("pickle", RuntimeError)
-        native = self.exported() if protocol >= 5 else self.native()
+        native = self.device.backend.host(self.exported() if protocol >= 5 else self.native())
         return _unpickle, (np.ascontiguousarray(native).reshape(self.shape), self.device, leaf)
 
     def __copy__(self) -> Tensor:
@@ -464,12 +463,12 @@ class Tensor(Operators):
 
     def item(self, *index: int) -> Scalar:
         """Return one element (the only one, or the one at `index`) as a Python scalar."""
-        value: Scalar = self.native().item(*index)
+        value: Scalar = self.host().item(*index)
         return value
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python scalars."""
-        return self.native().tolist()
+        return self.host().tolist()
 
     def copy(self, order: str = "C") -> Tensor:
         """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
@@ -630,7 +629,7 @@ def wrap(native: Native, device: Device) -> Tensor:
     if type(native) is not _ARRAY:
         native = device.backend.asarray(native)
     tensor = Tensor()
-    if native.nbytes <= DIRECT_BELOW:
+    if type(native) is _ARRAY and native.nbytes <= DIRECT_BELOW:
         tensor._small = native
         tensor._value = None
     else:
@@ -657,15 +656,18 @@ def settled(native: Native, device: Device) -> Tensor:
 
 
 def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:
-    """Return a tensor over a native array, in xtensor's dtypes and byte order.
+    """Return a tensor over a native array, in xtensor's dtypes and byte order, moved to the device.
 
     shared: whether others may write to the array; it is then never read lazily.
     Raises TypeError for a dtype xtensor cannot hold.
     """
     dtype = canonical(native.dtype, "asarray")
-    if native.dtype != dtype or type(native) is not np.ndarray:
-        native, shared = native.astype(dtype), False
-    return face(TBlob.adopt(native, device or as_device(settings().device, "asarray"), shared=shared))
+    target = device or as_device(settings().device, "asarray")
+    if (type(native) is not _ARRAY or target.backend is not CPU) and not target.backend.owns(native):
+        native, shared = target.backend.asarray(native, dtype), shared and target.backend is CPU
+    elif native.dtype != dtype:
+        native, shared = target.backend.astype(native, dtype), False
+    return face(TBlob.adopt(native, target, shared=shared))
 
 
 def evaluate(*tensors: Tensor) -> None:
@@ -690,5 +692,5 @@ def dense_copy(blob: TBlob) -> Native:
     itemsize = blob.dtype.itemsize
     copy = TBlob.empty(blob.shape, blob.dtype, blob.device)
     copy = copy.view(dense_like(blob.layout, itemsize))
-    copy.native()[...] = blob.native()
+    blob.device.backend.assign(copy.native(), ..., blob.native())
     return copy.native()

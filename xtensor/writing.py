@@ -75,7 +75,7 @@ def update(target: Tensor, name: str, other: Any) -> Any:
             backend.call(kernel, native, native_of(operand), out=native, casting="same_kind")
         else:  # computed aside first: a value may be refused half way
             result = backend.call(kernel, target.native(), native_of(operand))
-            writable(target, name)[...] = result
+            backend.assign(writable(target, name), ..., result)
     except (TypeError, ValueError, OverflowError) as error:
         raise prefixed(name, error) from None
     return target
@@ -114,7 +114,7 @@ def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
         return
     with recording(OFF):
         if not (result.is_pending and store(target, result, op.name)):
-            writable(target, op.name)[...] = result.native()
+            target.device.backend.assign(writable(target, op.name), ..., result.native())
     written(target, step_of(result))
 
 

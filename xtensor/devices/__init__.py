@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import expected, one_of
@@ -21,7 +22,17 @@ class Backend(Protocol):
     """What xtensor needs of a device's array library."""
 
     @property
-    def xp(self) -> ModuleType:
+    def library(self) -> Any:
+        """The library itself, NumPy or CuPy."""
+        ...
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """Device type and id as DLPack counts them."""
+        ...
+
+    @property
+    def xp(self) -> Any:
         """array-api-compat's namespace of the library, loaded when first needed."""
         ...
 
@@ -51,6 +62,30 @@ class Backend(Protocol):
 
     def asarray(self, value: Any, dtype: DType | None = None) -> Native:
         """Return a host value or array as a native array, copied only where needed."""
+        ...
+
+    def owns(self, native: Native) -> bool:
+        """Return whether an array is one of the library's, on this device."""
+        ...
+
+    def host(self, native: Native) -> Any:
+        """Return a native array as NumPy's: itself on the CPU, else a copy."""
+        ...
+
+    def astype(self, native: Native, dtype: DType) -> Native:
+        """Return a native array converted to another dtype."""
+        ...
+
+    def index(self, native: Native, key: Any) -> Native:
+        """Return what an advanced key selects; raises IndexError."""
+        ...
+
+    def assign(self, native: Native, key: Any, value: Any) -> None:
+        """Assign a native array or a number to a key; raises IndexError, ValueError, OverflowError."""
+        ...
+
+    def add_at(self, native: Native, key: Any, values: Native) -> None:
+        """Add values to what a key selects, those of one element one after the other."""
         ...
 
 
@@ -86,22 +121,47 @@ _known: dict[str, Device] = {}
 
 def devices() -> tuple[Device, ...]:
     """Return the devices that can be used on this machine."""
-    return (as_device("cpu", "devices"),)
+    from .cuda import count
+
+    return tuple(as_device(name, "devices") for name in ("cpu", *(f"cuda:{number}" for number in range(count()))))
+
+
+def library_of(native: Native) -> Any:
+    """Return the library that made a native array: NumPy or CuPy."""
+    return sys.modules[type(native).__module__.partition(".")[0]]
+
+
+def device_of(native: Native) -> Device:
+    """Return the device that a native array lies on."""
+    own = getattr(native.data, "device_id", None)
+    return as_device("cpu" if own is None else f"cuda:{own}", "device_of")
 
 
 def as_device(device: Any, function: str) -> Device:
     """Return the Device of a Device or a name; None is not a device here.
 
-    Raises TypeError for other objects and ValueError for a name no device has.
+    "cuda" is "cuda:0". Raises TypeError for other objects, ValueError for a name no device has and for a CUDA device
+    that cannot be used, saying what is missing.
     """
     if isinstance(device, Device):
         return device
     if not isinstance(device, str):
         raise TypeError(expected(function, "device", "be a Device or its name", repr(device)))
     if device not in _known:
-        if device != "cpu":
-            raise ValueError(expected(function, "device", one_of([str(known) for known in devices()]), repr(device)))
-        from .cpu import CPU  # loaded here because it needs this file
-
-        _known[device] = Device("cpu", CPU)
+        _known[device] = _loaded(device, function)
     return _known[device]
+
+
+def _loaded(name: str, function: str) -> Device:
+    """Return a device that is asked for for the first time, with its backend, whose file needs this one."""
+    if name == "cpu":
+        from .cpu import CPU
+
+        return Device("cpu", CPU)
+    if name == "cuda":
+        return as_device("cuda:0", function)
+    if not re.fullmatch(r"cuda:(0|[1-9]\d{0,3})", name):
+        raise ValueError(expected(function, "device", one_of([str(known) for known in devices()]), repr(name)))
+    from .cuda import load
+
+    return Device(name, load(function, name))

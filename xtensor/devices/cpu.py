@@ -57,6 +57,9 @@ class _Memory:
 class CPUBackend:
     """NumPy as xtensor's CPU."""
 
+    library: Any = np
+    dlpack_device = (1, 0)
+
     @property
     def xp(self) -> ModuleType:
         import array_api_compat.numpy as xp  # doubles the time of `import numpy`, so only when first needed
@@ -108,6 +111,24 @@ class CPUBackend:
 
     def asarray(self, value: Any, dtype: DType | None = None) -> Any:
         return np.asarray(value, dtype)
+
+    def owns(self, native: Any) -> bool:
+        return type(native) is np.ndarray
+
+    def host(self, native: Any) -> Any:
+        return native
+
+    def astype(self, native: Any, dtype: DType) -> Any:
+        return self.call(native.astype, dtype)
+
+    def index(self, native: Any, key: Any) -> Any:
+        return native[key]
+
+    def assign(self, native: Any, key: Any, value: Any) -> None:
+        self.call(native.__setitem__, key, value)
+
+    def add_at(self, native: Any, key: Any, values: Any) -> None:
+        np.add.at(native, key, values)
 
 
 # ---- where NumPy and the standard differ

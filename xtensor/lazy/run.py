@@ -221,7 +221,7 @@ def _step(node: Node) -> TBlob:
     backend = node.device.backend
     natives = [_operand(value) for value in node.inputs]
     result = backend.call(node.op.kernel(backend), *natives, **node.params)
-    return TBlob.adopt(backend.asarray(result), node.device)
+    return TBlob.adopt(backend.asarray(result, node.dtype), node.device)
 
 
 def _operand(value: Any) -> Native:

@@ -53,7 +53,7 @@ def scaled_dot_product_attention(
     scale = 1 / sqrt(max(query.shape[-1], 1)) if scale is None else within(scale, name, "scale", -inf, inf)
     scores = xt.matmul(query * scale, xt.matrix_transpose(key))
     if mask is not None:
-        scores = _masked(scores, as_tensor(mask, name, "mask"))
+        scores = _masked(scores, as_tensor(mask, name, "mask", scores))
     if is_causal:
         rows, columns = (xt.arange(n, device=query.device) for n in scores.shape[-2:])
         scores = xt.where(xt.expand_dims(rows, axis=1) >= columns, scores, -inf)

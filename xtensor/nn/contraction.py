@@ -22,12 +22,14 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from .. import threads
+from ..devices import library_of
 from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..errors import expected
 from ..layout import Shape
 from ..op import common_device, native_of
 from ..tensor import Tensor, wrap
+from . import elsewhere
 from .blas import can_be_held, one_thread
 from .product import multiply, product_for, suits, worth_compiling
 from .windows import Axes, kernels, outs, volume
@@ -238,8 +240,10 @@ class Tiles:
             threads.run([one] * max(1, min(workers, len(items))))
 
 
-def empty(shape: Shape, dtype: DType) -> Array:
+def empty(shape: Shape, dtype: DType, like: Array) -> Array:
     """Return an unset array in memory that was used before: fresh pages cost as much as a small product."""
+    if library_of(like) is not np:
+        return library_of(like).empty(shape, dtype)
     return np.ndarray(shape, dtype, CPU.allocate(prod(shape) * dtype.itemsize))
 
 
@@ -270,7 +274,7 @@ def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Arra
     """Return what a function makes of NumPy's arrays as a tensor, under the settings in force here."""
     device = common_device(function, tensors)
     if device.backend is not CPU:
-        raise NotImplementedError(expected(function, "x", "be on the device cpu", device))
+        return wrap(device.backend.call(run, *[native_of(x) for x in tensors]), device)
     with np.errstate(all="ignore"):
         return wrap(run(*[native_of(x) for x in tensors]), device)
 
@@ -334,6 +338,9 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
     if not x.shape[2]:
         y[...] = 0 if bias is None else bias.reshape(*bias.shape, *[1] * len(axes))
         return
+    if library_of(x) is not np:
+        elsewhere.contract(x, w, y, bias, axes, budget)
+        return
     dtype = working_dtype(x, w, y.dtype, x.shape[2] * volume(axes))
     compiled = worth_compiling(dtype, y.size * x.shape[2] * volume(axes))  # workers see no settings
     tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, y, dtype, compiled))
@@ -390,6 +397,9 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     """
     if not w.size or not y.size:
         w[...] = 0
+        return
+    if library_of(x) is not np:
+        elsewhere.contract_weights(x, y, w, axes, budget)
         return
     dtype = working_dtype(x, y, w.dtype, y.shape[0] * prod(outs(axes)))
     groups, outputs, inner = w.shape[0], w.shape[1], prod(w.shape[2:])

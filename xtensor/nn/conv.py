@@ -12,12 +12,11 @@ from math import gcd
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
-import numpy as np
-
+from ..devices import library_of
 from ..dtypes import NUMERIC, DType, promote
 from ..errors import expected, mismatch, one_of
 from ..layout import Shape
-from ..op import as_tensor, common_device
+from ..op import as_tensor, as_tensors, common_device
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor
@@ -240,7 +239,7 @@ def convolve(x1: Tensor, x2: Tensor, /, mode: Mode = "full") -> Tensor:
 
 
 def _pair(function: str, x1: Any, x2: Any, mode: str) -> tuple[Tensor, Tensor]:
-    x1, x2 = as_tensor(x1, function, "x1"), as_tensor(x2, function, "x2")
+    x1, x2 = as_tensors(function, x1=x1, x2=x2)
     if mode not in MODES:
         raise ValueError(expected(function, "mode", one_of(MODES), repr(mode)))
     if x1.ndim != x2.ndim or not 1 <= x1.ndim <= 3 or not x1.size or not x2.size:
@@ -272,8 +271,8 @@ def _slid(function: str, x: Tensor, w: Tensor, mode: Mode) -> Tensor:
 
 def _operands(function: str, x: Any, w: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None, int]:
     """Return the operands as tensors of one device, and the number of spatial axes."""
-    x, w = as_tensor(x, function, "x"), as_tensor(w, function, "w")
-    bias = None if bias is None else as_tensor(bias, function, "bias")
+    x, w = as_tensors(function, x=x, w=w)
+    bias = None if bias is None else as_tensor(bias, function, "bias", x)
     for one, name in ((x, "x"), (w, "w"), (bias, "bias")):
         if one is not None and one.dtype not in NUMERIC:
             raise TypeError(expected(function, name, "be numeric", one.dtype))
@@ -353,7 +352,7 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     dtype = _common(x, w, bias)
 
     def run(a: Array, k: Array, b: Array | None = None) -> Array:
-        y = empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype)
+        y = empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype, a)
         _forward(_split(a, plan.x_last, plan.groups), _grouped(k, plan), _split(y, plan.y_last, plan.groups), b, plan)
         return y
 
@@ -370,7 +369,7 @@ def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tens
     dtype = _common(results, w, bias)
 
     def run(g: Array, k: Array, b: Array | None = None) -> Array:
-        x = empty(batched(g.shape[0], k.shape[1] * plan.groups, sizes(plan.axes), plan.x_last), dtype)
+        x = empty(batched(g.shape[0], k.shape[1] * plan.groups, sizes(plan.axes), plan.x_last), dtype, g)
         _backward(_split(g, plan.y_last, plan.groups), _grouped(k, plan), _split(x, plan.x_last, plan.groups), b, plan)
         return x
 
@@ -387,7 +386,7 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
 
     def run(a: Array, g: Array) -> Array:
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
-        w = empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype)
+        w = empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype, a)
         contract_weights(plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget)
         return w
 
@@ -400,10 +399,11 @@ def _common(*tensors: Tensor | None) -> DType:
 
 def _split(a: Array, last: bool, groups: int) -> Array:
     """Return a view (batch, groups, channels of a group, *lengths)."""
-    a = np.moveaxis(a, -1, 1) if last else a
+    library = library_of(a)
+    a = library.moveaxis(a, -1, 1) if last else a
     channels, step = a.shape[1] // groups, a.strides[1]
     shape, strides = (a.shape[0], groups, channels, *a.shape[2:]), (a.strides[0], step * channels, step, *a.strides[2:])
-    return np.lib.stride_tricks.as_strided(a, shape, strides)
+    return library.lib.stride_tricks.as_strided(a, shape, strides)
 
 
 def _grouped(w: Array, plan: Plan) -> Array:
@@ -451,7 +451,7 @@ def _tuned(kind: Any, run: Callable[[str], None]) -> str:
 
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
-    back = np.swapaxes(w, 1, 2)
+    back = w.swapaxes(1, 2)
     phases: list[list[tuple[slice, slice, Axis]]] = [_phases(axis) for axis in plan.axes]
     chosen: list[tuple[tuple[slice, slice, Axis], ...]] = [()]
     for several in phases:

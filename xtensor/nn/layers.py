@@ -94,5 +94,5 @@ def dropout(x: Tensor, /, p: float = 0.5, *, generator: Any, training: bool = Tr
         return x
     if p == 1:
         return xt.where(False, x, 0)
-    drawn = xt.asarray(generator.random(x.shape, dtype=xt.float32))
+    drawn = xt.asarray(generator.random(x.shape, dtype=xt.float32), device=x.device)
     return xt.where(drawn >= p, x * (1 / (1 - p)), 0)

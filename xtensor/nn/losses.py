@@ -104,7 +104,7 @@ def cross_entropy(
     most = largest(x, (axis,))
     total = xt.log(xt.sum(xt.exp(x - most), axis=axis, keepdims=True))
     if not isinstance(target, Tensor):
-        target = xt.asarray(target)
+        target = xt.asarray(target, device=x.device)
     if target.dtype.kind == "f":
         return _of_probabilities(x - most, total, target, weight, smoothing, reduction, axis)
     return _of_classes(
@@ -192,7 +192,7 @@ def _picked(x: Tensor, target: Tensor, axis: int) -> Tensor:
     not exist.
     """
     known = xt.where(xt.logical_and(target >= 0, target < x.shape[axis]), target, 0)
-    return on((x, known), "cross_entropy", lambda xp, a, i: xp.take_along_axis(a, xp.astype(i, xp.int64), axis=axis))
+    return on((x, known), "cross_entropy", lambda xp, a, i: xp.take_along_axis(a, i.astype("int64"), axis=axis))
 
 
 def _of_probabilities(

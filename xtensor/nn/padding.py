@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..devices import library_of
 from ..dtypes import check_real
 from ..errors import expected, one_of
 from ..layout import Shape, as_axes
@@ -93,17 +94,19 @@ def unpadded(g: Tensor, width: Pairs, mode: Mode, shape: Shape) -> Tensor:
 def _pad_native(a: Any, width: Pairs, mode: Mode, value: Any) -> Any:
     added = tuple((max(low, 0), max(high, 0)) for low, high in width) if mode != "zeros" else width
     shape = tuple(n + low + high for n, (low, high) in zip(a.shape, added, strict=True))
-    result = np.full(shape, value, a.dtype) if value else np.zeros(shape, a.dtype)
+    library = library_of(a)
+    result = library.full(shape, value, a.dtype) if value else library.zeros(shape, a.dtype)
     target, source = _overlap(a.shape, added)
     result[target] = a[source]
     if mode == "zeros":
         return result
     for axis, (low, high) in enumerate(added):
-        before, sources = (slice(None),) * axis, low + _sources(a.shape[axis], low, high, mode)
+        before = (slice(None),) * axis
+        sources = library.asarray(low + _sources(a.shape[axis], low, high, mode))
         for edge in (slice(0, low), slice(low + a.shape[axis], None)):
             result[(*before, edge)] = result[(*before, sources[edge])]
     cut = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(shape, width, strict=True))
-    return np.ascontiguousarray(result[cut])
+    return library.ascontiguousarray(result[cut])
 
 
 def _overlap(shape: Shape, width: Pairs) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -128,7 +131,7 @@ def _sources(length: int, low: int, high: int, mode: Mode) -> Any:
 
 def _unpad_native(a: Any, width: Pairs, mode: Mode, shape: Shape) -> Any:
     if mode == "zeros":
-        result = np.zeros(shape, a.dtype)
+        result = library_of(a).zeros(shape, a.dtype)
         target, source = _overlap(shape, width)
         result[source] = a[target]
         return result
@@ -142,7 +145,7 @@ def _unpad_native(a: Any, width: Pairs, mode: Mode, shape: Shape) -> Any:
 def _folded(a: Any, axis: int, low: int, length: int, sources: Any) -> Any:
     """Return an axis with what was added around it folded back in, in the order of the positions."""
     before = (slice(None),) * axis
-    result = np.zeros((*a.shape[:axis], length, *a.shape[axis + 1 :]), a.dtype)
+    result = library_of(a).zeros((*a.shape[:axis], length, *a.shape[axis + 1 :]), a.dtype)
     first, last = max(low, 0), min(low + length, a.shape[axis])
     result[(*before, slice(first - low, last - low))] = a[(*before, slice(first, last))]
     for place in (*range(first), *range(last, a.shape[axis])):

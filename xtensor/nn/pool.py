@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..devices import device_of, library_of
 from ..dtypes import FLOATING, REAL, DType
 from ..errors import expected
 from ..layout import Shape, as_shape
@@ -193,7 +194,9 @@ def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
         shares = np.zeros((x.shape[axis], wanted))
         for part, (start, stop) in enumerate(_parts(x.shape[axis], wanted)):
             shares[start:stop, part] = 1.0 / (stop - start)
-        x = xt.moveaxis(xt.matmul(xt.moveaxis(x, axis, -1), xt.asarray(shares, dtype=x.dtype)), -1, axis)
+        x = xt.moveaxis(
+            xt.matmul(xt.moveaxis(x, axis, -1), xt.asarray(shares, dtype=x.dtype, device=x.device)), -1, axis
+        )
     return x
 
 
@@ -205,7 +208,7 @@ def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
         parts = _parts(x.shape[axis], wanted)
         longest = max(stop - start for start, stop in parts)
         places = np.array([[min(start + k, stop - 1) for k in range(longest)] for start, stop in parts])
-        x = xt.max(x[(slice(None),) * axis + (xt.asarray(places),)], axis=axis + 1)
+        x = xt.max(x[(slice(None),) * axis + (xt.asarray(places, device=x.device),)], axis=axis + 1)
     return x
 
 
@@ -279,12 +282,12 @@ def _counts(plan: Plan, pairs: Pairs) -> Any:
 
 def _view(a: Any, last: bool) -> Any:
     """Return an array as a view (batch, channels, 1, *lengths)."""
-    return (np.moveaxis(a, -1, 1) if last else a)[:, :, None]
+    return (library_of(a).moveaxis(a, -1, 1) if last else a)[:, :, None]
 
 
-def _empty(a: Any, lengths: Any, last: bool, make: Any = empty) -> Any:
+def _empty(a: Any, lengths: Any, last: bool) -> Any:
     channels = a.shape[-1] if last else a.shape[1]
-    return make(batched(a.shape[0], channels, lengths, last), a.dtype)
+    return empty(batched(a.shape[0], channels, lengths, last), a.dtype, a)
 
 
 def _shared(g: Tensor, plan: Plan) -> Tensor:
@@ -310,7 +313,8 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
     """Return what the elements of windows get, added up: the adjoint of _summed."""
 
     def run(a: Any) -> Any:
-        x = _empty(a, sizes(plan.axes), plan.last, np.zeros)
+        x = _empty(a, sizes(plan.axes), plan.last)
+        x[...] = 0
         given, target = _view(a, plan.last), _view(x, plan.last)
         for _, places, targets in taps(plan.axes):
             target[(..., *targets)] += given[(..., *places)]
@@ -352,14 +356,16 @@ def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
         return part, xt.asarray(offset, dtype=kind)
 
     def run(a: Any, b: Any) -> Any:
-        offsets = np.empty(b.shape, kind)
+        library = library_of(b)
+        offsets = library.empty(b.shape, kind)
         given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
         combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
-        starts, inside = (one[..., None] if plan.last else one for one in _begins(plan.axes, steps, kind))
+        begins = [library.asarray(one) for one in _begins(plan.axes, steps, kind)]
+        starts, inside = (one[..., None] if plan.last else one for one in begins)
         offsets += starts
         lowest = b == least
         if lowest.any():  # as the padding is
-            np.copyto(offsets, inside, where=lowest)
+            library.copyto(offsets, inside, where=lowest)
         return offsets
 
     return natively(plan.function, (x, y), run)
@@ -393,10 +399,12 @@ def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool) -> Tensor:
     """Return zeros over spatial lengths with elements added at their places."""
 
     def run(a: Any, where: Any) -> Any:
-        x = _empty(a, lengths, last, np.zeros)
+        x = _empty(a, lengths, last)
+        x[...] = 0
+        add_at = device_of(x).backend.add_at
         for part, flat in _flat(where, x.shape, last):
             known = flat >= 0
-            np.add.at(x.reshape(-1), flat[known], a.reshape(-1)[part][known])
+            add_at(x.reshape(-1), flat[known], a.reshape(-1)[part][known])
         return x
 
     return natively("max_pool", (g, places), run)
@@ -407,9 +415,10 @@ def _picked(x: Tensor, places: Tensor, last: bool) -> Tensor:
     """Return the elements at places: the adjoint of _placed."""
 
     def run(a: Any, where: Any) -> Any:
-        found = np.zeros(where.shape, a.dtype)
+        library = library_of(a)
+        found = library.zeros(where.shape, a.dtype)
         for part, flat in _flat(where, a.shape, last):
-            np.copyto(found.reshape(-1)[part], a.reshape(-1)[flat], where=flat >= 0)
+            library.copyto(found.reshape(-1)[part], a.reshape(-1)[flat], where=flat >= 0)
         return found
 
     return natively("max_pool", (x, places), run)
@@ -421,8 +430,9 @@ def _flat(places: Any, shape: Shape, last: bool) -> Iterator[tuple[slice, Any]]:
     rows = places.reshape(-1, channels)
     images = rows.shape[0] // max(shape[0] * (1 if last else shape[1]), 1)
     step = max(FLAT // max(channels, 1), 1)
+    library = library_of(places)
     for first in range(0, rows.shape[0], step):
         own = rows[first : first + step]
-        image = (np.arange(first, first + own.shape[0]) // images)[:, None]
-        flat = np.where(own >= 0, (image * volume + own) * channels + np.arange(channels), -1)
+        image = (library.arange(first, first + own.shape[0]) // images)[:, None]
+        flat = library.where(own >= 0, (image * volume + own) * channels + library.arange(channels), -1)
         yield slice(first * channels, (first + own.shape[0]) * channels), flat.reshape(-1)

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from .. import threads
-from ..devices import as_device
+from ..devices import device_of, library_of
 from ..devices.cpu import CPU
 from ..errors import expected
 from ..rules import xt
 from ..tape import OFF, recording
 from ..tensor import Tensor, wrap
+from .elsewhere import padded as padded_elsewhere
 from .windows import Axes, Places
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
@@ -96,7 +97,7 @@ def weighted_sums(function: str, x: Array, w: Array, y: Array, bias: Array | Non
 
 def tensor(native: Array) -> Tensor:
     """Return a tensor over memory of ours."""
-    return wrap(native, as_device("cpu", "conv"))
+    return wrap(native, device_of(native))
 
 
 def _chunks(x: Array, budget: int) -> Iterator[tuple[slice, slice]]:
@@ -132,6 +133,8 @@ def _padded(x: Array, axes: Axes, fill: Any) -> Array:
     if all(start >= 0 and stop <= axis.size for (start, stop), axis in zip(reach, axes, strict=True)):
         return x[(..., *(slice(start, stop) for start, stop in reach))]
     lengths = [stop - start for start, stop in reach]
+    if library_of(x) is not np:
+        return padded_elsewhere(x, axes, reach, fill)
     order = sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis]))
     shape = (*x.shape[:3], *lengths)
     memory = CPU.allocate(prod(shape) * x.itemsize).view(x.dtype)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
+from ..devices import library_of
 from ..dtypes import NUMERIC
 from ..errors import expected
 from ..layout import Shape, as_shape
@@ -88,12 +87,12 @@ def _numeric(function: str, x: Any) -> Tensor:
 @differentiable(x=lambda g, axes, last: _added(g, axes, last))
 def _unfolded(x: Tensor, axes: Axes, last: bool) -> Tensor:
     def run(_: Any, a: Any) -> Any:
-        a = np.moveaxis(a, -1, 1) if last else a
-        found: Any = np.zeros((*a.shape[:2], *kernels(axes), *outs(axes)), a.dtype)
+        a = library_of(a).moveaxis(a, -1, 1) if last else a
+        found: Any = library_of(a).zeros((*a.shape[:2], *kernels(axes), *outs(axes)), a.dtype)
         for element, places, sources in taps(axes):
             found[(slice(None), slice(None), *element, *places)] = a[(..., *sources)]
         columns = found.reshape(_columns(a.shape, axes))
-        return np.ascontiguousarray(np.swapaxes(columns, 1, 2)) if last else columns
+        return library_of(a).ascontiguousarray(library_of(a).swapaxes(columns, 1, 2)) if last else columns
 
     columns: Tensor = on(x, "unfold", run)
     return columns
@@ -110,11 +109,11 @@ def _added(g: Tensor, axes: Axes, last: bool) -> Tensor:
 @differentiable(columns=lambda g, axes, last: _unfolded(g, axes, last))
 def _folded(columns: Tensor, axes: Axes, last: bool) -> Tensor:
     def run(_: Any, a: Any) -> Any:
-        a = np.swapaxes(a, 1, 2) if last else a
+        a = library_of(a).swapaxes(a, 1, 2) if last else a
         channels = a.shape[1] // volume(axes)
         windows = a.reshape(a.shape[0], channels, *kernels(axes), *outs(axes))
-        found: Any = np.zeros(batched(a.shape[0], channels, sizes(axes), last), a.dtype)
-        target: Any = np.moveaxis(found, -1, 1) if last else found
+        found: Any = library_of(a).zeros(batched(a.shape[0], channels, sizes(axes), last), a.dtype)
+        target: Any = library_of(a).moveaxis(found, -1, 1) if last else found
         for element, places, targets in taps(axes):
             target[(..., *targets)] += windows[(slice(None), slice(None), *element, *places)]
         return found

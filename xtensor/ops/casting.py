@@ -37,7 +37,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     if x._small is not None and not always_somewhere[0]:
         return wrap(x.device.backend.call(x._small.astype, target), x.device)
     later = cast_later(x, target)
-    return on(x, "astype", lambda xp, a: a.astype(target)) if later is None else later
+    return on(x, "astype", lambda xp, a: x.device.backend.astype(a, target)) if later is None else later
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from ..blob import TBlob
 from ..devices import Device, as_device
+from ..devices.cpu import CPU
 from ..dtypes import DEFAULTS, DType, canonical, check_real, real_of
 from ..errors import expected, one_of
 from ..layout import Shape, as_index, as_shape
@@ -43,6 +44,9 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+
+CUDA = (2, 13)  # DLPack's numbers of memory on CUDA devices, and of memory that they share with the host
 
 
 def _device(device: DeviceLike, function: str) -> Device:
@@ -92,8 +96,8 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
         stacked = _stacked(obj) if active[0] and is_recording() else None
         if stacked is not None:
             return _from_tensor(stacked, wanted, device, None)
-        return asarray_host(_plain(obj), "asarray", "obj", wanted).to_device(target)
-    if not isinstance(obj, (np.ndarray, np.generic)) and not hasattr(obj, "__array__") and hasattr(obj, "__dlpack__"):
+        return asarray_host(_plain(obj), "asarray", "obj", wanted, target)
+    if not isinstance(obj, (np.ndarray, np.generic)) and _comes_by_dlpack(obj):
         return _from_tensor(from_dlpack(obj, copy=copy), wanted, device, copy if wanted is None else None)
     return _from_host(obj, wanted, target, copy)
 
@@ -116,14 +120,26 @@ def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None)
     wanted = canonical(native.dtype if dtype is None else dtype, "asarray")
     if copy is False and wanted != native.dtype:
         raise ValueError(expected("asarray", "copy", f"be None or True to make {wanted} of {native.dtype}", copy))
+    if copy is False and device.backend is not CPU:
+        raise ValueError(expected("asarray", "copy", f"be None or True to move an array to {device}", copy))
     check_real(native.dtype, wanted, "asarray", "obj")
-    if copy or wanted != native.dtype:
+    if copy or wanted != native.dtype or device.backend is not CPU:
+        if device.backend is not CPU:
+            native = device.backend.asarray(native)
+            return wrap(native if native.dtype == wanted else device.backend.astype(native, wanted), device)
         if native.flags.c_contiguous and native.size * wanted.itemsize > DIRECT_BELOW:
             blob = TBlob.empty(native.shape, wanted, device)  # aligned memory, which kernels read faster
             device.backend.call(np.copyto, blob.native(), native, casting="unsafe")
             return face(blob)
         return wrap(device.backend.call(np.array, native, dtype=wanted), device)
     return from_native(native, device, shared=True)
+
+
+def _comes_by_dlpack(obj: Any) -> bool:
+    """Return whether DLPack is to take over an object of another library: NumPy cannot read what lies elsewhere."""
+    if not hasattr(obj, "__dlpack__"):
+        return False
+    return not hasattr(obj, "__array__") or (hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] in CUDA)
 
 
 def _stacked(obj: Any) -> Tensor | None:
@@ -140,7 +156,7 @@ def _has_gradient(obj: Any) -> bool:
 def _plain(obj: Any) -> Any:
     """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
     if isinstance(obj, Tensor):
-        return obj.native()
+        return obj.host()
     if isinstance(obj, (list, tuple)) and any(isinstance(item, (Tensor, list, tuple)) for item in obj):
         return [_plain(item) for item in obj]
     return obj
@@ -159,16 +175,26 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
         with recording(OFF):
             x = moved(x, x.device if target is None else target)
             return x.copy("K") if copy else x.detach()
+    kind, number = x.__dlpack_device__()
     try:
-        native = np.from_dlpack(x, device=None if target is None else "cpu", copy=copy)
+        own = as_device(f"cuda:{number}" if kind in CUDA else "cpu", "from_dlpack")
+        if kind in CUDA:
+            native: Any = cast(Any, own.backend).from_dlpack(x)
+        else:
+            native = np.from_dlpack(x, device=None if target is None else "cpu", copy=copy)
     except (BufferError, MemoryError):
         raise
     except Exception as error:  # whatever a foreign producer raises: our callers expect a BufferError
-        must = "give a DLPack capsule of CPU memory"
+        must = "give a DLPack capsule of memory of a device that can be used"
         raise BufferError(expected("from_dlpack", "x", must, f"{type(error).__name__}: {error}")) from error
+    if copy is False and target not in (None, own):
+        raise BufferError(expected("from_dlpack", "copy", f"be None or True to move an array to {target}", copy))
+    if kind in CUDA:
+        taken = from_native(native, own, shared=True)
+        return moved(taken.copy("K") if copy and target in (None, own) else taken, target or own)
     if copy:  # NumPy marks what it takes from an unversioned producer read-only, copies too
         native = native if native.flags.writeable else native.copy(order="K")
-    return from_native(native, _device(device, "from_dlpack"), shared=not copy)
+    return from_native(native, target or own, shared=not copy)
 
 
 def empty(shape: int | Sequence[int], *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
@@ -214,9 +240,11 @@ def full_like(
 
 
 def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceLike) -> Tensor:
-    value = as_tensor(value, function, "fill_value") if isinstance(value, (Tensor, np.ndarray, np.generic)) else value
+    place = _device(device, function)
+    if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        value = moved(as_tensor(value, function, "fill_value"), place)
     kind = value.dtype if isinstance(value, Tensor) else _default_of(value, function)
-    result = empty(shape, dtype=_dtype(dtype, kind, function), device=_device(device, function))
+    result = empty(shape, dtype=_dtype(dtype, kind, function), device=place)
     try:
         setitem(result, ..., value, function)
     except MemoryError:
@@ -266,7 +294,7 @@ def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = 
 @differentiable(
     start=lambda g, stop: None if stop is None else xt.sum(g),
     stop=0,
-    step=lambda g: xt.sum(g * xt.arange(g.size, dtype=g.dtype)),
+    step=lambda g: xt.sum(g * xt.arange(g.size, dtype=g.dtype, device=g.device)),
 )
 def arange(
     start: float,
@@ -332,13 +360,13 @@ def linspace(
     length = as_index(num, "linspace", "num")
     if length < 0:
         raise ValueError(expected("linspace", "num", "not be negative", length))
-    low, high = (bound.native() if isinstance(bound, Tensor) else bound for bound in (start, stop))
+    low, high = (bound.host() if isinstance(bound, Tensor) else bound for bound in (start, stop))
     place = _device(device, "linspace")
     target = None if dtype is None else canonical(dtype, "linspace")
     if target is not None:
         check_real(np.result_type(low, high), target, "linspace", "start and stop")
     try:
-        native = place.backend.call(np.linspace, low, high, length, dtype=target, endpoint=endpoint)
+        native = CPU.call(np.linspace, low, high, length, dtype=target, endpoint=endpoint)
     except TypeError:
         raise TypeError(expected("linspace", "start and stop", "be numbers", (start, stop))) from None
     return from_native(native, place)

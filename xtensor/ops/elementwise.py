@@ -170,7 +170,7 @@ def _power_slope(x1: Tensor, x2: Any, dtype: DType) -> Operand:
 
 def _pow_by_exponent(x1: Operand, x2: Tensor, y: Tensor) -> Tensor:
     """y log(x1); 0 where a power of 0 is 0 or 1."""
-    base = xt.astype(x1, y.dtype, copy=False) if isinstance(x1, Tensor) else xt.asarray(x1, dtype=y.dtype)
+    base = xt.asarray(x1, dtype=y.dtype, device=y.device)
     safe = logical_and(base == 0, real(x2) >= 0)
     return xt.where(safe, 0, y * log(xt.where(safe, 1, base)))
 
@@ -298,7 +298,9 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     TypeError for complex dtypes. Standard: Elementwise Functions, clip.
     """
     x = as_tensor(x, "clip")
-    bounds = [as_operand(bound, "clip", name) for bound, name in ((min, "min"), (max, "max")) if bound is not None]
+    bounds = [
+        as_operand(bound, "clip", name, x.device) for bound, name in ((min, "min"), (max, "max")) if bound is not None
+    ]
     for operand, name in zip((x, *bounds), ("x", "min" if min is not None else "max", "max"), strict=False):
         if isinstance(operand, complex) or (isinstance(operand, Tensor) and operand.dtype.kind == "c"):
             raise TypeError(expected("clip", name, "be real", getattr(operand, "dtype", "complex")))

@@ -53,7 +53,7 @@ class _Computed(Sequence[Tensor]):
 
 
 def _of_einsum(g: Tensor, subscripts: str, operands: Sequence[Any], optimize: Any) -> Sequence[Tensor]:
-    tensors = [as_tensor(x, "einsum", "operands") for x in operands]
+    tensors = [as_tensor(x, "einsum", "operands", g) for x in operands]
     *labels, output = _spelled_out(subscripts, [x.ndim for x in tensors])
     optimize = optimize if isinstance(optimize, (bool, str)) else True  # a path given for other operands
 
@@ -108,7 +108,8 @@ def einsum(subscripts: str, /, *operands: Tensor, optimize: Any = False) -> Tens
     optimize: as numpy.einsum takes it. Raises ValueError where subscripts and shapes do not fit. Source:
     numpy.einsum.
     """
-    tensors = tuple(as_tensor(x, "einsum", "operands") for x in operands)
+    like = next((x for x in operands if isinstance(x, Tensor)), None)
+    tensors = tuple(as_tensor(x, "einsum", "operands", like) for x in operands)
     if not isinstance(subscripts, str):
         raise TypeError(expected("einsum", "subscripts", "be a string", type(subscripts).__name__))
     return on(tensors, "einsum", lambda xp, *natives: xp.einsum(subscripts, *natives, optimize=optimize))

@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..blob import Native
+from ..devices.cpu import CPU
 from ..dtypes import check_real
 from ..errors import expected, prefixed
 from ..history import refuse_leaf, written
 from ..layout import Shape, as_axis, contiguous
 from ..lazy.graph import Node, Part
 from ..lazy.run import can_look
-from ..op import SCALARS, Operand, as_operand, as_tensor, asarray_host, common_device, on
+from ..op import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device, on
 from ..options import always_somewhere
 from ..rules import Like, sum_to, xt
 from ..tape import OFF, active, differentiable, recording, step_of, steps_of
-from ..tensor import Tensor, face, wrap
+from ..tensor import Tensor, face, from_native, wrap
 from ..writing import store, writable
 
 __all__ = [
@@ -43,7 +44,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     IndexError for an index out of range, TypeError for indices that are no integers. Standard: Indexing
     Functions, take.
     """
-    x, indices = as_tensor(x, "take"), as_tensor(indices, "take", "indices")
+    x, indices = as_tensors("take", x=x, indices=indices)
     if axis is None and x.ndim != 1:
         raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
     along = as_axis(0 if axis is None else axis, x.ndim, "take")
@@ -57,7 +58,12 @@ def added(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 
     The adjoint of take: an index that occurs more than once adds up.
     """
-    native = as_tensor(indices, "take", "indices").native()
+    where = as_tensor(indices, "take", "indices", g)
+    native, backend = where.native(), g.device.backend
+    if backend is not CPU:
+        result = xt.zeros((*g.shape[:axis], length, *g.shape[axis + where.ndim :]), dtype=g.dtype, device=g.device)
+        backend.add_at(result.native(), (slice(None),) * axis + (native,), g.native())
+        return result
     places = native.reshape(-1)
     places = np.where(places < 0, places + length, places)
     rows = g.native().reshape(*g.shape[:axis], places.size, *g.shape[axis + native.ndim :])
@@ -87,7 +93,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     x and indices broadcast along the other axes. Raises IndexError for an index out of range, ValueError for
     another number of axes. Standard: Indexing Functions, take_along_axis.
     """
-    x, indices = as_tensor(x, "take_along_axis"), as_tensor(indices, "take_along_axis", "indices")
+    x, indices = as_tensors("take_along_axis", x=x, indices=indices)
     along = as_axis(axis, x.ndim, "take_along_axis")
     _check_integers("take_along_axis", indices)
     if x.ndim != indices.ndim:
@@ -105,13 +111,12 @@ def _added_along(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
 @differentiable(g=lambda g, indices, axis: xt.take_along_axis(g, indices, axis=axis))
 def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
     """Return zeros with g added at the indices of the matching 1-d slices along an axis."""
-    native = as_tensor(indices, "take_along_axis", "indices").native()
-    result = np.zeros((*g.shape[:axis], length, *g.shape[axis + 1 :]), g.dtype)
-    grid = list(np.ogrid[tuple(slice(n) for n in g.shape)])
-    grid[axis] = np.where(native < 0, native + length, native)
-    places = np.ravel_multi_index(np.broadcast_arrays(*grid), result.shape) if g.size else np.zeros(g.shape, np.intp)
-    np.add.at(result.reshape(-1), places.reshape(-1), g.native().reshape(-1))
-    return wrap(result, g.device)
+    native = as_tensor(indices, "take_along_axis", "indices", g).native()
+    result: Tensor = xt.zeros((*g.shape[:axis], length, *g.shape[axis + 1 :]), dtype=g.dtype, device=g.device)
+    grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in g.shape)])
+    grid[axis] = native
+    g.device.backend.add_at(result.native(), tuple(grid), g.native())
+    return result
 
 
 def _check_integers(function: str, indices: Tensor) -> None:
@@ -132,7 +137,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         return x.viewed(x.blob.layout.index(key)) if part is None else face(part)
     native_key = _native_key(x, key)
     try:
-        native = x.native()[native_key]
+        native = x.device.backend.index(x.native(), native_key)
     except IndexError as error:
         raise prefixed("index", error) from None
     return wrap(x.device.backend.asarray(native), x.device)
@@ -159,7 +164,7 @@ def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
     if _is_basic(key):
         result[key] = g
     else:
-        np.add.at(result.native(), _native_key(result, key), g.native())
+        result.device.backend.add_at(result.native(), _native_key(result, key), g.native())
     return result
 
 
@@ -170,7 +175,7 @@ _SMALL_PART = 1 / 8
 def _part(x: Tensor, key: tuple[Any, ...]) -> Part | None:
     """Return a small view of a pending value as a part that can be looked at alone, else None."""
     value = x.value
-    if type(value) is not Node or value.blob is not None:
+    if type(value) is not Node or value.blob is not None or value.device.backend is not CPU:
         return None
     shape = contiguous(x.shape, x.itemsize).index(key).shape
     if prod(shape) > x.size * _SMALL_PART or not can_look(value):
@@ -187,8 +192,8 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     if x._small is not None and not always_somewhere[0] and _set_small(x, key, value, function):
         return
     if isinstance(value, (list, tuple)):
-        value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None)
-    operand = as_operand(value, function, "value")
+        value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
+    operand = as_operand(value, function, "value", x.device)
     common_device(function, (x, operand))
     check_real(getattr(operand, "dtype", operand), x.dtype, function, "value")
     if active[0] and steps_of((x, operand)) is not None:
@@ -208,7 +213,9 @@ def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
             _set(x, key, value, function)
         written(target, step_of(value) if isinstance(value, Tensor) else None)
         return
-    contents = _replaced(x, key, value if isinstance(value, Tensor) else xt.asarray(value, dtype=x.dtype))
+    contents = _replaced(
+        x, key, value if isinstance(value, Tensor) else xt.asarray(value, dtype=x.dtype, device=x.device)
+    )
     with recording(OFF):
         _set(x, key, value, function)
     written(x, step_of(contents))
@@ -233,16 +240,16 @@ def _replaced(x: Tensor, key: Any, value: Tensor) -> Tensor:
 
 def _without(g: Tensor, key: Any) -> Tensor:
     """Return a cotangent with zeros where the values were replaced."""
-    return _replaced(g, key, xt.zeros((), dtype=g.dtype))
+    return _replaced(g, key, xt.zeros((), dtype=g.dtype, device=g.device))
 
 
 def _last_written(g: Tensor, key: Any, like: Like) -> Tensor:
     """Return the cotangent of a value assigned at a key: of entries that name one element twice the last one counts."""
-    native_key = _native_key(g, key)
-    order = np.zeros(g.shape, np.int64)
-    numbers = np.arange(order[native_key].size).reshape(order[native_key].shape)
-    order[native_key] = numbers
-    last = xt.asarray(order[native_key] == numbers)
+    order = xt.zeros(g.shape, dtype=xt.int64, device=g.device)
+    shape = getitem(order, key).shape
+    numbers = xt.reshape(xt.arange(prod(shape), device=g.device), shape)
+    _set(order, key, numbers, "setitem")
+    last = getitem(order, key) == numbers
     return sum_to(xt.where(last, getitem(g, key), 0), last.shape, like.shape)
 
 
@@ -257,7 +264,7 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     native_value = _apart(target, operand.evaluate()) if isinstance(operand, Tensor) else operand
     native = writable(target, function)
     try:
-        x.device.backend.call(native.__setitem__, native_key, native_value)
+        x.device.backend.assign(native, native_key, native_value)
     except IndexError as error:
         raise prefixed("index", error) from None
     except (ValueError, TypeError, OverflowError) as error:
@@ -291,7 +298,7 @@ def _apart(target: Tensor, value: Tensor) -> Native:
     if into.buffer is not source.buffer:
         return source.native()
     if into.layout.overlaps(source.layout, into.dtype.itemsize, source.dtype.itemsize):
-        return source.native().copy()
+        return source.device.backend.call(source.native().copy)
     return source.native()
 
 
@@ -319,8 +326,9 @@ def _native_key(x: Tensor, key: Any) -> Any:
     elif isinstance(key, (*_BASIC, bool, np.bool_)):
         return key
     elif isinstance(key, (list, tuple, np.ndarray)):
-        key = np.asarray(key)
-        key = as_tensor(key.astype(np.int64) if key.size == 0 and key.dtype.kind == "f" else key, "index", "key")
+        array = np.asarray(key)
+        array = array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array
+        key = from_native(array, x.device, shared=array is key)
     else:
         must = "be an integer, slice, Ellipsis, None, or an array or list of integers or booleans"
         raise IndexError(expected("index", "key", must, type(key).__name__))

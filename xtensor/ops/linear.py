@@ -14,7 +14,7 @@ from ..devices.cpu import CPU
 from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
-from ..op import Operand, as_tensor, is_node, library_later, on
+from ..op import Operand, as_tensor, as_tensors, is_node, library_later, on
 from ..rules import Like, sum_to, xt
 from ..tape import differentiable, is_recording
 from ..tensor import DIRECT_BELOW, Tensor, face
@@ -36,7 +36,10 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     1-d operands count as a row or a column and lose that axis. Raises TypeError for a scalar operand, ValueError
     where shapes do not match. Standard: Linear Algebra Functions, matmul.
     """
-    x1, x2 = _matrix(x1, "x1"), _matrix(x2, "x2")
+    if type(x1) is not Tensor or type(x2) is not Tensor:
+        x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
+    if not x1.shape or not x2.shape:
+        raise ValueError(expected("matmul", "x2" if x1.shape else "x1", "have at least 1 axis", "shape ()"))
     inner = x2.shape[-2] if x2.ndim > 1 else x2.shape[-1]
     if x1.shape[-1] != inner:
         raise ValueError(mismatch("matmul", x1.shape, x2.shape, f"{x1.shape[-1]} != {inner}"))
@@ -108,7 +111,7 @@ def adjoint(x: Tensor) -> Tensor:
 
 def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
     """g @ x2^H, with 1-d operands as the row and column they count as."""
-    x2 = as_tensor(x2, "matmul", "x2")
+    x2 = as_tensor(x2, "matmul", "x2", g)
     if len(like.shape) == 2 and x2.ndim <= 2:  # the commonest, without views in between
         if x2.ndim == 2:
             return _turned_product(g, x2, first=False)
@@ -121,7 +124,7 @@ def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
 
 def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
     """x1^H @ g, with 1-d operands as the row and column they count as."""
-    x1 = as_tensor(x1, "matmul", "x1")
+    x1 = as_tensor(x1, "matmul", "x1", g)
     if x1.ndim == 2 and len(like.shape) <= 2:  # the commonest, without views in between
         return _turned_product(x1, g, first=True)
     columns = _with_axes(g, column=len(like.shape) == 1, row=x1.ndim == 1)
@@ -134,13 +137,6 @@ def _with_axes(g: Tensor, *, column: bool, row: bool) -> Tensor:
     """Return the cotangent of a product with the axes back that 1-d operands lost."""
     g = xt.expand_dims(g, axis=-1) if column else g
     return xt.expand_dims(g, axis=-2) if row else g
-
-
-def _matrix(x: Any, argument: str) -> Tensor:
-    x = as_tensor(x, "matmul", argument)
-    if x.ndim == 0:
-        raise ValueError(expected("matmul", argument, "have at least 1 axis", "shape ()"))
-    return x
 
 
 def update_matmul(target: Tensor, other: Operand) -> Tensor:
@@ -173,7 +169,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 def _tensordot_by_x1(g: Tensor, x2: Any, like: Like, axes: Any) -> Tensor:
     """The cotangent and conj(x2) contracted over x2's own axes, then axes as in x1."""
-    x2 = as_tensor(x2, "tensordot", "x2")
+    x2 = as_tensor(x2, "tensordot", "x2", g)
     first, second = _contracted(like, x2, axes)
     own, others = _left_out(like.ndim, first), _left_out(x2.ndim, second)
     product = xt.tensordot(g, conjugate(x2), axes=(tuple(range(len(own), g.ndim)), others))
@@ -182,7 +178,7 @@ def _tensordot_by_x1(g: Tensor, x2: Any, like: Like, axes: Any) -> Tensor:
 
 def _tensordot_by_x2(g: Tensor, x1: Any, like: Like, axes: Any) -> Tensor:
     """conj(x1) and the cotangent contracted over x1's own axes, then axes as in x2."""
-    x1 = as_tensor(x1, "tensordot", "x1")
+    x1 = as_tensor(x1, "tensordot", "x1", g)
     first, second = _contracted(x1, like, axes)
     others, own = _left_out(x1.ndim, first), _left_out(like.ndim, second)
     product = xt.tensordot(conjugate(x1), g, axes=(others, tuple(range(len(others)))))
@@ -204,7 +200,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
 
     Raises ValueError where the contracted lengths differ. Standard: Linear Algebra Functions, tensordot.
     """
-    x1, x2 = as_tensor(x1, "tensordot", "x1"), as_tensor(x2, "tensordot", "x2")
+    x1, x2 = as_tensors("tensordot", x1=x1, x2=x2)
     first, second = _contracted(x1, x2, axes)
     lengths, others = [x1.shape[a] for a in first], [x2.shape[a] for a in second]
     if lengths != others:
@@ -228,12 +224,12 @@ def _contracted(x1: Tensor | Like, x2: Tensor | Like, axes: Any) -> tuple[tuple[
 
 
 def _vecdot_by_x1(g: Tensor, x2: Any, like: Like, axis: int) -> Tensor:
-    x2 = xt.moveaxis(as_tensor(x2, "vecdot", "x2"), axis, -1)
+    x2 = xt.moveaxis(as_tensor(x2, "vecdot", "x2", g), axis, -1)
     return along(conjugate(xt.expand_dims(g, -1)) * x2, like, axis)
 
 
 def _vecdot_by_x2(g: Tensor, x1: Any, like: Like, axis: int) -> Tensor:
-    x1 = xt.moveaxis(as_tensor(x1, "vecdot", "x1"), axis, -1)
+    x1 = xt.moveaxis(as_tensor(x1, "vecdot", "x1", g), axis, -1)
     return along(xt.expand_dims(g, -1) * x1, like, axis)
 
 
@@ -252,7 +248,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     axis counts from the end within both. Raises ValueError where the lengths differ. Standard: Linear Algebra
     Functions, vecdot.
     """
-    x1, x2 = as_tensor(x1, "vecdot", "x1"), as_tensor(x2, "vecdot", "x2")
+    x1, x2 = as_tensors("vecdot", x1=x1, x2=x2)
     for x, name in ((x1, "x1"), (x2, "x2")):
         if x.dtype not in NUMERIC:
             raise TypeError(expected("vecdot", name, "be numeric", x.dtype))
@@ -263,14 +259,14 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def _dot_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
-    x2 = as_tensor(x2, "dot", "x2")
+    x2 = as_tensor(x2, "dot", "x2", g)
     if like.ndim and x2.ndim:
         return _tensordot_by_x1(g, x2, like, _dot_axes(like, x2))
     return sum_to(g * conjugate(x2), g.shape, like.shape)
 
 
 def _dot_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
-    x1 = as_tensor(x1, "dot", "x1")
+    x1 = as_tensor(x1, "dot", "x1", g)
     if like.ndim and x1.ndim:
         return _tensordot_by_x2(g, x1, like, _dot_axes(x1, like))
     return sum_to(g * conjugate(x1), g.shape, like.shape)
@@ -285,7 +281,7 @@ def dot(x1: Operand, x2: Operand) -> Tensor:
     """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, else a sum over the last
     axis of x1 and the last but one of x2.
     """
-    x1, x2 = as_tensor(x1, "dot", "x1"), as_tensor(x2, "dot", "x2")
+    x1, x2 = as_tensors("dot", x1=x1, x2=x2)
     return on((x1, x2), "dot", lambda xp, a, b: xp.dot(a, b))
 
 

@@ -157,7 +157,8 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 def _joined(function: str, arrays: Any) -> tuple[Tensor, ...]:
     if not isinstance(arrays, (tuple, list, Tensor)):
         raise TypeError(expected(function, "arrays", "be a tuple or list of arrays", type(arrays).__name__))
-    tensors = tuple(as_tensor(x, function, "arrays") for x in arrays)
+    like = next((x for x in arrays if isinstance(x, Tensor)), None)
+    tensors = tuple(as_tensor(x, function, "arrays", like) for x in arrays)
     if not tensors:
         raise ValueError(expected(function, "arrays", "hold at least one array", "none"))
     return tensors
@@ -237,12 +238,12 @@ def _of_repeated(g: Tensor, like: Like, repeats: Any, axis: int | None) -> Tenso
     """The sum over the copies of each element."""
     length = like.size if axis is None else like.shape[axis]
     along = 0 if axis is None else axis % like.ndim
-    times = as_tensor(repeats, "repeat", "repeats")
+    times = as_tensor(repeats, "repeat", "repeats", g)
     if times.size == 1:
         split_up = (*g.shape[:along], length, int(xt.reshape(times, ())), *g.shape[along + 1 :])
         summed = xt.sum(xt.reshape(g, split_up), axis=along + 1)
     else:
-        summed = added(g, repeat(xt.arange(length), times), along, length)
+        summed = added(g, repeat(xt.arange(length, device=g.device), times), along, length)
     return xt.reshape(summed, like.shape)
 
 
@@ -254,14 +255,14 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     length, TypeError for repeats that are no integers. Standard: Manipulation Functions, repeat.
     """
     x = as_tensor(x, "repeat")
-    times = as_tensor(repeats, "repeat", "repeats")
+    times = as_tensor(repeats, "repeat", "repeats", x)
     if times.dtype.kind not in "iub":
         raise TypeError(expected("repeat", "repeats", "be integer", times.dtype))
     along = None if axis is None else as_axis(axis, x.ndim, "repeat")
     length = x.size if along is None else x.shape[along]
     if times.ndim > 1 or times.size not in (1, length):
         raise ValueError(expected("repeat", "repeats", f"be one number or {length} of them", f"shape {times.shape}"))
-    if np.any(times.native() < 0):
+    if np.any(times.host() < 0):
         raise ValueError(expected("repeat", "repeats", "not be negative", times.tolist()))
     return on((x, times), "repeat", lambda xp, a, n: xp.repeat(a, n, axis=along))
 
@@ -283,7 +284,7 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
         return x.viewed(viewed)
     if copy is False:
         raise ValueError(expected("reshape", "copy", f"be None or True for strides {x.strides}", copy))
-    return from_native(x.native().copy(order="C").reshape(lengths), x.device)
+    return from_native(x.device.backend.call(x.native().copy, order="C").reshape(lengths), x.device)
 
 
 def _opposite(shift: int | tuple[int, ...]) -> int | tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from ..doors import elementwise, reduction
 from ..dtypes import ANY, REAL
 from ..errors import expected, one_of
-from ..op import Operand, as_tensor, on
+from ..op import Operand, as_tensor, as_tensors, on
 from ..rules import xt
 from ..tensor import Tensor
 from .statistical import Axis
@@ -60,12 +60,12 @@ def searchsorted(
     side: "left" before equal elements, "right" after them; sorter: the indices that sort x1. Raises ValueError
     for another side or an x1 that is not 1-d. Standard: Searching Functions, searchsorted.
     """
-    x1, x2 = as_tensor(x1, "searchsorted", "x1"), as_tensor(x2, "searchsorted", "x2")
+    x1, x2 = as_tensors("searchsorted", x1=x1, x2=x2)
     if side not in ("left", "right"):
         raise ValueError(expected("searchsorted", "side", one_of(("left", "right")), repr(side)))
     if x1.ndim != 1:
         raise ValueError(expected("searchsorted", "x1", "have 1 axis", f"shape {x1.shape}"))
-    given = () if sorter is None else (as_tensor(sorter, "searchsorted", "sorter"),)
+    given = () if sorter is None else (as_tensor(sorter, "searchsorted", "sorter", x1),)
 
     def run(xp: Any, a: Any, v: Any, *order: Any) -> Any:
         return xp.searchsorted(a, v, side=side, sorter=order[0] if order else None)

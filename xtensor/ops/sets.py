@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..op import Operand, as_tensor, on
+from ..op import Operand, as_tensor, as_tensors, on
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor
@@ -47,7 +47,7 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Tensor:
 
     Standard: Set Functions, isin.
     """
-    x1, x2 = as_tensor(x1, "isin", "x1"), as_tensor(x2, "isin", "x2")
+    x1, x2 = as_tensors("isin", x1=x1, x2=x2)
     return on((x1, x2), "isin", lambda xp, a, b: xp.isin(a, b, invert=invert))
 
 

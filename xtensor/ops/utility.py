@@ -65,8 +65,8 @@ def diff(
     axis = as_axis(axis, x.ndim, "diff")
     if as_index(n, "diff", "n") < 0:
         raise ValueError(expected("diff", "n", "not be negative", n))
-    before = None if prepend is None else _end(as_tensor(prepend, "diff", "prepend"), x, axis, "prepend")
-    after = None if append is None else _end(as_tensor(append, "diff", "append"), x, axis, "append")
+    before = None if prepend is None else _end(as_tensor(prepend, "diff", "prepend", x), x, axis, "prepend")
+    after = None if append is None else _end(as_tensor(append, "diff", "append", x), x, axis, "append")
     joined = [part for part in (before, x, after) if part is not None]
     return _differences(xt.concat(joined, axis=axis) if len(joined) > 1 and n else x, n, axis)
 

@@ -1,0 +1,305 @@
+"""Expressions on a CUDA device beside CuPy, PyTorch and JAX, the bandwidth of a copy, and what launching costs.
+
+Times are the device's: two events with all its work between them. Every result is compared with CuPy's in float64
+before it is timed; a wrong one is not timed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .machine import versions
+from .measure import table
+from .peers import torch_names
+from .workloads import WORKLOADS, Workload
+
+Call = Callable[[], Any]
+
+ELEMENTWISE, ROWS = 10**8, 1 << 27
+CHOSEN = ("axpy", "polynomial", "gelu", "leaky-relu", "black-scholes", "ten-cheap", "ten-costly")
+TOLERANCE = 1e-4
+
+
+def total(xp: Any, x: Any) -> Any:
+    return xp.sum(x)
+
+
+SUM = Workload("sum", total, "", lambda rng, n, dtype: [rng.uniform(0.0, 1.0, n).astype(dtype)], memory_bound=True)
+
+
+class Contestant:
+    """A library on the device; by itself, CuPy."""
+
+    name: ClassVar[str] = "cupy"
+    needs: ClassVar[str] = "cupy"
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.xp: Any = import_module(self.needs)
+
+    def operand(self, given: Any) -> Any:
+        """Return a CuPy array as this library's own, on the same memory."""
+        return given
+
+    def function(self, workload: Workload) -> Callable[..., Any]:
+        return partial(workload.formula, self.xp)
+
+    def cupy(self, result: Any) -> Any:
+        """Return a result as a CuPy array."""
+        return import_module("cupy").from_dlpack(result)
+
+
+class CupyFuse(Contestant):
+    """cupy.fuse, which takes elementwise expressions."""
+
+    name = "cupy.fuse"
+
+    def function(self, workload: Workload) -> Callable[..., Any]:
+        def formula(*operands: Any) -> Any:
+            return workload.formula(self.xp, *operands)
+
+        fused: Callable[..., Any] = self.xp.fuse(kernel_name=workload.name.replace("-", "_"))(formula)
+        return fused
+
+
+class Xtensor(Contestant):
+    """A plain function over xtensor's arrays, evaluated at its end."""
+
+    name = needs = "xtensor"
+
+    def operand(self, given: Any) -> Any:
+        return self.xp.asarray(given, copy=True)
+
+    def function(self, workload: Workload) -> Callable[..., Any]:
+        return lambda *operands: workload.formula(self.xp, *operands).evaluate()
+
+
+class Torch(Contestant):
+    """PyTorch, each call at once."""
+
+    name = needs = "torch"
+
+    def __init__(self, device: str) -> None:
+        super().__init__(device)
+        if not self.xp.cuda.is_available():
+            raise ImportError("PyTorch sees no CUDA device")
+        self.torch, self.xp = self.xp, torch_names(self.xp)
+        self.torch.set_grad_enabled(False)
+
+    def operand(self, given: Any) -> Any:
+        return self.torch.from_dlpack(given)
+
+
+class TorchCompile(Torch):
+    """torch.compile as it comes."""
+
+    name = "torch.compile"
+
+    def function(self, workload: Workload) -> Callable[..., Any]:
+        compiled: Callable[..., Any] = self.torch.compile(partial(workload.formula, self.xp))
+        return compiled
+
+
+class Jax(Contestant):
+    """jax.jit, waiting for the result."""
+
+    name = needs = "jax"
+
+    def __init__(self, device: str) -> None:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        super().__init__(device)
+        self.jax, self.xp = self.xp, import_module("jax.numpy")
+        if self.jax.default_backend() != "gpu":
+            raise ImportError("JAX sees no CUDA device")
+
+    def operand(self, given: Any) -> Any:
+        return self.xp.from_dlpack(given)
+
+    def function(self, workload: Workload) -> Callable[..., Any]:
+        jitted = self.jax.jit(partial(workload.formula, self.xp))
+        return lambda *operands: jitted(*operands).block_until_ready()
+
+
+CONTESTANTS: tuple[type[Contestant], ...] = (Xtensor, Contestant, CupyFuse, Torch, TorchCompile, Jax)
+
+
+def main(device: str = "cuda:0", quick: bool = False) -> None:
+    """Print all tables; ends the program, with the reason, where the device cannot be used."""
+    xt: Any = import_module("xtensor")
+    try:
+        xt.zeros(1, device=device)
+    except (ValueError, TypeError) as error:
+        sys.exit(f"no benchmarks on {device}: {error}")
+    print(described(device))
+    entered, reasons = contestants(device, quick)
+    speed = copy_bandwidth(10**7 if quick else ELEMENTWISE)
+    print(f"\nDevice-to-device copy: {speed:.1f} GB/s, bytes in + bytes out")
+    chosen = [one for one in WORKLOADS if one.name in CHOSEN]
+    rows = [one for one in WORKLOADS if one.name in ("softmax", "layer-norm")]
+    for works, size in ((chosen, ELEMENTWISE), ([SUM, *rows], ROWS)):
+        print(compared(works, size >> 7 if quick else size, entered, speed))
+    print(first_kernels())
+    print(launch_costs(entered))
+    print("\n".join(["", *reasons]))
+
+
+def described(device: str) -> str:
+    """Return the device, its driver, and the versions of everything."""
+    cp = import_module("cupy")
+    number = int(device.partition(":")[2] or 0)
+    name = cp.cuda.runtime.getDeviceProperties(number)["name"].decode()
+    found = versions()
+    for package in ("cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    lines = [f"{name}, driver for CUDA {cp.cuda.runtime.driverGetVersion()}"]
+    return "\n".join([*lines, ", ".join(f"{package} {one}" for package, one in found.items())])
+
+
+def contestants(device: str, quick: bool) -> tuple[list[Contestant], list[str]]:
+    """Return who takes part, and why others do not."""
+    found, reasons = [], []
+    for kind in CONTESTANTS:
+        if quick and kind is TorchCompile:
+            continue
+        try:
+            if not find_spec(kind.needs):
+                raise ImportError("it is not installed")
+            found.append(kind(device))
+        except Exception as error:  # whatever keeps a library from starting
+            reasons.append(f"without {kind.name}: {error}")
+    return found, reasons
+
+
+# ---- times
+
+
+def seconds_of(call: Call, repeats: int = 20) -> float:
+    """Return the median seconds of a call on the device, by events around all its work."""
+    cp = import_module("cupy")
+    runtime = cp.cuda.runtime
+    for _ in range(3):
+        call()
+    found = []
+    for _ in range(repeats):
+        runtime.deviceSynchronize()
+        start, end = cp.cuda.Event(), cp.cuda.Event()
+        start.record()
+        call()
+        runtime.deviceSynchronize()  # libraries have streams of their own
+        end.record()
+        end.synchronize()
+        found.append(cp.cuda.get_elapsed_time(start, end) / 1e3)
+    return median(found)
+
+
+def copy_bandwidth(elements: int) -> float:
+    """Return the gigabytes per second of copying float32 on the device."""
+    cp = import_module("cupy")
+    source, target = cp.ones(elements, np.float32), cp.empty(elements, np.float32)
+    return float(2 * source.nbytes / seconds_of(lambda: cp.copyto(target, source)) / 1e9)
+
+
+def compared(works: Sequence[Workload], size: int, entered: Sequence[Contestant], speed: float) -> str:
+    """Return the table of some workloads: xtensor's time, and the others' as multiples of it."""
+    heading = ["workload", "xtensor ms", "GB/s", "of copy", *[one.name for one in entered if one.name != "xtensor"]]
+    lines = []
+    for work in works:
+        times, moved = timed(work, size, entered)
+        ours = times.get("xtensor")
+        cells = [_over(times.get(one.name), ours) for one in entered if one.name != "xtensor"]
+        if isinstance(ours, float):
+            rate = moved / ours / 1e9
+            lines.append([work.name, f"{ours * 1e3:.3f}", f"{rate:.0f}", f"{rate / speed:.2f}", *cells])
+        else:
+            lines.append([work.name, str(ours), "", "", *cells])
+    return table(f"{size:,} elements of float32: times as long as xtensor", heading, lines)
+
+
+def _over(time: float | str | None, ours: float | str | None) -> str:
+    if isinstance(time, float):
+        return f"{time / ours:.2f}" if isinstance(ours, float) else f"{time * 1e3:.3f} ms"
+    return time or ""
+
+
+def timed(work: Workload, size: int, entered: Sequence[Contestant]) -> tuple[dict[str, float | str], int]:
+    """Return each contestant's seconds, or a word for why there are none, and the bytes in + bytes out."""
+    cp = import_module("cupy")
+    given = [cp.asarray(one) for one in work.inputs(np.random.default_rng(size), size, "float32")]
+    wanted = work.formula(cp, *[one.astype(np.float64) for one in given])
+    moved = sum(one.nbytes for one in given) + wanted.nbytes // 2
+    found: dict[str, float | str] = {}
+    for one in entered:
+        try:
+            call = partial(one.function(work), *[one.operand(array) for array in given])
+            off = cp.abs(one.cupy(call()) - wanted).max() / cp.abs(wanted).max()
+            found[one.name] = seconds_of(call) if float(off) < TOLERANCE else f"wrong {float(off):.0e}"
+        except Exception as error:  # a library that fails here is reported, and the others go on
+            print(f"{work.name}, {one.name}: {type(error).__name__}: {error}"[:200])
+            found[one.name] = "failed"
+        cp.get_default_memory_pool().free_all_blocks()
+    return found, moved
+
+
+# ---- what begins and launches cost
+
+FRESH = """
+import time, cupy, xtensor as xt
+x = xt.ones(1000, device="cuda:0")
+xt.sum(x + 1).evaluate()
+cupy.cuda.runtime.deviceSynchronize()
+with xt.options(lazy="always"):
+    start = time.perf_counter()
+    xt.tanh(x * 3.25 - xt.exp(-x)).evaluate()
+    cupy.cuda.runtime.deviceSynchronize()
+print(time.perf_counter() - start)
+"""
+
+
+def first_kernels() -> str:
+    """Return what a new kernel costs at its first run, and in another process that finds it on disk."""
+    root = Path(__file__).resolve().parent.parent
+    with TemporaryDirectory(prefix="xtensor-") as folder:
+        fresh = {**os.environ, "XTENSOR_CACHE_DIR": folder, "CUPY_CACHE_DIR": folder, "PYTHONPATH": str(root)}
+        found = []
+        for _ in range(2):
+            done = subprocess.run([sys.executable, "-c", FRESH], env=fresh, capture_output=True, text=True, check=False)
+            found.append(f"{float(done.stdout) * 1e3:.1f} ms" if not done.returncode else done.stderr[-200:])
+    return f"\nFirst run of a new kernel: {found[0]}; from the disk cache: {found[1]}"
+
+
+def launch_costs(entered: Sequence[Contestant]) -> str:
+    """Return what a call on a small array costs the host, the device keeping up."""
+    cp = import_module("cupy")
+    x = cp.ones(1000, np.float32)
+    lines = []
+    for one in entered:
+        own = one.operand(x)
+        call = partial(one.function(Workload("axpy", lambda xp, a: a * 2.5 + a, "", SUM.inputs)), own)
+        try:
+            for _ in range(100):
+                call()
+            cp.cuda.runtime.deviceSynchronize()
+            start = perf_counter()
+            for _ in range(1000):
+                call()
+            lines.append([one.name, f"{(perf_counter() - start) * 1e3:.1f}"])
+            cp.cuda.runtime.deviceSynchronize()
+        except Exception as error:  # likewise
+            lines.append([one.name, type(error).__name__])
+    return table("a * 2.5 + a over 1000 elements: microseconds of the host per call", ["library", "us"], lines)

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Tests, conformance and benchmarks on a CUDA device in one report file, within nine minutes and without a network.
+#   benchmarks/gpu_report.sh [FILE]      FILE: build/gpu/report.txt if not given; DEVICE=cuda:N, PYTHON=... can be set
+# Needs the extras cuda12 or cuda13, and test; takes PyTorch and JAX along where they are installed.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+report=${1:-build/gpu/report.txt}
+device=${DEVICE:-cuda:0}
+python=${PYTHON:-python}
+workers=$(nproc 2>/dev/null || echo 2)
+workers=$((workers > 8 ? 8 : workers))
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+
+if ! found=$("$python" -c "import sys, xtensor as xt
+try:
+    xt.ones(1, device=sys.argv[1]).evaluate()
+except Exception as error:
+    sys.exit(str(error))" "$device" 2>&1); then
+    echo "no report: $device cannot be used here" >&2
+    echo "$found" >&2
+    exit 1
+fi
+
+mkdir -p "$(dirname "$report")"
+failed=0
+
+# Run one part under a heading, for at most so many seconds; what it prints goes into the report.
+part() {
+    local title=$1 limit=$2 started=$SECONDS status
+    shift 2
+    printf '\n=== %s\n' "$title" | tee -a "$report"
+    timeout "$limit" "$@" >>"$report" 2>&1
+    status=$?
+    printf -- '--- %s: exit status %d after %d s\n' "$title" "$status" $((SECONDS - started)) | tee -a "$report"
+    [ "$status" -eq 0 ] || failed=1
+}
+
+{
+    echo "xtensor on $device, $(date -u +%Y-%m-%dT%H:%MZ), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    "$python" -m xtensor info
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null
+} >"$report" 2>&1
+
+part "Tests on the device (pytest -m gpu)" 150 "$python" -m pytest -m gpu -q -p no:cacheprovider -n "$workers" tests
+part "Conformance, 200 examples" 200 "$python" conformance/run.py --device "$device" --examples 200 --workers "$workers" --if-found
+part "Benchmarks" 180 "$python" -m benchmarks gpu --device "$device"
+
+echo "the report is in $report"
+exit "$failed"

@@ -1,0 +1,653 @@
+"""The CUDA backend where there is no GPU: what it asks of CuPy, its repairs and its error paths.
+
+Arrays are genuine `cupy.ndarray` objects over host memory and NumPy does their arithmetic (host_cupy.py), with CuPy's
+departures put in. So this shows that the backend asks for the right things; what a GPU makes of them test_gpu.py shows.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from tests import host_cupy
+from tests.samples import Sample, samples
+from xtensor import devices
+from xtensor.blob import Buffer, TBlob
+from xtensor.dtypes import ALL
+from xtensor.layout import Layout
+from xtensor.op import REGISTRY
+
+HOUSE = Path(xt.__file__).parent
+needs_cupy = pytest.mark.skipif(host_cupy.MISSING is not None, reason=str(host_cupy.MISSING))
+CUDA = "cuda:0"
+
+
+@pytest.fixture
+def cp() -> Iterator[Any]:
+    """The stand-in in the place of CuPy."""
+    if host_cupy.MISSING:
+        pytest.skip(host_cupy.MISSING)
+    with host_cupy.installed() as library:
+        yield library
+
+
+def moved(*arrays: Any) -> list[Any]:
+    """Return NumPy arrays as tensors on the device, anything else as it is."""
+    return [xt.asarray(a, device=CUDA, copy=True) if isinstance(a, np.ndarray) else a for a in arrays]
+
+
+def host(x: Any) -> Any:
+    """Return tensors, which must lie on the device, as NumPy arrays."""
+    if isinstance(x, (tuple, list)):
+        return [host(one) for one in x]
+    assert x.device == CUDA
+    return x.host()
+
+
+def outcome(call: Any) -> Any:
+    """Return a call's result, or its error."""
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+# ---- the device
+
+
+def has_gpu() -> bool:
+    return len(xt.__array_namespace_info__().devices()) > 1
+
+
+@pytest.mark.skipif(has_gpu(), reason="there is a usable GPU here")
+def test_without_a_usable_gpu_the_error_says_what_to_install() -> None:
+    """Whatever is missing on this machine, CuPy or a driver: the text names the extras."""
+    for name in ("cuda", "cuda:0", "cuda:3"):
+        with pytest.raises(
+            ValueError, match=r"^zeros: device must be usable, which takes .*xtensor\[cuda13\]"
+        ) as caught:
+            xt.zeros(3, device=name)
+        assert ("CUDA says" in str(caught.value)) == (host_cupy.MISSING is None)
+    assert xt.__array_namespace_info__().devices() == ("cpu",)
+    with xt.options(device=CUDA), pytest.raises(ValueError, match="^asarray: device must be usable"):
+        xt.asarray([1.0])
+
+
+def test_cupy_is_imported_only_when_asked_for() -> None:
+    code = "import sys, xtensor as xt; xt.sum(xt.ones(3) * 2); print('cupy' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+def test_without_cupy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ValueError, match=r"^to_device: device must be usable, which takes CuPy \(pip install"):
+        xt.ones(2).to_device("cuda:8")
+    assert devices.devices() == ("cpu",)
+
+
+def test_names_and_numbers(cp: Any) -> None:
+    x = xt.zeros(2, device="cuda")
+    assert x.device == "cuda:0" == x.device and x.device == "cuda" and x.device != "cpu"
+    assert str(x.device) == CUDA
+    assert xt.__array_namespace_info__().devices() == ("cpu", CUDA)
+    with pytest.raises(ValueError, match="^zeros: device must be one of 'cuda:0', got 'cuda:1'"):
+        xt.zeros(2, device="cuda:1")
+    for name in ("cuda:", "cuda:-1", "cuda:01", "gpu"):
+        with pytest.raises(ValueError, match="^zeros: device must be one of 'cpu', 'cuda:0', got"):
+            xt.zeros(2, device=name)
+
+
+def test_the_default_device(cp: Any) -> None:
+    with xt.options(device=CUDA):
+        made = [xt.zeros(2), xt.arange(3), xt.linspace(0, 1, 3), xt.asarray([1, 2]), xt.asarray(np.ones(2)), xt.eye(2)]
+        made += [xt.full(2, 3.0), xt.random.default_rng(0).random(3), xt.fft.fftfreq(4), xt.asarray(2.5)]
+        assert all(x.device == CUDA for x in made)
+    assert xt.zeros(2).device == "cpu"
+
+
+def test_mixing_devices_names_both(cp: Any) -> None:
+    here, there = xt.ones((2, 2)), xt.ones((2, 2), device=CUDA)
+    for call in (
+        lambda: here + there,
+        lambda: there @ here,
+        lambda: xt.concat([there, here]),
+        lambda: xt.where(there > 0, there, here),
+        lambda: there.__setitem__(0, here[0]),
+        lambda: there[xt.asarray([0])],
+        lambda: there.__iadd__(here),
+        lambda: there + np.ones((2, 2)),
+        lambda: xt.linalg.solve(there, here),
+        lambda: xt.searchsorted(there[0], here[0]),
+        lambda: xt.nn.conv(there[None, None, ...], here[None, None, ...]),
+    ):
+        with pytest.raises(ValueError, match=r"cuda:0.*cpu|cpu.*cuda:0"):
+            call()
+
+
+def test_scalars_and_sequences_go_where_the_tensor_is(cp: Any) -> None:
+    x = xt.asarray([3.0, 1.0, 2.0], device=CUDA)
+    assert host(x * np.float64(2.0)).tolist() == [6.0, 2.0, 4.0]
+    assert host(x + [1.0, 2.0, 3.0]).tolist() == [4.0, 3.0, 5.0]
+    assert host(xt.searchsorted(xt.sort(x), 1.5)).tolist() == 1
+    assert host(xt.isin(x, 2.0)).tolist() == [False, False, True]
+    assert host(xt.repeat(x, 2)).tolist() == [3.0, 3.0, 1.0, 1.0, 2.0, 2.0]
+    assert host(x[[2, 0]]).tolist() == [2.0, 3.0]
+    assert host(x[np.asarray([True, False, True])]).tolist() == [3.0, 2.0]
+    x[[0, 0]] = [7.0, 8.0]
+    assert host(x).tolist() == [8.0, 1.0, 2.0]
+
+
+def test_numpy_must_not_see_it(cp: Any) -> None:
+    x = xt.ones(3, device=CUDA)
+    with pytest.raises(
+        TypeError, match=r"^__array__: x must be on the CPU \(copy it there with x.to_device\('cpu'\)\)"
+    ):
+        np.asarray(x)
+    with pytest.raises(TypeError):
+        x.numpy()
+    assert np.asarray(x.to_device("cpu")).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_what_copies_by_itself(cp: Any) -> None:
+    x = xt.asarray([[1.5, -0.0]], device=CUDA)
+    assert repr(x) == "Tensor([[ 1.5, -0. ]], dtype=float64)"
+    assert str(x) == "[[ 1.5 -0. ]]"
+    assert (float(x[0, 0]), int(x[0, 0]), bool(x[0, 1]), complex(x[0, 0])) == (1.5, 1, False, 1.5 + 0j)
+    assert x.tolist() == [[1.5, -0.0]] and x[0, 0].item() == 1.5
+    assert [1, 2, 3][xt.asarray(1, device=CUDA)] == 2
+    assert f"{x[0, 0]:.3f}" == "1.500" and 1.5 in x
+    again = pickle.loads(pickle.dumps(x))
+    assert again.device == CUDA and again.tolist() == x.tolist()
+
+
+def test_transfers(cp: Any) -> None:
+    values = np.arange(12.0).reshape(3, 4)
+    x = xt.asarray(values).to_device(CUDA)
+    assert x.device == CUDA and x.to_device("cuda") is x
+    for view in (x, x.T, x[::-1, ::2], xt.broadcast_to(x[0], (3, 4)), x[:0]):
+        back = view.to_device("cpu")
+        assert back.device == "cpu" and back.shape == view.shape
+    assert np.asarray(x.T[::-1].to_device("cpu")).tolist() == values.T[::-1].tolist()
+    assert np.asarray(x.to_device("cpu", stream=cp.cuda.ExternalStream(1))).tolist() == values.tolist()
+    assert xt.asarray([x[0, 0], 2.0, x[1, 1]]).tolist() == [0.0, 2.0, 5.0]
+    with pytest.raises(ValueError, match="stream must be None"):
+        xt.ones(2).to_device("cpu", stream=1)
+    big = values.astype(">f8")
+    assert host(xt.asarray(big, device=CUDA)).tolist() == values.tolist()
+    with pytest.raises(ValueError, match="to move an array to cuda:0"):
+        xt.asarray(values, device=CUDA, copy=False)
+
+
+def test_dlpack(cp: Any) -> None:
+    x = xt.asarray([[1.0, 2.0], [3.0, 4.0]], device=CUDA)
+    assert x.__dlpack_device__() == (2, 0)
+    taken = xt.from_dlpack(Producer(x))
+    assert taken.device == CUDA
+    assert taken.blob.address == x.blob.address  # the same memory
+    assert np.from_dlpack(x, device="cpu").tolist() == x.tolist()
+    with pytest.raises(BufferError, match=r"dl_device must be \(2, 0\)"):
+        x.__dlpack__(dl_device=(1, 0), copy=False)
+    with pytest.raises(BufferError):
+        x.__dlpack__(dl_device=(2, 5))
+    assert xt.asarray(Producer(x)).blob.address == x.blob.address
+    assert xt.from_dlpack(Producer(x), copy=True).blob.address != x.blob.address
+    moved_here = xt.from_dlpack(Producer(x), device="cpu")
+    assert moved_here.device == "cpu" and moved_here.tolist() == x.tolist()
+    assert xt.from_dlpack(np.ones(2), device=CUDA).device == CUDA
+    with xt.options(device=CUDA):
+        assert xt.from_dlpack(np.ones(2)).device == "cpu"
+
+
+class Producer:
+    """An array of another library on the same GPU, which NumPy cannot read."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+    def __dlpack__(self, **given: Any) -> Any:
+        return self.x.__dlpack__(**given)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+def test_out_of_memory_leaves_tensors_intact(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = xt.ones(4, device=CUDA)
+
+    def full(*given: Any, **params: Any) -> Any:
+        raise host_cupy.memory.OutOfMemoryError(1 << 40, 0, 0)
+
+    for name in ("add", "empty", "zeros", "sort"):
+        monkeypatch.setattr(cp, name, full)
+    for call in (lambda: x + x, lambda: xt.empty(5, device=CUDA).native(), lambda: xt.zeros(1 << 40, device=CUDA)):
+        with pytest.raises(MemoryError, match="cuda:0"):
+            call()
+    with pytest.raises(MemoryError):
+        x += 1.0
+    assert x.tolist() == [1.0] * 4
+
+
+def test_without_cuda_headers_it_says_what_to_install(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> Any:
+        raise RuntimeError("Failed to find CUDA headers. Please install CUDA toolkit headers")
+
+    monkeypatch.setattr(cp, "add", refuse)
+    with pytest.raises(RuntimeError, match=r"^cuda:0: CuPy finds no CUDA headers \(pip install 'xtensor\[cuda13\]'"):
+        xt.ones(2, device=CUDA) + 1.0
+
+
+def test_the_current_stream(cp: Any) -> None:
+    backend: Any = devices.as_device(CUDA, "tests").backend
+    assert backend.stream() == 0
+    assert backend.architecture() == "sm_90"
+
+
+# ---- buffers and views, with CuPy's own arrays
+
+
+def test_storage_of_views_and_views_of_storage(cp: Any) -> None:
+    device = devices.as_device(CUDA, "tests")
+    backend: Any = device.backend
+    whole = host_cupy.made(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
+    for view in (whole, whole[1], whole[::-1, 1:, ::-2], whole.T, whole[:, :0], whole[1, 2, 3]):
+        storage, layout = backend.storage_of(view)
+        assert storage.dtype == np.uint8 and storage.ndim == 1
+        again = backend.view(storage, view.dtype, layout, True)
+        assert again.data.ptr == view.data.ptr or not view.size
+        assert (again.shape, again.strides) == (view.shape, view.strides)
+        assert host_cupy.seen(again).tolist() == host_cupy.seen(view).tolist()
+    blob = TBlob.adopt(whole[:, 1], device)
+    assert blob.address == whole[:, 1].data.ptr
+    assert Buffer(device, 100).storage.nbytes == 100
+    assert blob.view(Layout((4,), (4,), 16)).native().data.ptr == blob.buffer.address + 16
+
+
+def test_views_share_memory_and_readonly_stays(cp: Any) -> None:
+    x = xt.zeros((3, 4), device=CUDA)
+    x[1:, ::2] = 5.0
+    x.T[0, 0] = 1.0
+    assert host(x)[0, 0] == 1.0 and host(x)[2].tolist() == [5.0, 0.0, 5.0, 0.0]
+    assert xt.reshape(x, (4, 3)).blob.buffer is x.blob.buffer
+    with pytest.raises(ValueError, match="read-only"):
+        xt.broadcast_to(x[0], (5, 4))[0] = 1.0
+    y = x + 0.0
+    y.resize((2, 2))
+    assert y.shape == (2, 2)
+    assert host(x.view(xt.int64)).shape == (3, 4)
+
+
+def test_pending_readers_finish_before_a_write(cp: Any) -> None:
+    x = xt.ones(100_000, device=CUDA)
+    z = x * 2.0
+    assert z.is_pending
+    x[...] = 7.0
+    assert float(z[0]) == 2.0 and float(x[0]) == 7.0
+
+
+# ---- every function, and every repair
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("sample", [s for s in samples() if s.function != "to_device"], ids=str)
+def test_every_differentiable_function_and_its_gradient(sample: Sample, cp: Any) -> None:
+    """The same numbers, dtypes and gradients as on the CPU; all results lie on the device."""
+    wanted = evaluated(sample, "cpu")
+    with xt.options(device=CUDA):  # samples make further operands of their own
+        found = evaluated(sample, CUDA)
+    rtol = 1e-5 if "float32" in sample.note else 1e-7
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)
+
+
+# Their factors are determined up to signs and order only: what is compared is the sum of squares, and its gradient.
+FREE_FACTORS = ("linalg.eig", "linalg.eigh", "linalg.eigvals", "linalg.qr", "linalg.svd")
+
+
+def evaluated(sample: Sample, device: str) -> list[Any]:
+    """Return the results of a sample, and the gradient of the sum of their squares, as NumPy arrays."""
+    args = [xt.asarray(a, device=device) for a in sample.args]
+
+    def squares(*given: Any) -> Any:
+        return sum(xt.sum(xt.abs(y) ** 2) for y in flat(sample.call(xt, *given)) if y.dtype.kind in "fc")
+
+    results = [squares(*args)] if sample.function in FREE_FACTORS else flat(sample.call(xt, *args))
+    results += flat(xt.grad(squares, tuple(range(len(args))))(*args))
+    assert all(y.device == device for y in results)
+    return [y.detach().host() for y in results]
+
+
+def flat(result: Any) -> list[Any]:
+    return [y for one in result for y in flat(one)] if isinstance(result, (tuple, list)) else [result]
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.1, -0.1, 2.5, -2.5, 1e-30, 3e10]
+NUMBERS = [0, 1, -1, 0.0, -0.0, 0.5, True, 300, 1j]
+
+
+def specials(dtype: Any) -> Any:
+    """Return the numbers of a dtype that functions are particular about."""
+    if dtype.kind == "b":
+        return np.asarray([True, False])
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        signed = [-1, -2, -7] if dtype.kind == "i" else []
+        return np.asarray([bounds.min, bounds.max, 0, 1, 2, 3, 7, 31, 63, 64, *signed], dtype)
+    if dtype.kind == "f":
+        return np.asarray(SPECIAL, dtype)
+    return np.asarray([complex(a, b) for a in SPECIAL[:9] for b in SPECIAL[:9]], dtype)
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Return whether arrays hold the same numbers, with the signs of zeros; those of NaNs are free."""
+    if found.dtype != wanted.dtype or found.shape != wanted.shape:
+        return False
+    a, b = (np.ascontiguousarray(x).reshape(-1) for x in (found, wanted))
+    if a.dtype.kind == "c":
+        a, b = a.view(a.real.dtype), b.view(b.real.dtype)
+    if a.dtype.kind != "f":
+        return bool(np.all(a == b))
+    with np.errstate(all="ignore"):
+        near = np.isclose(a, b, rtol=1e-6, atol=0) & (np.signbit(a) == np.signbit(b))
+    return bool(np.all(near | (np.isnan(a) & np.isnan(b))))
+
+
+ELEMENTWISE = [name for name, op in REGISTRY.items() if op.kind == "elementwise" and len(op.parameters) < 3]
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_elementwise_special_values(name: str, cp: Any) -> None:
+    """Every dtype, and every Python number beside every dtype: the CPU's values, or the CPU's error."""
+    function = getattr(xt, name)
+    for dtype in ALL.values():
+        x = specials(dtype)
+        if len(REGISTRY[name].parameters) == 1:
+            cases: list[tuple[Any, ...]] = [(x,)]
+        else:
+            cases = [(x[:, None], x[None, :])] + [pair for s in NUMBERS for pair in ((x, s), (s, x))]
+        for case in cases:
+            wanted = outcome(
+                lambda case=case: function(*[xt.asarray(a) if isinstance(a, np.ndarray) else a for a in case]).host()
+            )
+            found = outcome(lambda case=case: host(function(*moved(*case))))
+            if isinstance(wanted, Exception) or isinstance(found, Exception):
+                assert repr(found) == repr(wanted), (name, dtype, case)
+            else:
+                assert same(found, wanted), (name, dtype, case, found, wanted)
+
+
+REDUCTIONS = [name for name, op in REGISTRY.items() if op.kind == "reduction"]
+WAYS: list[dict[str, Any]] = [{}, {"axis": 0}, {"axis": -1, "keepdims": True}, {"axis": ()}, {"axis": (0, 1)}]
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_special_values(name: str, cp: Any) -> None:
+    """NaN, infinities, no elements, no axes: the CPU's values, or the CPU's error."""
+    for dtype in (d for d in ALL.values() if d.kind != "c" or name in ("sum", "prod", "any", "all", "mean")):
+        x = specials(dtype)
+        x = x[: len(x) // 2 * 2].reshape(2, -1)
+        for values in (x, x[:, :0], x[0], np.asarray(x[0, 0]), np.ones((2, 3), dtype)):
+            for way in WAYS:
+                wanted = outcome(lambda values=values, way=way: getattr(xt, name)(xt.asarray(values), **way).host())
+                found = outcome(lambda values=values, way=way: host(getattr(xt, name)(*moved(values), **way)))
+                if isinstance(wanted, Exception) or isinstance(found, Exception):
+                    assert repr(found) == repr(wanted), (name, dtype, way)
+                else:
+                    assert same(found, wanted), (name, dtype, values, way, found, wanted)
+
+
+KEYS: list[Any] = [
+    np.asarray([2, 0, -1]),
+    np.asarray([[0, 1], [-1, 0]]),
+    (slice(None), np.asarray([1, 1])),
+    (np.asarray([0, 1]), slice(None), np.asarray([2, -1])),
+    (0, slice(None), np.asarray([2, 0])),
+    (np.asarray([0, 1]), Ellipsis, 1),
+    (None, np.asarray([0, 2]), 1),
+    (Ellipsis, np.asarray([1, 1, 0])),
+    np.arange(36).reshape(3, 3, 4) % 3 == 0,
+    (slice(None), np.arange(12).reshape(3, 4) > 5),
+    (np.asarray([True, False, True]), slice(1, None), np.asarray([3])),
+    True,
+    (np.asarray([], np.int64), slice(None, None, -1)),
+    np.zeros((0, 3), bool),
+]
+WRONG: list[Any] = [
+    np.asarray([0, 3]),
+    (slice(None), np.asarray([-4])),
+    np.ones(4, bool),
+    (np.asarray([0, 1]), np.asarray([0, 1, 2])),
+    (np.asarray([0]), 0, 0, 0),
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_advanced_keys(key: Any, cp: Any) -> None:
+    """Reading, writing (the last of several values stays) and adding, by NumPy's rules."""
+    values = np.arange(36.0).reshape(3, 3, 4)
+    ours = tuple(moved(*key)) if isinstance(key, tuple) else moved(key)[0]
+    assert np.array_equal(host(moved(values)[0][ours]), values[key])
+    new = np.random.default_rng(0).normal(size=values[key].shape)
+    for given in (new, -0.0):
+        wanted, x = values.copy(), moved(values)[0]
+        wanted[key] = given
+        x[ours] = moved(given)[0]
+        assert same(host(x), wanted)
+    wanted, x = values.copy(), moved(values)[0]
+    np.add.at(wanted, key, new)
+    native_key = tuple(
+        k.native() if isinstance(k, xt.Tensor) else k for k in (ours if isinstance(ours, tuple) else (ours,))
+    )
+    x.device.backend.add_at(x.native(), native_key, moved(new)[0].native())
+    assert np.allclose(host(x), wanted, rtol=1e-14)
+
+
+@pytest.mark.parametrize("key", WRONG, ids=str)
+def test_wrong_keys_raise_as_on_the_cpu(key: Any, cp: Any) -> None:
+    values = np.zeros((3, 3, 4))
+    ours = tuple(moved(*key)) if isinstance(key, tuple) else moved(key)[0]
+    with pytest.raises(IndexError) as wanted:
+        values[key]
+    x = moved(values)[0]
+    for call in (lambda: x[ours], lambda: x.__setitem__(ours, 1.0)):
+        with pytest.raises(IndexError) as caught:
+            call()
+        assert str(wanted.value).strip() in str(caught.value)
+    assert not host(x).any()
+
+
+LIBRARY: dict[str, Any] = {
+    "take out of bounds": lambda xt, x, i: xt.take(x, i + 9, axis=0),
+    "take_along_axis out of bounds": lambda xt, x, i: xt.take_along_axis(x, xt.reshape(i, (3, 1)) - 9, axis=0),
+    "solve a singular system": lambda xt, x, i: xt.linalg.solve(x * 0, x),
+    "invert a singular matrix": lambda xt, x, i: xt.linalg.inv(x * 0),
+    "no factor": lambda xt, x, i: xt.linalg.cholesky(-x @ x.T),
+    "solve stacks that broadcast": lambda xt, x, i: xt.linalg.solve(xt.stack([x, 2 * x]), x[:, :2]),
+    "solve a vector": lambda xt, x, i: xt.linalg.solve(xt.stack([x, 2 * x]), x[0]),
+    "vecdot": lambda xt, x, i: xt.vecdot(x + 1j, x - 2j, axis=0),
+    "tensordot over nothing": lambda xt, x, i: xt.tensordot(x, x, axes=0),
+    "tensordot": lambda xt, x, i: xt.tensordot(x, x, axes=((0,), (1,))),
+    "matmul of nothing": lambda xt, x, i: xt.matmul(x[:, :0], x[:0]),
+    "matmul of booleans": lambda xt, x, i: xt.matmul(x > 0, x > 1),
+    "matrix norms": lambda xt, x, i: (
+        [xt.linalg.matrix_norm(x, ord=o) for o in ("fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)]
+    ),
+    "vector norms": lambda xt, x, i: (
+        [xt.linalg.vector_norm(x, ord=o, axis=(0, 1)) for o in (0, 1, 2, 3.5, np.inf, -np.inf)]
+    ),
+    "pinv": lambda xt, x, i: [xt.linalg.pinv(xt.stack([x, x]), rtol=r) for r in (None, 0.1)],
+    "matrix_rank": lambda xt, x, i: [xt.linalg.matrix_rank(x, rtol=r) for r in (None, 0.9)],
+    "cross": lambda xt, x, i: xt.linalg.cross(x, x[0], axis=-1),
+    "outer, trace, svdvals": lambda xt, x, i: (xt.linalg.outer(x[0], x[1]), xt.linalg.trace(x), xt.linalg.svdvals(x)),
+    "repeat by array": lambda xt, x, i: (
+        (xt.repeat(x, i, axis=0), xt.repeat(x[:0], i[:0], axis=0), xt.repeat(x[0], i))
+    ),
+    "searchsorted": lambda xt, x, i: xt.searchsorted(x[0], x[1], sorter=xt.argsort(x[0]), side="right"),
+    "searchsorted wrong sorter": lambda xt, x, i: xt.searchsorted(x[0], x[1], sorter=i + 5),
+    "sort": lambda xt, x, i: [xt.sort(x, axis=0, descending=d) for d in (False, True)],
+    "argsort": lambda xt, x, i: [xt.argsort(xt.round(x), axis=1, descending=d) for d in (False, True)],
+    "sort nothing": lambda xt, x, i: (xt.sort(x[:, :0]), xt.argsort(x[:0], axis=0)),
+    "cumulative": lambda xt, x, i: (
+        [xt.cumulative_sum(y, axis=0, include_initial=t) for y in (x, x[:0], i) for t in (False, True)]
+    ),
+    "cumulative products": lambda xt, x, i: xt.cumulative_prod(xt.astype(i, xt.int8), include_initial=True),
+    "unique": lambda xt, x, i: (
+        (*xt.unique_all(xt.round(x)), xt.unique_values(i), *xt.unique_counts(i), *xt.unique_inverse(x))
+    ),
+    "isin": lambda xt, x, i: xt.isin(i, xt.asarray([1.0, 2.5]), invert=True),
+    "meshgrid, tril, roll, tile": lambda xt, x, i: (
+        (*xt.meshgrid(i, x[0]), xt.tril(x, k=-1), xt.roll(x, (1, -1), axis=(0, 1)), xt.tile(x, (2, 1, 2)))
+    ),
+    "negative powers": lambda xt, x, i: i ** (-i),
+    "a large integer": lambda xt, x, i: xt.astype(i, xt.uint8) + 300,
+    "an integer too large to assign": lambda xt, x, i: xt.astype(i, xt.uint8).__setitem__(0, 300),
+    "einsum": lambda xt, x, i: xt.einsum("ij,jk->ki", x, x),
+    "fftn with lengths": lambda xt, x, i: (xt.fft.fftn(x, s=(2,)), xt.fft.irfftn(x, s=(2, 4)), xt.fft.fftshift(x)),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_library_functions(name: str, cp: Any) -> None:
+    """The CPU's values, or an error of the CPU's class and, where it is ours, of its text."""
+    call = LIBRARY[name]
+    values = np.random.default_rng(4).normal(size=(3, 3)), np.asarray([2, 0, 1])
+    wanted = outcome(lambda: call(xt, *map(xt.asarray, values)))
+    with xt.options(device=CUDA):
+        found = outcome(lambda: call(xt, *moved(*values)))
+    if isinstance(wanted, Exception):
+        assert type(found) is type(wanted), (found, wanted)
+        return
+    assert not isinstance(found, Exception), found
+    for a, b in zip(flat(found), flat(wanted), strict=True):
+        assert same(host(a), b.host()), (host(a), b)
+
+
+def test_filling_keeps_the_sign_of_zero(cp: Any) -> None:
+    x = xt.ones((2, 2), device=CUDA)
+    x[...] = -0.0
+    x[0, 0] = 0.0
+    assert np.signbit(host(x)).tolist() == [[False, True], [True, True]]
+    for made in (xt.asarray(-0.0, device=CUDA), xt.full((), -0.0, device=CUDA), xt.full((2, 3), -0.0, device=CUDA)):
+        assert np.signbit(host(made)).all()
+    z = xt.full((2,), complex(-0.0, 0.0), device=CUDA)
+    assert np.signbit(host(z).real).all() and not np.signbit(host(z).imag).any()
+
+
+def test_floats_become_integers_as_on_x86(cp: Any) -> None:
+    """Where C leaves it open and CUDA saturates."""
+    x = moved(np.asarray([-1.5, 255.9, 300.0, -3e9, 1e20, np.inf, np.nan]))[0]
+    assert host(xt.astype(x, xt.uint8)).tolist() == [255, 255, 44, 0, 0, 0, 0]
+    assert host(xt.astype(x, xt.int8)).tolist() == [-1, -1, 44, 0, 0, 0, 0]
+    assert host(xt.astype(x, xt.int32)).tolist() == [-1, 255, 300] + 4 * [-(2**31)]
+    assert host(xt.astype(x, xt.uint32)).tolist() == [2**32 - 1, 255, 300, 2**32 - 3 * 10**9 % 2**32, 0, 0, 0]
+    assert host(xt.astype(x, xt.int64)).tolist() == [-1, 255, 300, -3 * 10**9] + 3 * [-(2**63)]
+    assert host(xt.astype(xt.abs(x) * 1e8, xt.uint64))[1:4].tolist() == [25590000000, 30000000000, 3 * 10**17]
+    y = xt.zeros(2, dtype=xt.int32, device=CUDA)
+    y[...] = x[4:6]
+    assert host(y).tolist() == [-(2**31)] * 2
+
+
+def test_sums_at_repeated_places_keep_their_digits(cp: Any) -> None:
+    """Where one element gets many values they are added as a tree, not as differences of running sums."""
+    g = np.concatenate([np.full(4000, 1e8), np.full(4000, 1e-8)])
+    places = np.repeat([0, 1], 4000)
+    x = xt.zeros(2, device=CUDA)
+    x.device.backend.add_at(x.native(), moved(places)[0].native(), moved(g)[0].native())
+    assert np.allclose(host(x), [4e11, 4e-5], rtol=1e-12)
+
+
+# ---- what is asked of CuPy exists
+
+
+def names_used(file: str) -> Iterator[str]:
+    """Yield the dotted names that a file reads from `cp` or `self.library`."""
+    for node in ast.walk(ast.parse((HOUSE / file).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node).replace("self.library.", "cp.").replace("self._library.", "cp.")
+            if text.startswith("cp.") and text.replace(".", "").isidentifier():
+                yield text.removeprefix("cp.")
+
+
+@needs_cupy
+@pytest.mark.parametrize("file", ["cuda.py", "cuda_keys.py", "cuda_repairs.py"])
+def test_every_name_exists_in_cupy(file: str) -> None:
+    used = sorted(set(names_used(f"devices/{file}")))
+    assert len(used) > 5
+    for name in used:
+        found: Any = host_cupy.real
+        for part in name.split("."):
+            assert hasattr(found, part), f"xtensor/devices/{file} uses cupy.{name}"
+            found = getattr(found, part)
+
+
+def keywords_used() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the functions of CuPy that the backend calls with keywords, and these."""
+    for file in ("cuda.py", "cuda_keys.py", "cuda_repairs.py"):
+        for node in ast.walk(ast.parse((HOUSE / "devices" / file).read_text(encoding="utf-8"))):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if name.startswith("cp.") and name.replace(".", "").isidentifier():
+                given = tuple(word.arg for word in node.keywords if word.arg)
+                if given:
+                    yield name.removeprefix("cp."), given
+
+
+@needs_cupy
+def test_every_library_function_that_is_asked_for_exists() -> None:
+    """What the rest of the package asks of `xp`, repaired or by way of array-api-compat and CuPy."""
+    from xtensor import fft
+    from xtensor.devices import cuda
+
+    text = "".join(file.read_text(encoding="utf-8") for file in HOUSE.rglob("*.py"))
+    used = set(re.findall(r"(?<![\w.])xp\.((?:linalg\.|fft\.)?[a-z_0-9]+)(?=\()", text)) | {"tril", "triu"}
+    used |= {f"fft.{name}" for name in fft.__all__} | {"linalg.matrix_rank", "linalg.pinv"}
+    assert len(used) > 50
+    for name in used:
+        found: Any = cuda.CUDA(0).xp
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert callable(found), name
+
+
+@needs_cupy
+def test_every_keyword_exists_in_cupy() -> None:
+    checked = 0
+    for name, given in keywords_used():
+        found: Any = host_cupy.real
+        for part in name.split("."):
+            found = getattr(found, part)
+        try:
+            parameters = inspect.signature(found).parameters
+        except (TypeError, ValueError):  # a ufunc, which has none to look at
+            continue
+        assert set(given) <= set(parameters), f"cupy.{name} takes {list(parameters)}, not {given}"
+        checked += 1
+    assert checked > 10
+
+
+@needs_cupy
+def test_every_kernel_has_loops_for_the_dtypes_it_is_given() -> None:
+    """Rows that are not repaired go to CuPy's own function of that name."""
+    from xtensor.devices.cuda_repairs import KERNELS
+
+    for name, op in REGISTRY.items():
+        if name in KERNELS or op.element is not None:
+            continue
+        own = getattr(host_cupy.real, name)
+        loops = [loop.split("->")[0] for loop in own.types]
+        for dtype in op.accepts.dtypes():
+            taken = len(op.parameters) * [dtype]
+            assert any(all(map(np.can_cast, taken, loop)) for loop in loops), f"cupy.{name} takes no {dtype}"

@@ -1,0 +1,220 @@
+"""The CUDA backend: CuPy on one device. CuPy is imported when a CUDA device is first asked for.
+
+Work runs on CuPy's current stream and in CuPy's memory pool. Where CuPy and the standard differ stands in
+cuda_repairs.py and cuda_keys.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType
+from ..errors import expected, one_of
+from ..layout import Layout, Shape
+from . import cuda_keys as keys
+from . import cuda_repairs as repairs
+from .cpu import CPU
+
+INSTALL = "pip install 'xtensor[cuda13]', or 'xtensor[cuda12]' where the driver is older than CUDA 13"
+
+
+def load(function: str, name: str) -> CUDA:
+    """Return the backend of "cuda:N"; raises ValueError where it cannot be used, saying what is missing."""
+    number = int(name.partition(":")[2])
+    try:
+        import cupy as cp
+
+        known = cp.cuda.runtime.getDeviceCount()
+    except ImportError as error:  # CuPy, or a library it was built for
+        must = f"be usable, which takes CuPy ({INSTALL}); importing it says: {error}"
+        raise ValueError(expected(function, "device", must, repr(name))) from error
+    except Exception as error:  # CUDARuntimeError: there is no driver, it is too old, or it sees no device
+        must = f"be usable, which takes a CUDA device and its driver ({INSTALL}); CUDA says: {error}"
+        raise ValueError(expected(function, "device", must, repr(name))) from error
+    if number >= known:
+        choices = one_of([f"cuda:{one}" for one in range(known)])
+        raise ValueError(expected(function, "device", choices, repr(name)))
+    return CUDA(number, cp)
+
+
+def count() -> int:
+    """Return how many CUDA devices can be used: none without CuPy, a driver or a device."""
+    try:
+        import cupy as cp
+
+        return int(cp.cuda.runtime.getDeviceCount())
+    except Exception:  # whatever a missing or broken installation raises: its devices cannot be used
+        return 0
+
+
+class CUDA:
+    """CuPy as xtensor's device `cuda:number`."""
+
+    def __init__(self, number: int, library: Any = None) -> None:
+        self.number = number
+        self.library = library or import_module("cupy")
+        self.dlpack_device = (2, number)
+
+    def __repr__(self) -> str:
+        return f"CUDA({self.number})"
+
+    @cached_property
+    def xp(self) -> Any:
+        import array_api_compat.cupy
+
+        compat: Any = array_api_compat.cupy
+        linear: Any = Namespace(self.library, compat.linalg, repairs.LINALG, self._strictly)
+        main: Any = Namespace(self.library, compat, repairs.FUNCTIONS)
+        main.linalg = linear
+        return main
+
+    def _strictly(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
+        """Call a function of linear algebra so that what cannot be inverted or factorised raises; CuPy ignores it."""
+        import cupyx
+
+        with cupyx.errstate(linalg="raise"):
+            return function(*args, **params)
+
+    # ---- memory
+
+    def allocate(self, nbytes: int) -> Any:
+        return self.call(self.library.empty, (nbytes,), np.uint8)
+
+    def zeros(self, shape: Shape, dtype: DType) -> Any:
+        return self.call(self.library.zeros, shape, dtype)
+
+    def view(self, storage: Any, dtype: DType, layout: Layout, writeable: bool) -> Any:
+        """Return an array over part of a storage; CuPy knows no read-only ones, the TBlob does."""
+        offset = layout.offset if layout.size else 0
+        return self.library.ndarray(layout.shape, dtype, storage.data + offset, layout.strides)
+
+    def storage_of(self, native: Any) -> tuple[Any, Layout]:
+        layout = Layout(native.shape, native.strides)
+        low, high = layout.extent(native.dtype.itemsize) if native.size else (0, 0)
+        storage = self.library.ndarray((high - low,), np.uint8, native.data + low)
+        return storage, Layout(native.shape, native.strides, -low)
+
+    def owns(self, native: Any) -> bool:
+        return isinstance(native, self.library.ndarray) and native.data.device_id == self.number
+
+    def host(self, native: Any) -> Any:
+        """Return a NumPy array with a native array's elements, in page-locked memory where there is some."""
+        return self.call(self._host, native)
+
+    def _host(self, native: Any) -> Any:
+        packed = self.library.ascontiguousarray(native).reshape(native.shape)
+        try:
+            import cupyx
+
+            target = (cupyx.empty_pinned if native.size else np.empty)(native.shape, native.dtype)
+        except (MemoryError, self.library.cuda.runtime.CUDARuntimeError):
+            target = np.empty(native.shape, native.dtype)
+        return packed.get(out=target)
+
+    def asarray(self, value: Any, dtype: DType | None = None) -> Any:
+        """Return a host value, or an array of this or another CUDA device, as a native array of this one."""
+        cp = self.library
+        if self.owns(value):
+            return value if dtype in (None, value.dtype) else self.astype(value, dtype)
+        if isinstance(value, cp.ndarray):
+            value = self.call(cp.array, value)
+        return self.call(repairs.asarray, cp, value, dtype)
+
+    def astype(self, native: Any, dtype: DType) -> Any:
+        return self.call(repairs.astype, self.library, native, dtype)
+
+    # ---- elements
+
+    def index(self, native: Any, key: Any) -> Any:
+        return self.call(keys.get, self.library, native, key)
+
+    def assign(self, native: Any, key: Any, value: Any) -> None:
+        """Assign to a basic or an advanced key; raises IndexError for one that is out of bounds."""
+        cp = self.library
+        if not isinstance(value, cp.ndarray):
+            value = CPU.call(_number, value, native.dtype)
+            if _is_basic(key) and (value[0] or not str(value[0]).count("-")):  # CuPy's fill forgets the sign of zero
+                value = value[0]
+            else:
+                value = self.asarray(value)
+        elif native.dtype.kind in "iu" and value.dtype.kind == "f":
+            value = self.astype(value, native.dtype)
+        if _is_basic(key):
+            self.call(native.__setitem__, key, value)
+        else:
+            self.call(keys.put, cp, native, key, value)
+
+    def add_at(self, native: Any, key: Any, values: Any) -> None:
+        self.call(keys.add, self.library, native, key, values)
+
+    # ---- functions
+
+    def kernel(self, name: str) -> Callable[..., Any] | None:
+        repaired = repairs.KERNELS.get(name)
+        return getattr(self.library, name, None) if repaired is None else partial(repaired, self.library)
+
+    def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
+        try:
+            with self.library.cuda.Device(self.number):
+                return function(*args, **params)
+        except self.library.cuda.memory.OutOfMemoryError as error:
+            raise MemoryError(f"cuda:{self.number}: {error}") from None
+        except RuntimeError as error:
+            if "CUDA headers" not in str(error):  # without which CuPy compiles nothing
+                raise
+            raise RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})") from error
+
+    def stream(self) -> int:
+        """Return CuPy's current stream of this device."""
+        return int(self.library.cuda.get_current_stream(self.number).ptr)
+
+    def architecture(self) -> str:
+        """Return what NVRTC calls this device's kind: "sm_90"."""
+        return f"sm_{self.library.cuda.Device(self.number).compute_capability}"
+
+    # ---- DLPack
+
+    def on_stream(self, stream: Any, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function on a stream, given as cupy.cuda.Stream or as a number."""
+        if isinstance(stream, int):
+            stream = self.library.cuda.ExternalStream(stream, self.number)
+        with stream:
+            return function(*args)
+
+    def from_dlpack(self, x: Any) -> Any:
+        """Return an array over another library's memory; its work is waited for by CuPy's current stream."""
+        return self.call(self.library.from_dlpack, x)
+
+
+class Namespace:
+    """A namespace of array-api-compat with the functions of a table in place of its own."""
+
+    def __init__(
+        self, library: Any, base: Any, table: dict[str, Callable[..., Any]], around: Callable[..., Any] | None = None
+    ) -> None:
+        self._library = library
+        self._base = base
+        self._table = table
+        self._around = around
+
+    def __getattr__(self, name: str) -> Any:
+        repaired = self._table.get(name)
+        function = getattr(self._base, name) if repaired is None else partial(repaired, self._library)
+        found = function if self._around is None else partial(self._around, function)
+        setattr(self, name, found)
+        return found
+
+
+def _number(value: Any, dtype: DType) -> Any:
+    """Return one number as an array of one element; raises OverflowError for an integer that does not fit."""
+    return np.array([value], dtype) if type(value) is int else np.array([value]).astype(dtype)
+
+
+def _is_basic(key: Any) -> bool:
+    items = key if isinstance(key, tuple) else (key,)
+    return all(item is None or item is Ellipsis or type(item) in (int, slice) for item in items)

@@ -1,0 +1,177 @@
+"""Advanced indexing on CuPy's arrays by NumPy's rules: what is out of bounds raises, and the last of several
+values for one element stays.
+
+A key is first brought into one form that leaves CuPy nothing to decide: a view whose first axes are indexed by arrays
+of one shape.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..layout import Shape
+from .cuda_repairs import asarray, within
+
+Array = Any  # a cupy.ndarray
+
+
+class Places(NamedTuple):
+    """What a key selects: view[arrays], whose first axes, those of the arrays, then move to axis `at`.
+
+    shape: that of the result. repeats: whether the arrays may name an element twice.
+    """
+
+    view: Array
+    arrays: tuple[Array, ...]
+    at: int
+    shape: Shape
+    repeats: bool
+
+    @property
+    def axes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The arrays' axes in front, and where the result has them."""
+        ndim = self.arrays[0].ndim
+        return tuple(range(ndim)), tuple(range(self.at, self.at + ndim))
+
+
+def places(cp: Any, x: Array, key: Any) -> Places:
+    """Return what an advanced key selects; raises IndexError where it does not fit or is out of bounds."""
+    basic: list[Any] = []
+    given: list[tuple[int, int, int, Any]] = []  # position in the key, axis of x, axis of the view, indices
+    own = 0
+    for position, item in enumerate(_spelled_out(cp, x, key if isinstance(key, tuple) else (key,))):
+        if item is Ellipsis:  # it stands for no axes, but between others
+            continue
+        if isinstance(item, tuple):  # the indices of a boolean without axes: over a new one
+            given.append((position, own, len(basic), item[0]))
+        elif not isinstance(item, (slice, type(None))):
+            given.append((position, own, len(basic), item))
+            item = slice(None)
+        basic.append(item if isinstance(item, slice) else None)
+        own += isinstance(item, slice)
+    view = x[tuple(basic)]
+    axes = [axis for _, _, axis, _ in given]
+    arrays = _broadcast(cp, [within(cp, asarray(cp, one), view.shape[axis], n) for _, n, axis, one in given])
+    together = [position for position, *_ in given] == list(range(given[0][0], given[0][0] + len(given)))
+    at = axes[0] if together else 0
+    rest = [n for axis, n in enumerate(view.shape) if axis not in axes]
+    shape = (*rest[:at], *arrays[0].shape, *rest[at:])
+    repeats = any(hasattr(item, "dtype") and not _is_mask(item) for item in (key if isinstance(key, tuple) else (key,)))
+    return Places(cp.moveaxis(view, axes, range(len(axes))), arrays, at, shape, repeats)
+
+
+def _spelled_out(cp: Any, x: Array, key: tuple[Any, ...]) -> list[Any]:
+    """Return a key with a slice for every axis that an ellipsis stands for, and masks as arrays of indices."""
+    named = sum(_axes_of(item) for item in key)
+    if named > x.ndim:
+        raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {named} were indexed")
+    if not any(item is Ellipsis for item in key):
+        key = (*key, Ellipsis)
+    found: list[Any] = []
+    axis = 0
+    for item in key:
+        if item is Ellipsis:
+            found += [slice(None)] * (x.ndim - named) or [Ellipsis]
+            axis += x.ndim - named
+        elif _is_mask(item):
+            found += _indices(cp, x, asarray(cp, item), axis)
+            axis += _axes_of(item)
+        else:
+            found.append(item)
+            axis += _axes_of(item)
+    return found
+
+
+def _axes_of(item: Any) -> int:
+    """Return how many axes an item of a key takes."""
+    if item is None or item is Ellipsis:
+        return 0
+    return int(np.ndim(item) if isinstance(item, (bool, np.bool_)) else item.ndim) if _is_mask(item) else 1
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, (bool, np.bool_)) or getattr(item, "dtype", None) == np.bool_
+
+
+def _indices(cp: Any, x: Array, mask: Array, axis: int) -> list[Any]:
+    for place, (own, length) in enumerate(zip(mask.shape, x.shape[axis:], strict=False)):
+        if own not in (length, 0):
+            text = f"boolean index did not match indexed array along axis {axis + place}; size of axis is"
+            raise IndexError(f"{text} {length} but size of corresponding boolean axis is {own}")
+    return list(cp.nonzero(mask)) if mask.ndim else [(cp.zeros(int(mask), np.int64),)]
+
+
+def _broadcast(cp: Any, arrays: list[Array]) -> tuple[Array, ...]:
+    try:
+        return tuple(cp.broadcast_arrays(*arrays))
+    except ValueError:
+        shapes = "".join(str(a.shape).replace(" ", "") + " " for a in arrays)
+        text = "shape mismatch: indexing arrays could not be broadcast together with shapes"
+        raise IndexError(f"{text} {shapes}") from None
+
+
+def get(cp: Any, x: Array, key: Any) -> Array:
+    """Return a copy of what an advanced key selects."""
+    found = places(cp, x, key)
+    return cp.moveaxis(found.view[found.arrays], *found.axes)
+
+
+def put(cp: Any, x: Array, key: Any, value: Array) -> None:
+    """Assign an array or an array of one number to what an advanced key selects."""
+    found = places(cp, x, key)
+    arrays, value = found.arrays, _as_rows(cp, found, value)
+    if found.repeats and arrays[0].size > 1:
+        flat = _flat(cp, found)
+        order = cp.argsort(flat)
+        kept = cp.concatenate([flat[order][1:] != flat[order][:-1], cp.ones(1, np.bool_)])
+        chosen = order[kept]
+        arrays, value = tuple(a.reshape(-1)[chosen] for a in arrays), value[chosen]
+    else:
+        arrays = tuple(a.reshape(-1) for a in arrays)
+    found.view[arrays] = value
+
+
+def add(cp: Any, x: Array, key: Any, value: Array) -> None:
+    """Add values to what an advanced key selects, those of one element in a fixed tree of sums.
+
+    CuPy's own adds with atomics, in no order, and its reduceat subtracts running sums, which loses digits.
+    """
+    found = places(cp, x, key)
+    rows = _as_rows(cp, found, value)
+    if not rows.size:
+        return
+    flat = _flat(cp, found)
+    order = cp.argsort(flat)
+    flat, rows = flat[order], rows[order].copy()
+    first = cp.concatenate([cp.ones(1, np.bool_), flat[1:] != flat[:-1]])
+    heads = cp.nonzero(first)[0]
+    number = cp.arange(flat.size) - heads[cp.cumsum(first) - 1]
+    longest, step = int(number.max()), 1
+    while step <= longest:
+        both = (flat[step:] == flat[:-step]) & (number[:-step] % (2 * step) == 0)
+        beside = both.reshape(-1, *[1] * (rows.ndim - 1))
+        rows[:-step] = cp.where(beside, rows[:-step] + rows[step:], rows[:-step])
+        step *= 2
+    arrays = tuple(a.reshape(-1)[order][heads] for a in found.arrays)
+    found.view[arrays] = found.view[arrays] + rows[heads]
+
+
+def _flat(cp: Any, found: Places) -> Array:
+    """Return one number for each element that the arrays name."""
+    flat = cp.zeros((), np.int64)
+    for a, length in zip(found.arrays, found.view.shape, strict=False):
+        flat = flat * length + a
+    return flat.reshape(-1)
+
+
+def _as_rows(cp: Any, found: Places, value: Array) -> Array:
+    """Return a value, stretched to what a key selects, as rows of what lies at each index."""
+    extra = value.ndim - len(found.shape)
+    value = value.reshape(value.shape[extra:]) if extra > 0 else value
+    front, own = found.axes
+    moved = cp.moveaxis(cp.broadcast_to(value, found.shape), own, front)
+    count = prod(found.arrays[0].shape)
+    return moved.reshape(count, *moved.shape[len(front) :])

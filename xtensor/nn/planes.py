@@ -18,7 +18,7 @@ from ..lazy.compile import handmade, host
 from ..lazy.launch import share_out
 from ..threads import worth
 from .product import TYPES, splat, worth_compiling
-from .windows import Axes, Axis, kernels, outs, volume
+from .windows import Axes, Axis, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -35,25 +35,29 @@ def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *
     *lengths). bias: (channels, outputs). It does where x and y lie as it needs them and the work is worth compiling.
     """
     item = y.itemsize
-    fits = len(axes) <= 2 and x.dtype == y.dtype and y.size and max(axis.size for axis in axes) < 1 << 30
+    fits = x.ndim <= 5 and x.dtype == y.dtype and y.size and max(axis.size for axis in axes) < 1 << 30
     if not fits or axes[-1].stride > 2 or volume(axes) > LARGEST or (x.strides[-1], y.strides[-1]) != (item, item):
         return False
     if not worth_compiling(y.dtype, SLOWER * y.size * volume(axes)):
         return False
-    if len(axes) == 1:
-        x, y, axes = x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), *axes)
+    high, wide = axes[0] if x.ndim == 5 else Axis(1, 1, 1, 1, 1, 0), axes[-1]
+    if x.ndim == 4:
+        x, y = x[..., None, :], y[..., None, :]
     channels, outputs = y.shape[1:3]
-    taps = np.ones((channels, outputs, *kernels(axes)), y.dtype) if w is None else np.ascontiguousarray(w, y.dtype)
+    taps = (
+        np.ones((channels, outputs, high.kernel, wide.kernel), y.dtype)
+        if w is None
+        else np.ascontiguousarray(w, y.dtype)
+    )
     shift = np.full((channels, outputs), -np.inf if largest else 0, y.dtype)
     shift = shift if bias is None else np.ascontiguousarray(bias, y.dtype)
     machine = host()
     assert machine is not None
-    code = handmade(source(form_of(y.dtype, machine.vector_bytes, axes, largest)))
+    code = handmade(source(form_of(y.dtype, machine.vector_bytes, (high, wide), largest)))
     threads = worth(y.size * volume(axes) / SPEED)
     parts = -(-2 * threads // (x.shape[0] * outputs)) if threads > 1 else 1
     step = -(-channels // parts)
-    numbers = [n for pair in zip(outs(axes), _sizes(axes), strict=True) for n in pair]
-    numbers += [axes[0].low, axes[1].dilation, axes[1].low]
+    numbers = [high.out, high.size, wide.out, wide.size, high.low, wide.dilation, wide.low]
     calls = []
     for n, m, first in np.ndindex(x.shape[0], outputs, -(-channels // step)):
         own = slice(first * step, (first + 1) * step)
@@ -68,10 +72,6 @@ def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *
     else:
         share_out(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
     return True
-
-
-def _sizes(axes: Axes) -> tuple[int, ...]:
-    return tuple(axis.size for axis in axes)
 
 
 _POINTERS = ("x", "w", "y", "b")
@@ -97,7 +97,7 @@ class Form(NamedTuple):
     registers: int
 
 
-def form_of(dtype: DType, vector_bytes: int, axes: Axes, largest: bool) -> Form:
+def form_of(dtype: DType, vector_bytes: int, axes: tuple[Axis, Axis], largest: bool) -> Form:
     """Return the form for two axes: as many sums at a time as there are registers for."""
     high, wide = axes
     lanes = vector_bytes // dtype.itemsize

@@ -1,7 +1,7 @@
 """A matrix product of ours as LLVM code, whose second matrix may be windows of an input that are nowhere laid out.
 
-C[r, j] = max(floor, bias[r] + sum over k of A[r, k] * B[offset[k] + j]): with offsets of whole rows B is a matrix; with
-those of the window's elements in a padded input it is the convolution of it.
+C[r, j] = bias[r] + sum over k of A[r, k] * B[offset[k] + j]: with offsets of whole rows B is a matrix; with those of
+the window's elements in a padded input it is the convolution of it.
 
 NumPy's OpenBLAS has no wide kernels for every processor that has wide registers; this one uses them wherever LLVM knows
 them. Blocks of 12 rows of A (6 where there are only 16 registers) times two registers of B are added up in registers;
@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import cache
-from math import ceil, inf
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -51,22 +51,21 @@ def product_for(dtype: DType, rows: int) -> Code:
     return handmade(source(dtype.char, machine.vector_bytes // dtype.itemsize, height, rows % height))
 
 
-def multiply(code: Code, a: Array, b: Array, c: Array, columns: int, **more: Any) -> None:
+def multiply(
+    code: Code, a: Array, b: Array, c: Array, columns: int, *, offsets: Array | None = None, bias: Array | None = None
+) -> None:
     """Write matrices a (count, rows, depth) times rows of so many columns into c, whose first axes are (count, rows).
 
     offsets: of the rows within each of b, in elements; None where b is (count, depth, columns). bias: (count, rows),
-    None for zeros. floor: what no result is below. Rows of a, b and c are contiguous.
+    None for zeros. Rows of a, b and c are contiguous.
     """
     count, rows, depth = a.shape
-    offsets, bias = more.get("offsets"), more.get("bias")
-    if offsets is None:
-        offsets = np.arange(depth) * (b.strides[1] // b.itemsize)
-    bias = np.zeros((count, rows), c.dtype) if bias is None else np.ascontiguousarray(bias, c.dtype)
+    places: Array = np.arange(depth) * (b.strides[1] // b.itemsize) if offsets is None else offsets
+    first: Array = np.zeros((count, rows), c.dtype) if bias is None else np.ascontiguousarray(bias, c.dtype)
     block = ceil(depth / ceil(depth / DEPTH))
     steps = [x.strides[axis] // x.itemsize for x, axis in ((a, 1), (c, 1), (a, 0), (b, 0), (c, 0))]
-    addresses = [x.__array_interface__["data"][0] for x in (a, b, offsets, c, bias)]
-    floor = struct.pack("=f4x" if c.dtype.char == "f" else "=d", more.get("floor", -inf))
-    code.call(struct.pack("=15q", *addresses, rows, depth, columns, *steps, count, block) + floor)
+    addresses = [x.__array_interface__["data"][0] for x in (a, b, places, c, first)]
+    code.call(struct.pack("=15q", *addresses, rows, depth, columns, *steps, count, block))
 
 
 def suits(*stacks: Array) -> bool:
@@ -108,10 +107,10 @@ def _driver(kind: str, height: int, rest: int) -> str:
         f"  %at.{name} = getelementptr i64, ptr %table, i64 {place}\n"
         f"  %{name}{'.0' if name in ('a', 'b', 'c', 'bias') else ''} = load {of}, ptr %at.{name}"
         for place, (name, of) in enumerate(
-            [*((name, "ptr") for name in _POINTERS), *((name, "i64") for name in _NUMBERS), ("floor", kind)]
+            [*((name, "ptr") for name in _POINTERS), *((name, "i64") for name in _NUMBERS)]
         )
     ]
-    arguments = f"ptr %b, {_SHARED}, ptr %bias.at, {kind} %least"
+    arguments = f"ptr %b, {_SHARED}, ptr %bias.at"
     steps = (("a", "a.step"), ("b", "b.step"), ("c", "c.step"), ("bias", "m"))
     phis = [f"  %{name} = phi ptr [%{name}.0, %entry], [%{name}.n, %next]" for name, _ in steps]
     moves = [f"  %{name}.n = getelementptr {kind}, ptr %{name}, i64 %{step}" for name, step in steps]
@@ -131,7 +130,6 @@ block.begin:
   %left = sub i64 %k, %k0
   %short = icmp sle i64 %left, %block
   %depth = select i1 %short, i64 %left, i64 %block
-  %least = select i1 %short, {kind} %floor, {kind} 0xFFF0000000000000
   %first = icmp eq i64 %k0, 0
   %a.block = getelementptr {kind}, ptr %a, i64 %k0
   %offsets.at = getelementptr i64, ptr %offsets, i64 %k0
@@ -166,12 +164,12 @@ done:
 def _panel(kind: str, vector: str, lanes: int, rows: int, suffix: str) -> str:
     """Return the function that goes over the columns for one block of rows."""
     width = lanes * _registers(rows)
-    lines = [f"define internal void @panel{rows}(ptr %a, ptr %b, {_SHARED}, ptr %bias, {kind} %least) {{", "entry:"]
+    lines = [f"define internal void @panel{rows}(ptr %a, ptr %b, {_SHARED}, ptr %bias) {{", "entry:"]
     lines += [f"  %step{r} = mul i64 %lda, {r}" for r in range(3, rows, 3)]
     lines += [
         f"  %start{r} = getelementptr {kind}, ptr %a, i64 " + (f"%step{r}" if r else "0") for r in range(0, rows, 3)
     ]
-    lines += ["  %lda2 = mul i64 %lda, 2", *splat("least", kind, vector, lanes)]
+    lines += ["  %lda2 = mul i64 %lda, 2"]
     lines += [f"  %at{r} = mul i64 %ldc, {r}" for r in range(rows)]
     lines += [
         f"  %rounded = urem i64 %columns, {width}",
@@ -260,13 +258,11 @@ def _columns(label: str, kind: str, vector: str, lanes: int, rows: int, suffix: 
     yield f"  %{label}.on = icmp slt i64 %{label}.k.n, %depth"
     yield from [f"  br i1 %{label}.on, label %{label}.sum, label %{label}.end", f"{label}.end:"]
     for r, v in cells:
-        name, target = f"{label}.out{r}.{v}", f"ptr %{label}.p{r}.{v}"
-        yield f"  %{name}.low = fcmp olt {vector} %{label}.acc{r}.{v}.n, %least.all"
-        yield f"  %{name} = select <{lanes} x i1> %{name}.low, {vector} %least.all, {vector} %{label}.acc{r}.{v}.n"
+        value, target = f"{vector} %{label}.acc{r}.{v}.n", f"ptr %{label}.p{r}.{v}"
         if masked:
-            yield f"  call void @llvm.masked.store.{suffix}.p0({vector} %{name}, {target}, i32 4, {masks[v]})"
+            yield f"  call void @llvm.masked.store.{suffix}.p0({value}, {target}, i32 4, {masks[v]})"
         else:
-            yield f"  store {vector} %{name}, {target}, align 4"
+            yield f"  store {value}, {target}, align 4"
 
 
 def _masks(label: str, lanes: int, registers: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from math import inf, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +116,7 @@ class Slides(Tiles):
         plane = plane_of(self._axes, tuple((0, n) for n in (self.sizes.batch, *self.sizes.box)))
         return self.sizes.positions / (-(-plane.span // 32) * 32)
 
-    def write(self, weights: Array, bias: Array | None, floor: float = -inf) -> None:
+    def write(self, weights: Array, bias: Array | None) -> None:
         """Write the sums; weights: (groups, outputs, inner), the channels slowest."""
         code = product_for(self.dtype, self.y.shape[2])
 
@@ -136,7 +136,7 @@ class Slides(Tiles):
                 )
                 sums = part if there else scratch.array((*part.shape[:2], plane.span), self.dtype)
                 own = None if bias is None else bias[tile.groups]
-                multiply(code, weights[tile.groups], given, sums, plane.span, offsets=offsets, bias=own, floor=floor)
+                multiply(code, weights[tile.groups], given, sums, plane.span, offsets=offsets, bias=own)
                 if not there:
                     store(part, as_strided(sums, part.shape, (*sums.strides[:2], *steps)))
 

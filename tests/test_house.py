@@ -42,6 +42,8 @@ ROOMS = [
     "lazy/primitives.py",
     "lazy/tiles.py",
     "lazy/llvm.py",
+    "lazy/cuda_complex.py",
+    "lazy/cuda_math.py",
     "lazy/cuda.py",
     "lazy/compile.py",
     "lazy/mailbox.py",

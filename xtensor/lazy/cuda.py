@@ -16,7 +16,7 @@ import numpy as np
 
 from ..dtypes import DType
 from . import element
-from .cuda_math import Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
+from .cuda_math import TYPES, Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
 from .llvm import PACKED, SAME, STRIDED
 from .llvm import identity as identity_of
 from .plan import Program, Reduction, Step
@@ -191,7 +191,7 @@ class Fold:
     def term(self, value: Value, at: str) -> str:
         """Return what an element adds; at: its place along what is reduced."""
         if self.finds:
-            return value.name if self.joins else f"{self.type}{{ {value.name}, (long long){at} }}"
+            return value.name if self.joins else f"{self.type}{{ {value.name}, (i64){at} }}"
         if self.reduction.op.name in ("any", "all", "count_nonzero"):
             value = cast(value, BOOL)
         return cast(value, self.reduction.dtype).name
@@ -204,7 +204,7 @@ class Fold:
         if self.reduction.dtype.kind == "V":
             return self.type, name
         if self.finds:
-            return "long long", f"{name}.at"
+            return "i64", f"{name}.at"
         return memory_type(self.reduction.dtype), stored(name, self.reduction.dtype)
 
 
@@ -267,6 +267,7 @@ def whole_text(parameters: Sequence[str], wide: bool, before: Sequence[str], bod
     shuffle = [SHUFFLE] if any("xt_down" in line for line in body) else []
     return "\n".join(
         [
+            TYPES,
             *helpers(used),
             *best,
             *shuffle,

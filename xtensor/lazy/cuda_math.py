@@ -22,21 +22,31 @@ from .primitives import BOOL, LacksError
 # The C++ type of an element in memory, and in a register where that differs: float16 is computed as float32 and
 # rounded after every step, as NumPy does.
 _MEMORY = {
-    "bool": "unsigned char",
-    "int8": "signed char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "long long",
-    "uint8": "unsigned char",
-    "uint16": "unsigned short",
-    "uint32": "unsigned int",
-    "uint64": "unsigned long long",
-    "float16": "unsigned short",
+    "bool": "u8",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float16": "u16",
     "float32": "float",
     "float64": "double",
     "complex64": "xt_complex<float>",
     "complex128": "xt_complex<double>",
 }
+# What the integers are called in the text.
+TYPES = """typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;"""
+
 _REGISTER = {**_MEMORY, "bool": "bool", "float16": "float"}
 
 
@@ -65,7 +75,7 @@ def loaded(expression: str, dtype: DType) -> str:
 def stored(name: str, dtype: DType) -> str:
     """Return a value as it lies in memory."""
     if dtype == BOOL:
-        return f"(unsigned char)({name})"
+        return f"(u8)({name})"
     return f"xt_to_half({name})" if dtype == np.float16 else name
 
 
@@ -318,7 +328,7 @@ def _fields(operands: tuple[Value, ...]) -> dict[str, Any]:
     return fields | {
         "T": register_type(dtype),
         "R": {4: "float", 8: "double"}.get(part, "float"),
-        "U": "unsigned long long" if dtype.itemsize == 8 else "unsigned int",
+        "U": "u64" if dtype.itemsize == 8 else "u32",
         "W": _MEMORY.get(f"uint{8 * dtype.itemsize}", ""),
         "f": "" if part == 8 else "f",
         "bits": 8 * dtype.itemsize,

@@ -45,9 +45,12 @@ ROOMS = [
     "lazy/cuda_complex.py",
     "lazy/cuda_math.py",
     "lazy/cuda.py",
+    "lazy/disk.py",
     "lazy/compile.py",
+    "lazy/cuda_build.py",
     "lazy/mailbox.py",
     "lazy/launch.py",
+    "lazy/cuda_run.py",
     "lazy/rows.py",
     "lazy/engines.py",
     "lazy/describe.py",
@@ -90,7 +93,7 @@ LOADED_WHEN_ASKED = {("devices/__init__.py", "devices/cpu.py"), ("devices/__init
 
 OPTIONAL = {
     "llvmlite": ["lazy/compile.py"],
-    "cupy": ["devices/cuda.py", "lazy/cuda.py"],
+    "cupy": ["devices/cuda.py", "lazy/cuda_build.py"],
     "cupyx": ["devices/cuda.py", "lazy/cuda.py"],
     "sklearn": ["__main__.py"],
     "scipy": ["__main__.py"],

@@ -51,7 +51,7 @@ class Field(NamedTuple):
     """One run-time number: its name in the text, and what it is.
 
     about: ("count",) chunks of elements, ("length",) of the innermost loop, ("rows",) results, ("piece",) chunks that a
-    block reduces, ("shift",) log2 of the threads of a result, ("parts",) bytes between partial results,
+    block reduces, ("shift",) log2 of the threads of a result, ("parts", reduction) bytes between its parts of one result,
     ("divisor", loop) the length of a loop to divide by (loop -1: chunks of the innermost),
     ("stride", operand, loop) in bytes.
     """
@@ -74,7 +74,8 @@ def fields(program: Program, form: Form) -> list[Field]:
     """Return the run-time numbers of a form in their order, after addresses and scalars."""
     found = [Field("count", ("count",)), Field("length", ("length",))]
     if form.kind != MAP:
-        found += [Field(name, (name,)) for name in ("rows", "piece", "shift", "parts")]
+        found += [Field(name, (name,)) for name in ("rows", "piece", "shift")]
+        found += [Field(f"parts{place}", ("parts", place)) for place in range(len(program.reductions))]
     loops = form.kept + form.reduced
     for first, last in ((0, form.kept), (form.kept, loops)):
         found += [Field(f"d{loop}", ("divisor", loop)) for loop in range(first + 1, last - (last == loops and _is_inner(form)))]
@@ -485,7 +486,7 @@ class _Text:
         self._add(*(_across_columns(fold) if column else across_rows(fold, f"{name}[0]", "a.shift")))
         kind, value = fold.kept(f"{name}[0]")
         target = self._result_place(place)
-        self._add(f"if (is && lane == 0) *({kind}*)({target} + (offset)blockIdx.y * a.parts) = {value};")
+        self._add(f"if (is && lane == 0) *({kind}*)({target} + (offset)blockIdx.y * a.parts{fold.place}) = {value};")
 
     def _result_place(self, place: int) -> str:
         terms = [f" + (offset)k{loop} * a.s{place}_{loop}" for loop in range(self.form.kept)]

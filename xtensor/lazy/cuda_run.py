@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..blob import TBlob
+from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape, c_strides
 from . import cuda_build
-from .cuda import COLUMN, MAP, ROW, SIDE, THREADS, TURNS, VECTOR, Form, best_dtype, fields, lanes_of, source
-from .launch import Nest, lie_of, nest_of, operand, remembered, scalar_bytes
+from .cuda import ARGUMENTS, COLUMN, MAP, ROW, SIDE, THREADS, TURNS, VECTOR, Form, best_dtype, fields, lanes_of, source
+from .launch import Nest, lie_of, nest_of, remembered, scalar_bytes
 from .llvm import PACKED, SAME, STRIDED
 from .plan import Kernel, Program, Reduction
 from .plan import program as the_program
@@ -78,8 +79,19 @@ def run(
         key = ("cuda", backend.number, shape, kernel.axes, tuple([b.layout.strides for b in blobs]), aligned, contract)
     work = program.codes.get(key)
     if work is None:
-        work = remembered(program, key, lambda: _prepared(kernel, shape, blobs, aligned, backend, contract))
+        maker = _Maker(program, aligned, backend, contract)
+        work = remembered(program, key, lambda: maker.work(kernel, shape, blobs))
     launched(work, addresses, packed, backend, len(program.reductions))
+
+
+def run_packed(
+    program: Program, size: int, addresses: Sequence[int], scalars: bytes, backend: Any, contract: bool
+) -> bool:
+    """Launch what `run` has prepared for packed operands of one size; return False where it has not."""
+    work = program.codes.get(("cuda", backend.number, size, tuple([a % VECTOR for a in addresses]), contract))
+    if work is not None:
+        work.first(addresses, scalars, backend.stream())
+    return work is not None
 
 
 def launched(work: Work, addresses: list[int], scalars: bytes, backend: Any, reductions: int) -> None:
@@ -94,21 +106,25 @@ def launched(work: Work, addresses: list[int], scalars: bytes, backend: Any, red
     work.second([*parts, *addresses[-reductions:]], b"", stream)
 
 
-def _prepared(
-    kernel: Kernel, shape: Shape, blobs: Sequence[TBlob], aligned: Sequence[int], backend: Any, contract: bool
-) -> Work:
-    program = kernel.program
-    moved = len(program.moved)
-    if kernel.direct is not None or program.reductions:
-        blobs = [*blobs[:moved], *(_with_axes(blob, shape, kernel.axes) for blob in blobs[moved:])]
-    operands = [operand(blob, shape) for blob in blobs]
-    for one in operands:
-        natural = min(one.itemsize, 8)
-        if one.address % natural or any(stride % natural for stride in one.strides):
-            raise LacksError("way to read what lies between multiples of its size")
-    strides = [one.strides for one in operands]
-    maker = _Maker(program, aligned, backend, contract)
-    return maker.reduction(shape, strides, kernel.axes) if program.reductions else Work(maker.map(shape, strides))
+def texts(kernel: Kernel, shape: Shape, blobs: Sequence[TBlob], contract: bool) -> list[str]:
+    """Return the text of each launch of a kernel; memory that is still to come begins where vectors do."""
+    aligned = [blob.address % VECTOR if blob.buffer.is_allocated else 0 for blob in blobs]
+    work = _Maker(kernel.program, aligned, None, contract).work(kernel, shape, blobs)
+    return [launch.function.text for launch in (work.first, work.second) if launch is not None]
+
+
+def generated(kernel: Kernel, values: Sequence[Any]) -> Kernel | None:
+    """Return a kernel that the planner leaves to the library as one that CUDA has: argmax and argmin; else None."""
+    if kernel.direct is None or values[kernel.direct].op.name not in ARGUMENTS:
+        return None
+    node, (number,) = values[kernel.direct], kernel.inputs
+    if node.device.backend is CPU:
+        return None
+    axis, ndim = node.params["axis"], len(values[number].shape)
+    found = Reduction(node.op, tuple(node.params.items()), 0, node.dtype)
+    program = the_program((values[number].dtype,), (), (), (), (), (found,))
+    axes = tuple(range(ndim)) if axis is None else (axis % ndim,)
+    return Kernel(program, number, (number,), (), kernel.results, axes)
 
 
 def _with_axes(blob: TBlob, shape: Shape, axes: Sequence[int]) -> TBlob:
@@ -116,12 +132,33 @@ def _with_axes(blob: TBlob, shape: Shape, axes: Sequence[int]) -> TBlob:
     return blob if len(blob.shape) == len(shape) else blob.view(blob.layout.insert(axes))
 
 
+def _over(blob: TBlob, shape: Shape) -> Shape:
+    """Return a blob's strides over a shape it broadcasts to."""
+    layout = blob.layout.broadcast_to(shape)
+    assert layout is not None
+    return layout.strides
+
+
 class _Maker:
-    """One program's launches on one device. aligned: how far operands begin behind multiples of a vector."""
+    """One program's launches on one device; their texts alone without a backend.
+
+    aligned: how far operands begin behind multiples of a vector.
+    """
 
     def __init__(self, program: Program, aligned: Sequence[int], backend: Any, contract: bool) -> None:
         self.program, self.aligned, self.backend, self.contract = program, aligned, backend, contract
         self.sizes = [dtype.itemsize for dtype in program.moved]
+
+    def work(self, kernel: Kernel, shape: Shape, blobs: Sequence[TBlob]) -> Work:
+        """Return a kernel's launches; raises LacksError where none can be made."""
+        program, moved = self.program, len(self.sizes)
+        strides = [_over(blob, shape) for blob in blobs[:moved]]
+        strides += [_over(_with_axes(blob, shape, kernel.axes), shape) for blob in blobs[moved:]]
+        for place, blob in enumerate(blobs):
+            natural = min(blob.dtype.itemsize, 8)
+            if self.aligned[place] % natural or any([stride % natural for stride in strides[place]]):
+                raise LacksError("way to read what lies between multiples of its size")
+        return self.reduction(shape, strides, kernel.axes) if program.reductions else Work(self.map(shape, strides))
 
     # ---- elementwise
 
@@ -158,7 +195,7 @@ class _Maker:
 
     def reduction(self, shape: Shape, strides: Sequence[Shape], axes: Sequence[int]) -> Work:
         lead = max(strides[: len(self.program.inputs)], key=lambda one: sum(stride != 0 for stride in one))
-        if self.program.reductions[0].op.name in ("argmax", "argmin"):  # counts in C order
+        if self.program.reductions[0].op.name in ARGUMENTS:  # counts in C order
             lead = c_strides(shape, 1)
         nest = _kept_first(nest_of(shape, strides, lead, axes))
         kept = nest.reduced.index(True)
@@ -229,7 +266,10 @@ class _Maker:
         wrapped = [value - (1 << 32) if kind == "i" and value >= REACH else value for value in values]
         tail = struct.pack(f"={len(wrapped)}{kind}", *wrapped)
         program, contract = self.program, self.contract
-        function = cuda_build.function_of((program, form), lambda: source(program, form), self.backend, contract)
+        if self.backend is None:
+            function = cuda_build.Function(0, None, 0, source(program, form))
+        else:
+            function = cuda_build.function_of((program, form), lambda: source(program, form), self.backend, contract)
         head = struct.Struct(f"={len(self.sizes) + len(program.reductions)}Q").pack
         return Launch(function, grid, THREADS, 0, head, tail.ljust(-(-len(tail) // 8) * 8, b"\0"))
 
@@ -279,6 +319,6 @@ def _in_parts(program: Program) -> tuple[Program, Program]:
 
 
 def _part_dtype(program: Program, reduction: Reduction) -> DType:
-    if reduction.op.name in ("argmax", "argmin"):
+    if reduction.op.name in ARGUMENTS:
         return best_dtype(program.dtypes[reduction.arg])
     return reduction.dtype

@@ -12,10 +12,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ..blob import TBlob
+from ..devices.cpu import CPU
 from ..layout import Shape
 from ..options import Settings
 from ..threads import worth
-from . import engines, launch, rows
+from . import cuda_run, engines, launch, rows
 from .graph import Node
 from .llvm import PACKED, Form, source
 from .plan import Kernel, Plan, Program, Trace
@@ -117,6 +118,7 @@ class _Description:
         self.trace = trace
         self.plan = plan
         self.limits = limits
+        self.device = trace.values[plan.kernels[0].results[0]].device
         self.labels = labels_of(trace.values, names())
         self.blobs = {n: value for n, value in enumerate(trace.values) if isinstance(value, TBlob)}
         for kernel in plan.kernels:
@@ -158,18 +160,42 @@ class _Description:
 
     def _choice(self, kernel: Kernel) -> tuple[str, str]:
         """Return a kernel's engine and why it is that."""
-        if kernel.direct is not None:
+        generated = self._generated(kernel)
+        if generated.direct is not None:
             return "direct", "no loop of the engine computes this step"
+        if self.device.backend is not CPU:
+            return self._choice_there(generated)
         if 0 in self._shape(kernel):
             return "interpret", "there are no elements"
         engine, why = _asked(kernel.program, self.largest, self.limits)
         lack = _lack_of(kernel.program) if engine == "llvm" else ""
         return ("interpret", f"there is no {lack}") if lack else (engine, why)
 
+    def _generated(self, kernel: Kernel) -> Kernel:
+        """Return a kernel as its device's engine runs it."""
+        return cuda_run.generated(kernel, self.trace.values) or kernel
+
+    def _choice_there(self, kernel: Kernel) -> tuple[str, str]:
+        """Return the engine of a kernel on another device than the CPU, and why it is that."""
+        shape = self._shape(kernel)
+        choice = engines.choose_there(kernel.program, shape, self.limits)
+        if choice[0] == "cuda":
+            try:
+                self._texts(kernel)
+            except LacksError as lack:
+                return "direct", f"there is no {lack}"
+        return choice
+
+    def _texts(self, kernel: Kernel) -> list[str]:
+        blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
+        return cuda_run.texts(kernel, self._shape(kernel), blobs, self.limits.fast_math)
+
     def _code(self, kernel: Kernel) -> str:
-        """Return the code that a kernel runs, compiled now if it was not before."""
+        """Return the code that a kernel runs, compiled now if it was not before; CUDA's is not compiled for that."""
         program, shape = kernel.program, self._shape(kernel)
         contract = self.limits.fast_math
+        if self.device.backend is not CPU:
+            return "\n".join(self._texts(self._generated(kernel)))
         if self.by_rows:
             whole = self._shape(self._reducing())
             return rows._stage(self.plan, kernel, whole, self.trace.values, contract, True, 1).ready.code.text
@@ -204,8 +230,9 @@ class _Description:
         """Return the generated code of every kernel that has some."""
         lines = []
         for place, (kernel, (engine, _)) in enumerate(zip(self.plan.kernels, self.choices, strict=True), 1):
-            has_code = engine == "llvm"
-            lines.append(f"llvm of kernel {place}:" + f" none, its engine is {engine}" * (not has_code))
+            has_code = engine in ("llvm", "cuda")
+            title = engine if has_code else "llvm" if self.device.backend is CPU else "cuda"
+            lines.append(f"{title} of kernel {place}:" + f" none, its engine is {engine}" * (not has_code))
             lines += [self._code(kernel).rstrip()] if has_code else []
         return lines
 

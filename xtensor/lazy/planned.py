@@ -8,9 +8,10 @@ from math import prod
 from typing import Any
 
 from ..blob import Buffer, TBlob
+from ..devices.cpu import CPU
 from ..layout import Layout, Shape, contiguous, dense_like, keep_order
 from ..options import Settings, settings
-from . import engines
+from . import cuda_run, engines
 from .describe import described
 from .find import Loop, known, remember
 from .graph import Node
@@ -59,19 +60,23 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, s
     shape = node.shape
     size = prod(shape)
     blobs = [values[number] for number in loop.inputs]
-    if limits.engine == "interpret" or 0 in shape or not engines.is_compiled(loop.program):
+    here = node.device.backend is CPU
+    if limits.engine == "interpret" or 0 in shape or (here and not engines.is_compiled(loop.program)):
         return False
     if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
         return False
     itemsize = node.dtype.itemsize
-    if limits.engine == "auto" and size * itemsize <= small:
+    if here and limits.engine == "auto" and size * itemsize <= small:
         return False
     blob = TBlob(Buffer(node.device, size * itemsize), node.dtype, contiguous(shape, itemsize), node.device)
     blob._packed = True
     addresses = [one._address or one.address for one in blobs]
     addresses.append(blob.address)
     scalars = loop.pack([values[number] for number in loop.scalars])
-    run_packed(loop.program, size, addresses, scalars, limits.fast_math)
+    if here:
+        run_packed(loop.program, size, addresses, scalars, limits.fast_math)
+    elif not cuda_run.run_packed(loop.program, size, addresses, scalars, node.device.backend, limits.fast_math):
+        return False
     node.finish(blob)
     return True
 
@@ -128,6 +133,7 @@ class Evaluation:
         return done
 
     def _run(self, kernel: Kernel) -> None:
+        kernel = cuda_run.generated(kernel, self.values) or kernel
         if kernel.direct is not None:
             self.blobs[kernel.direct] = self._direct(kernel.direct)
             return

@@ -52,6 +52,7 @@ ROOMS = [
     "lazy/launch.py",
     "lazy/cuda_run.py",
     "lazy/rows.py",
+    "lazy/cuda_rows.py",
     "lazy/engines.py",
     "lazy/describe.py",
     "lazy/find.py",

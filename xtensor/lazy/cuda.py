@@ -231,6 +231,13 @@ SHUFFLE = """template <typename T> __device__ T xt_down(T x, int lanes) {
   a.whole = x;
   for (int w = 0; w < words; ++w) b.part[w] = __shfl_down_sync(0xffffffffu, a.part[w], lanes);
   return b.whole;
+}
+template <typename T> __device__ T xt_first(T x, int width) {
+  const int words = (sizeof(T) + 3) / 4;
+  union Words { T whole; int part[words]; __device__ Words() {} } a;
+  a.whole = x;
+  for (int w = 0; w < words; ++w) a.part[w] = __shfl_sync(0xffffffffu, a.part[w], 0, width);
+  return a.whole;
 }"""
 
 # Of two candidates, one that is NaN, else the better one, else the earlier one; a place of -1 is none.

@@ -17,7 +17,7 @@ from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..layout import Shape
 from ..options import Settings
-from . import cuda_run, interpret, rows
+from . import cuda_rows, cuda_run, interpret, rows
 from .compile import CompileError, host
 from .cuda_build import BuildError
 from .launch import operand, run_map, run_packed, run_reduction, scalar_bytes
@@ -225,6 +225,8 @@ def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limi
     blobs: what lies in memory: inputs, and results that are kept.
     """
     shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
+    if blobs[next(iter(plan.kept))].device.backend is not CPU:
+        return limits.engine in ("auto", "llvm") and prod(shape) > 0 and cuda_rows.run(plan, shape, values, blobs, limits.fast_math)
     if not rows.pays(plan, shape):
         return False
     if any(choose(kernel.program, prod(shape), limits)[0] != "llvm" for kernel in plan.kernels):

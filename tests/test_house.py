@@ -42,7 +42,6 @@ ROOMS = [
     "lazy/primitives.py",
     "lazy/tiles.py",
     "lazy/llvm.py",
-    "lazy/cuda_complex.py",
     "lazy/cuda_math.py",
     "lazy/cuda.py",
     "lazy/disk.py",

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..dtypes import DType
 from . import element
-from .cuda_math import TYPES, Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
+from .cuda_math import Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
 from .llvm import PACKED, SAME, STRIDED
 from .llvm import identity as identity_of
 from .plan import Program, Reduction, Step
@@ -51,7 +51,7 @@ class Field(NamedTuple):
     """One run-time number: its name in the text, and what it is.
 
     about: ("count",) chunks of elements, ("length",) of the innermost loop, ("rows",) results, ("piece",) chunks that a
-    block reduces, ("shift",) log2 of the threads of a result, ("parts", reduction) bytes between its parts of one result,
+    block reduces, ("shift",) log2 of the threads of a result, ("parts", reduction) bytes between parts of its results,
     ("divisor", loop) the length of a loop to divide by (loop -1: chunks of the innermost),
     ("stride", operand, loop) in bytes.
     """
@@ -78,9 +78,9 @@ def fields(program: Program, form: Form) -> list[Field]:
         found += [Field(f"parts{place}", ("parts", place)) for place in range(len(program.reductions))]
     loops = form.kept + form.reduced
     for first, last in ((0, form.kept), (form.kept, loops)):
-        found += [Field(f"d{loop}", ("divisor", loop)) for loop in range(first + 1, last - (last == loops and _is_inner(form)))]
-        if last == loops and _is_inner(form) and last - first > 1:
-            found.append(Field("chunks", ("divisor", -1)))
+        whole = last < loops or not _is_inner(form)
+        found += [Field(f"d{loop}", ("divisor", loop)) for loop in range(first + 1, last if whole else last - 1)]
+        found += [] if whole or last - first < 2 else [Field("chunks", ("divisor", -1))]
     for place in range(len(program.moved) + len(program.reductions)):
         of_result = place >= len(program.moved)
         for loop in range(form.kept if of_result else loops):
@@ -162,7 +162,7 @@ def best_dtype(dtype: DType) -> DType:
 
 
 class Fold:
-    """How a reduction goes on: its accumulator's type, what that starts from, what an element adds, and how two join."""
+    """How a reduction goes: its accumulator's type, what that starts from, what an element adds, how two join."""
 
     def __init__(self, place: int, reduction: Reduction, dtype: DType) -> None:
         self.place, self.reduction, self.dtype = place, reduction, dtype
@@ -225,62 +225,15 @@ def folds_of(program: Program) -> list[Fold]:
     return [Fold(place, one, program.dtypes[one.arg]) for place, one in enumerate(program.reductions)]
 
 
-SHUFFLE = """template <typename T> __device__ T xt_down(T x, int lanes) {
-  const int words = (sizeof(T) + 3) / 4;
-  union Words { T whole; int part[words]; __device__ Words() {} } a, b;
-  a.whole = x;
-  for (int w = 0; w < words; ++w) b.part[w] = __shfl_down_sync(0xffffffffu, a.part[w], lanes);
-  return b.whole;
-}
-template <typename T> __device__ T xt_first(T x, int width) {
-  const int words = (sizeof(T) + 3) / 4;
-  union Words { T whole; int part[words]; __device__ Words() {} } a;
-  a.whole = x;
-  for (int w = 0; w < words; ++w) a.part[w] = __shfl_sync(0xffffffffu, a.part[w], 0, width);
-  return a.whole;
-}"""
-
-# Of two candidates, one that is NaN, else the better one, else the earlier one; a place of -1 is none.
-_BEST = """template <typename T> struct xt_best { T value; long long at; };
-template <typename T, typename F> __device__ xt_best<T> xt_better(xt_best<T> a, xt_best<T> b, F wins) {
-  if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
-  const bool nan = a.value != a.value, other = b.value != b.value;
-  if (nan != other) return nan ? a : b;
-  if (!nan && wins(a.value, b.value)) return a;
-  if (!nan && wins(b.value, a.value)) return b;
-  return a.at < b.at ? a : b;
-}"""
-
-
 # ---- text
-
-
-INDEX = {
-    False: """typedef unsigned int index;
-typedef int offset;
-struct divisor { unsigned int n, factor, shift; };
-__device__ index over(index x, divisor d) { return (__umulhi(x, d.factor) + x) >> d.shift; }""",
-    True: """typedef unsigned long long index;
-typedef long long offset;
-struct divisor { unsigned long long n; };
-__device__ index over(index x, divisor d) { return x / d.n; }""",
-}
-_VECTOR = "template <typename T, int N> struct alignas(sizeof(T) * N) vector { T v[N]; };"
 
 
 def whole_text(parameters: Sequence[str], wide: bool, before: Sequence[str], body: Sequence[str], threads: int) -> str:
     """Return the text of a kernel: what it uses, its parameters, its body."""
-    used = [*parameters, *before, *body]
-    best = [_BEST] if any("xt_best" in line for line in used) else []
-    shuffle = [SHUFFLE] if any("xt_down" in line for line in body) else []
     return "\n".join(
         [
-            TYPES,
-            *helpers(used),
-            *best,
-            *shuffle,
-            INDEX[wide],
-            _VECTOR,
+            f"#define WIDE {int(wide)}",
+            *helpers([*parameters, *before, *body]),
             "struct Arguments {",
             *(f"  {line}" for line in parameters),
             "};",
@@ -359,7 +312,8 @@ class _Text:
 
     def _map(self) -> None:
         form = self.form
-        self._add(f"const index number = (index)blockIdx.x * {THREADS} + threadIdx.x;", "if (number >= a.count) return;")
+        self._add(f"const index number = (index)blockIdx.x * {THREADS} + threadIdx.x;")
+        self._add("if (number >= a.count) return;")
         self._unravel("number", 0, form.kept, "k")
         self._add(f"const index i = k{self.inner} * {form.lanes};")
         for place in range(self.moved):
@@ -472,7 +426,8 @@ class _Text:
         form = self.form
         loops = range(form.kept, form.kept + form.reduced)
         self._add(f"for (index q = begin + lane; q < end; q += step * {TURNS}) {{", "#pragma unroll")
-        self._add(f"for (int k = 0; k < {TURNS}; ++k) {{", "const index at = q + step * k;", "const bool in = at < end;")
+        self._add(f"for (int k = 0; k < {TURNS}; ++k) {{")
+        self._add("const index at = q + step * k;", "const bool in = at < end;")
         self._unravel("at", loops.start, loops.stop, "m")
         for place, kind in enumerate(self.types):
             self._add(f"{kind}* const b{place} = ({kind}*)({self._place(place, loops, 'm', f'r{place}')});")

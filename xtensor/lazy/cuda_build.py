@@ -172,9 +172,7 @@ def launch(
         driver.funcSetAttribute(function.pointer, _MOST_SHARED, shared_bytes)
     held = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
     pointers = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
-    driver.launchKernel(
-        function.pointer, *grid, 1, block, 1, 1, shared_bytes, stream, ctypes.addressof(pointers), 0
-    )
+    driver.launchKernel(function.pointer, *grid, 1, block, 1, 1, shared_bytes, stream, ctypes.addressof(pointers), 0)
     return None
 
 

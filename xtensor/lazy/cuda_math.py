@@ -1,7 +1,7 @@
 """The scalar primitives as CUDA C++, with NumPy's meaning for every dtype.
 
 Each is an expression over values that have names, so an operand may stand in it more than once. What an expression
-cannot say is a helper function, written out where a kernel uses it; `complex` helpers stand in cuda_complex.py.
+cannot say is a function of cuda.cuh.
 
 NVIDIA documents the largest errors of its functions in the CUDA programming guide. Those of float32 that it gives more
 than 2 units in the last place (tan, sinh, asinh, acosh, atanh, atan2, pow, hypot) are computed in float64 and rounded.
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..dtypes import DType
-from .cuda_complex import COMPLEX
 from .primitives import BOOL, LacksError
 
 # The C++ type of an element in memory, and in a register where that differs: float16 is computed as float32 and
@@ -37,16 +38,6 @@ _MEMORY = {
     "complex64": "xt_complex<float>",
     "complex128": "xt_complex<double>",
 }
-# What the integers are called in the text.
-TYPES = """typedef signed char i8;
-typedef short i16;
-typedef int i32;
-typedef long long i64;
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;"""
-
 _REGISTER = {**_MEMORY, "bool": "bool", "float16": "float"}
 
 
@@ -164,25 +155,20 @@ def truth(a: Value) -> str:
 # operands, {A}, {B}: whether they are true, {T}: their type, {U}: the unsigned one that wraps, {W}: that of the same
 # width, {f}: the f of float32's functions, {bits}: how many, {inf}: infinity.
 _EVERY = "biufc"
-_PARTS = "{T}{{ {0}(x.re), {0}(x.im) }}"
-
-
-def _ordered(sign: str) -> dict[str, str]:
-    return {"biu": f"{{a}} {sign} {{b}}", "f": f"{{a}} {sign} {{b}}"}
-
-
-def _rounding(function: str) -> dict[str, str]:
-    return {"biu": "{a}", "f": f"{function}{{f}}({{a}})"}
+_ORDER = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
 
 
 def _function(name: str, *, double: bool = False, places: int = 1) -> dict[str, str]:
     """A function of the CUDA library, in float64 where its float32 form is less accurate than 2 ulp."""
     cast, letter = ("(double)", "") if double else ("", "{f}")
     operands = ", ".join([f"{cast}{{{one}}}" for one in "ab"[:places]])
-    rounded = "({T})" if double else ""
-    complexes = f"xt_c{name}({', '.join(['{a}', '{b}'][:places])})"
-    return {"f": f"{rounded}{name}{letter}({operands})", **({"c": complexes} if f"xt_c{name}" in COMPLEX else {})}
+    complexes = {"c": f"xt_c{name}({', '.join(['{a}', '{b}'][:places])})"}
+    return {"f": f"{'({T})' * double}{name}{letter}({operands})", **(complexes if name in _COMPLEX else {})}
 
+
+_PLAIN = ("sqrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "asin", "acos", "atan", "cosh")
+_DOUBLE = ("tan", "sinh", "asinh", "acosh", "atanh")
+_COMPLEX = frozenset((*_PLAIN, *_DOUBLE, "tanh", "pow")) - {"exp2"}
 
 _TABLE: dict[str, dict[str, str]] = {
     "abs": {
@@ -215,10 +201,6 @@ _TABLE: dict[str, dict[str, str]] = {
     "minimum": {"b": "{a} && {b}", "iu": "{a} < {b} ? {a} : {b}", "f": "{a} < {b} || {a} != {a} ? {a} : {b}"},
     "equal": {"biuf": "{a} == {b}", "c": "{a}.re == {b}.re && {a}.im == {b}.im"},
     "not_equal": {"biuf": "{a} != {b}", "c": "{a}.re != {b}.re || {a}.im != {b}.im"},
-    "less": _ordered("<"),
-    "less_equal": _ordered("<="),
-    "greater": _ordered(">"),
-    "greater_equal": _ordered(">="),
     "logical_and": {_EVERY: "{A} && {B}"},
     "logical_or": {_EVERY: "{A} || {B}"},
     "logical_xor": {_EVERY: "{A} != {B}"},
@@ -247,44 +229,18 @@ _TABLE: dict[str, dict[str, str]] = {
         "i": "({W}){b} < {bits} ? ({T})({a} >> {b}) : ({T})({a} < 0 ? -1 : 0)",
         "u": "{b} < {bits} ? ({T})({a} >> {b}) : ({T})0",
     },
-    "ceil": _rounding("ceil"),
-    "floor": _rounding("floor"),
-    "trunc": _rounding("trunc"),
-    "round": {**_rounding("rint"), "c": "{T}{{ rint{f}({a}.re), rint{f}({a}.im) }}"},
-    "sqrt": _function("sqrt"),
-    "exp": _function("exp"),
-    "exp2": _function("exp2"),
-    "expm1": _function("expm1"),
-    "log": _function("log"),
-    "log1p": _function("log1p"),
-    "log2": _function("log2"),
-    "log10": _function("log10"),
-    "sin": _function("sin"),
-    "cos": _function("cos"),
-    "tan": _function("tan", double=True),
-    "asin": _function("asin"),
-    "acos": _function("acos"),
-    "atan": _function("atan"),
-    "sinh": _function("sinh", double=True),
-    "cosh": _function("cosh"),
-    "tanh": _function("tanh"),
-    "asinh": _function("asinh", double=True),
-    "acosh": _function("acosh", double=True),
-    "atanh": _function("atanh", double=True),
-    "erf": _function("erf"),
-    "pow": _function("pow", double=True, places=2),
-    "hypot": _function("hypot", double=True, places=2),
-    "atan2": _function("atan2", double=True, places=2),
+    "round": {"biu": "{a}", "f": "rint{f}({a})", "c": "{T}{{ rint{f}({a}.re), rint{f}({a}.im) }}"},
+    **{name: {"biu": "{a}", "f": f"{name}{{f}}({{a}})"} for name in ("ceil", "floor", "trunc")},
+    **{name: {"biuf": f"{{a}} {sign} {{b}}"} for name, sign in _ORDER.items()},
+    **{name: _function(name) for name in (*_PLAIN, "tanh", "erf")},
+    **{name: _function(name, double=True) for name in _DOUBLE},
+    **{name: _function(name, double=True, places=2) for name in ("pow", "hypot", "atan2")},
 }
 _RULES = {name: {kind: text for kinds, text in row.items() for kind in kinds} for name, row in _TABLE.items()}
 
-_PREDICATES = frozenset(
-    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf", "isfinite", "signbit")
-    + ("logical_and", "logical_or", "logical_xor", "logical_not")
-)
-
-# Comparisons of an int64 with an uint64, in which both keep their values.
-_MIXED = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
+_PREDICATES = {*_ORDER, "equal", "not_equal", "isnan", "isinf", "isfinite", "signbit"} | {
+    f"logical_{word}" for word in ("and", "or", "xor", "not")
+}
 
 
 def has(name: str) -> bool:
@@ -296,16 +252,13 @@ def primitive(name: str, *operands: Value) -> Value:
     """Write one primitive; raises LacksError where generated code has none for the operands' dtypes."""
     a = operands[0]
     kind = a.dtype.kind
-    if name in _MIXED and {kind, operands[1].dtype.kind} == {"i", "u"}:
-        return a.writer.let(_mixed(_MIXED[name], a, operands[1]), BOOL)
+    if name in _PREDICATES and {kind, operands[-1].dtype.kind} == {"i", "u"}:  # an int64 with an uint64
+        order = Value(a.writer, f"xt_order_mixed({a.name}, {operands[1].name})", np.dtype(np.int32))
+        return primitive(name, order, Value(a.writer, "0", order.dtype))
     text = _RULES.get(name, {}).get(kind)
     if text is None or (name == "nextafter" and a.dtype == np.float16):
         raise LacksError(f"{name} of {a.dtype} in generated code")
     return a.writer.let(text.format(**_fields(operands)), _result_dtype(name, operands))
-
-
-def _mixed(sign: str, a: Value, b: Value) -> str:
-    return f"(xt_order_mixed({a.name}, {b.name}) {sign} 0)"
 
 
 def _result_dtype(name: str, operands: tuple[Value, ...]) -> DType:
@@ -336,92 +289,27 @@ def _fields(operands: tuple[Value, ...]) -> dict[str, Any]:
     }
 
 
-# ---- helpers
+# ---- what kernels are made of
 
 
-_REAL: dict[str, str] = {
-    "xt_to_int32": """template <typename R> __device__ int xt_to_int32(R x) {
-  return x >= (R)-2147483648.0 && x < (R)2147483648.0 ? (int)x : (int)0x80000000u;
-}""",
-    "xt_to_int64": """template <typename R> __device__ long long xt_to_int64(R x) {
-  return x >= (R)-9223372036854775808.0 && x < (R)9223372036854775808.0 ? (long long)x : (long long)(1ULL << 63);
-}""",
-    "xt_to_uint64": """template <typename R> __device__ unsigned long long xt_to_uint64(R x) {
-  const R half = (R)9223372036854775808.0;
-  return x >= half ? (unsigned long long)xt_to_int64(x - half) ^ (1ULL << 63) : (unsigned long long)xt_to_int64(x);
-}""",
-    "xt_from_half": """__device__ float xt_from_half(unsigned short x) {
-  float wide;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
-  return wide;
-}""",
-    "xt_to_half": """__device__ unsigned short xt_to_half(float x) {
-  unsigned short narrow;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow) : "f"(x));
-  return narrow;
-}""",
-    "xt_round_half": "__device__ float xt_round_half(float x) { return xt_from_half(xt_to_half(x)); }",
-    "xt_narrow_half": """__device__ float xt_narrow_half(double x) {
-  unsigned short narrow;
-  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(narrow) : "d"(x));
-  return xt_from_half(narrow);
-}""",
-    "xt_order_mixed": """__device__ int xt_order_mixed(long long a, unsigned long long b) {
-  return a < 0 || (unsigned long long)a < b ? -1 : (unsigned long long)a > b;
-}
-__device__ int xt_order_mixed(unsigned long long a, long long b) { return -xt_order_mixed(b, a); }""",
-    "xt_floor_divide": """template <typename T, typename U> __device__ T xt_floor_divide(T a, T b) {
-  if (b == 0) return 0;
-  if ((T)-1 < 0 && b == (T)-1) return (T)((U)0 - (U)a);
-  const T whole = a / b;
-  return (a < 0) != (b < 0) && a % b != 0 ? whole - 1 : whole;
-}""",
-    "xt_remainder": """template <typename T> __device__ T xt_remainder(T a, T b) {
-  if (b == 0 || ((T)-1 < 0 && b == (T)-1)) return 0;
-  const T rest = a % b;
-  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-}""",
-    "xt_division": """__device__ float xt_fmod(float a, float b) { return fmodf(a, b); }
-__device__ double xt_fmod(double a, double b) { return fmod(a, b); }
-template <typename R> __device__ R xt_division(R a, R b, R& rest) {
-  rest = xt_fmod(a, b);
-  if (b == 0) return a / b;
-  R whole = (a - rest) / b;
-  if (rest != 0) {
-    if ((b < 0) != (rest < 0)) { rest += b; whole -= 1; }
-  } else {
-    rest = copysign((R)0, b);
-  }
-  if (whole == 0) return copysign((R)0, a / b);
-  const R low = floor(whole);
-  return whole - low > (R)0.5 ? low + 1 : low;
-}""",
-    "xt_floor_divide_real": """template <typename R> __device__ R xt_floor_divide_real(R a, R b) {
-  if (isinf(a) || isinf(b)) return floor(a / b);
-  R rest;
-  return xt_division(a, b, rest);
-}""",
-    "xt_remainder_real": """template <typename R> __device__ R xt_remainder_real(R a, R b) {
-  R rest;
-  xt_division(a, b, rest);
-  return rest;
-}""",
-}
+@cache
+def _blocks() -> tuple[list[str], dict[str, int]]:
+    """Return the blocks of cuda.cuh, and by the names that they define which one it is."""
+    blocks = Path(__file__).with_name("cuda.cuh").read_text(encoding="utf-8").split("\n\n")
+    return blocks, {name: place for place, block in enumerate(blocks) for name in _DEFINED.findall(block)}
 
-HELPERS = {**COMPLEX, **_REAL}
+
+_DEFINED = re.compile(r"^(?:#define |.*?struct |(?:template <.*?> )?__device__ .*?)(xt_\w+)(?=[ (])", re.MULTILINE)
 _WORD = re.compile(r"\bxt_\w+")
 
 
 def helpers(lines: Iterable[str]) -> list[str]:
-    """Return the helpers that a text speaks of, and those that these speak of, each after what it uses."""
-    wanted: dict[str, None] = {}
-
-    def want(text: str) -> None:
-        for name in dict.fromkeys(_WORD.findall(text)):
-            if name in HELPERS and name not in wanted:
-                wanted[name] = None
-                want(HELPERS[name])
-
-    for line in lines:
-        want(line)
-    return [text for name, text in HELPERS.items() if name in wanted]
+    """Return the blocks that a text takes: those without a name, those it speaks of, and what these speak of."""
+    blocks, places = _blocks()
+    wanted = set(range(1, len(blocks))) - set(places.values())
+    todo = list(lines)
+    while todo:
+        found = {places[name] for name in _WORD.findall(todo.pop()) if name in places} - wanted
+        wanted |= found
+        todo += [blocks[place] for place in found]
+    return [blocks[place].rstrip() for place in sorted(wanted)]

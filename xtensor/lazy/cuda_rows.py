@@ -135,7 +135,8 @@ class _Text:
         self.lines += lines
 
     def _begin(self, outside: Sequence[int]) -> None:
-        self._add("const int thread = threadIdx.x;", "const index step = (index)1 << a.shift, lane = thread & (step - 1);")
+        self._add("const int thread = threadIdx.x;")
+        self._add("const index step = (index)1 << a.shift, lane = thread & (step - 1);")
         self._add("const index row = (index)blockIdx.x * (blockDim.x >> a.shift) + (thread >> a.shift);")
         self._add("const bool is = row < a.rows;", "const index cells = is ? a.cells : 0;")
         for number in outside:
@@ -332,7 +333,7 @@ def _formed(
     shared = nbytes * (THREADS >> shift) <= cuda_build.most_shared(number)
     if not shared and rows < BLOCKS // 4:
         raise LacksError("room for a row in shared memory")
-    wide = max(2 * rows * cells, *(abs(one) * rows for one in strides), *(cells * i.dtype.itemsize for i in program.items))
+    wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
     return program, RowForm(lanes, wide >= REACH, shared), (numbers, strides, (shift, nbytes))
 
 

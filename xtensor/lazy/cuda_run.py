@@ -11,16 +11,14 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape, c_strides
 from . import cuda_build
-from .cuda import ARGUMENTS, COLUMN, MAP, ROW, SIDE, THREADS, TURNS, VECTOR, Form, best_dtype, fields, lanes_of, source
+from .cuda import ARGUMENTS, COLUMN, MAP, ROW, SIDE, THREADS, VECTOR, Form, best_dtype, fields, lanes_of, source
 from .launch import Nest, lie_of, nest_of, remembered, scalar_bytes
-from .llvm import PACKED, SAME, STRIDED
+from .llvm import PACKED, STRIDED
 from .plan import Kernel, Program, Reduction
 from .plan import program as the_program
 from .primitives import LacksError
@@ -66,7 +64,7 @@ def run(
     results: Sequence[TBlob],
     contract: bool,
 ) -> None:
-    """Launch one kernel over a shape that has elements; raises LacksError, with nothing done, where none can be made."""
+    """Launch one kernel over a shape that has elements; raises LacksError, with nothing done, where none can be."""
     program = kernel.program
     packed = b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, program.scalars, strict=True)])
     blobs = (*inputs, *results)
@@ -205,8 +203,7 @@ class _Maker:
 
     def _rows(self, nest: Nest, kept: int) -> Work:
         """Reduce with some threads of a block for each result, side by side along the innermost loop."""
-        moved = [strides for strides in nest.strides[: len(self.sizes)]]
-        lanes, lie = self._lie(moved, lanes_of(self.program, 8))
+        lanes, lie = self._lie(nest.strides[: len(self.sizes)], lanes_of(self.program, 8))
         count = prod(nest.lengths[kept:-1]) * -(-nest.lengths[-1] // lanes)
         rows = prod(nest.lengths[:kept])
         shift = (count - 1).bit_length() if count <= 32 else 5 if count <= 256 else 8

@@ -182,9 +182,7 @@ def _run_there(
     _step_by_step(program, inputs, scalars, results)
 
 
-def _step_by_step(
-    program: Program, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]
-) -> None:
+def _step_by_step(program: Program, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]) -> None:
     """Run a program's steps and reductions as calls of the device's library."""
     backend = results[0].device.backend
     values = [*(blob.native() for blob in inputs), *scalars]
@@ -226,7 +224,8 @@ def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limi
     """
     shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
     if blobs[next(iter(plan.kept))].device.backend is not CPU:
-        return limits.engine in ("auto", "llvm") and prod(shape) > 0 and cuda_rows.run(plan, shape, values, blobs, limits.fast_math)
+        generates = limits.engine in ("auto", "llvm") and 0 not in shape
+        return generates and cuda_rows.run(plan, shape, values, blobs, limits.fast_math)
     if not rows.pays(plan, shape):
         return False
     if any(choose(kernel.program, prod(shape), limits)[0] != "llvm" for kernel in plan.kernels):

@@ -229,7 +229,8 @@ def _compute_part(part: Part) -> Native:
                 layout = blob.layout.broadcast_to(part.whole.shape)
                 assert layout is not None
                 strided = blob.view(layout.index(part.key)).native()
-                natives.append(node.device.backend.call(strided.copy, "C"))  # NumPy's bits may depend on whether operands are packed
+                # NumPy's bits may depend on whether operands are packed.
+                natives.append(node.device.backend.call(strided.copy, "C"))
             else:
                 natives.append(value)
         backend = node.device.backend

@@ -140,7 +140,7 @@ template <typename R> __device__ R xt_remainder_real(R a, R b) {
   return rest;
 }
 
-// NumPy's arithmetic.
+// NumPy's arithmetic on processors with a fused multiply-add.
 template <typename R> struct xt_complex { R re, im; };
 template <typename R> __device__ xt_complex<R> operator+(xt_complex<R> a, xt_complex<R> b) {
   return {a.re + b.re, a.im + b.im};
@@ -149,7 +149,7 @@ template <typename R> __device__ xt_complex<R> operator-(xt_complex<R> a, xt_com
   return {a.re - b.re, a.im - b.im};
 }
 template <typename R> __device__ xt_complex<R> operator*(xt_complex<R> a, xt_complex<R> b) {
-  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+  return {fma(a.re, b.re, -(a.im * b.im)), fma(a.re, b.im, a.im * b.re)};
 }
 template <typename R> __device__ xt_complex<R> operator/(xt_complex<R> a, xt_complex<R> b) {
   const R re = b.re < 0 ? -b.re : b.re, im = b.im < 0 ? -b.im : b.im;
@@ -168,6 +168,15 @@ template <typename R> __device__ xt_complex<R> operator/(xt_complex<R> a, xt_com
 #define xt_rounded(name) __device__ xt_complex<float> name(xt_complex<float> z) { \
   const xt_complex<double> w = name(xt_complex<double>{z.re, z.im}); \
   return {(float)w.re, (float)w.im}; \
+}
+
+template <typename R> __device__ xt_complex<R> xt_creciprocal(xt_complex<R> z) {
+  if (fabs(z.im) <= fabs(z.re)) {
+    const R ratio = z.im / z.re, size = z.re + z.im * ratio;
+    return {1 / size, -ratio / size};
+  }
+  const R ratio = z.re / z.im, size = z.re * ratio + z.im;
+  return {ratio / size, -1 / size};
 }
 
 template <typename R> __device__ xt_complex<R> xt_csign(xt_complex<R> z) {
@@ -323,6 +332,7 @@ __device__ xt_complex<double> xt_ccos(xt_complex<double> z) {
 xt_rounded(xt_ccos)
 
 __device__ xt_complex<double> xt_ctan(xt_complex<double> z) {
+  if (isinf(z.im)) return {copysign(0.0, isfinite(z.re) ? sin(z.re) * cos(z.re) : z.re), copysign(1.0, z.im)};
   const xt_complex<double> w = xt_ctanh(xt_complex<double>{-z.im, z.re});
   return {w.im, -w.re};
 }
@@ -371,8 +381,8 @@ __device__ xt_complex<double> xt_catanh(xt_complex<double> z) {
   if (isinf(x) || isinf(y)) return {copysign(0.0, x), isnan(y) ? y : copysign(quarter, y)};
   if (isnan(x) || isnan(y)) return {x + y, x + y};
   if (ax > 0x1p28 || ay > 0x1p28) {
-    const double size = hypot(x, y);
-    return {x / size / size, copysign(quarter, y)};
+    const double half = hypot(0.5 * x, 0.5 * y);
+    return {0.25 * x / half / half, copysign(quarter, y)};
   }
   if (ax == 1 && ay < 0x1p-27) return {copysign(0.5 * (0.6931471805599453 - log(ay)), x), 0.5 * atan2(2 * y, -ay * ay)};
   const double re = 0.25 * log1p(4 * ax / ((1 - ax) * (1 - ax) + y * y));

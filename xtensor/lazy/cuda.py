@@ -168,21 +168,21 @@ class Fold:
         self.place, self.reduction, self.dtype = place, reduction, dtype
         self.finds = reduction.op.name in ARGUMENTS
         self.joins = dtype.kind == "V"
+        value = dtype["value"] if self.joins else dtype
+        if reduction.dtype == np.float16 or (self.finds and value.kind == "c"):
+            raise LacksError(f"{reduction.op.name} of {value} in generated code")
         if self.finds:
-            value = dtype["value"] if self.joins else dtype
             self.type = memory_type(best_dtype(value))
             sign = ">" if reduction.op.name == "argmax" else "<"
             self.start = f"{self.type}{{ 0, -1 }}"
             self.joined = f"return xt_better(a, b, [] (auto x, auto y) {{ return x {sign} y; }});"
             return
-        if reduction.dtype == np.float16:
-            raise LacksError(f"{reduction.op.name} of {reduction.dtype} in generated code")
         self.type = register_type(reduction.dtype)
-        self.start = literal(_start(reduction), reduction.dtype)
         writer = Writer()
         a, b = (Value(writer, name, reduction.dtype) for name in "ab")
         result = primitive(_COMBINE[reduction.op.name], a, b)
         self.joined = " ".join([*writer.lines, f"return {result.name};"])
+        self.start = literal(_start(reduction), reduction.dtype)
 
     def lines(self) -> list[str]:
         """Return the function that joins two partial results."""

@@ -64,16 +64,17 @@ def function_of(key: Key, text_of: Any, backend: Any, contract: bool) -> Functio
         text = text_of()
         started = perf_counter()
         architecture, number = backend.architecture(), backend.number
+        made: Function
         try:
-            found = backend.call(load, cubin(text, architecture, contract), number, text)
+            made = backend.call(load, cubin(text, architecture, contract), number, text)
         except LoadError:  # what lay on disk may not be what its seal says
-            found = backend.call(load, cubin(text, architecture, contract, anew=True), number, text)
+            made = backend.call(load, cubin(text, architecture, contract, anew=True), number, text)
         if len(_functions) >= KERNELS:
             for old in list(_functions)[: KERNELS // 4]:
                 del _functions[old]
-        _functions[whole] = found
+        _functions[whole] = made
         counts.seconds += perf_counter() - started
-    return found
+    return made
 
 
 def cached() -> int:
@@ -161,7 +162,7 @@ def launch(
     stream: int,
 ) -> None:
     """Start a kernel on a stream of its device; each argument is the bytes of one parameter. Does not wait for it."""
-    from cupy_backends.cuda.api import driver, runtime
+    from cupy.cuda import driver, runtime
 
     if runtime.getDevice() != function.number:
         import cupy

@@ -186,7 +186,7 @@ _TABLE: dict[str, dict[str, str]] = {
     "conj": {"biuf": "{a}", "c": "{T}{{ {a}.re, -{a}.im }}"},
     "real": {"biuf": "{a}", "c": "{a}.re"},
     "imag": {"biuf": "({T})0", "c": "{a}.im"},
-    "reciprocal": {"f": "({T})1 / {a}", "c": "{T}{{ 1, 0 }} / {a}"},
+    "reciprocal": {"f": "({T})1 / {a}", "c": "xt_creciprocal({a})"},
     "square": {"b": "{a}", "iu": "({T})(({U}){a} * ({U}){a})", "fc": "{a} * {a}"},
     "sign": {
         "u": "({T})({a} > 0)",

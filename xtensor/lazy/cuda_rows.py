@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ..blob import TBlob
+from ..blob import Buffer, TBlob
 from ..dtypes import DType
 from ..layout import Shape
 from . import cuda_build
@@ -279,7 +279,8 @@ class Prepared(NamedTuple):
 
 def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool) -> bool:
     """Launch all kernels of a plan as one; return False, with nothing done, where that does not pay or cannot be."""
-    backend = blobs[next(iter(plan.kept))].device.backend
+    device = blobs[next(iter(plan.kept))].device
+    backend: Any = device.backend
     aligned = tuple([blob.address % VECTOR for blob in blobs.values()])
     shapes = tuple([values[n].shape for kernel in plan.kernels for n in kernel.inputs])
     key = ("rows", plan.kernels, plan.kept, backend.number, shape, shapes, aligned, contract)
@@ -294,20 +295,20 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
         for kernel in plan.kernels
         for n, dtype in zip(kernel.scalars, kernel.program.scalars, strict=True)
     ]
-    memory = [backend.allocate(nbytes) for nbytes in made.nbytes]
-    own = iter([int(one.data.ptr) for one in memory])
+    memory = [Buffer(device, nbytes) for nbytes in made.nbytes]
+    own = iter([one.address for one in memory])
     addresses = [next(own) if number is None else blobs[number].address for number in made.numbers]
     made.launch(addresses, b"".join(scalars), backend.stream())
     return True
 
 
-def text_of(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], number: int) -> str | None:
-    """Return the text that would run a plan's rows on a device; None where its kernels run one after the other."""
+def text_of(plan: Plan, shape: Shape, values: Sequence[Any], number: int) -> str:
+    """Return the text that runs a plan's rows on a device; "" where its kernels run one after the other."""
     try:
-        rows, form, _ = _formed(plan, shape, values, lambda number: 0, number)
+        rows, form, _ = _formed(plan, shape, values, lambda value: 0, number)
         return source(rows, form)
     except LacksError:
-        return None
+        return ""
 
 
 def _formed(
@@ -372,7 +373,7 @@ def _row_program(
     items, strides = [], []
     for number in numbers:
         row, *inner = _strides(values[number], rows, plan.rows, cells)
-        lengths, (kept,) = merged(cells, [inner])
+        lengths, (kept,) = merged(cells, [tuple(inner)])
         if len(lengths) > 1 or (kept and kept[0] not in (0, values[number].dtype.itemsize)):
             raise LacksError("row whose operands lie in too many ways")
         role = KEPT if number in plan.kept and number in made else INSIDE if number in made else GIVEN

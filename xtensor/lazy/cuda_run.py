@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ..blob import TBlob
+from ..blob import Buffer, TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape, c_strides
@@ -69,7 +69,7 @@ def run(
     packed = b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, program.scalars, strict=True)])
     blobs = (*inputs, *results)
     addresses = [blob.address for blob in blobs]
-    backend = results[0].device.backend
+    backend: Any = results[0].device.backend
     aligned = tuple([address % VECTOR for address in addresses])
     if not program.reductions and all([blob.is_packed and blob.shape == shape for blob in blobs]):
         key: Any = ("cuda", backend.number, prod(shape), aligned, contract)
@@ -79,7 +79,7 @@ def run(
     if work is None:
         maker = _Maker(program, aligned, backend, contract)
         work = remembered(program, key, lambda: maker.work(kernel, shape, blobs))
-    launched(work, addresses, packed, backend, len(program.reductions))
+    launched(work, addresses, packed, results[0].device, len(program.reductions))
 
 
 def run_packed(
@@ -92,14 +92,14 @@ def run_packed(
     return work is not None
 
 
-def launched(work: Work, addresses: list[int], scalars: bytes, backend: Any, reductions: int) -> None:
+def launched(work: Work, addresses: list[int], scalars: bytes, device: Any, reductions: int) -> None:
     """Launch prepared work on the current stream; parts lie in memory that the stream's later work may reuse."""
-    stream = backend.stream()
+    stream = device.backend.stream()
     if work.second is None:
         work.first(addresses, scalars, stream)
         return
-    memory = [backend.allocate(nbytes) for nbytes in work.parts]
-    parts = [int(one.data.ptr) for one in memory]
+    memory = [Buffer(device, nbytes) for nbytes in work.parts]
+    parts = [one.address for one in memory]
     work.first([*addresses[:-reductions], *parts], scalars, stream)
     work.second([*parts, *addresses[-reductions:]], b"", stream)
 
@@ -162,6 +162,8 @@ class _Maker:
 
     def map(self, shape: Shape, strides: Sequence[Shape]) -> Launch:
         nest = nest_of(shape, strides, strides[len(self.program.inputs)])
+        if nest.lengths == (1,):  # as any other packed array
+            nest = Nest((1,), tuple([(size,) for size in self.sizes]), (False,))
         lanes, lie = self._lie(nest.strides, lanes_of(self.program))
         form = Form(MAP, lie, lanes, len(nest.lengths), 0, self._is_wide(nest))
         count = prod(nest.lengths[:-1]) * -(-nest.lengths[-1] // lanes)
@@ -285,7 +287,7 @@ def _pieces(count: int, blocks: int, least: int, most: int) -> int:
 def _kept_first(nest: Nest) -> Nest:
     """Return the loops with those that are reduced last, at least one of them."""
     order = sorted(range(len(nest.lengths)), key=lambda loop: nest.reduced[loop])
-    lengths, reduced = [tuple([one[loop] for loop in order]) for one in (nest.lengths, nest.reduced)]
+    lengths, reduced = tuple([nest.lengths[loop] for loop in order]), tuple([nest.reduced[loop] for loop in order])
     strides = tuple([tuple([one[loop] for loop in order]) for one in nest.strides])
     if not reduced[-1]:
         return Nest((*lengths, 1), tuple([(*one, 0) for one in strides]), (*reduced, True))

@@ -16,7 +16,7 @@ from ..devices.cpu import CPU
 from ..layout import Shape
 from ..options import Settings
 from ..threads import worth
-from . import cuda_run, engines, launch, rows
+from . import cuda_rows, cuda_run, engines, launch, rows
 from .graph import Node
 from .llvm import PACKED, Form, source
 from .plan import Kernel, Plan, Program, Trace
@@ -135,13 +135,23 @@ class _Description:
         """Return whether the plan runs by rows, and for each kernel its engine and why."""
         self.largest = self.plan.largest(self.trace.values)
         choices = [self._choice(kernel) for kernel in self.plan.kernels]
+        self.row_text = ""
+        if self.device.backend is not CPU:
+            if self.plan.rows and {engine for engine, _ in choices} == {"cuda"} and self._is_packed():
+                backend: Any = self.device.backend
+                shape = self._shape(self._reducing())
+                self.row_text = cuda_rows.text_of(self.plan, shape, self.trace.values, backend.number)
+            return bool(self.row_text), choices
         return self._could_go_by_rows() and all(engine == "llvm" for engine, _ in choices), choices
 
     def _could_go_by_rows(self) -> bool:
-        if not self.plan.rows or not all(blob.is_packed for blob in self.blobs.values()):
+        if not self.plan.rows or not self._is_packed():
             return False
         shape = self._shape(self._reducing())
         return rows.pays(self.plan, shape) and all(self._fits_rows(kernel, shape) for kernel in self.plan.kernels)
+
+    def _is_packed(self) -> bool:
+        return all(blob.is_packed for blob in self.blobs.values())
 
     def _fits_rows(self, kernel: Kernel, whole: Shape) -> bool:
         """Return whether a kernel's operands lie in few enough ways to go by rows."""
@@ -221,13 +231,16 @@ class _Description:
             lines[0] += f" (step by step: {size_text(stepwise)})"
         if self.by_rows:
             cells = prod(self._shape(self.plan.kernels[0])[self.plan.rows :])
-            lines.append(f"  together, block by block over rows of {cells} elements")
+            together = "row by row" if self.row_text else "block by block over rows"
+            lines.append(f"  together, {together} of {cells} elements")
         for place, kernel in enumerate(self.plan.kernels):
             lines += self._kernel_lines(place, kernel)
         return lines
 
     def code_lines(self) -> list[str]:
         """Return the generated code of every kernel that has some."""
+        if self.row_text:
+            return ["cuda of all kernels:", self.row_text.rstrip()]
         lines = []
         for place, (kernel, (engine, _)) in enumerate(zip(self.plan.kernels, self.choices, strict=True), 1):
             has_code = engine in ("llvm", "cuda")

@@ -341,7 +341,8 @@ class _Text:
         writer = Writer()
         names = zip(operands, self.program.inputs, strict=False)
         values = [writer.let(loaded(name, dtype), dtype) for name, dtype in names]
-        values = write_steps(self.program, [*values, *self.scalars])
+        scalars = [scalar._replace(writer=writer) for scalar in self.scalars]  # what begins with one is written here
+        values = write_steps(self.program, [*values, *scalars])
         terms = [fold.term(values[fold.reduction.arg], at) for fold in folds]
         self._add(*writer.lines)
         for name, number in zip(operands[self.inputs :], self.program.outputs, strict=True):

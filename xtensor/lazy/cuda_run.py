@@ -74,7 +74,8 @@ def run(
     if not program.reductions and all([blob.is_packed and blob.shape == shape for blob in blobs]):
         key: Any = ("cuda", backend.number, prod(shape), aligned, contract)
     else:
-        key = ("cuda", backend.number, shape, kernel.axes, tuple([b.layout.strides for b in blobs]), aligned, contract)
+        lies = tuple([(blob.shape, blob.layout.strides) for blob in blobs])  # a row and a column may share strides
+        key = ("cuda", backend.number, shape, kernel.axes, lies, aligned, contract)
     work = program.codes.get(key)
     if work is None:
         maker = _Maker(program, aligned, backend, contract)

@@ -24,7 +24,8 @@ def explain(*tensors: Tensor, ir: bool = False) -> Explanation:
     """Return how the values of these tensors will be computed, without computing them.
 
     For pending ones: the graph, the kernels it is cut into, the engine that will run each and why. With `ir=True`
-    also the LLVM IR of generated code, which is compiled for that and kept, or the CUDA C++, which is not. For evaluated ones: layout and memory.
+    also the LLVM IR of generated code, which is compiled for that and kept, or the CUDA C++, which is not. For
+    evaluated ones: layout and memory.
     Raises TypeError for anything that is not a tensor.
 
     >>> xt.explain(xt.exp(x) * 2.0)

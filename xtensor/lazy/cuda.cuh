@@ -26,6 +26,37 @@ __device__ index over(index x, divisor d) { return (__umulhi(x, d.factor) + x) >
 
 template <typename T, int N> struct alignas(sizeof(T) * N) vector { T v[N]; };
 
+// Neighbours of a row from element i on, as many as there are: side by side, each a step apart, or all the same.
+template <typename T, int N> __device__ vector<T, N> xt_packed(const char* row, index i, index length) {
+  const vector<T, N>* const at = (const vector<T, N>*)(row + (offset)i * (offset)sizeof(T));
+  if (N == 1 || i + N <= length) return *at;
+  vector<T, N> x;
+  for (int k = 0; k < N; ++k) x.v[k] = i + k < length ? at->v[k] : T();
+  return x;
+}
+
+template <typename T, int N> __device__ vector<T, N> xt_apart(const char* row, index i, index length, offset step) {
+  vector<T, N> x;
+  for (int k = 0; k < N; ++k) x.v[k] = N == 1 || i + k < length ? *(const T*)(row + (offset)(i + k) * step) : T();
+  return x;
+}
+
+template <typename T, int N> __device__ vector<T, N> xt_same(const char* row) {
+  vector<T, N> x;
+  for (int k = 0; k < N; ++k) x.v[k] = *(const T*)row;
+  return x;
+}
+
+template <typename T, int N> __device__ void xt_pack(char* row, index i, index length, const vector<T, N>& x) {
+  vector<T, N>* const at = (vector<T, N>*)(row + (offset)i * (offset)sizeof(T));
+  if (N == 1 || i + N <= length) *at = x;
+  else for (int k = 0; k < N; ++k) if (i + k < length) at->v[k] = x.v[k];
+}
+
+template <typename T, int N> __device__ void xt_spread(char* row, index i, index length, offset step, const vector<T, N>& x) {
+  for (int k = 0; k < N; ++k) if (N == 1 || i + k < length) *(T*)(row + (offset)(i + k) * step) = x.v[k];
+}
+
 // The value of the thread so many lanes further on.
 template <typename T> __device__ T xt_down(T x, int lanes) {
   const int words = (sizeof(T) + 3) / 4;
@@ -42,6 +73,42 @@ template <typename T> __device__ T xt_first(T x, int width) {
   a.whole = x;
   for (int w = 0; w < words; ++w) a.part[w] = __shfl_sync(0xffffffffu, a.part[w], 0, width);
   return a.whole;
+}
+
+// What a thread has in several places, as one, in a fixed tree; F::of joins two.
+template <typename F, typename T, int N> __device__ T xt_tree(T (&x)[N]) {
+  #pragma unroll
+  for (int half = N / 2; half > 0; half /= 2) {
+    #pragma unroll
+    for (int k = 0; k < half; ++k) x[k] = F::of(x[k], x[k + half]);
+  }
+  return x[0];
+}
+
+// What the 2^shift threads of a row have, at most 32 or all of the block; every one gets the result.
+template <typename F, typename T> __device__ T xt_across(T x, index shift, T* warps) {
+  const int thread = threadIdx.x;
+  for (int d = shift > 5 ? 16 : (1 << shift) >> 1; d > 0; d >>= 1) x = F::of(x, xt_down(x, d));
+  if (shift <= 5) return xt_first(x, 1 << shift);
+  if (thread % 32 == 0) warps[thread / 32] = x;
+  __syncthreads();
+  for (int d = blockDim.x / 64; d > 0; d >>= 1) {
+    if (thread < d) warps[thread] = F::of(warps[thread], warps[thread + d]);
+    __syncthreads();
+  }
+  return warps[0];
+}
+
+// What the threads of a column have, of which so many stand side by side.
+template <typename F, typename T> __device__ T xt_along(T x, int side, T* rows) {
+  const int thread = threadIdx.x;
+  rows[thread] = x;
+  __syncthreads();
+  for (int d = blockDim.x / 2; d >= side; d >>= 1) {
+    if (thread < d) rows[thread] = F::of(rows[thread], rows[thread + d]);
+    __syncthreads();
+  }
+  return rows[thread % side];
 }
 
 // An element and its place, -1 for none. Of two, one that is NaN is better, else the one that wins, else the earlier.

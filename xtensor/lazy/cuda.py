@@ -9,7 +9,7 @@ some threads of a block (`row`: the innermost loop is reduced; `column`: it is k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -200,6 +200,14 @@ class Fold:
     def of(self, a: str, b: str) -> str:
         return f"xt_fold{self.place}::of({a}, {b})"
 
+    def together(self, column: bool = False) -> list[str]:
+        """Return how the threads of a row, or those above each other, join what they have to result<place>."""
+        own, count = f"xt_fold{self.place}", THREADS if column else THREADS // 32
+        how = f"xt_along<{own}>" if column else f"xt_across<{own}>"
+        joined = f"{how}(xt_tree<{own}>(acc{self.place}), {SIDE if column else 'a.shift'}, shared{self.place})"
+        shared = f"__shared__ {self.type} shared{self.place}[{count}];"
+        return [shared, f"const {self.type} result{self.place} = {joined};"]
+
     def kept(self, name: str) -> tuple[str, str]:
         """Return the type in memory of a result, and a finished accumulator as it lies there."""
         if self.reduction.dtype.kind == "V":
@@ -228,22 +236,22 @@ def folds_of(program: Program) -> list[Fold]:
 # ---- text
 
 
-def whole_text(parameters: Sequence[str], wide: bool, before: Sequence[str], body: Sequence[str], threads: int) -> str:
+def whole_text(parameters: Sequence[str], wide: bool, before: Sequence[str], body: Sequence[str]) -> str:
     """Return the text of a kernel: what it uses, its parameters, its body."""
-    return "\n".join(
-        [
-            f"#define WIDE {int(wide)}",
-            *helpers([*parameters, *before, *body]),
-            "struct Arguments {",
-            *(f"  {line}" for line in parameters),
-            "};",
-            *before,
-            f'extern "C" __global__ void __launch_bounds__({threads}) kernel(const Arguments a) {{',
-            *(f"  {line}" for line in body),
-            "}",
-            "",
-        ]
-    )
+    head = [
+        f"#define WIDE {int(wide)}",
+        *helpers([*parameters, *before, *body]),
+        "struct Arguments {",
+        *parameters,
+        "};",
+    ]
+    start = f'extern "C" __global__ void __launch_bounds__({THREADS}) kernel(const Arguments a) {{'
+    lines, depth = [*head, *before], 0
+    for line in (start, *body, "}"):
+        depth -= line.startswith("}")
+        lines.append("  " * depth + line)
+        depth += line.endswith("{")
+    return "\n".join([*lines, ""])
 
 
 def scalar_parameters(dtypes: Sequence[DType], prefix: str = "c") -> list[str]:
@@ -282,7 +290,7 @@ class _Text:
         else:
             self._reduction()
         before = [line for fold in self.folds for line in fold.lines()]
-        return whole_text(parameters, self.form.wide, before, self.lines, THREADS)
+        return whole_text(parameters, self.form.wide, before, self.lines)
 
     def _add(self, *lines: str) -> None:
         self.lines += lines
@@ -323,18 +331,23 @@ class _Text:
     def _chunk(self, folds: Sequence[Fold]) -> None:
         """Write one chunk of the innermost loop, from element i on: loads, steps, stores, what is reduced."""
         lanes = self.form.lanes
-        if lanes > 1:
-            self._add(f"const bool whole = i + {lanes} <= a.length;")
-        for place in range(self.inputs):
-            self._load(place)
-        for place in range(self.inputs, self.moved):
-            self._add(f"vector<{self.types[place]}, {lanes}> x{place};")
+        for place, (kind, lie) in enumerate(zip(self.types, self.form.lie, strict=True)):
+            taken = {
+                PACKED: f"xt_packed<{kind}, {lanes}>(b{place}, i, a.length)",
+                SAME: f"xt_same<{kind}, {lanes}>(b{place})",
+            }
+            apart = f"xt_apart<{kind}, {lanes}>(b{place}, i, a.length, a.s{place}_{self.inner})"
+            given = f" = {taken.get(lie, apart)}" if place < self.inputs else ""
+            self._add(f"vector<{kind}, {lanes}> x{place}{given};")
         self._add("#pragma unroll", f"for (int k = 0; k < {lanes}; ++k) {{")
         inside = "i + k < a.length" if lanes > 1 else ""
         self._element([f"x{place}.v[k]" for place in range(self.moved)], folds, inside, "(at + k)")
         self._add("}")
         for place in range(self.inputs, self.moved):
-            self._store(place)
+            if self.form.lie[place] == PACKED:
+                self._add(f"xt_pack(b{place}, i, a.length, x{place});")
+            else:
+                self._add(f"xt_spread(b{place}, i, a.length, a.s{place}_{self.inner}, x{place});")
 
     def _element(self, operands: Sequence[str], folds: Sequence[Fold], inside: str, at: str) -> None:
         """Write the steps of one element, k of its chunk, whose operands have these names."""
@@ -352,35 +365,6 @@ class _Text:
             for fold, term in zip(folds, terms, strict=True):
                 self._add(f"acc{fold.place}[k] = {fold.of(f'acc{fold.place}[k]', term)};")
             self._add(*(["}"] if inside else []))
-
-    def _load(self, place: int) -> None:
-        kind, lanes, lie = self.types[place], self.form.lanes, self.form.lie[place]
-        self._add(f"vector<{kind}, {lanes}> x{place};")
-        self._move(place, f"x{place}.v[k] = ", "", kind)
-        if lie == PACKED and lanes > 1:
-            vector = f"x{place} = *(const vector<{kind}, {lanes}>*)(b{place} + (offset)i * (offset)sizeof({kind}));"
-            self.lines[-1] = f"if (whole) {vector} else {self.lines[-1]}"
-
-    def _store(self, place: int) -> None:
-        kind, lanes = self.types[place], self.form.lanes
-        self._move(place, "", f" = x{place}.v[k]", kind)
-        if self.form.lie[place] == PACKED and lanes > 1:
-            vector = f"*(vector<{kind}, {lanes}>*)(b{place} + (offset)i * (offset)sizeof({kind})) = x{place};"
-            self.lines[-1] = f"if (whole) {vector} else {self.lines[-1]}"
-
-    def _move(self, place: int, before: str, after: str, kind: str) -> None:
-        """Write a loop that moves the elements of a chunk one by one, as many as there are."""
-        at = {PACKED: f"(offset)(i + k) * (offset)sizeof({kind})", SAME: "0"}.get(
-            self.form.lie[place], f"(offset)(i + k) * a.s{place}_{self.inner}"
-        )
-        one = f"*({kind}*)(b{place} + {at})"
-        guard = "i + k < a.length" if self.form.lanes > 1 and self.form.lie[place] != SAME else ""
-        if before:
-            one = f"{guard} ? {one} : {kind}()" if guard else one
-            guard = ""
-        condition = f"if ({guard}) " if guard else ""
-        self._add("#pragma unroll")
-        self.lines[-1] = f"for (int k = 0; k < {self.form.lanes}; ++k) {condition}{before}{one}{after};"
 
     # ---- reductions
 
@@ -440,49 +424,13 @@ class _Text:
         self._add("}", "}")
 
     def _finish(self, fold: Fold, column: bool) -> None:
-        """Write the tree that joins a result's accumulators, and its store."""
-        name, place = f"acc{fold.place}", self.moved + fold.place
-        half = self.slots // 2
-        while half:
-            self._add(f"for (int k = 0; k < {half}; ++k) {name}[k] = {fold.of(f'{name}[k]', f'{name}[k + {half}]')};")
-            half //= 2
-        self._add(*(_across_columns(fold) if column else across_rows(fold, f"{name}[0]", "a.shift")))
-        kind, value = fold.kept(f"{name}[0]")
-        target = self._result_place(place)
-        self._add(f"if (is && lane == 0) *({kind}*)({target} + (offset)blockIdx.y * a.parts{fold.place}) = {value};")
-
-    def _result_place(self, place: int) -> str:
-        terms = [f" + (offset)k{loop} * a.s{place}_{loop}" for loop in range(self.form.kept)]
-        return f"a.p{place}" + "".join(terms)
-
-
-def across_rows(fold: Fold, name: str, shift: str) -> Iterator[str]:
-    """Write how the threads of a row join what they have, in a fixed tree; the first of them has the result."""
-    yield f"for (int d = {shift} > 5 ? 16 : (1 << {shift}) >> 1; d > 0; d >>= 1)"
-    yield f"  {name} = {fold.of(name, f'xt_down({name}, d)')};"
-    yield f"__shared__ {fold.type} warps{fold.place}[{THREADS // 32}];"
-    yield f"if ({shift} > 5) {{"
-    yield f"  if (thread % 32 == 0) warps{fold.place}[thread / 32] = {name};"
-    yield "  __syncthreads();"
-    yield f"  for (int d = {THREADS // 64}; d > 0; d >>= 1) {{"
-    yield f"    if (thread < d) {name} = warps{fold.place}[thread] = "
-    yield f"      {fold.of(f'warps{fold.place}[thread]', f'warps{fold.place}[thread + d]')};"
-    yield "    __syncthreads();"
-    yield "  }"
-    yield "}"
-
-
-def _across_columns(fold: Fold) -> Iterator[str]:
-    """Write how the rows of threads above each other join what they have."""
-    name = f"acc{fold.place}[0]"
-    yield f"__shared__ {fold.type} rows{fold.place}[{THREADS}];"
-    yield f"rows{fold.place}[thread] = {name};"
-    yield "__syncthreads();"
-    yield f"for (int d = {THREADS // 2}; d >= {SIDE}; d >>= 1) {{"
-    yield f"  if (thread < d) {name} = rows{fold.place}[thread] = "
-    yield f"    {fold.of(f'rows{fold.place}[thread]', f'rows{fold.place}[thread + d]')};"
-    yield "  __syncthreads();"
-    yield "}"
+        """Write how a result's accumulators become one, and its store."""
+        place = self.moved + fold.place
+        at = "".join([f" + (offset)k{loop} * a.s{place}_{loop}" for loop in range(self.form.kept)])
+        kind, value = fold.kept(f"result{fold.place}")
+        self._add(*fold.together(column))
+        part = f"(offset)blockIdx.y * a.parts{fold.place}"
+        self._add(f"if (is && lane == 0) *({kind}*)(a.p{place}{at} + {part}) = {value};")
 
 
 def _field_type(field: Field) -> str:

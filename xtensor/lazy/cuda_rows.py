@@ -15,17 +15,7 @@ from ..blob import Buffer, TBlob
 from ..dtypes import DType
 from ..layout import Shape
 from . import cuda_build
-from .cuda import (
-    THREADS,
-    VECTOR,
-    Fold,
-    across_rows,
-    lanes_of,
-    scalar_parameters,
-    scalar_values,
-    whole_text,
-    write_steps,
-)
+from .cuda import THREADS, VECTOR, Fold, lanes_of, scalar_parameters, scalar_values, whole_text, write_steps
 from .cuda_math import Value, Writer, loaded, memory_type, register_type, stored
 from .cuda_run import BLOCKS, REACH, Launch
 from .launch import remembered, scalar_bytes
@@ -129,7 +119,7 @@ class _Text:
         self._begin(outside)
         for place, stage in enumerate(self.rows.stages):
             self._stage(place, stage)
-        return whole_text(parameters, self.form.wide, self.before, self.lines, THREADS)
+        return whole_text(parameters, self.form.wide, self.before, self.lines)
 
     def _add(self, *lines: str) -> None:
         self.lines += lines
@@ -248,15 +238,9 @@ class _Text:
             self._add(f"{self._at(number, f'b{number}')} = x{number};")
 
     def _join(self, fold: Fold, number: int) -> None:
-        """Write the tree that joins a row's accumulators; every thread of the row gets the result."""
-        name, half = f"acc{fold.place}", self.form.lanes // 2
-        while half:
-            self._add(f"for (int k = 0; k < {half}; ++k) {name}[k] = {fold.of(f'{name}[k]', f'{name}[k + {half}]')};")
-            half //= 2
-        self._add(*across_rows(fold, f"{name}[0]", "a.shift"))
-        result = f"n{number}"
-        self._add(f"const {fold.type} {result} = a.shift > 5 ? warps{fold.place}[0] : xt_first({name}[0], (int)step);")
-        self._keep_narrow(number, result)
+        """Write how a row's accumulators become one."""
+        self._add(*fold.together())
+        self._keep_narrow(number, f"result{fold.place}")
 
 
 def _of(values: Sequence[Value], writer: Writer) -> list[Value]:

@@ -306,10 +306,11 @@ def _formed(
     rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
     numbers, program, strides = _row_program(plan, shape, values, rows)
     lanes = min(lanes_of(stage.program, 8) for stage in program.stages if stage.wide)
+    lanes = 1 if cells % lanes else lanes  # rows of one cell have no axis to see it by
     for place, item in enumerate(program.items):
         vector = lanes * item.dtype.itemsize
         apart = item.role != INSIDE and (strides[place] % vector or behind(numbers[place]) % vector)
-        if item.wide and (cells % lanes or apart):
+        if item.wide and apart:
             lanes = 1
     chunks = cells // lanes
     shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8

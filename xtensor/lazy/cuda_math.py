@@ -73,7 +73,7 @@ def stored(name: str, dtype: DType) -> str:
 def literal(value: Any, dtype: DType) -> str:
     """Return a Python number as a constant of a dtype; floating ones by their bits."""
     with np.errstate(over="ignore"):
-        one = np.asarray(value).astype(dtype)
+        one: Any = np.asarray(value).astype(dtype)
     if dtype == BOOL:
         return "true" if one else "false"
     if dtype.kind in "iu":

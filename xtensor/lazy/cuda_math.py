@@ -4,8 +4,8 @@ Each is an expression over values that have names, so an operand may stand in it
 cannot say is a function of cuda.cuh.
 
 NVIDIA documents the largest errors of its functions in the CUDA programming guide. Those of float32 that some edition
-gives more than 2 units in the last place (tan, asin, acos, sinh, asinh, acosh, atanh, atan2, pow, hypot) are computed in
-float64 and rounded.
+gives more than 2 units in the last place (tan, asin, acos, sinh, asinh, acosh, atanh, atan2, pow, hypot) are computed
+in float64 and rounded.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ def explain(*tensors: Tensor, ir: bool = False) -> Explanation:
     """Return how the values of these tensors will be computed, without computing them.
 
     For pending ones: the graph, the kernels it is cut into, the engine that will run each and why. With `ir=True`
-    also the LLVM IR of generated code, which is compiled for that and kept. For evaluated ones: layout and memory.
+    also the LLVM IR of generated code, which is compiled for that and kept, or the CUDA C++, which is not. For
+    evaluated ones: layout and memory.
     Raises TypeError for anything that is not a tensor.
 
     >>> xt.explain(xt.exp(x) * 2.0)
@@ -65,7 +66,7 @@ class CacheInfo:
     """What the cache of generated kernels holds and has done since the start of the process.
 
     kernels: held in memory now.
-    compiled: made by LLVM. improved: of these, made a second time with more care, in the background.
+    compiled: made by LLVM or NVRTC. improved: of these, made a second time with more care, in the background.
     loaded: found on disk, made by an earlier process.
     hits: asked for and found in memory; launches that skip the question are not counted.
     seconds: spent in the foreground generating, compiling, loading and linking.
@@ -81,7 +82,7 @@ class CacheInfo:
 
 def cache_info() -> CacheInfo:
     """Return what the cache of generated kernels holds and has done."""
-    from .lazy import compile
+    from .lazy import compile, cuda_build
 
-    counts = compile.counts
-    return CacheInfo(compile.cached(), counts.compiled, counts.improved, counts.loaded, counts.hits, counts.seconds)
+    counts, kernels = compile.counts, compile.cached() + cuda_build.cached()
+    return CacheInfo(kernels, counts.compiled, counts.improved, counts.loaded, counts.hits, counts.seconds)

@@ -15,7 +15,7 @@ from ..blob import Buffer, TBlob
 from ..devices.cpu import CPU
 from ..layout import contiguous
 from ..options import Settings, settings
-from . import engines
+from . import cuda_run, engines
 from .describe import described
 from .find import Loop, known, remember
 from .graph import Node
@@ -61,9 +61,10 @@ def evaluate_again(node: Node, small: int) -> bool:
     if ready is not None and (ready.limits is limits or ready.limits == limits):
         _finish(ready, trace, blobs)
         return True
-    if limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= small:
+    here = node.device.backend is CPU
+    if here and limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= small:
         return False
-    if _launch(trace, plan, limits, key, blobs):
+    if here and _launch(trace, plan, limits, key, blobs):
         return True
     if expression.loop is None or not _run_loop(node, expression.loop, values, limits):
         Evaluation(trace, plan, None, limits).run()
@@ -75,7 +76,8 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -
     shape = node.shape
     size = prod(shape)
     blobs = [values[number] for number in loop.inputs]
-    if limits.engine == "interpret" or 0 in shape or not engines.is_compiled(loop.program):
+    here = node.device.backend is CPU
+    if limits.engine == "interpret" or 0 in shape or (here and not engines.is_compiled(loop.program)):
         return False
     if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
         return False
@@ -85,7 +87,10 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -
     addresses = [one._address or one.address for one in blobs]
     addresses.append(blob.address)
     scalars = loop.pack([values[number] for number in loop.scalars])
-    run_packed(loop.program, size, addresses, scalars, limits.fast_math)
+    if here:
+        run_packed(loop.program, size, addresses, scalars, limits.fast_math)
+    elif not cuda_run.run_packed(loop.program, size, addresses, scalars, node.device.backend, limits.fast_math):
+        return False
     node.finish(blob)
     return True
 

@@ -12,10 +12,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ..blob import TBlob
+from ..devices.cpu import CPU
 from ..layout import Shape
 from ..options import Settings
 from ..threads import worth
-from . import engines, launch, reduce, rows
+from . import cuda_rows, cuda_run, engines, launch, reduce, rows
 from .graph import Node
 from .llvm import PACKED, Form, source
 from .plan import Kernel, Plan, Program, Trace
@@ -117,6 +118,7 @@ class _Description:
         self.trace = trace
         self.plan = plan
         self.limits = limits
+        self.device = trace.values[plan.kernels[0].results[0]].device
         self.labels = labels_of(trace.values, names())
         self.blobs = {n: value for n, value in enumerate(trace.values) if isinstance(value, TBlob)}
         for kernel in plan.kernels:
@@ -133,13 +135,23 @@ class _Description:
         """Return whether the plan runs by rows, and for each kernel its engine and why."""
         self.largest = self.plan.largest(self.trace.values)
         choices = [self._choice(kernel) for kernel in self.plan.kernels]
+        self.row_text = ""
+        if self.device.backend is not CPU:
+            if self.plan.rows and {engine for engine, _ in choices} == {"cuda"} and self._is_packed():
+                backend: Any = self.device.backend
+                shape = self._shape(self._reducing())
+                self.row_text = cuda_rows.text_of(self.plan, shape, self.trace.values, backend.number)
+            return bool(self.row_text), choices
         return self._could_go_by_rows() and all(engine == "llvm" for engine, _ in choices), choices
 
     def _could_go_by_rows(self) -> bool:
-        if not self.plan.rows or not all(blob.is_packed for blob in self.blobs.values()):
+        if not self.plan.rows or not self._is_packed():
             return False
         shape = self._shape(self._reducing())
         return rows.pays(self.plan, shape) and all(self._fits_rows(kernel, shape) for kernel in self.plan.kernels)
+
+    def _is_packed(self) -> bool:
+        return all(blob.is_packed for blob in self.blobs.values())
 
     def _fits_rows(self, kernel: Kernel, whole: Shape) -> bool:
         """Return whether a kernel's operands lie in few enough ways to go by rows."""
@@ -158,18 +170,42 @@ class _Description:
 
     def _choice(self, kernel: Kernel) -> tuple[str, str]:
         """Return a kernel's engine and why it is that."""
-        if kernel.direct is not None:
+        generated = self._generated(kernel)
+        if generated.direct is not None:
             return "direct", "no loop of the engine computes this step"
+        if self.device.backend is not CPU:
+            return self._choice_there(generated)
         if 0 in self._shape(kernel):
             return "interpret", "there are no elements"
         engine, why = _asked(kernel.program, self.largest, self.limits)
         lack = _lack_of(kernel.program) if engine == "llvm" else ""
         return ("interpret", f"there is no {lack}") if lack else (engine, why)
 
+    def _generated(self, kernel: Kernel) -> Kernel:
+        """Return a kernel as its device's engine runs it."""
+        return cuda_run.generated(kernel, self.trace.values) or kernel
+
+    def _choice_there(self, kernel: Kernel) -> tuple[str, str]:
+        """Return the engine of a kernel on another device than the CPU, and why it is that."""
+        shape = self._shape(kernel)
+        choice = engines.choose_there(kernel.program, shape, self.limits)
+        if choice[0] == "cuda":
+            try:
+                self._texts(kernel)
+            except LacksError as lack:
+                return "direct", f"there is no {lack}"
+        return choice
+
+    def _texts(self, kernel: Kernel) -> list[str]:
+        blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
+        return cuda_run.texts(kernel, self._shape(kernel), blobs, self.limits.fast_math)
+
     def _code(self, kernel: Kernel) -> str:
-        """Return the code that a kernel runs, compiled now if it was not before."""
+        """Return the code that a kernel runs, compiled now if it was not before; CUDA's is not compiled for that."""
         program, shape = kernel.program, self._shape(kernel)
         contract = self.limits.fast_math
+        if self.device.backend is not CPU:
+            return "\n".join(self._texts(self._generated(kernel)))
         if self.by_rows:
             whole = self._shape(self._reducing())
             return rows._stage(self.plan, kernel, whole, self.trace.values, contract, True, 1).ready.code.text
@@ -195,17 +231,21 @@ class _Description:
             lines[0] += f" (step by step: {size_text(stepwise)})"
         if self.by_rows:
             cells = prod(self._shape(self.plan.kernels[0])[self.plan.rows :])
-            lines.append(f"  together, block by block over rows of {cells} elements")
+            together = "row by row" if self.row_text else "block by block over rows"
+            lines.append(f"  together, {together} of {cells} elements")
         for place, kernel in enumerate(self.plan.kernels):
             lines += self._kernel_lines(place, kernel)
         return lines
 
     def code_lines(self) -> list[str]:
         """Return the generated code of every kernel that has some."""
+        if self.row_text:
+            return ["cuda of all kernels:", self.row_text.rstrip()]
         lines = []
         for place, (kernel, (engine, _)) in enumerate(zip(self.plan.kernels, self.choices, strict=True), 1):
-            has_code = engine == "llvm"
-            lines.append(f"llvm of kernel {place}:" + f" none, its engine is {engine}" * (not has_code))
+            has_code = engine in ("llvm", "cuda")
+            title = engine if has_code else "llvm" if self.device.backend is CPU else "cuda"
+            lines.append(f"{title} of kernel {place}:" + f" none, its engine is {engine}" * (not has_code))
             lines += [self._code(kernel).rstrip()] if has_code else []
         return lines
 

@@ -1,7 +1,8 @@
 """The choice of engine, kernel by kernel, and what each is handed.
 
-Generated code where it exists or pays for its making; the interpreter where there is no compiler, a step that
-generated code lacks, or too little work yet.
+On the CPU, generated code where it exists or pays for its making; the interpreter where there is no compiler, a step
+that generated code lacks, or too little work yet. On other devices, generated code, and the library's functions one
+after the other where that cannot be had.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from math import prod
+from operator import setitem
 from typing import Any
 
 from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..layout import Shape
 from ..options import Settings
-from . import interpret, rows
+from . import cuda_rows, cuda_run, interpret, rows
 from .compile import CompileError, host
+from .cuda_build import BuildError
 from .launch import operand, run_map, run_packed, scalar_bytes
 from .llvm import check
 from .plan import Kernel, Plan, Program
@@ -30,8 +33,9 @@ COMPILE_SECONDS = 0.002
 # What a library call spends on one element: per byte it moves, and more where it computes a function.
 SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
 
-# What a program's `notes` say: that it has run as generated code, or what generated code lacks for it.
-COMPILED, LACKING = "compiled", "lacking"
+# What a program's `notes` say: that it has run as generated code, or what generated code lacks for it, on the CPU and
+# on other devices.
+COMPILED, LACKING, LACKING_THERE = "compiled", "lacking", "lacking there"
 
 # Seconds of library calls estimated so far for programs not compiled yet.
 _spent: dict[Program, float] = {}
@@ -51,6 +55,9 @@ def run(
     largest: the elements of the largest loop that runs with this one.
     """
     program = kernel.program
+    if results[0].device.backend is not CPU:
+        _run_there(kernel, shape, inputs, scalars, results, limits)
+        return
     if 0 in shape:
         _interpreted(kernel, shape, inputs, scalars, results)
         return
@@ -140,6 +147,58 @@ def _with_axes(blob: TBlob, shape: Shape, axes: Sequence[int]) -> TBlob:
     return blob.view(blob.layout.insert(axes))
 
 
+# ---- other devices
+
+
+def choose_there(program: Program, shape: Shape, limits: Settings) -> tuple[str, str]:
+    """Return the engine for a program on another device than the CPU, and why."""
+    if limits.engine in ("interpret", "direct"):
+        return "direct", "asked for"
+    if 0 in shape:
+        return "direct", "there are no elements"
+    if LACKING_THERE in program.notes:
+        return "direct", f"there is no {program.notes[LACKING_THERE]}"
+    return "cuda", "the device has no other engine"
+
+
+def _run_there(
+    kernel: Kernel,
+    shape: Shape,
+    inputs: Sequence[TBlob],
+    scalars: Sequence[Any],
+    results: Sequence[TBlob],
+    limits: Settings,
+) -> None:
+    """Run a kernel on another device than the CPU, without waiting for it."""
+    program = kernel.program
+    if choose_there(program, shape, limits)[0] == "cuda":
+        try:
+            cuda_run.run(kernel, shape, inputs, scalars, results, limits.fast_math)
+            return
+        except LacksError as lack:  # found out before anything is launched
+            program.notes[LACKING_THERE] = str(lack)
+            if isinstance(lack, BuildError):
+                text = f"xtensor: no {lack}; the library's functions do the work, one after the other"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+    _step_by_step(program, inputs, scalars, results)
+
+
+def _step_by_step(program: Program, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]) -> None:
+    """Run a program's steps and reductions as calls of the device's library."""
+    backend = results[0].device.backend
+    values = [*(blob.native() for blob in inputs), *scalars]
+    for step in program.steps:
+        operands = [values[arg] for arg in step.args]
+        value = backend.call(step.op.kernel(backend), *operands, **dict(step.params))
+        values.append(backend.asarray(value, step.dtype))
+    found = [values[number] for number in program.outputs]
+    for reduction in program.reductions:
+        function = reduction.op.kernel(backend)
+        found.append(backend.call(function, values[reduction.arg], **dict(reduction.params)))
+    for blob, value in zip(results, found, strict=True):
+        backend.call(setitem, blob.native(), ..., value)
+
+
 # ---- the interpreter
 
 
@@ -165,6 +224,9 @@ def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limi
     blobs: what lies in memory: inputs, and results that are kept.
     """
     shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
+    if blobs[next(iter(plan.kept))].device.backend is not CPU:
+        generates = limits.engine in ("auto", "llvm") and 0 not in shape
+        return generates and cuda_rows.run(plan, shape, values, blobs, limits.fast_math)
     if not rows.pays(plan, shape):
         return False
     if any(choose(kernel.program, prod(shape), limits)[0] != "llvm" for kernel in plan.kernels):

@@ -8,7 +8,7 @@ from typing import Any
 from ..blob import Buffer, TBlob
 from ..layout import Layout, Shape, contiguous, dense_like, keep_order
 from ..options import Settings
-from . import engines
+from . import cuda_run, engines
 from .graph import Node
 from .plan import REMEMBERED, Kernel, Plan, Trace
 
@@ -64,6 +64,7 @@ class Evaluation:
         return done
 
     def _run(self, kernel: Kernel) -> None:
+        kernel = cuda_run.generated(kernel, self.values) or kernel
         if kernel.direct is not None:
             self.blobs[kernel.direct] = self._direct(kernel.direct)
             return

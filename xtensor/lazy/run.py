@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ..blob import Buffer, Native, TBlob
 from ..devices.cpu import CPU
 from ..locks import fork_waiting_lock
@@ -126,11 +124,11 @@ def _evaluate(
 
 
 def goes_direct(order: list[Node]) -> bool:
-    """Return whether to call the library step by step: asked for, or the only one that can, or the arrays small."""
+    """Return whether to call the library step by step: asked for, or the arrays small and on the CPU."""
     engine = settings().engine
-    if engine == "direct" or any([node.device.backend is not CPU for node in order]):
+    if engine == "direct":
         return True
-    return engine == "auto" and all([_is_small(node) for node in reversed(order)])
+    return engine == "auto" and order[0].device.backend is CPU and all([_is_small(node) for node in reversed(order)])
 
 
 def _is_small(node: Node) -> bool:
@@ -258,7 +256,8 @@ def _compute_part(part: Part) -> Native:
                 layout = blob.layout.broadcast_to(part.whole.shape)
                 assert layout is not None
                 strided = blob.view(layout.index(part.key)).native()
-                natives.append(np.array(strided, order="C"))  # NumPy's bits may depend on whether operands are packed
+                # NumPy's bits may depend on whether operands are packed.
+                natives.append(node.device.backend.call(strided.copy, "C"))
             else:
                 natives.append(value)
         backend = node.device.backend

@@ -1,0 +1,236 @@
+"""Every kernel of the expression set, compiled by NVRTC for four architectures. Nothing runs here: no GPU is needed.
+
+Compiled only; what the kernels compute is not tested in this file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.dtypes import ALL, DType
+from xtensor.lazy import cuda, cuda_build, cuda_rows, cuda_run
+from xtensor.lazy.cuda import COLUMN, MAP, ROW, Form, lanes_of
+from xtensor.lazy.graph import pending_below
+from xtensor.lazy.llvm import PACKED, SAME, STRIDED
+from xtensor.lazy.plan import Kernel, Plan, Program, Reduction, Step, Trace, loop_of, plan_of, program
+from xtensor.lazy.primitives import LacksError
+from xtensor.op import REGISTRY, Op
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
+
+ELEMENTWISE = {name: op for name, op in REGISTRY.items() if op.kind == "elementwise"}
+REDUCTIONS = {name: op for name, op in REGISTRY.items() if op.kind == "reduction" and op.composed is None}
+
+# What generated code lacks, by name: the kinds of dtypes, or their names. The library's functions do it.
+LACKING = {
+    "pow": ("b", "i", "u"),  # is never recorded: its errors depend on the values
+    "reciprocal": ("b", "i", "u"),
+    "nextafter": ("float16",),  # of bool, int8 and uint8
+    **dict.fromkeys(
+        ("greater", "greater_equal", "less", "less_equal", "maximum", "minimum"), "c"
+    ),  # not the standard's
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nvrtc() -> None:
+    """Skip where NVRTC cannot be used."""
+    pytest.importorskip("cupy", reason="CuPy is not installed: pip install cupy-cuda13x nvidia-cuda-nvrtc")
+    try:
+        cuda_build.version()
+    except cuda_build.BuildError as error:
+        pytest.skip(f"NVRTC is not there: {error}")
+
+
+every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+def compiles(texts: list[str], architecture: str, *, contract: bool = False) -> None:
+    """Compile kernels as one text: each in a namespace of its own, under a name of its own."""
+    assert texts
+    parts = []
+    for number, text in enumerate(texts):
+        own = text.replace(" kernel(const", f" kernel{number}(const").replace(
+            "#define WIDE", "#undef WIDE\n#define WIDE"
+        )
+        parts.append(f"namespace part{number} {{\n{own}\n}}")
+    whole = re.sub(r"^(#define (xt_\w+))", r"#undef \2\n\1", "\n".join(parts), flags=re.MULTILINE)
+    options = cuda_build.options_of(architecture, contract)
+    assert cuda_build.built(whole, options).startswith(b"\x7fELF")
+
+
+# ---- elementwise
+
+
+def programs_of(op: Op) -> Iterator[tuple[DType, Program]]:
+    """Yield each dtype an elementwise function takes, and the program that is the function alone."""
+    count = len(op.parameters)
+    for dtype in ALL.values():
+        kinds = (np.dtype(bool), dtype, dtype) if op.name == "where" else (dtype,) * count
+        try:
+            result = op.dtype(*kinds)
+        except TypeError:
+            continue
+        step = Step(op, (), tuple(range(count)), loop_of(op, kinds, result), result)
+        yield dtype, program(kinds, (), (), (step,), (count,), ())
+
+
+def contiguous(made: Program, *, by_vectors: bool = True) -> str:
+    return cuda.source(made, Form(MAP, (PACKED,) * len(made.moved), lanes_of(made) if by_vectors else 1, 1))
+
+
+def lacks(op: Op, made: Program) -> bool:
+    kinds = {dtype.kind for step in made.steps for dtype in step.loop} | {d.name for s in made.steps for d in s.loop}
+    return any(kind in LACKING.get(op.name, ()) for kind in kinds)
+
+
+def test_what_generated_code_lacks() -> None:
+    """Every elementwise function is there on every dtype it takes, but for those named."""
+    for op in ELEMENTWISE.values():
+        for dtype, made in programs_of(op):
+            if lacks(op, made):
+                with pytest.raises(LacksError):
+                    contiguous(made)
+            else:
+                assert "kernel" in contiguous(made), dtype
+
+
+@every_architecture
+def test_elementwise(architecture: str) -> None:
+    """Every elementwise function on every dtype it takes: by vectors on the oldest, else one by one."""
+    by_vectors = architecture == ARCHITECTURES[0]
+    for op in ELEMENTWISE.values():
+        made = [one for _, one in programs_of(op) if not lacks(op, one)]
+        compiles([contiguous(one, by_vectors=by_vectors) for one in made], architecture)
+
+
+def casts() -> list[str]:
+    """Return a conversion of every dtype to every other."""
+    texts = []
+    for one in ALL.values():
+        for other in ALL.values():
+            if one != other and (one.kind != "c" or other.kind in "cb"):
+                step = Step(cuda_run._Named("astype", "elementwise"), (), (0,), (one,), other)
+                texts.append(contiguous(program((one,), (), (), (step,), (1,), ())))
+    return texts
+
+
+@every_architecture
+def test_conversions(architecture: str) -> None:
+    compiles(casts(), architecture)
+
+
+# ---- forms
+
+
+def expressed(expression: Callable[..., Any], *shapes: tuple[int, ...], dtype: str = "float32") -> tuple[Trace, Plan]:
+    """Return the plan of an expression of arrays of these shapes."""
+    with xt.options(lazy="always"):
+        results = expression(*(xt.zeros(shape, dtype=dtype) for shape in shapes))
+        nodes = [one.value for one in (results if isinstance(results, tuple) else (results,))]
+        trace = Trace(pending_below(nodes), nodes)
+        return trace, plan_of(trace)
+
+
+def loop_of_two_outputs() -> Kernel:
+    shape = (64, 64)
+    _, plan = expressed(lambda x, y: (e := xt.exp(x) * y, e + 2.5), shape, shape)
+    return plan.kernels[0]
+
+
+@every_architecture
+@pytest.mark.parametrize("wide", [False, True], ids=["32 bits", "64 bits"])
+def test_forms(architecture: str, wide: bool) -> None:
+    """Several outputs and scalars, contiguous, broadcast, strided and of several loops, with indices of both widths."""
+    made = loop_of_two_outputs().program
+    lies = [(PACKED,) * 4, (PACKED, SAME, PACKED, PACKED), (STRIDED, PACKED, PACKED, STRIDED)]
+    texts = [
+        cuda.source(made, Form(MAP, lie, 1 if STRIDED in lie else 4, loops, 0, wide))
+        for lie in lies
+        for loops in (1, 2, 5)
+    ]
+    compiles(texts, architecture)
+    compiles(texts, architecture, contract=True)
+
+
+# ---- reductions
+
+
+def reductions_of(op: Op, *, parts: bool) -> Iterator[Program]:
+    """Yield the programs that reduce each dtype, and if `parts` those that make and join parts of results."""
+    for dtype in ALL.values():
+        try:
+            result = op.dtype(dtype, **({"axis": 0} if op.one_axis else {"axis": (0,)}))
+        except TypeError:
+            continue
+        if dtype.kind == "c" and op.name in ("max", "min", "argmax", "argmin"):  # NumPy's, not the standard's
+            continue
+        made = program((dtype,), (), (), (), (), (Reduction(op, (), 0, result),))
+        yield from cuda_run._in_parts(made) if parts else (made,)
+
+
+@every_architecture
+@pytest.mark.parametrize("op", REDUCTIONS.values(), ids=REDUCTIONS.keys())
+def test_reductions(architecture: str, op: Op) -> None:
+    """Every reduction on every dtype: rows and columns, and on the oldest parts of results and what joins them."""
+    texts = []
+    for made in reductions_of(op, parts=False):
+        texts.append(cuda.source(made, Form(ROW, (PACKED,), lanes_of(made, 8), 1, 1)))
+        texts.append(cuda.source(made, Form(COLUMN, (STRIDED,), 1, 1, 1)))
+    for made in reductions_of(op, parts=True) if architecture == ARCHITECTURES[0] else ():
+        texts.append(cuda.source(made, Form(ROW, (PACKED,), lanes_of(made, 8), 0, 1, True)))
+    compiles(texts, architecture)
+
+
+@every_architecture
+def test_fused_reductions(architecture: str) -> None:
+    """Several reductions behind several steps, with a value that is kept, over one axis and over several."""
+    shape = (8, 8, 8)
+    _, plan = expressed(lambda x, y: (z := x * y - 0.5, xt.sum(z), xt.max(z), xt.count_nonzero(z)), shape, shape)
+    made = plan.kernels[0].program
+    assert len(made.reductions) == 3
+    forms = [Form(ROW, (PACKED, SAME, PACKED), 4, 1, 2), Form(ROW, (STRIDED, PACKED, STRIDED), 1, 2, 1, True)]
+    forms += [Form(COLUMN, (STRIDED,) * 3, 1, 1, 2), Form(COLUMN, (STRIDED,) * 3, 1, 2, 1, True)]
+    compiles([cuda.source(made, form) for form in forms], architecture)
+
+
+# ---- rows
+
+
+def softmax(x: Any) -> Any:
+    e = xt.exp(x - xt.max(x, axis=-1, keepdims=True))
+    return e / xt.sum(e, axis=-1, keepdims=True)
+
+
+def log_softmax(x: Any) -> Any:
+    y = x - xt.max(x, axis=-1, keepdims=True)
+    return y - xt.log(xt.sum(xt.exp(y), axis=-1, keepdims=True))
+
+
+def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
+    distance = x - xt.mean(x, axis=-1, keepdims=True)
+    variance = xt.mean(distance * distance, axis=-1, keepdims=True)
+    return distance / xt.sqrt(variance + 1e-5) * scale + shift
+
+
+ROWS = {"softmax": (softmax, 1), "log_softmax": (log_softmax, 1), "layer_norm": (layer_norm, 3)}
+
+
+@every_architecture
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_row_programs(architecture: str, dtype: str) -> None:
+    """Rows in shared memory and outside it, by vectors and one by one, with indices of both widths."""
+    texts = []
+    for function, count in ROWS.values():
+        trace, plan = expressed(function, *((1024, 32), (32,), (32,))[:count], dtype=dtype)
+        shape = (1024, 32)
+        rows, _, _ = cuda_rows._formed(plan, shape, trace.values, lambda number: 0, 0)
+        for lanes, wide, shared in ((4, False, True), (1, False, True), (4, True, False)):
+            texts.append(cuda_rows.source(rows, cuda_rows.RowForm(lanes, wide, shared)))
+    compiles(texts, architecture)

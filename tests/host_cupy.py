@@ -44,7 +44,8 @@ def seen(a: Any) -> np.ndarray[Any, Any]:
         return np.empty(a.shape, a.dtype)
     reach = [(n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)]
     low, high = sum(min(r, 0) for r in reach), sum(max(r, 0) for r in reach) + a.itemsize
-    buffer = (ctypes.c_char * (high - low)).from_address(a.data.ptr + low)
+    buffer: Any = (ctypes.c_char * (high - low)).from_address(a.data.ptr + low)
+    buffer.owner = a  # the memory lives as long as the view
     return np.ndarray(a.shape, a.dtype, buffer, -low, a.strides)
 
 

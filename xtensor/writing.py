@@ -70,6 +70,8 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     backend = device.backend
     kernel = op.kernel(backend)
     try:
+        if backend is not CPU and not (isinstance(operand, Tensor) or fits(operand, (target.dtype,))):
+            CPU.call(op.kernel(CPU), np.ones(1, target.dtype), operand)  # which refuses it
         if isinstance(kernel, np.ufunc) and not op.fails_on_values(target.dtype, kind):
             native = writable(target, name)
             backend.call(kernel, native, native_of(operand), out=native, casting="same_kind")

@@ -28,7 +28,7 @@ from .blob import TBlob
 from .checking import check_grads as check_grads
 from .errors import expected
 from .lazy.graph import Node
-from .op import as_tensor
+from .operands import as_tensor
 from .rules import Rule, pull_of, xt
 from .tape import (
     BARE,

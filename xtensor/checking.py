@@ -10,7 +10,7 @@ import numpy as np
 
 from .blob import Native
 from .errors import expected
-from .op import as_tensor
+from .operands import as_tensor
 from .rules import xt
 from .tape import OFF, recording
 from .tensor import Tensor

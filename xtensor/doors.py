@@ -13,7 +13,8 @@ from typing import Any, TypeVar, cast
 from .devices.cpu import CPU, quickly
 from .dtypes import ANY, Category
 from .errors import expected, one_of
-from .op import REFUSED, SCALARS, Op, apply, reduce, reduce_on_tape, reduce_small
+from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
+from .operands import SCALARS
 from .options import always_somewhere
 from .rules import RULES, Pull, Rule, pull_of
 from .tape import active

@@ -13,7 +13,8 @@ from .devices import as_device
 from .dtypes import DEFAULTS, DType, canonical
 from .errors import expected, one_of
 from .layout import as_axes, as_axis, as_index
-from .op import as_tensor, on
+from .op import on
+from .operands import as_tensor
 from .ops.casting import DeviceLike
 from .options import settings
 from .rules import Like, xt

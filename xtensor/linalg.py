@@ -27,7 +27,8 @@ from .factors import (
     through,
 )
 from .layout import as_axes, as_axis, as_index
-from .op import as_tensor, as_tensors, on
+from .op import on
+from .operands import as_tensor, as_tensors
 from .ops.linear import adjoint, along, conjugate, matmul, matrix_transpose, tensordot, vecdot
 from .ops.statistical import Axis, spread
 from .ops.statistical import sum as _sum

@@ -18,7 +18,7 @@ from .devices import Device, as_device
 from .dtypes import DType, canonical, float32, float64
 from .errors import expected
 from .layout import as_axis
-from .op import as_tensor
+from .operands import as_tensor
 from .ops.casting import DeviceLike
 from .options import settings
 from .tensor import Tensor, from_native

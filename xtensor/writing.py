@@ -20,22 +20,8 @@ from .history import refuse_leaf, written
 from .layout import Shape
 from .lazy.graph import Node
 from .lazy.run import before_write, write
-from .op import (
-    CAST,
-    REGISTRY,
-    SCALARS,
-    Op,
-    Operand,
-    apply,
-    as_operand,
-    broadcast,
-    common_device,
-    fits,
-    is_node,
-    native_of,
-    reads_later,
-    value_of,
-)
+from .op import CAST, REGISTRY, Op, apply, fits, is_node, native_of, reads_later, value_of
+from .operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .options import always_somewhere, settings
 from .rules import xt
 from .tape import OFF, Leaf, active, recording, step_of, steps_of

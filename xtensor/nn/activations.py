@@ -16,7 +16,7 @@ from ..lazy.element import Element, absolute, minimum, primitive, where
 from ..lazy.element import exp as e_exp
 from ..lazy.vecmath import ERF_FAR, ERF_NEAR
 from ..lazy.vector import F64
-from ..op import Operand
+from ..operands import Operand
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor

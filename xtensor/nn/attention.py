@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import expected
 from ..layout import broadcast_shapes
-from ..op import as_tensor
+from ..operands import as_tensor
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import expected, one_of
 from ..layout import as_axis
-from ..op import as_tensor
+from ..operands import as_tensor
 from ..rules import xt
 from ..tensor import Tensor
 

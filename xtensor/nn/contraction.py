@@ -27,7 +27,8 @@ from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..errors import expected
 from ..layout import Shape
-from ..op import common_device, native_of
+from ..op import native_of
+from ..operands import common_device
 from ..tensor import Tensor, wrap
 from . import elsewhere
 from .blas import can_be_held, one_thread

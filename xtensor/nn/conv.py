@@ -16,7 +16,7 @@ from ..devices import library_of
 from ..dtypes import NUMERIC, DType, promote
 from ..errors import expected, mismatch, one_of
 from ..layout import Shape
-from ..op import as_tensor, as_tensors, common_device
+from ..operands import as_tensor, as_tensors, common_device
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor

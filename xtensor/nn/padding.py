@@ -10,7 +10,8 @@ from ..devices import library_of
 from ..dtypes import check_real
 from ..errors import expected, one_of
 from ..layout import Shape, as_axes
-from ..op import as_tensor, on
+from ..op import on
+from ..operands import as_tensor
 from ..rules import Like
 from ..tape import differentiable
 from ..tensor import Scalar, Tensor

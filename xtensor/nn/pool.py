@@ -12,7 +12,7 @@ from ..devices import device_of, library_of
 from ..dtypes import FLOATING, REAL, DType
 from ..errors import expected
 from ..layout import Shape, as_shape
-from ..op import as_tensor
+from ..operands import as_tensor
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor

@@ -10,7 +10,8 @@ from ..devices import library_of
 from ..dtypes import NUMERIC
 from ..errors import expected
 from ..layout import Shape, as_shape
-from ..op import as_tensor, on
+from ..op import on
+from ..operands import as_tensor
 from ..tape import differentiable
 from ..tensor import Tensor
 from .windows import Axes, axes_of, batched, channels_last, kernel_of, kernels, outs, sizes, spatial, taps, volume

@@ -7,7 +7,8 @@ from typing import Any
 from ..devices import Device, as_device
 from ..dtypes import DType, canonical, check_real, promote
 from ..errors import expected
-from ..op import SCALARS, as_tensor, cast_later, on
+from ..op import cast_later, on
+from ..operands import SCALARS, as_tensor
 from ..options import always_somewhere
 from ..tape import differentiable
 from ..tensor import Tensor, wrap

@@ -18,7 +18,8 @@ from ..dtypes import DEFAULTS, DType, canonical, check_real, real_of
 from ..errors import expected, one_of
 from ..layout import Shape, as_index, as_shape
 from ..methods import moved
-from ..op import as_tensor, asarray_host, common_device, on
+from ..op import on
+from ..operands import as_tensor, asarray_host, common_device
 from ..options import settings
 from ..rules import Like, sum_to, xt
 from ..tape import OFF, active, begin, differentiable, is_recording, recording

@@ -27,7 +27,7 @@ from ..lazy.element import exp as e_exp
 from ..lazy.element import log1p as e_log1p
 from ..lazy.element import maximum as e_maximum
 from ..lazy.element import where as e_where
-from ..op import Operand, as_operand, as_tensor, broadcast
+from ..operands import Operand, as_operand, as_tensor, broadcast
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from ..errors import expected
 from ..layout import Shape, as_index
-from ..op import as_tensor, on
+from ..op import on
+from ..operands import as_tensor
 from ..rules import Like, sum_to, xt
 from ..tape import differentiable
 from ..tensor import Tensor

@@ -19,7 +19,8 @@ from ..history import refuse_leaf, written
 from ..layout import Shape, as_axis, contiguous
 from ..lazy.graph import Node, Part
 from ..lazy.run import can_look
-from ..op import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device, on
+from ..op import on
+from ..operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 from ..options import always_somewhere
 from ..rules import Like, sum_to, xt
 from ..tape import OFF, active, differentiable, recording, step_of, steps_of

@@ -14,7 +14,8 @@ from ..devices.cpu import CPU
 from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
-from ..op import Operand, as_tensor, as_tensors, is_node, library_later, on
+from ..op import is_node, library_later, on
+from ..operands import Operand, as_tensor, as_tensors
 from ..rules import Like, sum_to, xt
 from ..tape import differentiable, is_recording
 from ..tensor import DIRECT_BELOW, Tensor, face

@@ -15,7 +15,8 @@ from .. import layout as layouts
 from ..dtypes import DType, promote
 from ..errors import expected, prefixed
 from ..layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
-from ..op import as_tensor, broadcast, common_device, on
+from ..op import on
+from ..operands import as_tensor, broadcast, common_device
 from ..rules import Like, sum_to, xt
 from ..tape import differentiable
 from ..tensor import Tensor, from_native

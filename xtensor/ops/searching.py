@@ -7,7 +7,8 @@ from typing import Any, Literal
 from ..doors import elementwise, reduction
 from ..dtypes import ANY, REAL
 from ..errors import expected, one_of
-from ..op import Operand, as_tensor, as_tensors, on
+from ..op import on
+from ..operands import Operand, as_tensor, as_tensors
 from ..rules import xt
 from ..tensor import Tensor
 from .statistical import Axis

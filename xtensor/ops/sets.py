@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..op import Operand, as_tensor, as_tensors, on
+from ..op import on
+from ..operands import Operand, as_tensor, as_tensors
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..layout import as_axis
-from ..op import as_tensor, on
+from ..op import on
+from ..operands import as_tensor
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor

@@ -17,7 +17,8 @@ from ..doors import reduction
 from ..dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
 from ..errors import expected
 from ..layout import as_axes, as_axis
-from ..op import as_tensor, on
+from ..op import on
+from ..operands import as_tensor
 from ..rules import Like, xt
 from ..tape import differentiable
 from ..tensor import Tensor

@@ -6,7 +6,8 @@ from ..doors import reduction
 from ..dtypes import ANY
 from ..errors import expected
 from ..layout import as_axis, as_index
-from ..op import as_tensor, on
+from ..op import on
+from ..operands import as_tensor
 from ..rules import Like, xt
 from ..tape import differentiable
 from ..tensor import Tensor

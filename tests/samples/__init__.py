@@ -26,7 +26,6 @@ class Sample:
     args: the arrays, all of which a gradient is taken for; float64 or complex128, away from kinks.
     note: what is special about it, "" for a plain one; it is part of the test's name.
     second: whether second derivatives exist there as well.
-    oracles: the libraries that define it too and whose convention is ours: some of "torch", "jax".
     """
 
     function: str
@@ -34,7 +33,6 @@ class Sample:
     args: tuple[Array, ...]
     note: str = ""
     second: bool = True
-    oracles: tuple[str, ...] = ("torch", "jax")
 
     def __str__(self) -> str:
         return f"{self.function} {self.note}".strip().replace(" ", "-")

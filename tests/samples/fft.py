@@ -6,15 +6,13 @@ from typing import Any
 
 from tests.samples import Array, Sample, complexes, normal
 
-BOTH = ("torch", "jax")
 
-
-def transform(name: str, x: Array, note: str = "", oracles: tuple[str, ...] = BOTH, **options: Any) -> Sample:
+def transform(name: str, x: Array, note: str = "", **options: Any) -> Sample:
     """Return a sample of a transform with its options."""
     described = " ".join([note, *[f"{option} {value}" for option, value in options.items()]]).strip()
     for sign in "(),[]":
         described = described.replace(sign, "")
-    return Sample(f"fft.{name}", lambda xp, x: getattr(xp.fft, name)(x, **options), (x,), described, oracles=oracles)
+    return Sample(f"fft.{name}", lambda xp, x: getattr(xp.fft, name)(x, **options), (x,), described)
 
 
 NORMS = ("backward", "ortho", "forward")
@@ -56,7 +54,7 @@ SAMPLES = [
             (normal(2, 3, 5), "some", (0, 2)),
         )
     ],
-    transform("fft", complexes(0, 4), "empty", oracles=("jax",)),
-    transform("irfft", complexes(0, 4), "empty", oracles=("jax",)),
+    transform("fft", complexes(0, 4), "empty"),
+    transform("irfft", complexes(0, 4), "empty"),
     transform("fftn", complexes(2, 3), "last lengths", s=(4,), axes=(-1,)),
 ]

@@ -24,7 +24,7 @@ SAMPLES = [
     product("matmul", normal(3, 4), complexes(4, 2), note="real complex"),
     product("matmul", normal(0, 3), normal(3, 2), note="no rows"),
     product("matmul", normal(2, 0), normal(0, 3), note="no terms"),
-    Sample("matmul", lambda xp, x: xp.matmul(xp.flip(x), x[:, ::2]), (normal(4, 4),), "views", oracles=("jax",)),
+    Sample("matmul", lambda xp, x: xp.matmul(xp.flip(x), x[:, ::2]), (normal(4, 4),), "views"),
     Sample("matrix_transpose", lambda xp, x: xp.matrix_transpose(x), (normal(2, 3, 4),)),
     Sample("matrix_transpose", lambda xp, x: xp.matrix_transpose(x) * x, (complexes(3, 3),), "complex"),
     product("tensordot", normal(2, 3, 4), normal(3, 4, 5), note=""),

@@ -9,8 +9,6 @@ import numpy as np
 import xtensor as xt
 from tests.samples import Sample, complexes, normal
 
-OURS: tuple[str, ...] = ()  # PyTorch's and JAX's functions have other names and arguments: tests/oracle/test_conv.py
-
 
 def sample(
     name: str, *args: Any, note: str = "", second: bool = True, given: tuple[Any, ...] = (), **kind: Any
@@ -20,7 +18,7 @@ def sample(
     def call(xp: Any, *tensors: Any) -> Any:
         return getattr(xp.nn, name)(*tensors, *given, **kind)
 
-    return Sample(f"nn.{name}", call, args, note, second, OURS)
+    return Sample(f"nn.{name}", call, args, note, second)
 
 
 PLACES = xt.asarray(np.random.default_rng(0).integers(0, 12, (1, 2, 2, 2)))

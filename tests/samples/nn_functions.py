@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tests.samples import Sample, normal, positive
-
-sample = partial(Sample, oracles=())
 
 X = normal(3, 4)
 IMAGES = normal(2, 4, 3)
@@ -26,7 +23,7 @@ def nn(name: str, *args: Any, note: str = "", given: tuple[Any, ...] = (), **key
     def call(xp: Any, *tensors: Any) -> Any:
         return getattr(xp.nn, name)(*tensors, *map(xp.asarray, given), **keywords)
 
-    return sample(f"nn.{name}", call, args, note)
+    return Sample(f"nn.{name}", call, args, note)
 
 
 def along_axis(axis: int | None) -> Callable[..., Any]:
@@ -59,13 +56,13 @@ SAMPLES = [
     nn("softmax", IMAGES, note="axes", axis=(0, 2)),
     nn("log_softmax", IMAGES, note="axes", axis=(0, 2)),
     nn("logsumexp", IMAGES, note="axes", axis=(0, 2)),
-    sample("nn.logsumexp", along_axis(1), (IMAGES,), "keepdims"),
+    Sample("nn.logsumexp", along_axis(1), (IMAGES,), "keepdims"),
     nn("layer_norm", X, positive(4), normal(4), note="scaled"),
     nn("layer_norm", IMAGES, positive(4, 3), note="axes", axis=(1, 2), eps=0.1),
     nn("layer_norm", IMAGES, positive(4), normal(4), note="middle axis", axis=1),
-    sample("nn.group_norm", lambda xp, x, w, b: xp.nn.group_norm(x, 2, w, b), (IMAGES, positive(4), normal(4))),
-    sample("nn.group_norm", lambda xp, x: xp.nn.group_norm(x, 3, axis=-1), (IMAGES,), "channels last"),
-    sample(
+    Sample("nn.group_norm", lambda xp, x, w, b: xp.nn.group_norm(x, 2, w, b), (IMAGES, positive(4), normal(4))),
+    Sample("nn.group_norm", lambda xp, x: xp.nn.group_norm(x, 3, axis=-1), (IMAGES,), "channels last"),
+    Sample(
         "nn.batch_norm",
         lambda xp, x, w, b: xp.nn.batch_norm(x, None, None, w, b, training=True),
         (IMAGES, positive(4), normal(4)),
@@ -74,12 +71,8 @@ SAMPLES = [
     nn("batch_norm", IMAGES, normal(4), positive(4), positive(4, seed=1), normal(4, seed=1), note="inference"),
     nn("linear", normal(2, 3, 4), normal(5, 4), normal(5)),
     nn("linear", normal(4), normal(5, 4), note="vector"),
-    sample("nn.embedding", lambda xp, w: xp.nn.embedding(xp.asarray(LABELS), w), (normal(4, 2),)),
-    sample(
-        "nn.dropout",
-        lambda xp, x: xp.nn.dropout(x, 0.4, generator=np.random.default_rng(0)),
-        (X,),
-    ),
+    Sample("nn.embedding", lambda xp, w: xp.nn.embedding(xp.asarray(LABELS), w), (normal(4, 2),)),
+    Sample("nn.dropout", lambda xp, x: xp.nn.dropout(x, 0.4, generator=np.random.default_rng(0)), (X,)),
     nn("scaled_dot_product_attention", normal(2, 3, 4), normal(2, 4, 4, seed=1), normal(2, 4, 5)),
     nn("scaled_dot_product_attention", X, normal(4, 4), normal(4, 5), note="mask", given=(MASK,)),
     nn("scaled_dot_product_attention", X, normal(4, 4), normal(4, 5), normal(3, 4, seed=2), note="bias"),

@@ -22,7 +22,7 @@ jnp = pytest.importorskip("jax.numpy")
 
 SAMPLES = list(samples())
 
-NN = "its functions of xt.nn have other names and arguments: tests/oracle/test_nn.py and test_conv.py compare them"
+NN = "what xt.nn has goes by other names there: test_nn.py and test_conv.py compare most of it with PyTorch's"
 
 # What is not compared: for each library, patterns of the samples' names, under the reason. Where a library refuses, it
 # raises, because it has no such function or argument or no derivative; where it differs, its gradients are other ones.

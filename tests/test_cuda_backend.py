@@ -294,7 +294,8 @@ def test_pending_readers_finish_before_a_write(cp: Any) -> None:
     x = xt.ones(100_000, device=CUDA)
     z = x * 2.0
     assert z.is_pending
-    x[...] = 7.0
+    with xt.options(engine="direct"):  # the stand-in has no device to launch kernels on
+        x[...] = 7.0
     assert float(z[0]) == 2.0 and float(x[0]) == 7.0
 
 

@@ -434,5 +434,6 @@ def _flat(places: Any, shape: Shape, last: bool) -> Iterator[tuple[slice, Any]]:
     for first in range(0, rows.shape[0], step):
         own = rows[first : first + step]
         image = (library.arange(first, first + own.shape[0]) // images)[:, None]
-        flat = library.where(own >= 0, (image * volume + own) * channels + library.arange(channels), -1)
+        flat = (image * volume + own) * channels + library.arange(channels)
+        flat[own < 0] = -1
         yield slice(first * channels, (first + own.shape[0]) * channels), flat.reshape(-1)

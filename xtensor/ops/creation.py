@@ -176,8 +176,8 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
         with recording(OFF):
             x = moved(x, x.device if target is None else target)
             return x.copy("K") if copy else x.detach()
-    kind, number = x.__dlpack_device__()
     try:
+        kind, number = x.__dlpack_device__()
         own = as_device(f"cuda:{number}" if kind in CUDA else "cpu", "from_dlpack")
         if kind in CUDA:
             native: Any = cast(Any, own.backend).from_dlpack(x)

@@ -648,7 +648,7 @@ def test_every_kernel_has_loops_for_the_dtypes_it_is_given() -> None:
         if name in KERNELS or op.element is not None:
             continue
         own = getattr(host_cupy.real, name)
-        loops = [loop.split("->")[0] for loop in own.types]
+        loops = [loop.split("->")[0] for loop in own.types if "E" not in loop]
         for dtype in op.accepts.dtypes():
             taken = len(op.parameters) * [dtype]
             assert any(all(map(np.can_cast, taken, loop)) for loop in loops), f"cupy.{name} takes no {dtype}"

@@ -110,13 +110,30 @@ def options_of(architecture: str, contract: bool) -> tuple[str, ...]:
     return f"--gpu-architecture={architecture}", f"--fmad={'true' if contract else 'false'}", "--std=c++17"
 
 
+def _nvrtc() -> Any:  # the declared types are those of a CuPy without it
+    from cupy.cuda import nvrtc
+
+    return nvrtc
+
+
+def _driver() -> Any:
+    from cupy.cuda import driver
+
+    return driver
+
+
+def _current_device() -> int:
+    from cupy.cuda import runtime
+
+    get: Any = runtime
+    return int(get.getDevice())
+
+
 @cache
 def version() -> tuple[int, int]:
     """Return the version of NVRTC; raises BuildError where it cannot be used."""
     try:
-        from cupy.cuda import nvrtc
-
-        major, minor = nvrtc.getVersion()
+        major, minor = _nvrtc().getVersion()
     except Exception as error:  # ImportError, or what CuPy raises where it does not find the library
         raise BuildError(f"NVRTC: {error}") from error
     return major, minor
@@ -124,8 +141,7 @@ def version() -> tuple[int, int]:
 
 def built(text: str, options: Sequence[str]) -> bytes:
     """Return what NVRTC makes of a text: a cubin for sm_XX, PTX for compute_XX; raises BuildError with its log."""
-    from cupy.cuda import nvrtc
-
+    nvrtc = _nvrtc()
     program = nvrtc.createProgram(text, "kernel.cu", (), ())
     try:
         nvrtc.compileProgram(program, tuple(options))
@@ -162,9 +178,8 @@ def launch(
     stream: int,
 ) -> None:
     """Start a kernel on a stream of its device; each argument is the bytes of one parameter. Does not wait for it."""
-    from cupy.cuda import driver, runtime
-
-    if runtime.getDevice() != function.number:
+    driver = _driver()
+    if _current_device() != function.number:
         import cupy
 
         with cupy.cuda.Device(function.number):

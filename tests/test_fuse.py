@@ -712,13 +712,21 @@ def test_small_arrays() -> None:
 # ---- running
 
 
-def test_nobody_is_kept_alive() -> None:
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (lambda x, y: xt.exp(x[1:]) - xt.sum(y * 2.0), [(200_000,), (100,)]),
+        (lambda x, y: xt.tanh(x @ y.T) + 1.0, [(300, 100), (200, 100)]),
+    ],
+    ids=["loops", "library"],
+)
+def test_nobody_is_kept_alive(function: Any, shapes: Any) -> None:
     """Neither arguments nor results, in no engine."""
     for engine in ("interpret", "llvm") if host() else ("interpret",):
         with xt.options(engine=engine):
-            fused = xt.fuse(lambda x, y: xt.exp(x[1:]) - xt.sum(y * 2.0))
+            fused = xt.fuse(function)
             for _ in range(3):
-                x, y = array(200_000), array(100)
+                x, y = (xt.reshape(array(math.prod(shape)), shape) for shape in shapes)
                 result = fused(x, y)
                 memory = [weakref.ref(one.blob.buffer.storage) for one in (x, y, result)]
                 memory += [weakref.ref(x), weakref.ref(result)]

@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -110,30 +111,16 @@ def options_of(architecture: str, contract: bool) -> tuple[str, ...]:
     return f"--gpu-architecture={architecture}", f"--fmad={'true' if contract else 'false'}", "--std=c++17"
 
 
-def _nvrtc() -> Any:  # the declared types are those of a CuPy without it
-    from cupy.cuda import nvrtc
-
-    return nvrtc
-
-
-def _driver() -> Any:
-    from cupy.cuda import driver
-
-    return driver
-
-
-def _current_device() -> int:
-    from cupy.cuda import runtime
-
-    get: Any = runtime
-    return int(get.getDevice())
+def _cuda(part: str) -> Any:
+    """Return a module of cupy.cuda; the types it declares are those of a CuPy without a GPU."""
+    return import_module(f"cupy.cuda.{part}")
 
 
 @cache
 def version() -> tuple[int, int]:
     """Return the version of NVRTC; raises BuildError where it cannot be used."""
     try:
-        major, minor = _nvrtc().getVersion()
+        major, minor = _cuda("nvrtc").getVersion()
     except Exception as error:  # ImportError, or what CuPy raises where it does not find the library
         raise BuildError(f"NVRTC: {error}") from error
     return major, minor
@@ -141,7 +128,7 @@ def version() -> tuple[int, int]:
 
 def built(text: str, options: Sequence[str]) -> bytes:
     """Return what NVRTC makes of a text: a cubin for sm_XX, PTX for compute_XX; raises BuildError with its log."""
-    nvrtc = _nvrtc()
+    nvrtc = _cuda("nvrtc")
     program = nvrtc.createProgram(text, "kernel.cu", (), ())
     try:
         nvrtc.compileProgram(program, tuple(options))
@@ -178,8 +165,8 @@ def launch(
     stream: int,
 ) -> None:
     """Start a kernel on a stream of its device; each argument is the bytes of one parameter. Does not wait for it."""
-    driver = _driver()
-    if _current_device() != function.number:
+    driver = _cuda("driver")
+    if _cuda("runtime").getDevice() != function.number:
         import cupy
 
         with cupy.cuda.Device(function.number):

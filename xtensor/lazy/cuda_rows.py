@@ -18,7 +18,7 @@ from . import cuda_build
 from .cuda import THREADS, VECTOR, Fold, lanes_of, scalar_parameters, scalar_values, whole_text, write_steps
 from .cuda_math import Value, Writer, loaded, memory_type, register_type, stored
 from .cuda_run import BLOCKS, REACH, Launch
-from .launch import remembered, scalar_bytes
+from .launch import remembered, scalar_slots
 from .plan import Plan, Program
 from .primitives import LacksError
 from .rows import _strides, merged
@@ -274,11 +274,7 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
         made = remembered(first, key, lambda: _prepared(plan, shape, values, blobs, backend, contract))
     if made is False:
         return False
-    scalars = [
-        scalar_bytes(values[n], dtype)
-        for kernel in plan.kernels
-        for n, dtype in zip(kernel.scalars, kernel.program.scalars, strict=True)
-    ]
+    scalars = [scalar_slots([values[n] for n in kernel.scalars], kernel.program.scalars) for kernel in plan.kernels]
     memory = [Buffer(device, nbytes) for nbytes in made.nbytes]
     own = iter([one.address for one in memory])
     addresses = [next(own) if number is None else blobs[number].address for number in made.numbers]

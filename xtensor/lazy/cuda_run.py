@@ -17,9 +17,9 @@ from ..dtypes import DType
 from ..layout import Shape, c_strides
 from . import cuda_build
 from .cuda import ARGUMENTS, COLUMN, MAP, ROW, SIDE, THREADS, VECTOR, Form, best_dtype, fields, lanes_of, source
-from .launch import Nest, lie_of, nest_of, remembered, scalar_bytes
+from .launch import Nest, lie_of, nest_of, remembered, scalar_slots
 from .llvm import PACKED, STRIDED
-from .plan import Kernel, Program, Reduction
+from .plan import Kernel, Named, Program, Reduction
 from .plan import program as the_program
 from .primitives import LacksError
 
@@ -66,7 +66,7 @@ def run(
 ) -> None:
     """Launch one kernel over a shape that has elements; raises LacksError, with nothing done, where none can be."""
     program = kernel.program
-    packed = b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, program.scalars, strict=True)])
+    packed = scalar_slots(scalars, program.scalars)
     blobs = (*inputs, *results)
     addresses = [blob.address for blob in blobs]
     backend: Any = results[0].device.backend
@@ -295,23 +295,12 @@ def _kept_first(nest: Nest) -> Nest:
     return Nest(lengths, strides, reduced)
 
 
-class _Named(NamedTuple):
-    """A reduction that is only a name."""
-
-    name: str
-    kind: str = "reduction"
-    element: Any = None
-
-    def kernel(self, backend: Any) -> Any:
-        raise NotImplementedError(f"{self.name} joins parts in generated code only")
-
-
 def _in_parts(program: Program) -> tuple[Program, Program]:
     """Return the program whose reductions give parts, and the one that joins them."""
     parts = [_part_dtype(program, one) for one in program.reductions]
     firsts = [one._replace(dtype=dtype) for one, dtype in zip(program.reductions, parts, strict=True)]
     seconds = [
-        Reduction(_Named({"count_nonzero": "sum"}.get(one.op.name, one.op.name)), (), place, one.dtype)
+        Reduction(Named({"count_nonzero": "sum"}.get(one.op.name, one.op.name), "reduction"), (), place, one.dtype)
         for place, one in enumerate(program.reductions)
     ]
     facts = (program.inputs, program.scalars, program.known, program.steps, program.outputs)

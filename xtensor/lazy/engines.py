@@ -20,7 +20,7 @@ from ..options import Settings
 from . import cuda_rows, cuda_run, interpret, rows
 from .compile import CompileError, host
 from .cuda_build import BuildError
-from .launch import operand, run_map, run_packed, scalar_bytes
+from .launch import operand, run_map, run_packed, scalar_slots
 from .llvm import check
 from .plan import Kernel, Plan, Program
 from .primitives import LacksError
@@ -124,7 +124,7 @@ def _generated(
     contract: bool,
 ) -> None:
     program = kernel.program
-    packed = b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, program.scalars, strict=True)])
+    packed = scalar_slots(scalars, program.scalars)
     blobs = (*inputs, *results)
     if not program.reductions:
         if all([blob.shape == shape and blob.is_packed for blob in blobs]):

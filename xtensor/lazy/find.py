@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .graph import Node
-from .launch import scalar_bytes
+from .launch import scalar_slots
 from .plan import Plan, Program, Trace
 
 # Expressions remembered at most.
@@ -29,8 +29,7 @@ class Loop(NamedTuple):
 
     def pack(self, scalars: Sequence[Any]) -> bytes:
         """Return the slots of the scalars."""
-        pairs = zip(scalars, self.program.scalars, strict=True)
-        return b"".join([scalar_bytes(value, dtype) for value, dtype in pairs])
+        return scalar_slots(scalars, self.program.scalars)
 
 
 class Known(NamedTuple):

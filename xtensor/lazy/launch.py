@@ -7,7 +7,7 @@ Axes are ordered by the memory of the operand that matters most and joined where
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -163,6 +163,11 @@ def scalar_bytes(value: Any, dtype: DType) -> bytes:
         return _DOUBLE(value) if dtype.itemsize == 8 else _FLOAT(value)
     native: np.ndarray[Any, Any] = CPU.call(np.array(value).astype, dtype)
     return native.tobytes().ljust(8, b"\0")
+
+
+def scalar_slots(scalars: Iterable[Any], dtypes: Sequence[DType]) -> bytes:
+    """Return the slots of Python scalars, one after the other."""
+    return b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, dtypes, strict=True)])
 
 
 class Box(NamedTuple):

@@ -44,6 +44,17 @@ FUNCTION_COSTS, CHEAP_COSTS, REDUCING_COST = (70, 90), (2.5, 2.5), 10
 SMALL_POWERS = (2, 3, 4)
 
 
+class Named(NamedTuple):
+    """An operation that only generated code has; it is a primitive's name, or a reduction's."""
+
+    name: str
+    kind: str = "elementwise"
+    element: Any = None
+
+    def kernel(self, backend: Any) -> Any:
+        raise NotImplementedError(f"{self.name} is a step of generated code only")
+
+
 class Step(NamedTuple):
     """One operation inside a loop.
 

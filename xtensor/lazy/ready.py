@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..blob import Buffer, Native, TBlob
+from ..dtypes import DType
 from ..layout import Layout, Shape
 from ..options import Settings
 from ..threads import SHARE_PAYS, WAKE_PAYS, worth
@@ -84,7 +85,7 @@ class Ready:
         self._addresses = [self._fixed[n].address if n in self._fixed else 0 for n in range(len(evaluation.values))]
         by_library = {n for kernel in evaluation.plan.kernels if kernel.direct is not None for n in kernel.inputs}
         self._by_library = by_library
-        self._seen = {n: (evaluation.values[n], given, after) for n, given, after in leaves if n in by_library}
+        self._seen = {n: (_lie(evaluation.values[n]), given, after) for n, given, after in leaves if n in by_library}
         self._device = evaluation.values[results[0]].device
         self._places: list[tuple[int, int]] = []
         self._scratch = 0
@@ -134,12 +135,12 @@ class Ready:
         blob = found.get(number) or self._fixed.get(number)
         if blob is not None:
             return blob.native()
-        seen, given, after = self._seen[number]
-        blob, layout = blobs[given], seen.layout
+        (layout, dtype), given, after = self._seen[number]
+        blob = blobs[given]
         offset = blob.layout.offset + after
         if (blob.layout.shape, blob.layout.strides, after) == (layout.shape, layout.strides, 0):
             return blob.native()
-        return blob.view(Layout(layout.shape, layout.strides, offset), dtype=seen.dtype).native()
+        return blob.view(Layout(layout.shape, layout.strides, offset), dtype=dtype).native()
 
     # ---- preparing
 
@@ -187,6 +188,11 @@ def _library(kernel: Kernel, evaluation: Evaluation, drops: list[int]) -> Librar
     node = evaluation.values[kernel.direct]
     function = partial(node.op.kernel(node.device.backend), **node.params)
     return Library(kernel.direct, evaluation.trace.arguments[kernel.direct], function, drops)
+
+
+def _lie(blob: TBlob) -> tuple[Layout, DType]:
+    """Return what is kept of a given value: its own memory would live as long as the plan."""
+    return blob.layout, blob.dtype
 
 
 def _made(number: int, blob: TBlob) -> Made:
@@ -278,8 +284,7 @@ def _over(blob: TBlob, shape: Shape) -> Shape:
 
 def _packed(kernel: Kernel, values: Sequence[Any]) -> bytes:
     """Return the slots of a kernel's scalars."""
-    pairs = zip(kernel.scalars, kernel.program.scalars, strict=True)
-    return b"".join([launch.scalar_bytes(values[number], dtype) for number, dtype in pairs])
+    return launch.scalar_slots([values[number] for number in kernel.scalars], kernel.program.scalars)
 
 
 def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:

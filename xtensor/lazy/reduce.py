@@ -33,7 +33,7 @@ from .launch import (
     shared_out,
 )
 from .llvm import identity
-from .plan import Program, Reduction, Step
+from .plan import Named, Program, Reduction, Step
 from .plan import program as the_program
 from .primitives import BOOL
 
@@ -289,18 +289,7 @@ _COMBINE: dict[str, Any] = {
 # ---- rows combined with what lies in memory
 
 
-class _Named(NamedTuple):
-    """An operation that is only a primitive's name."""
-
-    name: str
-    kind: str = "elementwise"
-    element: Any = None
-
-    def kernel(self, backend: Any) -> Any:
-        raise NotImplementedError(f"{self.name} is a step of generated code only")
-
-
-_CONVERT = _Named("astype")
+_CONVERT = Named("astype")
 _COMBINING = {"sum": "add", "count_nonzero": "add", "prod": "multiply", "any": "logical_or", "all": "logical_and"} | {
     "max": "maximum",
     "min": "minimum",
@@ -337,7 +326,7 @@ def folded(program: Program, rows: int) -> Program:
             for wanted in _conversions(reduction):
                 value, dtype = add(_CONVERT, (value,), dtype, wanted), wanted
             terms.append(value)
-        combined = _Named(_COMBINING[reduction.op.name])
+        combined = Named(_COMBINING[reduction.op.name])
         while len(terms) > 1:
             terms = [*terms[2:], add(combined, (terms[0], terms[1]), reduction.dtype, reduction.dtype)]
         outputs.append(add(combined, (inputs * rows + place, terms[0]), reduction.dtype, reduction.dtype))

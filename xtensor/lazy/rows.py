@@ -27,7 +27,7 @@ from .launch import (
     moving_seconds,
     ready,
     remembered,
-    scalar_bytes,
+    scalar_slots,
     share_out,
     whole,
 )
@@ -94,10 +94,7 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
         return _prepared(plan, shape, values, blobs, contract, threads, aligned)
 
     made: Prepared = remembered(plan.kernels[0].program, key, make)
-    scalars = [
-        b"".join([scalar_bytes(values[n], d) for n, d in zip(kernel.scalars, kernel.program.scalars, strict=True)])
-        for kernel in plan.kernels
-    ]
+    scalars = [scalar_slots([values[n] for n in kernel.scalars], kernel.program.scalars) for kernel in plan.kernels]
     fixed = {number: blob.address for number, blob in blobs.items()}
     started = perf_counter()
     memory = [_scratch(made) for _ in made.groups]  # all of it, before anything is written

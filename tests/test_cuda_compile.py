@@ -18,7 +18,7 @@ from xtensor.lazy import cuda, cuda_build, cuda_rows, cuda_run
 from xtensor.lazy.cuda import COLUMN, MAP, ROW, Form, lanes_of
 from xtensor.lazy.graph import pending_below
 from xtensor.lazy.llvm import PACKED, SAME, STRIDED
-from xtensor.lazy.plan import Kernel, Plan, Program, Reduction, Step, Trace, loop_of, plan_of, program
+from xtensor.lazy.plan import Kernel, Named, Plan, Program, Reduction, Step, Trace, loop_of, plan_of, program
 from xtensor.lazy.primitives import LacksError
 from xtensor.op import REGISTRY, Op
 
@@ -116,7 +116,7 @@ def casts() -> list[str]:
     for one in ALL.values():
         for other in ALL.values():
             if one != other and (one.kind != "c" or other.kind in "cb"):
-                step = Step(cuda_run._Named("astype", "elementwise"), (), (0,), (one,), other)
+                step = Step(Named("astype"), (), (0,), (one,), other)
                 texts.append(contiguous(program((one,), (), (), (step,), (1,), ())))
     return texts
 

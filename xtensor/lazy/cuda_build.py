@@ -112,8 +112,8 @@ def options_of(architecture: str, contract: bool) -> tuple[str, ...]:
 
 
 def _cuda(part: str) -> Any:
-    """Return a module of cupy.cuda; the types it declares are those of a CuPy without a GPU."""
-    return import_module(f"cupy.cuda.{part}")
+    """Return one of the modules that cupy.cuda has as attributes; the types it declares are those without a GPU."""
+    return getattr(import_module("cupy.cuda"), part)
 
 
 @cache

@@ -133,7 +133,10 @@ def test_nothing_is_held_afterwards() -> None:
 
 
 class Sharing:
-    """Machine code that adds 1 to the numbers it is given the addresses of, and a team of one worker that watches."""
+    """Machine code that adds 1 to the numbers it is given the addresses of, and a team of one worker.
+
+    taken: how many of the calls a worker that watched took part in.
+    """
 
     def __init__(self) -> None:
         text = """define void @kernel(ptr %at) {
@@ -149,18 +152,27 @@ class Sharing:
         first = self.numbers.__array_interface__["data"][0]
         arguments = [(first + 8 * place).to_bytes(8, sys.byteorder) for place in range(1000)]
         self.shares = [arguments[:500], arguments[500:]]
-        self.shared = self.calls = 0
+        self.taken = self.calls = 0
 
     def call(self) -> None:
-        self.shared += threads.share(self.code.address, self.shares) or self.wake()
+        watched, missed = self.state() == mailbox.WATCHING, self.word(threads.MISSED)
+        assert threads.share(self.code.address, self.shares)
+        self.taken += watched and self.word(threads.MISSED) == missed
         self.calls += 1
 
-    def wake(self) -> bool:
-        for share in self.shares:
-            for argument in share:
-                self.code.call(argument)
-        threads.run([lambda: None, lambda: time.sleep(0.0001)])
-        return False
+    def word(self, place: int) -> int:
+        workers = threads._team._workers
+        return int(workers[0].box.words[place]) if workers else 0
+
+    def state(self) -> int:
+        return self.word(0)
+
+    def until_away(self) -> None:
+        """Return when the worker watches no longer."""
+        deadline = time.perf_counter() + 20
+        while self.state() != mailbox.AWAY:
+            assert time.perf_counter() < deadline, f"the mailbox is still in state {self.state()}"
+            time.sleep(0.0001)
 
 
 @pytest.fixture
@@ -171,35 +183,55 @@ def sharing(monkeypatch: pytest.MonkeyPatch) -> Sharing:
     return Sharing()
 
 
-def until_shared(sharing: Sharing, times: int) -> None:
-    """Call until so many calls were shared: the worker may be without a processor for a while."""
+def until_taken(sharing: Sharing, times: int) -> None:
+    """Call until the worker took part in so many calls: it may be without a processor for a while."""
     deadline = time.perf_counter() + 20
-    while sharing.shared < times:
-        assert time.perf_counter() < deadline, f"{sharing.shared} of {sharing.calls} calls were shared"
+    while sharing.taken < times:
+        assert time.perf_counter() < deadline, f"the worker took part in {sharing.taken} of {sharing.calls} calls"
         sharing.call()
 
 
 def test_shared_code_runs_once_for_every_argument(sharing: Sharing) -> None:
-    until_shared(sharing, 50)
+    until_taken(sharing, 50)
     assert (sharing.numbers == sharing.calls).all()
 
 
 def test_a_worker_without_calls_goes_to_sleep(sharing: Sharing) -> None:
-    until_shared(sharing, 1)
-    (worker,) = threads._team._workers
-    for _ in range(1000):
-        if not worker.box.words[0]:
-            break
-        time.sleep(0.001)
-    assert worker.box.words[0] == mailbox.AWAY
-    assert not threads.share(sharing.code.address, sharing.shares)
+    until_taken(sharing, 1)
+    sharing.until_away()
     log: list[int] = []
     threads.run(marking(log, 4))
     assert sorted(log) == [0, 1, 2, 3]
 
 
+def test_a_sleeping_worker_is_woken(sharing: Sharing) -> None:
+    woken, deadline = 0, time.perf_counter() + 20
+    while woken < 10:
+        assert time.perf_counter() < deadline, f"it came {woken} times in {sharing.calls} calls"
+        sharing.until_away()
+        sharing.call()
+        for _ in range(2000):
+            if sharing.state() == mailbox.WATCHING:
+                woken += 1
+                break
+            time.sleep(0)
+    assert (sharing.numbers == sharing.calls).all()
+
+
+def test_code_after_tasks_and_tasks_after_code(sharing: Sharing) -> None:
+    """The worker comes for both, whatever it was doing."""
+    for turn in range(300):
+        log: list[int] = []
+        sharing.call()
+        threads.run(marking(log, 3))
+        assert sorted(log) == [0, 1, 2]
+        if turn % 3 == 0:
+            time.sleep(0.0003)
+    assert (sharing.numbers == sharing.calls).all()
+
+
 def test_code_is_shared_by_one_caller_at_a_time_and_not_inside_tasks(sharing: Sharing) -> None:
-    until_shared(sharing, 1)
+    until_taken(sharing, 1)
     with threads._team.taken:
         assert not threads.share(sharing.code.address, sharing.shares)
     found: list[bool] = []
@@ -211,19 +243,19 @@ def test_code_is_shared_by_one_caller_at_a_time_and_not_inside_tasks(sharing: Sh
 @needs_fork
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_shares_code_with_its_own_workers(sharing: Sharing) -> None:
-    until_shared(sharing, 1)
+    until_taken(sharing, 1)
     child = os.fork()
     if not child:
         signal.alarm(30)
         done = False
         try:
-            sharing.shared = 0
-            until_shared(sharing, 5)
+            sharing.taken = 0
+            until_taken(sharing, 5)
             done = bool((sharing.numbers == sharing.calls).all())
         finally:
             os._exit(0 if done else 1)
     assert os.waitpid(child, 0)[1] == 0
-    until_shared(sharing, sharing.shared + 1)
+    until_taken(sharing, sharing.taken + 1)
 
 
 def test_little_work_has_one_thread_until_a_worker_watches(sharing: Sharing) -> None:

@@ -4,10 +4,12 @@ Waking a thread through Python costs more than many a kernel takes. So a worker 
 code for a moment and watches its mailbox, one word of memory; who posts a call there is answered at once.
 
 A mailbox is of 8-byte words. STATE goes from AWAY (the worker is in Python) to WATCHING to POSTED (by the caller) to
-TAKEN to WATCHING again, each step an atomic exchange, and from WATCHING to AWAY after LIMIT looks without a call; a
-caller that has done its own share takes back what is still POSTED and does that too, so it only waits for work that
-is under way. The call: its function, its first argument, how many such arguments there are and the bytes from one to
-the next. MISSED counts what was taken back.
+TAKEN to WATCHING again, each step an atomic exchange, and from WATCHING to AWAY after LIMIT looks without a call. For
+a worker that is away, and was woken, a call is LEFT; it is TAKEN when the worker comes. A caller that has done its own
+share takes back what is still POSTED or LEFT and does that too, so it only waits for work that is under way. The call:
+its function, its first argument, how many such arguments there are and the bytes from one to the next. MISSED counts
+the posts that were taken back. REST is the address of a function that lets other threads run: who watches calls it every few
+looks, for those who want the processor.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from __future__ import annotations
 import ctypes
 import os
 
-from ..threads import CALL, LIMIT, MISSED, Machinery, provide
+from ..threads import CALL, LIMIT, MISSED, REST, Machinery, provide
 from .compile import handmade, host
 
-AWAY, WATCHING, POSTED, TAKEN = range(4)
+AWAY, WATCHING, POSTED, TAKEN, LEFT = range(5)
 
-# Looks at a TAKEN mailbox before the caller lets other threads have the processor.
-LOOKS = 4000
+# Looks, some microseconds of them, between which other threads may have the processor.
+LOOKS = 256
 
 
 def _load(name: str, base: str, word: int | str, kind: str = "i64") -> str:
@@ -55,16 +57,32 @@ done:
 """
 
 
+def _rest(function: str, after: str) -> str:
+    """Return the lines that let other threads run, if that is possible, and go on at a label."""
+    return (
+        f"  %none = icmp eq ptr {function}, null\n  br i1 %none, label %{after}, label %rests\n"
+        f"rests:\n  %result = call i32 {function}()\n  br label %{after}\n"
+    )
+
+
 def watch_source() -> str:
-    """Return the code of a worker, which is given its mailbox: do what is posted, leave after LIMIT looks."""
+    """Return the code of a worker, which is given its mailbox: do what is left or posted, leave after LIMIT looks."""
     return f"""{_PAUSES[_is_x86()]}{_CALLS}
 define void @kernel(ptr %box) {{
 entry:
   %limit.at = getelementptr i64, ptr %box, i64 {LIMIT}
-  store atomic i64 {WATCHING}, ptr %box release, align 8
-  br label %look
+{_load("rest", "%box", REST, "ptr")}\
+  br label %come
+come:
+  %coming = cmpxchg ptr %box, i64 {AWAY}, i64 {WATCHING} acq_rel acquire
+  %came = extractvalue {{i64, i1}} %coming, 1
+  br i1 %came, label %look, label %find
+find:
+  %finding = cmpxchg ptr %box, i64 {LEFT}, i64 {TAKEN} acq_rel acquire
+  %found = extractvalue {{i64, i1}} %finding, 1
+  br i1 %found, label %work, label %come
 look:
-  %looks = phi i64 [0, %entry], [%looks.next, %idle], [%looks.next, %leave], [%looks, %take], [0, %work]
+  %looks = phi i64 [0, %come], [%looks.next, %rested], [%looks.next, %leave], [%looks, %take], [0, %work]
   %state = load atomic i64, ptr %box monotonic, align 8
   %posted = icmp eq i64 %state, {POSTED}
   br i1 %posted, label %take, label %idle
@@ -73,7 +91,15 @@ idle:
   %looks.next = add i64 %looks, 1
   %limit = load atomic i64, ptr %limit.at monotonic, align 8
   %tired = icmp uge i64 %looks.next, %limit
-  br i1 %tired, label %leave, label %look
+  br i1 %tired, label %leave, label %lasting
+lasting:
+  %some = and i64 %looks.next, {LOOKS - 1}
+  %long = icmp eq i64 %some, 0
+  br i1 %long, label %resting, label %rested
+resting:
+{_rest("%rest", "rested")}\
+rested:
+  br label %look
 leave:
   %leaving = cmpxchg ptr %box, i64 {WATCHING}, i64 {AWAY} acq_rel monotonic
   %left = extractvalue {{i64, i1}} %leaving, 1
@@ -107,16 +133,23 @@ def _share() -> str:
 
 
 def _post_source() -> str:
-    """Return the function that posts a share, where a worker watches."""
-    return f"""define private i1 @post(ptr %table, ptr %function, i64 %s) {{
+    """Return the function that posts a share, or leaves it for a worker who is away."""
+    return f"""define private void @post(ptr %table, ptr %function, i64 %s) {{
+entry:
 {_share()}\
 {_store("function", "%box", CALL, "ptr %function")}{_store("first", "%box", CALL + 1, "ptr %first")}\
 {_store("count", "%box", CALL + 2, "i64 %count")}{_store("size", "%box", CALL + 3, "i64 %size")}\
+  br label %try
+try:
   %posting = cmpxchg ptr %box, i64 {WATCHING}, i64 {POSTED} acq_rel monotonic
   %watched = extractvalue {{i64, i1}} %posting, 1
-  %posted = zext i1 %watched to i64
-{_store("posted", "%box", CALL + 4, "i64 %posted")}\
-  ret i1 %watched
+  br i1 %watched, label %done, label %leave
+leave:
+  %leaving = cmpxchg ptr %box, i64 {AWAY}, i64 {LEFT} acq_rel monotonic
+  %left = extractvalue {{i64, i1}} %leaving, 1
+  br i1 %left, label %done, label %try
+done:
+  ret void
 }}
 """
 
@@ -125,21 +158,24 @@ def _finish_source() -> str:
     """Return the function that sees a share done: it takes it back, or waits."""
     return f"""define private void @finish(ptr %table, ptr %function, ptr %yield, i64 %s) {{
 entry:
-{_share()}{_load("posted", "%box", CALL + 4)}\
-  %was.posted = icmp ne i64 %posted, 0
-  br i1 %was.posted, label %back, label %own
-back:
+{_share()}\
   %taking = cmpxchg ptr %box, i64 {POSTED}, i64 {WATCHING} acq_rel acquire
-  %mine = extractvalue {{i64, i1}} %taking, 1
-  br i1 %mine, label %own, label %wait
-own:
+  %back = extractvalue {{i64, i1}} %taking, 1
+  br i1 %back, label %miss, label %left
+miss:
 {_load("missed", "%box", MISSED)}\
   %missed.next = add i64 %missed, 1
   store i64 %missed.next, ptr %missed.at, align 8
+  br label %own
+left:
+  %fetching = cmpxchg ptr %box, i64 {LEFT}, i64 {AWAY} acq_rel acquire
+  %mine = extractvalue {{i64, i1}} %fetching, 1
+  br i1 %mine, label %own, label %wait
+own:
   call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
   ret void
 wait:
-  %looks = phi i64 [0, %back], [%looks.next, %again], [0, %yielding]
+  %looks = phi i64 [0, %left], [%looks.next, %again], [0, %yielding]
   %state = load atomic i64, ptr %box acquire, align 8
   %busy = icmp eq i64 %state, {TAKEN}
   br i1 %busy, label %again, label %done
@@ -149,11 +185,7 @@ again:
   %few = icmp ult i64 %looks.next, {LOOKS}
   br i1 %few, label %wait, label %long
 long:
-  %none = icmp eq ptr %yield, null
-  br i1 %none, label %yielding, label %yields
-yields:
-  %result = call i32 %yield()
-  br label %yielding
+{_rest("%yield", "yielding")}\
 yielding:
   br label %wait
 done:
@@ -178,7 +210,7 @@ entry:
   br label %post
 post:
   %s = phi i64 [1, %entry], [%s.next, %post]
-  %watched = call i1 @post(ptr %table, ptr %function, i64 %s)
+  call void @post(ptr %table, ptr %function, i64 %s)
   %s.next = add i64 %s, 1
   %more = icmp ult i64 %s.next, %shares
   br i1 %more, label %post, label %own

@@ -8,8 +8,8 @@ TAKEN to WATCHING again, each step an atomic exchange, and from WATCHING to AWAY
 a worker that is away, and was woken, a call is LEFT; it is TAKEN when the worker comes. A caller that has done its own
 share takes back what is still POSTED or LEFT and does that too, so it only waits for work that is under way. The call:
 its function, its first argument, how many such arguments there are and the bytes from one to the next. MISSED counts
-the posts that were taken back. REST is the address of a function that lets other threads run: who watches calls it every few
-looks, for those who want the processor.
+the posts that were taken back. REST is the address of a function that lets other threads run: who watches calls it
+every few looks, for those who want the processor.
 """
 
 from __future__ import annotations

@@ -151,14 +151,17 @@ class Sharing:
         self.numbers = np.zeros(1000, np.int64)
         first = self.numbers.__array_interface__["data"][0]
         arguments = [(first + 8 * place).to_bytes(8, sys.byteorder) for place in range(1000)]
-        self.shares = [arguments[:500], arguments[500:]]
+        self.shares, self.arguments = threads.Shares([500, 500], 8), b"".join(arguments)
         self.taken = self.calls = 0
 
     def call(self) -> None:
         watched, missed = self.state() == mailbox.WATCHING, self.word(threads.MISSED)
-        assert threads.share(self.code.address, self.shares)
+        assert self.share()
         self.taken += watched and self.word(threads.MISSED) == missed
         self.calls += 1
+
+    def share(self) -> bool:
+        return threads.share(self.code.address, self.shares, self.arguments)
 
     def word(self, place: int) -> int:
         workers = threads._team._workers
@@ -233,9 +236,9 @@ def test_code_after_tasks_and_tasks_after_code(sharing: Sharing) -> None:
 def test_code_is_shared_by_one_caller_at_a_time_and_not_inside_tasks(sharing: Sharing) -> None:
     until_taken(sharing, 1)
     with threads._team.taken:
-        assert not threads.share(sharing.code.address, sharing.shares)
+        assert not sharing.share()
     found: list[bool] = []
-    threads.run([lambda: found.append(threads.share(sharing.code.address, sharing.shares))] * 3)
+    threads.run([lambda: found.append(sharing.share())] * 3)
     assert found == [False, False, False]
     assert (sharing.numbers == sharing.calls).all()
 

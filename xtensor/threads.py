@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import islice
 from math import ceil
 from time import perf_counter, sleep
 from typing import Any, NamedTuple
@@ -211,7 +212,8 @@ class _Worker:
     def give(self, job: _Job, processor: int) -> None:
         """Wake the thread for a job, on another processor than the caller's."""
         self.job = job
-        self.keep_off(processor)
+        if processor != self.avoids:
+            self.avoid(processor)
         self.call()
 
     def call(self) -> None:
@@ -220,13 +222,8 @@ class _Worker:
             self.wake.release()
         self.box.words[LIMIT] = 0
 
-    def keep_off(self, processor: int) -> None:
-        """Keep the thread off the caller's processor."""
-        if processor != self.avoids:
-            self._avoid(processor)
-
-    def _avoid(self, processor: int) -> None:
-        """Keep the thread off a processor.
+    def avoid(self, processor: int) -> None:
+        """Keep the thread off a processor: the caller's.
 
         Linux in a virtual machine takes a sleeping processor for a taken one and puts the two who should share the
         work onto one: the second would begin when the first has finished.
@@ -348,9 +345,10 @@ class _Team:
 
     def workers(self, number: int) -> list[_Worker]:
         """Return so many workers, fewer where the system refuses to start a thread."""
-        with suppress(RuntimeError):
-            while len(self._workers) < number:
-                self._workers.append(_Worker())
+        if len(self._workers) < number:
+            with suppress(RuntimeError):
+                while len(self._workers) < number:
+                    self._workers.append(_Worker())
         return self._workers[:number]
 
     def attends(self, number: int) -> bool:
@@ -375,7 +373,7 @@ class _Team:
             if not worker.box.watched():
                 worker.box.refuse(number < _processors())
                 if worker.box.trusted():
-                    worker.keep_off(processor)
+                    worker.avoid(processor)
                     worker.call()
 
     def called(self, number: int) -> list[_Mailbox] | None:
@@ -384,12 +382,16 @@ class _Team:
         if len(workers) < number:
             return None
         processor = _getcpu()()
+        boxes = []
         for worker in workers:
-            worker.keep_off(processor)
-            if not worker.box.watched():
-                worker.box.refuse(number < _processors())
+            box = worker.box
+            if processor != worker.avoids:
+                worker.avoid(processor)
+            if not box.watched():
+                box.refuse(number < _processors())
                 worker.call()
-        return [worker.box for worker in workers]
+            boxes.append(box)
+        return boxes
 
 
 _team = _Team()
@@ -402,38 +404,58 @@ def dismiss() -> None:
             worker.box.words[LIMIT] = 0
 
 
-def share(function: int, shares: Sequence[Sequence[bytes]]) -> bool:
+class Shares:
+    """How the calls of a function are shared out: so many to each thread, in order; a call's argument is bytes.
+
+    counts: the calls of each thread. size: the bytes of an argument, a multiple of 8.
+    """
+
+    __slots__ = ("counts", "size", "_head", "_pack")
+
+    def __init__(self, counts: Sequence[int], size: int) -> None:
+        self.counts, self.size = counts, size
+        self._head = [0, 0, len(counts)]
+        after = 8 * (3 + 4 * len(counts))
+        for calls in counts:
+            self._head += (0, after, calls, size)
+            after += size * calls
+        self._pack = struct.Struct(f"={len(self._head)}q").pack
+
+    def table(self, function: int, rest: int, boxes: Sequence[_Mailbox], arguments: bytes) -> bytes:
+        """Return what the caller's machine code is told."""
+        head = self._head.copy()
+        head[:2] = function, rest
+        for place, box in enumerate(boxes, 1):
+            head[3 + 4 * place] = box.address
+        return self._pack(*head) + arguments
+
+    def apart(self, arguments: bytes) -> list[list[bytes]]:
+        """Return the arguments of each thread."""
+        starts = iter(range(0, len(arguments), self.size))
+        return [[arguments[at : at + self.size] for at in islice(starts, calls)] for calls in self.counts]
+
+
+def share(function: int, shares: Shares, arguments: bytes) -> bool:
     """Call a function of one pointer for every argument of every share, each share on a thread of its own.
 
-    Returns False, with nothing done, where there are too few workers for that, or no machine code for mailboxes. A
-    share's arguments have one length, a multiple of 8.
+    Returns False, with nothing done, where there are too few workers for that, or no machine code for mailboxes.
     """
-    team = _team
-    if _here.working or len(shares) > count() or not team.taken.acquire(blocking=False):
+    team, threads = _team, len(shares.counts)
+    if _here.working or threads > count() or not team.taken.acquire(False):
         return False
     try:
-        _attach()
+        if _makers:
+            _attach()
         machinery = _attached[0]
-        boxes = team.called(len(shares) - 1) if machinery is not None else None
+        boxes = team.called(threads - 1) if machinery is not None else None
         if boxes is None or machinery is None:
             return False
-        machinery.lead.call(_table(function, machinery.rest, boxes, shares))
+        machinery.lead.call(shares.table(function, machinery.rest, boxes, arguments))
         for box in boxes:
             box.reckon()
         return True
     finally:
         team.taken.release()
-
-
-def _table(function: int, rest: int, boxes: Sequence[_Mailbox], shares: Sequence[Sequence[bytes]]) -> bytes:
-    """Return what the caller's machine code is told, with the arguments behind it."""
-    table = [function, rest, len(shares)]
-    after = 8 * (3 + 4 * len(shares))
-    for share, address in zip(shares, (0, *[box.address for box in boxes]), strict=True):
-        size = len(share[0])
-        table += (address, after, len(share), size)
-        after += size * len(share)
-    return struct.pack(f"={len(table)}q", *table) + b"".join([b"".join(share) for share in shares])
 
 
 def run(tasks: Sequence[Task]) -> None:

@@ -20,7 +20,7 @@ from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape
-from ..threads import run, share, worth
+from ..threads import Shares, run, share, worth
 from . import mailbox  # noqa: F401 - tells `share` how
 from .compile import Code, code_of, host
 from .llvm import CROSSWISE, PACKED, SAME, STRIDED, Form, lanes_of
@@ -199,6 +199,22 @@ class Call(NamedTuple):
     offsets: list[int]
 
 
+class Table(NamedTuple):
+    """The slots of all calls, in a row, with 0 for addresses. moves: slot, operand, and how far from its address."""
+
+    shares: Shares
+    scalars: bytes
+    slots: list[int]
+    moves: list[tuple[int, int, int]]
+
+    def filled(self, addresses: Sequence[int]) -> bytes:
+        """Return the arguments of the calls."""
+        slots = self.slots.copy()
+        for slot, operand, offset in self.moves:
+            slots[slot] = addresses[operand] + offset
+        return struct.pack(f"={len(slots)}q", *slots)
+
+
 class Ready:
     """A program over a nest, ready to run: all is known but the addresses and the scalars.
 
@@ -206,7 +222,7 @@ class Ready:
     the addresses of tiles go, and the bytes of each.
     """
 
-    __slots__ = ("code", "groups", "pack", "positions", "tiles")
+    __slots__ = ("_table", "code", "groups", "pack", "positions", "tiles")
 
     def __init__(
         self,
@@ -239,18 +255,41 @@ class Ready:
         tail = [slot for strides in kept for slot in (0, *strides)]
         outer = len(nest.lengths) - depth
         self.groups = [[call for box in boxes for call in _calls(nest, outer, box, tail)] for boxes in groups]
+        self._table: Table | None = None
 
     def run(self, addresses: Sequence[int], scalars: bytes) -> None:
         started = perf_counter()
-        memory = [self._scratch() if self.tiles else () for _ in self.groups]  # all of it, before anything is written
         code = self.code
-        if len(self.groups) == 1:
-            for arguments in self._arguments(self.groups[0], addresses, scalars, memory[0]):
-                code.call(arguments)
+        if len(self.groups) > 1 and not self.tiles:
+            table = self.table(scalars)
+            share_calls(code, table.shares, table.filled(addresses))
         else:
+            memory = [self._scratch() for _ in self.groups]  # all of it, before anything is written
             pairs = zip(self.groups, memory, strict=True)
-            share_out(code, [self._arguments(group, addresses, scalars, own) for group, own in pairs])
+            shares = [self._arguments(group, addresses, scalars, own) for group, own in pairs]
+            if len(shares) > 1:
+                share_out(code, shares)
+            else:
+                _each(code.call, shares[0])
         code.used(perf_counter() - started)
+
+    def table(self, scalars: bytes) -> Table:
+        """Return the calls of all threads, with these scalars; those of the last time are at hand."""
+        table = self._table
+        if table is None or table.scalars != scalars:
+            table = self._table = self._laid_out(scalars)
+        return table
+
+    def _laid_out(self, scalars: bytes) -> Table:
+        slots: list[int] = []
+        moves = []
+        own = [slot for (slot,) in struct.iter_unpack("=q", scalars)]
+        for call in [call for group in self.groups for call in group]:
+            triples = zip(self.positions, range(len(self.positions)), call.offsets, strict=True)
+            moves += [(len(slots) + position, operand, offset) for position, operand, offset in triples]
+            slots += (*call.slots, *own)
+        counts = [len(group) for group in self.groups]
+        return Table(Shares(counts, 8 * len(slots) // sum(counts)), scalars, slots, moves)
 
     def _scratch(self) -> list[tuple[int, Any, int]]:
         """Return memory for the tiles of one thread: the slot, the memory, and the address in it."""
@@ -281,8 +320,14 @@ class Ready:
 
 def share_out(code: Code, shares: Sequence[Sequence[bytes]]) -> None:
     """Call code for every argument of every share, each share on a thread of its own."""
-    if not share(code.address, shares):
-        run([partial(_each, code.call, arguments) for arguments in shares])
+    counts = tuple([len(arguments) for arguments in shares])
+    share_calls(code, Shares(counts, len(shares[0][0])), b"".join([b"".join(arguments) for arguments in shares]))
+
+
+def share_calls(code: Code, shares: Shares, arguments: bytes) -> None:
+    """Call code for every argument, shared out among threads."""
+    if not share(code.address, shares, arguments):
+        run([partial(_each, code.call, own) for own in shares.apart(arguments)])
 
 
 def _each(call: Callable[[bytes], None], arguments: Sequence[bytes]) -> None:

@@ -289,6 +289,8 @@ def _packed(kernel: Kernel, values: Sequence[Any]) -> bytes:
 
 def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
     """Return what runs prepared code over the values of these numbers."""
+    if len(ready.groups) > 1 and not ready.tiles:
+        return _sharer(ready, numbers, scalars)
     if len(ready.groups) > 1 or len(ready.groups[0]) > 1 or ready.tiles:
         return lambda addresses, made: ready.run([addresses[number] for number in numbers], scalars)
     code, pack, ((slots, offsets),) = ready.code, ready.pack, ready.groups[0]
@@ -303,6 +305,22 @@ def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
             return
         started = perf_counter()
         code.call(pack(*filled) + scalars)
+        code.used(perf_counter() - started)
+
+    return run
+
+
+def _sharer(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
+    """Return what runs prepared code that threads share."""
+    code, table = ready.code, ready.table(scalars)
+    table = table._replace(moves=[(slot, numbers[operand], offset) for slot, operand, offset in table.moves])
+
+    def run(addresses: Addresses, made: list[TBlob]) -> None:
+        if code.level != CHEAP:
+            launch.share_calls(code, table.shares, table.filled(addresses))
+            return
+        started = perf_counter()
+        launch.share_calls(code, table.shares, table.filled(addresses))
         code.used(perf_counter() - started)
 
     return run

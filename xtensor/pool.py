@@ -75,11 +75,11 @@ def _step(size: int) -> int:
 def aligned(make: Callable[..., Any], nbytes: int) -> Any:
     """Return bytes from `np.empty` or `np.zeros` that begin at a multiple of 64."""
     memory = make(nbytes + ALIGNMENT, _BYTE)
-    start = -_address(memory) % ALIGNMENT
+    start = -address_of(memory) % ALIGNMENT
     return memory[start : start + nbytes]
 
 
-def _address(memory: Any) -> int:
+def address_of(memory: Any) -> int:
     """Return where a buffer begins, in a quarter of the time of `memory.ctypes.data`."""
     return addressof(c_char.from_buffer(memory))
 
@@ -113,14 +113,14 @@ def _fresh_block(nbytes: int) -> Block:
 
 def _heap(nbytes: int) -> Block:
     memory = _Heap((nbytes + ALIGNMENT,), _BYTE)
-    return Block(memory, -_address(memory) % ALIGNMENT, nbytes)
+    return Block(memory, -address_of(memory) % ALIGNMENT, nbytes)
 
 
 def _mapping(nbytes: int) -> Block:
     """Return pages of our own, huge ones where there are such; dropped, they go straight back to the system."""
     for length in (-(-nbytes // HUGE_PAGE) * HUGE_PAGE, nbytes + HUGE_PAGE):  # only old kernels need the second
         memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        start = -_address(memory) % HUGE_PAGE
+        start = -address_of(memory) % HUGE_PAGE
         if start + nbytes <= length:
             break
     if hasattr(mmap, "MADV_HUGEPAGE"):

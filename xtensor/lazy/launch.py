@@ -20,6 +20,7 @@ from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape
+from ..pool import address_of, aligned
 from ..threads import Shares, run, share, worth
 from . import mailbox  # noqa: F401 - tells `share` how
 from .compile import Code, code_of, host
@@ -200,26 +201,37 @@ class Call(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The slots of all calls, in a row, with 0 for addresses. moves: slot, operand, and how far from its address."""
+    """The slots of all calls, in a row, with 0 for addresses.
+
+    moves: slot, operand, and how far from its address. tiles: slot, and how far into memory of the run's own, which
+    has so many bytes.
+    """
 
     shares: Shares
     scalars: bytes
     slots: list[int]
     moves: list[tuple[int, int, int]]
+    tiles: list[tuple[int, int]]
+    nbytes: int
 
-    def filled(self, addresses: Sequence[int]) -> bytes:
-        """Return the arguments of the calls."""
+    def run(self, code: Code, addresses: Sequence[int]) -> None:
+        """Call code with these addresses of its operands."""
         slots = self.slots.copy()
         for slot, operand, offset in self.moves:
             slots[slot] = addresses[operand] + offset
-        return struct.pack(f"={len(slots)}q", *slots)
+        if self.tiles:
+            memory = aligned(np.empty, self.nbytes)
+            base = address_of(memory)
+            for slot, after in self.tiles:
+                slots[slot] = base + after
+        share_calls(code, self.shares, struct.pack(f"={len(slots)}q", *slots))
 
 
 class Ready:
     """A program over a nest, ready to run: all is known but the addresses and the scalars.
 
     positions: where in the slots the addresses go. groups: the calls that each thread makes. tiles: where in the slots
-    the addresses of tiles go, and the bytes of each.
+    the addresses of tiles go, how far these lie from the first of them, and their bytes.
     """
 
     __slots__ = ("_table", "code", "groups", "pack", "positions", "tiles")
@@ -250,7 +262,7 @@ class Ready:
             self.positions.append(after)
             after += 1 + len(strides)
             if place in tiles:
-                self.tiles.append((after - 1, tiles[place]))
+                self.tiles.append((after - 1, sum([size for _, _, size in self.tiles]), tiles[place]))
         self.pack = struct.Struct(f"={after}q").pack
         tail = [slot for strides in kept for slot in (0, *strides)]
         outer = len(nest.lengths) - depth
@@ -259,19 +271,8 @@ class Ready:
 
     def run(self, addresses: Sequence[int], scalars: bytes) -> None:
         started = perf_counter()
-        code = self.code
-        if len(self.groups) > 1 and not self.tiles:
-            table = self.table(scalars)
-            share_calls(code, table.shares, table.filled(addresses))
-        else:
-            memory = [self._scratch() for _ in self.groups]  # all of it, before anything is written
-            pairs = zip(self.groups, memory, strict=True)
-            shares = [self._arguments(group, addresses, scalars, own) for group, own in pairs]
-            if len(shares) > 1:
-                share_out(code, shares)
-            else:
-                _each(code.call, shares[0])
-        code.used(perf_counter() - started)
+        self.table(scalars).run(self.code, addresses)
+        self.code.used(perf_counter() - started)
 
     def table(self, scalars: bytes) -> Table:
         """Return the calls of all threads, with these scalars; those of the last time are at hand."""
@@ -282,40 +283,21 @@ class Ready:
 
     def _laid_out(self, scalars: bytes) -> Table:
         slots: list[int] = []
-        moves = []
+        moves: list[tuple[int, int, int]] = []
+        tiles: list[tuple[int, int]] = []
+        nbytes = 0
         own = [slot for (slot,) in struct.iter_unpack("=q", scalars)]
-        for call in [call for group in self.groups for call in group]:
-            triples = zip(self.positions, range(len(self.positions)), call.offsets, strict=True)
-            moves += [(len(slots) + position, operand, offset) for position, operand, offset in triples]
-            slots += (*call.slots, *own)
+        for group in self.groups:
+            for call in group:
+                moves += [
+                    (len(slots) + position, operand, call.offsets[operand])
+                    for operand, position in enumerate(self.positions)
+                ]
+                tiles += [(len(slots) + slot, nbytes + after) for slot, after, _ in self.tiles]
+                slots += (*call.slots, *own)
+            nbytes += sum([size for _, _, size in self.tiles])  # each thread has tiles of its own
         counts = [len(group) for group in self.groups]
-        return Table(Shares(counts, 8 * len(slots) // sum(counts)), scalars, slots, moves)
-
-    def _scratch(self) -> list[tuple[int, Any, int]]:
-        """Return memory for the tiles of one thread: the slot, the memory, and the address in it."""
-        found = []
-        for slot, nbytes in self.tiles:
-            memory = np.empty(nbytes + 64, np.uint8)
-            found.append((slot, memory, -(-memory.__array_interface__["data"][0] // 64) * 64))
-        return found
-
-    def _arguments(
-        self,
-        calls: Sequence[Call],
-        addresses: Sequence[int],
-        scalars: bytes,
-        scratch: Sequence[tuple[int, Any, int]],
-    ) -> list[bytes]:
-        """Return what the code is to be called with."""
-        pack, positions, arguments = self.pack, self.positions, []
-        for slots, offsets in calls:
-            filled = slots.copy()
-            for slot, _, address in scratch:
-                filled[slot] = address
-            for position, address, offset in zip(positions, addresses, offsets, strict=True):
-                filled[position] = address + offset
-            arguments.append(pack(*filled) + scalars)
-        return arguments
+        return Table(Shares(counts, 8 * len(slots) // sum(counts)), scalars, slots, moves, tiles, nbytes)
 
 
 def share_out(code: Code, shares: Sequence[Sequence[bytes]]) -> None:
@@ -326,7 +308,11 @@ def share_out(code: Code, shares: Sequence[Sequence[bytes]]) -> None:
 
 def share_calls(code: Code, shares: Shares, arguments: bytes) -> None:
     """Call code for every argument, shared out among threads."""
-    if not share(code.address, shares, arguments):
+    if len(arguments) == shares.size:
+        code.call(arguments)
+    elif len(shares.counts) == 1:
+        _each(code.call, shares.apart(arguments)[0])
+    elif not share(code.address, shares, arguments):
         run([partial(_each, code.call, own) for own in shares.apart(arguments)])
 
 

@@ -20,7 +20,8 @@ from ..blob import Buffer, Native, TBlob
 from ..dtypes import DType
 from ..layout import Layout, Shape
 from ..options import Settings
-from ..threads import SHARE_PAYS, WAKE_PAYS, worth
+from ..pool import address_of, aligned
+from ..threads import SHARE_PAYS, WAKE_PAYS, Shares, worth
 from ..threads import count as threads_here
 from . import engines, launch, reduce, rows
 from .compile import CHEAP, Code
@@ -289,10 +290,8 @@ def _packed(kernel: Kernel, values: Sequence[Any]) -> bytes:
 
 def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
     """Return what runs prepared code over the values of these numbers."""
-    if len(ready.groups) > 1 and not ready.tiles:
-        return _sharer(ready, numbers, scalars)
     if len(ready.groups) > 1 or len(ready.groups[0]) > 1 or ready.tiles:
-        return lambda addresses, made: ready.run([addresses[number] for number in numbers], scalars)
+        return _several(ready, numbers, scalars)
     code, pack, ((slots, offsets),) = ready.code, ready.pack, ready.groups[0]
     moves = list(zip(ready.positions, numbers, offsets, strict=True))
 
@@ -310,17 +309,17 @@ def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
     return run
 
 
-def _sharer(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
-    """Return what runs prepared code that threads share."""
+def _several(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
+    """Return what runs prepared code of several calls."""
     code, table = ready.code, ready.table(scalars)
     table = table._replace(moves=[(slot, numbers[operand], offset) for slot, operand, offset in table.moves])
 
     def run(addresses: Addresses, made: list[TBlob]) -> None:
         if code.level != CHEAP:
-            launch.share_calls(code, table.shares, table.filled(addresses))
+            table.run(code, addresses)
             return
         started = perf_counter()
-        launch.share_calls(code, table.shares, table.filled(addresses))
+        table.run(code, addresses)
         code.used(perf_counter() - started)
 
     return run
@@ -356,14 +355,12 @@ def _tables(plan: Plan, prepared: rows.Prepared, values: Sequence[Any]) -> Run:
     """Return what runs all kernels over the blocks of each thread."""
     tables = [_Table(plan, prepared, starts, values) for starts in prepared.groups]
     young = [stage.ready.code for stage in prepared.stages if stage.ready.code.level == CHEAP]
+    shares = Shares([1] * len(tables), tables[0].size)
 
     def run(addresses: Addresses, made: list[TBlob]) -> None:
         started = perf_counter()
         filled = [table.filled(addresses) for table in tables]  # with memory that the code works in
-        if len(filled) == 1:
-            prepared.driver.call(filled[0][0])
-        else:
-            launch.share_out(prepared.driver, [(table,) for table, _ in filled])
+        launch.share_calls(prepared.driver, shares, b"".join([table for table, _ in filled]))
         for code in young:
             code.used((perf_counter() - started) / len(prepared.stages))
 
@@ -373,42 +370,47 @@ def _tables(plan: Plan, prepared: rows.Prepared, values: Sequence[Any]) -> Run:
 class _Table:
     """What the driver is told for the blocks of one thread: all slots of all stages, in a row, with 0 for addresses.
 
-    takes: where addresses of values go: slot, number, bytes after it. own: the same of scratch rows, which come
-    after the slots in one block of memory.
+    size: the bytes of what it is told. That speaks of memory of a run's own: the slots, then scratch rows.
     """
 
     def __init__(self, plan: Plan, made: rows.Prepared, starts: range, values: Sequence[Any]) -> None:
-        self.head = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
-        self.takes: list[tuple[int, int, int]] = []
-        self.stages: list[tuple[Code, int, int, int]] = []
-        self.moving: list[Any] = []  # the driver reads them at every run
-        slots = b""
+        self._head = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
+        self._takes: list[tuple[int, int, int]] = []  # where addresses go: slot, number, bytes after it
+        self._stages: list[tuple[Code, int, int, int]] = []
+        self._moving: list[Any] = []  # the driver reads them at every run
+        slots, inside = b"", []
         for kernel, (ready, lanes) in zip(plan.kernels, made.stages, strict=True):
             begin, moves = len(slots), []
             slots += ready.pack(*ready.groups[0][0].slots) + _packed(kernel, values)
             for position, (number, step) in zip(ready.positions, lanes, strict=True):
-                inside = number in made.scratch
-                self.takes.append((begin // 8 + position, number, 0 if inside else starts[0] * step))
-                moves += [] if inside or not step else [position, step * made.size]
-            self.moving.append(np.array(moves or [0], np.int64))
-            self.stages.append((ready.code, begin, len(moves) // 2, rows._address(self.moving[-1])))
-        self.slots = np.frombuffer(slots, np.int64).tolist()
-        self.scratch = {}
-        self.nbytes = -(-len(slots) // 64) * 64
+                if number in made.scratch:
+                    inside.append((begin // 8 + position, number))
+                    continue
+                self._takes.append((begin // 8 + position, number, starts[0] * step))
+                moves += [position, step * made.size] if step else []
+            self._moving.append(np.array(moves or [0], np.int64))
+            self._stages.append((ready.code, begin, len(moves) // 2, address_of(self._moving[-1])))
+        self._slots = np.frombuffer(slots, np.int64).tolist()
+        self._into = struct.Struct(f"={len(self._slots)}q").pack_into
+        self.size = 8 * (len(self._head) + 4 * len(self._stages))
+        self._pack = struct.Struct(f"={self.size // 8}q").pack
+        own, self._nbytes = {}, -(-len(slots) // 64) * 64
         for number, nbytes in made.scratch.items():
-            self.scratch[number] = self.nbytes
-            self.nbytes += -(-nbytes * made.size // 64) * 64
+            own[number] = self._nbytes
+            self._nbytes += -(-nbytes * made.size // 64) * 64
+        self._inside = [(slot, own[number]) for slot, number in inside]
 
     def filled(self, addresses: Addresses) -> tuple[bytes, Any]:
         """Return what the driver is told, and the memory that this speaks of."""
-        memory = np.empty(self.nbytes + 64, np.uint8)
-        base = -(-rows._address(memory) // 64) * 64
-        slots, scratch = self.slots.copy(), self.scratch
-        for slot, number, after in self.takes:
-            slots[slot] = base + scratch[number] if number in scratch else addresses[number] + after
-        start = base - rows._address(memory)
-        memory[start : start + 8 * len(slots)].view(np.int64)[:] = slots
-        table = self.head.copy()
-        for code, begin, moves, moving in self.stages:
+        memory = aligned(np.empty, self._nbytes)
+        base = address_of(memory)
+        slots = self._slots.copy()
+        for slot, number, after in self._takes:
+            slots[slot] = addresses[number] + after
+        for slot, after in self._inside:
+            slots[slot] = base + after
+        self._into(memory, 0, *slots)
+        table = self._head.copy()
+        for code, begin, moves, moving in self._stages:
             table += (code.address, base + begin, moves, moving)
-        return struct.pack(f"={len(table)}q", *table), memory
+        return self._pack(*table), memory

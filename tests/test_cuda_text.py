@@ -10,6 +10,7 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,23 @@ def test_damaged_files_are_ignored(stub: Stub, tmp_path: Path) -> None:
         as_in_another_process()
         (zeros(100) * 2.0).evaluate()
     assert len(stub.texts) == 3
+
+
+@pytest.mark.skipif(not find_spec("cupy"), reason="CuPy is not installed (extra: test-cuda)")
+def test_what_is_asked_of_cupy_for_a_launch_is_there() -> None:
+    """The modules, by the names that CuPy gives them, and in them what builds, loads and launches."""
+    asked = {
+        "driver": ("launchKernel", "funcSetAttribute"),
+        "runtime": ("getDevice", "memGetInfo"),
+        "function": ("Module",),
+        "nvrtc": ("createProgram", "compileProgram", "getCUBIN", "getPTX", "getProgramLog", "getSupportedArchs"),
+        "Device": ("compute_capability", "attributes"),
+    }
+    for part, names in asked.items():
+        assert set(names) <= set(dir(cuda_build._cuda(part))), part
+    driver: Any = cuda_build._cuda("driver")
+    assert cuda_build._MOST_SHARED == driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    assert "cudaDevAttrMaxSharedMemoryPerBlockOptin" in dir(cuda_build._cuda("runtime"))
 
 
 def test_code_that_does_not_load_is_built_anew_once(stub: Stub) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
@@ -111,8 +112,9 @@ def options_of(architecture: str, contract: bool) -> tuple[str, ...]:
     return f"--gpu-architecture={architecture}", f"--fmad={'true' if contract else 'false'}", "--std=c++17"
 
 
+@cache
 def _cuda(part: str) -> Any:
-    """Return one of the modules that cupy.cuda has as attributes; the types it declares are those without a GPU."""
+    """Return a module or class by its name in cupy.cuda, where some of them come from elsewhere."""
     return getattr(import_module("cupy.cuda"), part)
 
 
@@ -145,15 +147,22 @@ def built(text: str, options: Sequence[str]) -> bytes:
 
 def load(code: bytes, number: int, text: str) -> Function:
     """Load code on the current device."""
-    from cupy.cuda.function import Module
-
-    module = Module()
+    module = _cuda("function").Module()
     try:
         module.load(code)
         pointer = module.get_function("kernel").ptr
     except Exception as error:  # CUDADriverError, for code that is not for this device
         raise LoadError(f"code that loads: {error}") from error
     return Function(pointer, module, number, text)
+
+
+class _Bound(threading.local):
+    """The devices whose contexts a thread has: the driver launches nothing without one."""
+
+    devices: frozenset[int] | set[int] = frozenset()
+
+
+_bound = _Bound()
 
 
 def launch(
@@ -165,13 +174,14 @@ def launch(
     stream: int,
 ) -> None:
     """Start a kernel on a stream of its device; each argument is the bytes of one parameter. Does not wait for it."""
-    driver = _cuda("driver")
-    if _cuda("runtime").getDevice() != function.number:
-        import cupy
-
-        with cupy.cuda.Device(function.number):
+    driver, runtime, number = _cuda("driver"), _cuda("runtime"), function.number
+    if runtime.getDevice() != number:
+        with _cuda("Device")(number):
             return launch(function, grid, block, shared_bytes, arguments, stream)
-    if shared_bytes > PLAIN_SHARED:
+    if number not in _bound.devices:
+        runtime.memGetInfo()  # any call that takes the device's context binds it to the thread
+        _bound.devices = {*_bound.devices, number}
+    if shared_bytes > PLAIN_SHARED // 2:  # what the code itself declares counts too
         driver.funcSetAttribute(function.pointer, _MOST_SHARED, shared_bytes)
     held = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
     pointers = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
@@ -183,8 +193,6 @@ def launch(
 def most_shared(number: int) -> int:
     """Return how many bytes of shared memory a block may have on a device; what all have where it does not say."""
     try:
-        from cupy.cuda import Device
-
-        return int(Device(number).attributes["MaxSharedMemoryPerBlockOptin"])
+        return int(_cuda("Device")(number).attributes["MaxSharedMemoryPerBlockOptin"])
     except Exception:  # ImportError, KeyError, CUDARuntimeError
         return PLAIN_SHARED

@@ -6,6 +6,7 @@ stands in NOT_GENERATED, by name and with the reason.
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,8 +21,10 @@ from ptx import exact
 
 import xtensor as xt
 from xtensor.dtypes import ALL
+from xtensor.layout import Layout
 from xtensor.lazy import cuda_build, cuda_run
 from xtensor.op import Op
+from xtensor.tensor import face
 
 if emulated.MISSING:
     pytest.skip(emulated.MISSING, allow_module_level=True)
@@ -528,6 +531,35 @@ def test_long_rows(cuda: emulated.Launches) -> None:
     x = np.random.default_rng(15).uniform(-3, 3, (300, 100)).astype(np.float32)
     truth = softmax(x.astype(np.float64), np)
     assert np.abs(host(softmax(there(x), xt)) - truth).max() < 4e-6 * truth.max()
+
+
+@pytest.mark.parametrize(("most", "cells"), [(48 << 10, 12288), (227 << 10, 12288), (227 << 10, 58112)])
+def test_rows_as_long_as_shared_memory(
+    cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch, most: int, cells: int
+) -> None:
+    """What the code declares for its sums takes room beside the row; the device refuses more than it has."""
+    monkeypatch.setattr(cuda_build, "most_shared", lambda number: most)
+    x = np.random.default_rng(0).normal(size=(1, cells)).astype(np.float32)
+    truth = softmax(x.astype(np.float64), np)
+    assert np.abs(host(softmax(there(x), xt)) - truth).max() < 4e-6 * truth.max()
+
+
+def test_numbers_between_multiples_of_their_size(cuda: emulated.Launches) -> None:
+    """Complex numbers 8 bytes behind a vector, which one load of 16 bytes must not read, by rows and one by one."""
+    memory = there(np.arange(20_001.0))
+    real = memory.blob.view(Layout((100, 100), (1600, 16), 8), dtype=np.dtype(np.complex128))
+    x, values = face(real), np.arange(1.0, 20_001.0).view(np.complex128).reshape(100, 100)
+    for call in (lambda x, xp: x * 2.0, lambda x, xp: x - xp.sum(x, axis=1, keepdims=True)):
+        every.assert_same(host(call(x, xt)), call(values, np))
+
+
+def test_a_thread_without_the_devices_context(cuda: emulated.Launches) -> None:
+    """The first launch of a thread, into memory that is there."""
+    x = there(np.arange(100.0))
+    thread = threading.Thread(target=lambda: x.__setitem__(..., x * 2.0 + 1.0))
+    thread.start()
+    thread.join()
+    every.assert_same(host(x), np.arange(100.0) * 2 + 1)
 
 
 def test_rows_of_views(cuda: emulated.Launches) -> None:

@@ -80,6 +80,7 @@ def stub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stub]:
     monkeypatch.setattr(cuda_build, "load", made.load)
     monkeypatch.setattr(cuda_build, "launch", made.launch)
     monkeypatch.setattr(cuda_build, "version", lambda: (13, 5))
+    monkeypatch.setattr(cuda_build, "architectures", lambda: (75, 80, 86, 90, 100))
     as_in_another_process()
     with xt.options(lazy="always", engine="auto", cache_dir=str(tmp_path)):
         yield made
@@ -225,6 +226,15 @@ def test_what_is_built_flushes_nothing_and_contracts_only_if_asked(stub: Stub) -
     assert "--fmad=false" in first
     assert "--fmad=true" in second
     assert not any("ftz" in option for option in (*first, *second))
+
+
+def test_devices_newer_than_nvrtc_get_code_that_they_run(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an older minor version machine code, of an older generation PTX; what is too old NVRTC itself refuses."""
+    wanted = {"90": "sm_90", "89": "sm_86", "103": "sm_100", "121": "compute_100", "70": "sm_70"}
+    assert {own: cuda_build.target(f"sm_{own}") for own in wanted} == wanted
+    monkeypatch.setattr(Host, "architecture", lambda self: "sm_121")
+    (zeros(100) * 2.0).evaluate()
+    assert stub.texts[0][1][0] == "--gpu-architecture=compute_100"
 
 
 def test_another_process_finds_code_on_disk(stub: Stub, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def function_of(key: Key, text_of: Any, backend: Any, contract: bool) -> Functio
     with _building:
         text = text_of()
         started = perf_counter()
-        architecture, number = backend.architecture(), backend.number
+        architecture, number = target(backend.architecture()), backend.number
         made: Function
         try:
             made = backend.call(load, cubin(text, architecture, contract), number, text)
@@ -126,6 +126,25 @@ def version() -> tuple[int, int]:
     except Exception as error:  # ImportError, or what CuPy raises where it does not find the library
         raise BuildError(f"NVRTC: {error}") from error
     return major, minor
+
+
+@cache
+def architectures() -> tuple[int, ...]:
+    """Return what NVRTC builds for, 90 for compute capability 9.0; raises BuildError as `version` does."""
+    version()
+    return tuple(_cuda("nvrtc").getSupportedArchs())
+
+
+def target(architecture: str) -> str:
+    """Return what to build for a device: its own kind, or where NVRTC is older, the newest kind whose code it runs.
+
+    That is machine code of the same generation, sm_XX, or else PTX, compute_XX, which the driver translates.
+    """
+    own = int(architecture.partition("_")[2])
+    known = [one for one in architectures() if one <= own]
+    if not known or max(known) == own:
+        return architecture
+    return f"{'sm' if max(known) // 10 == own // 10 else 'compute'}_{max(known)}"
 
 
 def built(text: str, options: Sequence[str]) -> bytes:

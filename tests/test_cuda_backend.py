@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,7 @@ def test_transfers(cp: Any) -> None:
         back = view.to_device("cpu")
         assert back.device == "cpu" and back.shape == view.shape
     assert np.asarray(x.T[::-1].to_device("cpu")).tolist() == values.T[::-1].tolist()
-    assert np.asarray(x.to_device("cpu", stream=cp.cuda.ExternalStream(1))).tolist() == values.tolist()
+    assert x.to_device("cpu").to_device(CUDA).tolist() == values.tolist()  # from page-locked memory
     assert xt.asarray([x[0, 0], 2.0, x[1, 1]]).tolist() == [0.0, 2.0, 5.0]
     with pytest.raises(ValueError, match="stream must be None"):
         xt.ones(2).to_device("cpu", stream=1)
@@ -187,6 +188,19 @@ def test_transfers(cp: Any) -> None:
     assert host(xt.asarray(big, device=CUDA)).tolist() == values.tolist()
     with pytest.raises(ValueError, match="to move an array to cuda:0"):
         xt.asarray(values, device=CUDA, copy=False)
+
+
+def test_arrays_of_another_device(cp: Any) -> None:
+    """Are copied once they are there, and until they are."""
+    own = host_cupy.made(np.arange(6.0))
+    memory = host_cupy.memory.UnownedMemory(own.data.ptr, own.nbytes, own, 3)
+    beside = host_cupy.ndarray((6,), np.float64, host_cupy.memory.MemoryPointer(memory, 0))
+    backend: Any = devices.as_device(CUDA, "tests").backend
+    assert not backend.owns(beside)
+    with cp.cuda.Stream(5) as stream:
+        copy = backend.asarray(beside, np.dtype(np.float32))
+    assert backend.owns(copy) and copy.dtype == np.float32 and copy.tolist() == list(range(6))
+    assert stream.waited == [5, -3, 0]
 
 
 def test_dlpack(cp: Any) -> None:
@@ -254,6 +268,20 @@ def test_the_current_stream(cp: Any) -> None:
     backend: Any = devices.as_device(CUDA, "tests").backend
     assert backend.stream() == 0
     assert backend.architecture() == "sm_90"
+    with cp.cuda.Stream(5):
+        assert backend.stream() == 5
+
+
+def test_transfers_on_a_stream(cp: Any) -> None:
+    """By its number or as an object of any library; it waits for the one that is current."""
+    x, backend = xt.ones(4, device=CUDA), devices.as_device(CUDA, "tests").backend
+    seen: list[Any] = []
+    for stream in (7, cp.cuda.Stream(7), SimpleNamespace(__cuda_stream__=lambda: (0, 7))):
+        with cp.cuda.Stream(5):
+            backend.on_stream(stream, lambda: seen.append(cp.cuda.get_current_stream()))  # type: ignore[attr-defined]
+        assert seen[-1].ptr == 7 and seen[-1].waited == [7, 5]
+        assert x.to_device("cpu", stream=stream).tolist() == [1.0] * 4
+        assert xt.ones(4).to_device(CUDA, stream=stream).device == CUDA
 
 
 # ---- buffers and views, with CuPy's own arrays

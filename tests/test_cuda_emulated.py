@@ -6,9 +6,11 @@ stands in NOT_GENERATED, by name and with the reason.
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import emulated
@@ -20,6 +22,7 @@ import test_every_op as every
 from ptx import exact
 
 import xtensor as xt
+from benchmarks import gpu
 from xtensor.dtypes import ALL
 from xtensor.layout import Layout
 from xtensor.lazy import cuda_build, cuda_run
@@ -671,6 +674,23 @@ def without(words: str) -> Callable[[str], str]:
         return text.replace(words, "")
 
     return change
+
+
+def test_benchmarks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every expression of the benchmark is right, in CuPy's names and in ours; times are not taken."""
+    with emulated.device() as launches:
+        library: Any = sys.modules["cupy"]
+        library.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)
+        monkeypatch.setattr(gpu, "seconds_of", lambda call: [call(), 1.0][1])
+        monkeypatch.setattr(gpu, "copy_bandwidth", lambda elements: 1.0)
+        entered = [gpu.Xtensor("cuda:0"), gpu.Contestant("cuda:0")]
+        monkeypatch.setattr(gpu, "ELEMENTWISE", 700 << 7)
+        monkeypatch.setattr(gpu, "ROWS", 3000 << 7)
+        text = gpu.compared_by_size(entered, quick=True)
+        assert not {"failed", "wrong", "no"} & set(text.split()), capsys.readouterr().out
+        assert text.count("1000.000") == len(gpu.CHOSEN) + 3 and len(launches.texts) >= len(gpu.CHOSEN) + 3
+        monkeypatch.setattr(gpu, "PATIENCE", -1)
+        assert gpu.compared_by_size(entered, quick=True).count("no time") == len(gpu.CHOSEN) + 3
 
 
 def test_an_overrun_would_be_seen(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -381,18 +381,29 @@ def specials(dtype: Any) -> Any:
     return np.asarray([complex(a, b) for a in SPECIAL[:9] for b in SPECIAL[:9]], dtype)
 
 
-def same(found: Any, wanted: Any) -> bool:
-    """Return whether arrays hold the same numbers, with the signs of zeros; those of NaNs are free."""
+def same(found: Any, wanted: Any, cp: Any, terms: Any = None) -> bool:
+    """Return whether arrays hold the same numbers, with the signs of zeros; those of NaNs are free.
+
+    On a device CuPy's own kernels are allowed what docs/gpu.md says of them: what is too small for a normal number may
+    be 0, and the terms of a sum come in another order. Beside a NaN, the other part of a complex number is free there.
+    """
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return False
     a, b = (np.ascontiguousarray(x).reshape(-1) for x in (found, wanted))
     if a.dtype.kind == "c":
+        unknown = (np.isnan(a) & np.isnan(b)).repeat(2)
         a, b = a.view(a.real.dtype), b.view(b.real.dtype)
+    else:
+        unknown = np.zeros(a.shape, bool)
     if a.dtype.kind != "f":
         return bool(np.all(a == b))
     with np.errstate(all="ignore"):
-        near = np.isclose(a, b, rtol=1e-6, atol=0) & (np.signbit(a) == np.signbit(b))
-    return bool(np.all(near | (np.isnan(a) & np.isnan(b))))
+        near = np.isclose(a, b, rtol=1e-6, atol=0) & (np.signbit(a) == np.signbit(b)) | (np.isnan(a) & np.isnan(b))
+        if cp is host_cupy.real:
+            limits = np.finfo(a.dtype)
+            near |= unknown | ((a == 0) & (np.abs(b) < limits.tiny))
+            near |= np.abs(a - b) <= 4 * limits.eps * np.abs(terms if terms is not None else 0.0).sum()
+    return bool(np.all(near))
 
 
 ELEMENTWISE = [name for name, op in REGISTRY.items() if op.kind == "elementwise" and len(op.parameters) < 3]
@@ -416,7 +427,7 @@ def test_elementwise_special_values(name: str, cp: Any) -> None:
             if isinstance(wanted, Exception) or isinstance(found, Exception):
                 assert repr(found) == repr(wanted), (name, dtype, case)
             else:
-                assert same(found, wanted), (name, dtype, case, found, wanted)
+                assert same(found, wanted, cp), (name, dtype, case, found, wanted)
 
 
 REDUCTIONS = [name for name, op in REGISTRY.items() if op.kind == "reduction"]
@@ -436,7 +447,8 @@ def test_reductions_special_values(name: str, cp: Any) -> None:
                 if isinstance(wanted, Exception) or isinstance(found, Exception):
                     assert repr(found) == repr(wanted), (name, dtype, way)
                 else:
-                    assert same(found, wanted), (name, dtype, values, way, found, wanted)
+                    terms = values[np.isfinite(values)] if name in ("sum", "mean") else None
+                    assert same(found, wanted, cp, terms), (name, dtype, values, way, found, wanted)
 
 
 KEYS: list[Any] = [
@@ -475,7 +487,7 @@ def test_advanced_keys(key: Any, cp: Any) -> None:
         wanted, x = values.copy(), moved(values)[0]
         wanted[key] = given
         x[ours] = moved(given)[0]
-        assert same(host(x), wanted)
+        assert same(host(x), wanted, cp)
     wanted, x = values.copy(), moved(values)[0]
     np.add.at(wanted, key, new)
     native_key = tuple(
@@ -562,7 +574,7 @@ def test_library_functions(name: str, cp: Any) -> None:
         return
     assert not isinstance(found, Exception), found
     for a, b in zip(flat(found), flat(wanted), strict=True):
-        assert same(host(a), b.host()), (host(a), b)
+        assert same(host(a), b.host(), cp), (host(a), b)
 
 
 def test_filling_keeps_the_sign_of_zero(cp: Any) -> None:

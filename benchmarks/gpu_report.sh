@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Tests, conformance and benchmarks on a CUDA device in one report file, within nine minutes and without a network.
 #   benchmarks/gpu_report.sh [FILE]      FILE: build/gpu/report.txt if not given; DEVICE=cuda:N, PYTHON=... can be set
-# Needs the extras cuda12 or cuda13, and test; takes PyTorch and JAX along where they are installed.
+# Needs the extras cuda12 or cuda13, and test; takes PyTorch and JAX along where they are installed, and the array API
+# test suite where conformance/run.py finds it ($ARRAY_API_TESTS_DIR). A part that fails or takes too long ends with what
+# it has found so far, and the next one begins.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +12,7 @@ device=${DEVICE:-cuda:0}
 python=${PYTHON:-python}
 workers=$(nproc 2>/dev/null || echo 2)
 workers=$((workers > 8 ? 8 : workers))
-export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
 if ! found=$("$python" -c "import sys, xtensor as xt
 try:
@@ -30,7 +32,7 @@ part() {
     local title=$1 limit=$2 started=$SECONDS status
     shift 2
     printf '\n=== %s\n' "$title" | tee -a "$report"
-    timeout "$limit" "$@" >>"$report" 2>&1
+    timeout --foreground --signal=INT --kill-after=10 "$limit" env --default-signal=INT "$@" >>"$report" 2>&1  # INT: pytest sums up
     status=$?
     printf -- '--- %s: exit status %d after %d s\n' "$title" "$status" $((SECONDS - started)) | tee -a "$report"
     [ "$status" -eq 0 ] || failed=1
@@ -42,9 +44,10 @@ part() {
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null
 } >"$report" 2>&1
 
-part "Tests on the device (pytest -m gpu)" 150 "$python" -m pytest -m gpu -q -p no:cacheprovider -n "$workers" tests
-part "Conformance, 200 examples" 200 "$python" conformance/run.py --device "$device" --examples 200 --workers "$workers" --if-found
-part "Benchmarks" 180 "$python" -m benchmarks gpu --device "$device"
+part "Benchmarks" 150 "$python" -m benchmarks gpu --device "$device"
+part "Tests on the device (pytest -m gpu)" 150 "$python" -m pytest -m gpu -q -p no:cacheprovider -n "$workers" \
+    --continue-on-collection-errors -W default::DeprecationWarning -W default::UserWarning tests
+part "Conformance, 200 examples" 180 "$python" conformance/run.py --device "$device" --examples 200 --workers "$workers" --if-found
 
 echo "the report is in $report"
 exit "$failed"

@@ -1,5 +1,5 @@
 """A CUDA device that is emulated: CuPy's arrays over host memory, NVRTC's PTX in place of machine code, and the
-interpreter of tests/ptx in place of the driver's launch.
+interpreter of tests/ptx in place of the driver, which is asked what CuPy's would be.
 
 `device()` gives it inside a `with` block. What is tested so is the text that xtensor writes, what NVRTC makes of it,
 and how it is launched and on which memory; nothing of a GPU.
@@ -7,11 +7,14 @@ and how it is launched and on which memory; nothing of a GPU.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from threading import get_ident
+from types import SimpleNamespace
 from typing import Any
 
 import host_cupy
@@ -25,18 +28,33 @@ from xtensor.lazy import cuda_build
 
 MISSING = host_cupy.MISSING or build.missing()
 
+# Shared memory of a block, with what its code declares: without asking, and at most (compute capability 9.0).
+PLAIN_SHARED, MOST_SHARED = 48 << 10, 227 << 10
 
 # Every allocation that is alive; xtensor may keep constants from one use of the device to the next.
 _memory: dict[int, weakref.ref[Any]] = {}
 
+# What was loaded: a function's pointer is its place from 1 on. Programs keep what they loaded from one use to the next.
+_codes: list[bytes] = []
+
 
 class Launches:
-    """What was launched."""
+    """What was launched, and the parts of CuPy that load and launch, with an interpreter in the driver's place.
+
+    threads: those that have the device's context. limits: how much shared memory functions were allowed.
+    """
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.grids: list[tuple[tuple[int, ...], int, int]] = []
         self.steps = 0
+        self.threads: set[int] = set()
+        self.limits: dict[int, int] = {}
+        self.parts = {
+            "driver": SimpleNamespace(launchKernel=self.launch, funcSetAttribute=self.allow),
+            "runtime": SimpleNamespace(getDevice=lambda: 0, memGetInfo=lambda: self.threads.add(get_ident())),
+            "function": SimpleNamespace(Module=Module),
+        }
 
     def allocate(self, nbytes: int) -> Any:
         """Return a pointer to host memory between margins, which belong to nobody."""
@@ -58,34 +76,44 @@ class Launches:
                 found.append(own)
         return found
 
-    def launch(
-        self,
-        function: cuda_build.Function,
-        grid: tuple[int, int],
-        block: int,
-        shared_bytes: int,
-        arguments: Sequence[bytes],
-        stream: int,
-    ) -> None:
-        """Run a kernel of PTX, in place of cuda_build.launch."""
-        self.texts.append(function.text)
-        self.grids.append((grid, block, shared_bytes))
-        packed = b"".join(bytes(argument) for argument in arguments)
+    def allow(self, pointer: int, attribute: int, value: int) -> None:
+        """Let a function have more shared memory, as the driver does."""
+        assert attribute == host_cupy.real.cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self.limits[pointer] = value
+
+    def launch(self, pointer: int, *sizes_and_addresses: int) -> None:
+        """Run a kernel of PTX as cuLaunchKernel would: on what lies at the addresses of its parameters."""
+        *grid, block, height, depth, shared, stream, parameters, extra = sizes_and_addresses
+        module = module_of(_codes[pointer - 1])
+        kernel = module.functions["kernel"]
+        assert get_ident() in self.threads, "no context in this thread"
+        assert (height, depth, stream, extra) == (1, 1, 0, 0)
+        assert shared + kernel.shared_bytes <= max(PLAIN_SHARED, self.limits.get(pointer, 0) + kernel.shared_bytes)
+        assert shared + kernel.shared_bytes <= MOST_SHARED
+        at = (ctypes.c_void_p * len(kernel.params)).from_address(parameters)
+        arguments = [ctypes.string_at(one, param.size) for one, param in zip(at, kernel.params, strict=True)]
+        self.grids.append(((grid[0], grid[1]), block, shared))
+        packed = b"".join(arguments)
         words = struct.unpack(f"{len(packed) // 8}Q", packed[: len(packed) // 8 * 8])
-        self.steps += module_of(function.module).run(
-            "kernel", grid, block, list(arguments), shared_bytes, self.named(words)
-        )
+        self.steps += module.run("kernel", grid, block, arguments, shared, self.named(words))
+
+
+class Module:
+    """cupy.cuda.function.Module of PTX."""
+
+    def load(self, code: bytes) -> None:
+        self.code = code
+
+    def get_function(self, name: str) -> Any:
+        assert name in module_of(self.code).functions
+        _codes.append(self.code)
+        return SimpleNamespace(ptr=len(_codes))
 
 
 @lru_cache(maxsize=8)  # a module is some hundred times as large as its text
 def module_of(code: bytes) -> ptx.Module:
     """Return PTX ready to run."""
     return ptx.Module(code)
-
-
-def load(code: bytes, number: int, text: str) -> cuda_build.Function:
-    """Take PTX for machine code, in place of cuda_build.load."""
-    return cuda_build.Function(0, code, number, text)
 
 
 def empty(shape: Any, dtype: Any = float) -> Any:
@@ -100,16 +128,29 @@ def device(architecture: str = "compute_90") -> Iterator[Launches]:
     from xtensor.devices import cuda
 
     launches = Launches()
-    before = cuda_build.launch, cuda_build.load, cuda.CUDA.architecture, host_cupy._allocate
-    cuda_build.launch, cuda_build.load = launches.launch, load
+    before = cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate
+    launch, parts, *_ = before
+
+    def seen(function: cuda_build.Function, *others: Any) -> None:
+        launches.texts.append(function.text)
+        launch(function, *others)
+
+    cuda_build.launch = seen
+    cuda_build._cuda = lambda part: launches.parts.get(part) or parts(part)  # type: ignore[assignment]
     cuda.CUDA.architecture = lambda self: architecture  # type: ignore[method-assign]
     host_cupy._allocate = launches.allocate
     try:
         with host_cupy.installed() as library, xt.options(cache_dir="", lazy="always"):
             library.empty = empty
-            cuda_build.forget()
+            as_a_new_device()
             autograd._ones.clear()  # a constant of another stand-in's memory is nobody's here
             yield launches
     finally:
-        cuda_build.forget()
-        cuda_build.launch, cuda_build.load, cuda.CUDA.architecture, host_cupy._allocate = before
+        as_a_new_device()
+        cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate = before
+
+
+def as_a_new_device() -> None:
+    """Forget kernels, and which threads have the device's context."""
+    cuda_build.forget()
+    cuda_build._bound = cuda_build._Bound()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -150,6 +151,10 @@ class ndarray(real.ndarray):  # noqa: N801
     @property
     def imag(self) -> Any:
         return super().imag if self.dtype.kind == "c" else made(seen(self).imag)
+
+    @property
+    def device(self) -> Any:
+        return _Device(self.data.device_id)
 
     def item(self, *index: Any) -> Any:
         return seen(self).item(*index)
@@ -325,6 +330,7 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, *, blocking: bool = F
         return a if dtype in (None, a.dtype) else a.astype(dtype)
     host = np.asarray(a, dtype)
     assert host.dtype.isnative and host.dtype.kind in "biufc", f"cupy.asarray: {host.dtype}"
+    assert blocking or host.__array_interface__["data"][0] not in _pinned, "may be written before it is copied"
     found = made(host)
     if not host.ndim:
         found.fill(host)
@@ -429,18 +435,68 @@ def _linear(own: Any, host: Any) -> Callable[..., Any]:
 
 
 class _Device:
-    """Device 0, entered without a driver."""
+    """A device, entered without a driver."""
 
     def __init__(self, device: Any = None) -> None:
-        self.id = 0
+        self.id = int(device or 0)
 
     compute_capability = "90"
 
     def __enter__(self) -> _Device:
+        _entered.append(self.id)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        pass
+        _entered.pop()
+
+
+_entered = [0]  # the last is current
+
+
+class Stream:
+    """A stream that is only a number. waited: its own, those whose events it waits for, and the devices, negative, on
+    which it was waited for.
+    """
+
+    def __init__(self, pointer: int) -> None:
+        self.ptr, self.waited = pointer, [pointer]
+
+    @classmethod
+    def from_external(cls, other: Any) -> Stream:
+        version, pointer = other.__cuda_stream__()
+        assert version == 0
+        return cls(pointer)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.ptr
+
+    def record(self) -> int:
+        return self.ptr
+
+    def wait_event(self, event: int) -> None:
+        self.waited.append(event)
+
+    def synchronize(self) -> None:
+        self.waited.append(-_entered[-1])
+
+    def __enter__(self) -> Stream:
+        _streams.append(self)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        _streams.pop()
+
+
+_streams = [Stream(0)]  # the last is current
+_pinned: set[int] = set()  # where page-locked memory begins
+
+
+def _empty_pinned(shape: Any, dtype: Any) -> Any:
+    found = np.empty(shape, dtype)
+    address = found.__array_interface__["data"][0]
+    _pinned.add(address)
+    weakref.finalize(found, _pinned.discard, address)
+    return found
 
 
 def _cuda() -> Any:
@@ -449,8 +505,9 @@ def _cuda() -> Any:
         memory=memory,
         UnownedMemory=real.cuda.UnownedMemory,
         MemoryPointer=real.cuda.MemoryPointer,
-        ExternalStream=lambda pointer, device=-1: _Device(),
-        get_current_stream=lambda device=-1: SimpleNamespace(ptr=0),
+        Stream=Stream,
+        get_current_stream=lambda device=-1: _streams[-1],
+        pinned_memory=SimpleNamespace(is_memory_pinned=lambda address: address in _pinned),
         runtime=SimpleNamespace(
             getDeviceCount=lambda: 1, CUDARuntimeError=real.cuda.runtime.CUDARuntimeError, getDevice=lambda: 0
         ),
@@ -469,7 +526,7 @@ def install() -> None:
     stand_in = module()
     real.cuda.set_allocator(_allocate)
     sys.modules.update({"cupy": stand_in, "cupy.linalg": stand_in.linalg, "cupy.fft": stand_in.fft})
-    sys.modules["cupyx"] = SimpleNamespace(errstate=_errstate, empty_pinned=np.empty)  # type: ignore[assignment]
+    sys.modules["cupyx"] = SimpleNamespace(errstate=_errstate, empty_pinned=_empty_pinned)  # type: ignore[assignment]
     for name in [name for name in sys.modules if name.startswith("array_api_compat.cupy")]:
         del sys.modules[name]
 

@@ -6,8 +6,11 @@ stands in NOT_GENERATED, by name and with the reason.
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import emulated
@@ -19,9 +22,12 @@ import test_every_op as every
 from ptx import exact
 
 import xtensor as xt
+from benchmarks import gpu
 from xtensor.dtypes import ALL
+from xtensor.layout import Layout
 from xtensor.lazy import cuda_build, cuda_run
 from xtensor.op import Op
+from xtensor.tensor import face
 
 if emulated.MISSING:
     pytest.skip(emulated.MISSING, allow_module_level=True)
@@ -530,6 +536,35 @@ def test_long_rows(cuda: emulated.Launches) -> None:
     assert np.abs(host(softmax(there(x), xt)) - truth).max() < 4e-6 * truth.max()
 
 
+@pytest.mark.parametrize(("most", "cells"), [(48 << 10, 12288), (227 << 10, 12288), (227 << 10, 58112)])
+def test_rows_as_long_as_shared_memory(
+    cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch, most: int, cells: int
+) -> None:
+    """What the code declares for its sums takes room beside the row; the device refuses more than it has."""
+    monkeypatch.setattr(cuda_build, "most_shared", lambda number: most)
+    x = np.random.default_rng(0).normal(size=(1, cells)).astype(np.float32)
+    truth = softmax(x.astype(np.float64), np)
+    assert np.abs(host(softmax(there(x), xt)) - truth).max() < 4e-6 * truth.max()
+
+
+def test_numbers_between_multiples_of_their_size(cuda: emulated.Launches) -> None:
+    """Complex numbers 8 bytes behind a vector, which one load of 16 bytes must not read, by rows and one by one."""
+    memory = there(np.arange(20_001.0))
+    real = memory.blob.view(Layout((100, 100), (1600, 16), 8), dtype=np.dtype(np.complex128))
+    x, values = face(real), np.arange(1.0, 20_001.0).view(np.complex128).reshape(100, 100)
+    for call in (lambda x, xp: x * 2.0, lambda x, xp: x - xp.sum(x, axis=1, keepdims=True)):
+        every.assert_same(host(call(x, xt)), call(values, np))
+
+
+def test_a_thread_without_the_devices_context(cuda: emulated.Launches) -> None:
+    """The first launch of a thread, into memory that is there."""
+    x = there(np.arange(100.0))
+    thread = threading.Thread(target=lambda: x.__setitem__(..., x * 2.0 + 1.0))
+    thread.start()
+    thread.join()
+    every.assert_same(host(x), np.arange(100.0) * 2 + 1)
+
+
 def test_rows_of_views(cuda: emulated.Launches) -> None:
     """Row programs over parts of rows, rows backwards, and columns, one after the other."""
     x = np.random.default_rng(16).uniform(-3, 3, (12, 12, 12))
@@ -639,6 +674,23 @@ def without(words: str) -> Callable[[str], str]:
         return text.replace(words, "")
 
     return change
+
+
+def test_benchmarks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every expression of the benchmark is right, in CuPy's names and in ours; times are not taken."""
+    with emulated.device() as launches:
+        library: Any = sys.modules["cupy"]
+        library.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)
+        monkeypatch.setattr(gpu, "seconds_of", lambda call: [call(), 1.0][1])
+        monkeypatch.setattr(gpu, "copy_bandwidth", lambda elements: 1.0)
+        entered = [gpu.Xtensor("cuda:0"), gpu.Contestant("cuda:0")]
+        monkeypatch.setattr(gpu, "ELEMENTWISE", 700 << 7)
+        monkeypatch.setattr(gpu, "ROWS", 3000 << 7)
+        text = gpu.compared_by_size(entered, quick=True)
+        assert not {"failed", "wrong", "no"} & set(text.split()), capsys.readouterr().out
+        assert text.count("1000.000") == len(gpu.CHOSEN) + 3 and len(launches.texts) >= len(gpu.CHOSEN) + 3
+        monkeypatch.setattr(gpu, "PATIENCE", -1)
+        assert gpu.compared_by_size(entered, quick=True).count("no time") == len(gpu.CHOSEN) + 3
 
 
 def test_an_overrun_would_be_seen(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:

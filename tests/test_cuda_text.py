@@ -10,6 +10,7 @@ import re
 import struct
 import warnings
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def stub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stub]:
     monkeypatch.setattr(cuda_build, "load", made.load)
     monkeypatch.setattr(cuda_build, "launch", made.launch)
     monkeypatch.setattr(cuda_build, "version", lambda: (13, 5))
+    monkeypatch.setattr(cuda_build, "architectures", lambda: (75, 80, 86, 90, 100))
     as_in_another_process()
     with xt.options(lazy="always", engine="auto", cache_dir=str(tmp_path)):
         yield made
@@ -226,6 +228,15 @@ def test_what_is_built_flushes_nothing_and_contracts_only_if_asked(stub: Stub) -
     assert not any("ftz" in option for option in (*first, *second))
 
 
+def test_devices_newer_than_nvrtc_get_code_that_they_run(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an older minor version machine code, of an older generation PTX; what is too old NVRTC itself refuses."""
+    wanted = {"90": "sm_90", "89": "sm_86", "103": "sm_100", "121": "compute_100", "70": "sm_70"}
+    assert {own: cuda_build.target(f"sm_{own}") for own in wanted} == wanted
+    monkeypatch.setattr(Host, "architecture", lambda self: "sm_121")
+    (zeros(100) * 2.0).evaluate()
+    assert stub.texts[0][1][0] == "--gpu-architecture=compute_100"
+
+
 def test_another_process_finds_code_on_disk(stub: Stub, tmp_path: Path) -> None:
     (zeros(100) * 2.0).evaluate()
     assert [file.suffix for file in tmp_path.iterdir()] == [".cubin"]
@@ -244,6 +255,23 @@ def test_damaged_files_are_ignored(stub: Stub, tmp_path: Path) -> None:
         as_in_another_process()
         (zeros(100) * 2.0).evaluate()
     assert len(stub.texts) == 3
+
+
+@pytest.mark.skipif(not find_spec("cupy"), reason="CuPy is not installed (extra: test-cuda)")
+def test_what_is_asked_of_cupy_for_a_launch_is_there() -> None:
+    """The modules, by the names that CuPy gives them, and in them what builds, loads and launches."""
+    asked = {
+        "driver": ("launchKernel", "funcSetAttribute"),
+        "runtime": ("getDevice", "memGetInfo"),
+        "function": ("Module",),
+        "nvrtc": ("createProgram", "compileProgram", "getCUBIN", "getPTX", "getProgramLog", "getSupportedArchs"),
+        "Device": ("compute_capability", "attributes"),
+    }
+    for part, names in asked.items():
+        assert set(names) <= set(dir(cuda_build._cuda(part))), part
+    driver: Any = cuda_build._cuda("driver")
+    assert cuda_build._MOST_SHARED == driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    assert "cudaDevAttrMaxSharedMemoryPerBlockOptin" in dir(cuda_build._cuda("runtime"))
 
 
 def test_code_that_does_not_load_is_built_anew_once(stub: Stub) -> None:

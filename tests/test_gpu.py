@@ -1,4 +1,4 @@
-"""On a CUDA device: the tests of the backend with CuPy itself, and what only a device can show.
+"""On a CUDA device: the tests of the backend with CuPy itself, of generated kernels, and what only a device can show.
 
 Skipped where there is none; `pytest -m gpu` runs nothing else.
 """
@@ -9,8 +9,31 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+import emulated
 import numpy as np
 import pytest
+from test_cuda_emulated import (  # noqa: F401 - likewise, with this file's `cuda`
+    test_a_thread_without_the_devices_context,
+    test_chains_and_several_outputs,
+    test_contraction_only_where_asked,
+    test_conversions,
+    test_elementwise,
+    test_gradients,
+    test_layouts,
+    test_long_rows,
+    test_numbers_between_multiples_of_their_size,
+    test_random_programs,
+    test_reductions,
+    test_reductions_are_fused_and_repeat,
+    test_reductions_of_special_values,
+    test_row_programs,
+    test_rows_of_one_cell,
+    test_rows_of_views,
+    test_scalars_of_all_kinds,
+    test_sums_are_near,
+    test_what_is_not_generated,
+    test_writes_in_place,
+)
 
 import xtensor as xt
 from tests.test_cuda_backend import (  # noqa: F401 - run here once more, with this file's `cp`
@@ -33,6 +56,7 @@ from tests.test_cuda_backend import (  # noqa: F401 - run here once more, with t
     test_what_copies_by_itself,
     test_wrong_keys_raise_as_on_the_cpu,
 )
+from xtensor.lazy import cuda_build
 
 
 def why_not() -> str:
@@ -54,6 +78,20 @@ def cp() -> Iterator[Any]:
     library = import_module("cupy")
     yield library
     library.get_default_memory_pool().free_all_blocks()
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[emulated.Launches]:
+    """The device itself, whose launches are counted."""
+    launches, launch = emulated.Launches(), cuda_build.launch
+
+    def seen(function: cuda_build.Function, *others: Any) -> None:
+        launches.texts.append(function.text)
+        launch(function, *others)
+
+    monkeypatch.setattr(cuda_build, "launch", seen)
+    with xt.options(lazy="always"):
+        yield launches
 
 
 def numbers(*shape: int) -> Any:
@@ -100,7 +138,8 @@ def test_dlpack_both_ways(library: str, cp: Any) -> None:
     """The same memory on both sides, for packed arrays and for transposed ones where the library takes them."""
     pytest.importorskip(library)
     other: Any = import_module({"jax": "jax.numpy"}.get(library, library))
-    x = xt.asarray(numbers(3, 4), device=CUDA)
+    values = numbers(3, 4).astype(np.float32)  # JAX has float64 only where it is asked for
+    x = xt.asarray(values, device=CUDA)
     theirs = other.from_dlpack(x)
     back = xt.from_dlpack(theirs)
     assert back.device == CUDA and back.tolist() == x.tolist()
@@ -108,7 +147,7 @@ def test_dlpack_both_ways(library: str, cp: Any) -> None:
     if library != "jax":
         assert xt.from_dlpack(other.from_dlpack(x.T)).strides == x.T.strides
         theirs *= 2.0
-        assert x.tolist() == back.tolist() == (2 * numbers(3, 4)).tolist()
+        assert x.tolist() == back.tolist() == (2 * values).tolist()
         assert xt.asarray(theirs).blob.address == x.blob.address
     assert np.from_dlpack(x, device="cpu").tolist() == x.tolist()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, partial
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -122,8 +123,17 @@ class CUDA:
         if self.owns(value):
             return value if dtype in (None, value.dtype) else self.astype(value, dtype)
         if isinstance(value, cp.ndarray):
-            value = self.call(cp.array, value)
+            value = self._from_beside(value)
         return self.call(repairs.asarray, cp, value, dtype)
+
+    def _from_beside(self, value: Any) -> Any:
+        """Copy an array of another device. CuPy does not wait for what makes it, nor its memory for the copy."""
+        cuda = self.library.cuda
+        with value.device:
+            cuda.get_current_stream().synchronize()
+        copy = self.call(self.library.array, value)
+        self.call(lambda: cuda.get_current_stream().synchronize())
+        return copy
 
     def astype(self, native: Any, dtype: DType) -> Any:
         return self.call(repairs.astype, self.library, native, dtype)
@@ -180,10 +190,18 @@ class CUDA:
     # ---- DLPack
 
     def on_stream(self, stream: Any, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function on a stream, given as cupy.cuda.Stream or as a number."""
-        if isinstance(stream, int):
-            stream = self.library.cuda.ExternalStream(stream, self.number)
-        with stream:
+        """Call a function on a stream, which first waits for the current one.
+
+        stream: a number, or an object of any library with `__cuda_stream__`, cupy.cuda.Stream say.
+        """
+        return self.call(self._on_stream, stream, function, *args)
+
+    def _on_stream(self, stream: Any, function: Callable[..., Any], *args: Any) -> Any:
+        cuda = self.library.cuda
+        named = SimpleNamespace(__cuda_stream__=lambda: (0, stream)) if isinstance(stream, int) else stream
+        own = cuda.Stream.from_external(named)
+        own.wait_event(cuda.get_current_stream().record())
+        with own:
             return function(*args)
 
     def from_dlpack(self, x: Any) -> Any:

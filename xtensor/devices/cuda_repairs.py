@@ -24,12 +24,14 @@ def asarray(cp: Any, value: Any, dtype: DType | None = None) -> Array:
     """Return a scalar or host array on the device.
 
     CuPy fills with zeros where a value equals 0, so that -0.0 would lose its sign (chainer #1435): one axis keeps it.
+    From page-locked memory it copies without waiting, which a write to that memory would overtake.
     """
     if isinstance(value, cp.ndarray):
         return value if dtype is None or value.dtype == dtype else astype(cp, value, dtype)
     host = np.asarray(value, dtype)
     host = host if host.dtype.isnative else host.astype(host.dtype.newbyteorder("="))
-    return cp.asarray(host) if host.ndim else cp.asarray(host.reshape(1)).reshape(())
+    waits = host is value and cp.cuda.pinned_memory.is_memory_pinned(host.__array_interface__["data"][0])
+    return cp.asarray(host, blocking=waits) if host.ndim else cp.asarray(host.reshape(1), blocking=waits).reshape(())
 
 
 def astype(cp: Any, x: Array, dtype: DType, copy: bool = True) -> Array:

@@ -180,7 +180,7 @@ template <typename T> __device__ T xt_remainder(T a, T b) {
 // The quotient rounded down and its rest, as NumPy's divmod has them.
 __device__ float xt_fmod(float a, float b) { return fmodf(a, b); }
 __device__ double xt_fmod(double a, double b) { return fmod(a, b); }
-template <typename R> __device__ R xt_division(R a, R b, R& rest) {
+template <typename R> __device__ __noinline__ R xt_division(R a, R b, R& rest) {
   rest = xt_fmod(a, b);
   if (b == 0) return a / b;
   R whole = (a - rest) / b;
@@ -229,6 +229,45 @@ template <typename R> __device__ xt_complex<R> operator/(xt_complex<R> a, xt_com
   return {(a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale};
 }
 
+// CUDA's functions as calls: code takes each once, however often it is asked for.
+__device__ __noinline__ double xt_exp(double x) { return exp(x); }
+
+__device__ __noinline__ double xt_log(double x) { return log(x); }
+
+__device__ __noinline__ double xt_sin(double x) { return sin(x); }
+
+__device__ __noinline__ double xt_cos(double x) { return cos(x); }
+
+__device__ __noinline__ double xt_sinh(double x) { return sinh(x); }
+
+__device__ __noinline__ double xt_cosh(double x) { return cosh(x); }
+
+__device__ __noinline__ double xt_tanh(double x) { return tanh(x); }
+
+__device__ __noinline__ double xt_tan(double x) { return tan(x); }
+
+__device__ __noinline__ double xt_atan(double x) { return atan(x); }
+
+__device__ __noinline__ double xt_asinh(double x) { return asinh(x); }
+
+__device__ __noinline__ double xt_atanh(double x) { return atanh(x); }
+
+__device__ __noinline__ double xt_log1p(double x) { return log1p(x); }
+
+__device__ __noinline__ double xt_expm1(double x) { return expm1(x); }
+
+__device__ __noinline__ double xt_asin(double x) { return asin(x); }
+
+__device__ __noinline__ double xt_acos(double x) { return acos(x); }
+
+__device__ __noinline__ double xt_acosh(double x) { return acosh(x); }
+
+__device__ __noinline__ double xt_pow(double x, double y) { return pow(x, y); }
+
+__device__ __noinline__ double xt_atan2(double x, double y) { return atan2(x, y); }
+
+__device__ __noinline__ double xt_hypot(double x, double y) { return hypot(x, y); }
+
 #define xt_infinity __longlong_as_double(0x7ff0000000000000LL)
 
 // Functions are computed in double, and rounded for complex64. Inverse ones follow Kahan's branch cuts.
@@ -248,7 +287,7 @@ template <typename R> __device__ xt_complex<R> xt_creciprocal(xt_complex<R> z) {
 
 template <typename R> __device__ xt_complex<R> xt_csign(xt_complex<R> z) {
   const double x = fabs((double)z.re), y = fabs((double)z.im), most = fmax(x, y);
-  const R size = (R)(fmin(x, y) < 0x1p-28 * most ? most : hypot(x, y));  // CUDA's overflows early
+  const R size = (R)(fmin(x, y) < 0x1p-28 * most ? most : xt_hypot(x, y));  // CUDA's overflows early
   if (isnan(size)) return {size, size};
   if (isinf(size)) {
     if (isinf(z.re) && isinf(z.im)) return {z.re - z.re, z.re - z.re};
@@ -267,18 +306,18 @@ __device__ double xt_sum_of_squares(double x, double y, double more) {
 }
 
 // log |x + iy|.
-__device__ double xt_log_size(double x, double y) {
+__device__ __noinline__ double xt_log_size(double x, double y) {
   const double ax = fabs(x), ay = fabs(y), large = fmax(ax, ay);
   if (isinf(x) || isinf(y)) return xt_infinity;
   if (isnan(x) || isnan(y)) return x + y;
   if (large == 0) return -xt_infinity;
-  if (large > 0x1p1021) return log(hypot(x * 0.25, y * 0.25)) + 1.3862943611198906;
-  if (large < 0x1p-960) return log(hypot(x * 0x1p60, y * 0x1p60)) - 41.58883083359672;
-  if (large < 0.5 || large > 1.5) return log(hypot(x, y));
-  return 0.5 * log1p(xt_sum_of_squares(x, y, -1));
+  if (large > 0x1p1021) return xt_log(xt_hypot(x * 0.25, y * 0.25)) + 1.3862943611198906;
+  if (large < 0x1p-960) return xt_log(xt_hypot(x * 0x1p60, y * 0x1p60)) - 41.58883083359672;
+  if (large < 0.5 || large > 1.5) return xt_log(xt_hypot(x, y));
+  return 0.5 * xt_log1p(xt_sum_of_squares(x, y, -1));
 }
 
-__device__ xt_complex<double> xt_csqrt(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_csqrt(xt_complex<double> z) {
   double x = z.re, y = z.im, scale = 1;
   if (x == 0 && y == 0) return {0, y};
   if (isinf(y)) return {fabs(y), y};
@@ -290,181 +329,181 @@ __device__ xt_complex<double> xt_csqrt(xt_complex<double> z) {
   const double size = fmax(fabs(x), fabs(y));
   if (size >= 0x1p1021) { x *= 0.25; y *= 0.25; scale = 2; }
   if (size < 0x1p-960) { x *= 0x1p54; y *= 0x1p54; scale = 0x1p-27; }
-  const double t = sqrt((fabs(x) + hypot(x, y)) * 0.5);
+  const double t = sqrt((fabs(x) + xt_hypot(x, y)) * 0.5);
   if (x >= 0) return {scale * t, scale * (y / (2 * t))};
   return {scale * (fabs(y) / (2 * t)), scale * copysign(t, y)};
 }
 xt_rounded(xt_csqrt)
 
-__device__ xt_complex<double> xt_cexp(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_cexp(xt_complex<double> z) {
   const double x = z.re, y = z.im;
-  if (y == 0) return {exp(x), y};
-  if (x == 0) return {cos(y), sin(y)};
+  if (y == 0) return {xt_exp(x), y};
+  if (x == 0) return {xt_cos(y), xt_sin(y)};
   if (!isfinite(y)) {
     if (x == -xt_infinity) return {0, 0};
     return {isinf(x) ? x : y - y, y - y};
   }
   if (isfinite(x) && x > 700) {
-    const double half = exp(0.5 * x);
-    return {half * cos(y) * half, half * sin(y) * half};
+    const double half = xt_exp(0.5 * x);
+    return {half * xt_cos(y) * half, half * xt_sin(y) * half};
   }
-  const double size = exp(x);
-  return {size * cos(y), size * sin(y)};
+  const double size = xt_exp(x);
+  return {size * xt_cos(y), size * xt_sin(y)};
 }
 xt_rounded(xt_cexp)
 
-__device__ xt_complex<double> xt_clog(xt_complex<double> z) {
-  return {xt_log_size(z.re, z.im), atan2(z.im, z.re)};
+__device__ __noinline__ xt_complex<double> xt_clog(xt_complex<double> z) {
+  return {xt_log_size(z.re, z.im), xt_atan2(z.im, z.re)};
 }
 xt_rounded(xt_clog)
 
-__device__ xt_complex<double> xt_clog2(xt_complex<double> z) {
-  return {xt_log_size(z.re, z.im) * 1.4426950408889634, atan2(z.im, z.re) * 1.4426950408889634};
+__device__ __noinline__ xt_complex<double> xt_clog2(xt_complex<double> z) {
+  return {xt_log_size(z.re, z.im) * 1.4426950408889634, xt_atan2(z.im, z.re) * 1.4426950408889634};
 }
 xt_rounded(xt_clog2)
 
-__device__ xt_complex<double> xt_clog10(xt_complex<double> z) {
-  return {xt_log_size(z.re, z.im) * 0.4342944819032518, atan2(z.im, z.re) * 0.4342944819032518};
+__device__ __noinline__ xt_complex<double> xt_clog10(xt_complex<double> z) {
+  return {xt_log_size(z.re, z.im) * 0.4342944819032518, xt_atan2(z.im, z.re) * 0.4342944819032518};
 }
 xt_rounded(xt_clog10)
 
-__device__ xt_complex<double> xt_clog1p(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_clog1p(xt_complex<double> z) {
   const double x = z.re, y = z.im;
-  if (!(fabs(x) < 0.5 && fabs(y) < 0.5)) return {xt_log_size(1 + x, y), atan2(y, 1 + x)};
-  return {0.5 * log1p(xt_sum_of_squares(x, y, 2 * x)), atan2(y, 1 + x)};
+  if (!(fabs(x) < 0.5 && fabs(y) < 0.5)) return {xt_log_size(1 + x, y), xt_atan2(y, 1 + x)};
+  return {0.5 * xt_log1p(xt_sum_of_squares(x, y, 2 * x)), xt_atan2(y, 1 + x)};
 }
 xt_rounded(xt_clog1p)
 
-__device__ xt_complex<double> xt_cexpm1(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_cexpm1(xt_complex<double> z) {
   const double x = z.re, y = z.im;
   if (!isfinite(x) || (x == 0 && y == 0)) {
     const xt_complex<double> e = xt_cexp(z);
     return {e.re - 1, e.im};
   }
-  const double half = sin(y / 2);
-  return {expm1(x) * cos(y) - 2 * half * half, exp(x) * sin(y)};
+  const double half = xt_sin(y / 2);
+  return {xt_expm1(x) * xt_cos(y) - 2 * half * half, xt_exp(x) * xt_sin(y)};
 }
 xt_rounded(xt_cexpm1)
 
-__device__ xt_complex<double> xt_csinh(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_csinh(xt_complex<double> z) {
   const double x = z.re, y = z.im;
-  if (y == 0) return {sinh(x), y};
+  if (y == 0) return {xt_sinh(x), y};
   if (!isfinite(y)) {
     if (x == 0 || isinf(x)) return {x, y - y};
     return {y - y, y - y};
   }
-  if (isinf(x)) return {x * cos(y), fabs(x) * sin(y)};
-  if (fabs(x) < 700) return {sinh(x) * cos(y), cosh(x) * sin(y)};
-  const double half = exp(0.5 * fabs(x));
-  return {copysign(half, x) * 0.5 * cos(y) * half, half * 0.5 * sin(y) * half};
+  if (isinf(x)) return {x * xt_cos(y), fabs(x) * xt_sin(y)};
+  if (fabs(x) < 700) return {xt_sinh(x) * xt_cos(y), xt_cosh(x) * xt_sin(y)};
+  const double half = xt_exp(0.5 * fabs(x));
+  return {copysign(half, x) * 0.5 * xt_cos(y) * half, half * 0.5 * xt_sin(y) * half};
 }
 xt_rounded(xt_csinh)
 
-__device__ xt_complex<double> xt_ccosh(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_ccosh(xt_complex<double> z) {
   const double x = z.re, y = z.im;
-  if (y == 0) return {cosh(x), copysign(0.0, x) * copysign(1.0, y)};
+  if (y == 0) return {xt_cosh(x), copysign(0.0, x) * copysign(1.0, y)};
   if (!isfinite(y)) {
     if (isinf(x)) return {fabs(x), y - y};
     return {y - y, x == 0 ? x : y - y};
   }
-  if (isinf(x)) return {fabs(x) * cos(y), x * sin(y)};
-  if (x == 0) return {cos(y), x * sin(y)};
-  if (fabs(x) < 700) return {cosh(x) * cos(y), sinh(x) * sin(y)};
-  const double half = exp(0.5 * fabs(x));
-  return {half * 0.5 * cos(y) * half, copysign(half, x) * 0.5 * sin(y) * half};
+  if (isinf(x)) return {fabs(x) * xt_cos(y), x * xt_sin(y)};
+  if (x == 0) return {xt_cos(y), x * xt_sin(y)};
+  if (fabs(x) < 700) return {xt_cosh(x) * xt_cos(y), xt_sinh(x) * xt_sin(y)};
+  const double half = xt_exp(0.5 * fabs(x));
+  return {half * 0.5 * xt_cos(y) * half, copysign(half, x) * 0.5 * xt_sin(y) * half};
 }
 xt_rounded(xt_ccosh)
 
-__device__ xt_complex<double> xt_ctanh(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_ctanh(xt_complex<double> z) {
   const double x = z.re, y = z.im;
   if (isinf(x)) return {copysign(1.0, x), copysign(0.0, y)};
-  if (y == 0) return {tanh(x), y};
+  if (y == 0) return {xt_tanh(x), y};
   if (!isfinite(y)) return {x == 0 ? x : y - y, y - y};
-  if (fabs(x) > 22) return {copysign(1.0, x), 4 * sin(y) * cos(y) * exp(-2 * fabs(x))};
-  const double t = tan(y), beta = 1 + t * t, s = sinh(x), rho = sqrt(1 + s * s);
+  if (fabs(x) > 22) return {copysign(1.0, x), 4 * xt_sin(y) * xt_cos(y) * xt_exp(-2 * fabs(x))};
+  const double t = xt_tan(y), beta = 1 + t * t, s = xt_sinh(x), rho = sqrt(1 + s * s);
   if (isinf(t)) return {rho / s, 1 / t};
   const double whole = 1 + beta * s * s;
   return {beta * rho * s / whole, t / whole};
 }
 xt_rounded(xt_ctanh)
 
-__device__ xt_complex<double> xt_csin(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_csin(xt_complex<double> z) {
   const xt_complex<double> w = xt_csinh(xt_complex<double>{-z.im, z.re});
   return {w.im, -w.re};
 }
 xt_rounded(xt_csin)
 
-__device__ xt_complex<double> xt_ccos(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_ccos(xt_complex<double> z) {
   return xt_ccosh(xt_complex<double>{-z.im, z.re});
 }
 xt_rounded(xt_ccos)
 
-__device__ xt_complex<double> xt_ctan(xt_complex<double> z) {
-  if (isinf(z.im)) return {copysign(0.0, isfinite(z.re) ? sin(z.re) * cos(z.re) : z.re), copysign(1.0, z.im)};
+__device__ __noinline__ xt_complex<double> xt_ctan(xt_complex<double> z) {
+  if (isinf(z.im)) return {copysign(0.0, isfinite(z.re) ? xt_sin(z.re) * xt_cos(z.re) : z.re), copysign(1.0, z.im)};
   const xt_complex<double> w = xt_ctanh(xt_complex<double>{-z.im, z.re});
   return {w.im, -w.re};
 }
 xt_rounded(xt_ctan)
 
-__device__ xt_complex<double> xt_casinh(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_casinh(xt_complex<double> z) {
   const double x = z.re, y = z.im, ax = fabs(x), ay = fabs(y);
   if (isnan(x)) return {isinf(y) ? ay : x, y == 0 ? y : x};
   if (isnan(y)) return {isinf(x) ? x : y, y};
   if (ax > 0x1p28 || ay > 0x1p28) {
-    return {copysign(xt_log_size(x, y) + 0.6931471805599453, x), atan2(y, ax)};
+    return {copysign(xt_log_size(x, y) + 0.6931471805599453, x), xt_atan2(y, ax)};
   }
   const xt_complex<double> a = xt_csqrt(xt_complex<double>{1 - y, x}), b = xt_csqrt(xt_complex<double>{1 + y, -x});
-  return {asinh(a.im * b.re - b.im * a.re), atan2(y, a.re * b.re - a.im * b.im)};
+  return {xt_asinh(a.im * b.re - b.im * a.re), xt_atan2(y, a.re * b.re - a.im * b.im)};
 }
 xt_rounded(xt_casinh)
 
-__device__ xt_complex<double> xt_casin(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_casin(xt_complex<double> z) {
   const xt_complex<double> w = xt_casinh(xt_complex<double>{-z.im, z.re});
   return {w.im, -w.re};
 }
 xt_rounded(xt_casin)
 
-__device__ xt_complex<double> xt_cacos(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_cacos(xt_complex<double> z) {
   const double x = z.re, y = z.im;
   if (isnan(x)) return {x, isinf(y) ? -y : x};
   if (isnan(y)) return {x == 0 ? 1.5707963267948966 : y, isinf(x) ? x : y};
   if (fabs(x) > 0x1p28 || fabs(y) > 0x1p28) {
-    return {atan2(fabs(y), x), copysign(xt_log_size(x, y) + 0.6931471805599453, -y)};
+    return {xt_atan2(fabs(y), x), copysign(xt_log_size(x, y) + 0.6931471805599453, -y)};
   }
   const xt_complex<double> a = xt_csqrt(xt_complex<double>{1 - x, -y}), b = xt_csqrt(xt_complex<double>{1 + x, y});
-  return {2 * atan2(a.re, b.re), asinh(b.re * a.im - b.im * a.re)};
+  return {2 * xt_atan2(a.re, b.re), xt_asinh(b.re * a.im - b.im * a.re)};
 }
 xt_rounded(xt_cacos)
 
-__device__ xt_complex<double> xt_cacosh(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_cacosh(xt_complex<double> z) {
   const xt_complex<double> w = xt_cacos(z);
   return {fabs(w.im), copysign(w.re, z.im)};
 }
 xt_rounded(xt_cacosh)
 
-__device__ xt_complex<double> xt_catanh(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_catanh(xt_complex<double> z) {
   const double x = z.re, y = z.im, ax = fabs(x), ay = fabs(y), quarter = 1.5707963267948966;
-  if (y == 0 && ax <= 1) return {atanh(x), y};
-  if (x == 0) return {x, atan(y)};
+  if (y == 0 && ax <= 1) return {xt_atanh(x), y};
+  if (x == 0) return {x, xt_atan(y)};
   if (isinf(x) || isinf(y)) return {copysign(0.0, x), isnan(y) ? y : copysign(quarter, y)};
   if (isnan(x) || isnan(y)) return {x + y, x + y};
   if (ax > 0x1p28 || ay > 0x1p28) {
-    const double half = hypot(0.5 * x, 0.5 * y);
+    const double half = xt_hypot(0.5 * x, 0.5 * y);
     return {0.25 * x / half / half, copysign(quarter, y)};
   }
-  if (ax == 1 && ay < 0x1p-27) return {copysign(0.5 * (0.6931471805599453 - log(ay)), x), 0.5 * atan2(2 * y, -ay * ay)};
-  const double re = 0.25 * log1p(4 * ax / ((1 - ax) * (1 - ax) + y * y));
-  return {copysign(re, x), 0.5 * atan2(2 * y, (1 - ax) * (1 + ax) - y * y)};
+  if (ax == 1 && ay < 0x1p-27) return {copysign(0.5 * (0.6931471805599453 - xt_log(ay)), x), 0.5 * xt_atan2(2 * y, -ay * ay)};
+  const double re = 0.25 * xt_log1p(4 * ax / ((1 - ax) * (1 - ax) + y * y));
+  return {copysign(re, x), 0.5 * xt_atan2(2 * y, (1 - ax) * (1 + ax) - y * y)};
 }
 xt_rounded(xt_catanh)
 
-__device__ xt_complex<double> xt_catan(xt_complex<double> z) {
+__device__ __noinline__ xt_complex<double> xt_catan(xt_complex<double> z) {
   const xt_complex<double> w = xt_catanh(xt_complex<double>{-z.im, z.re});
   return {w.im, -w.re};
 }
 xt_rounded(xt_catan)
 
-__device__ xt_complex<double> xt_cpow(xt_complex<double> a, xt_complex<double> b) {
+__device__ __noinline__ xt_complex<double> xt_cpow(xt_complex<double> a, xt_complex<double> b) {
   if (b.re == 0 && b.im == 0) return {1, 0};
   if (a.re == 0 && a.im == 0) {
     if (b.re > 0) return {0, 0};

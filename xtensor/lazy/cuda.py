@@ -394,7 +394,8 @@ class _Text:
     def _rows(self) -> None:
         """Write the loop over the chunks of a row."""
         form = self.form
-        self._add("#pragma unroll 2", "for (index q = begin + lane; q < end; q += step) {")
+        twice = [] if any(fold.finds for fold in self.folds) else ["#pragma unroll 2"]
+        self._add(*twice, "for (index q = begin + lane; q < end; q += step) {")
         self._unravel("q", form.kept, form.kept + form.reduced, "m")
         self._add(f"const index i = m{self.inner} * {form.lanes};")
         if any(fold.finds for fold in self.folds):

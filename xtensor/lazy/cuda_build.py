@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
@@ -64,7 +65,7 @@ def function_of(key: Key, text_of: Any, backend: Any, contract: bool) -> Functio
     with _building:
         text = text_of()
         started = perf_counter()
-        architecture, number = backend.architecture(), backend.number
+        architecture, number = target(backend.architecture()), backend.number
         made: Function
         try:
             made = backend.call(load, cubin(text, architecture, contract), number, text)
@@ -111,8 +112,9 @@ def options_of(architecture: str, contract: bool) -> tuple[str, ...]:
     return f"--gpu-architecture={architecture}", f"--fmad={'true' if contract else 'false'}", "--std=c++17"
 
 
+@cache
 def _cuda(part: str) -> Any:
-    """Return one of the modules that cupy.cuda has as attributes; the types it declares are those without a GPU."""
+    """Return a module or class by its name in cupy.cuda, where some of them come from elsewhere."""
     return getattr(import_module("cupy.cuda"), part)
 
 
@@ -124,6 +126,25 @@ def version() -> tuple[int, int]:
     except Exception as error:  # ImportError, or what CuPy raises where it does not find the library
         raise BuildError(f"NVRTC: {error}") from error
     return major, minor
+
+
+@cache
+def architectures() -> tuple[int, ...]:
+    """Return what NVRTC builds for, 90 for compute capability 9.0; raises BuildError as `version` does."""
+    version()
+    return tuple(_cuda("nvrtc").getSupportedArchs())
+
+
+def target(architecture: str) -> str:
+    """Return what to build for a device: its own kind, or where NVRTC is older, the newest kind whose code it runs.
+
+    That is machine code of the same generation, sm_XX, or else PTX, compute_XX, which the driver translates.
+    """
+    own = int(architecture.partition("_")[2])
+    known = [one for one in architectures() if one <= own]
+    if not known or max(known) == own:
+        return architecture
+    return f"{'sm' if max(known) // 10 == own // 10 else 'compute'}_{max(known)}"
 
 
 def built(text: str, options: Sequence[str]) -> bytes:
@@ -145,15 +166,22 @@ def built(text: str, options: Sequence[str]) -> bytes:
 
 def load(code: bytes, number: int, text: str) -> Function:
     """Load code on the current device."""
-    from cupy.cuda.function import Module
-
-    module = Module()
+    module = _cuda("function").Module()
     try:
         module.load(code)
         pointer = module.get_function("kernel").ptr
     except Exception as error:  # CUDADriverError, for code that is not for this device
         raise LoadError(f"code that loads: {error}") from error
     return Function(pointer, module, number, text)
+
+
+class _Bound(threading.local):
+    """The devices whose contexts a thread has: the driver launches nothing without one."""
+
+    devices: frozenset[int] | set[int] = frozenset()
+
+
+_bound = _Bound()
 
 
 def launch(
@@ -165,13 +193,14 @@ def launch(
     stream: int,
 ) -> None:
     """Start a kernel on a stream of its device; each argument is the bytes of one parameter. Does not wait for it."""
-    driver = _cuda("driver")
-    if _cuda("runtime").getDevice() != function.number:
-        import cupy
-
-        with cupy.cuda.Device(function.number):
+    driver, runtime, number = _cuda("driver"), _cuda("runtime"), function.number
+    if runtime.getDevice() != number:
+        with _cuda("Device")(number):
             return launch(function, grid, block, shared_bytes, arguments, stream)
-    if shared_bytes > PLAIN_SHARED:
+    if number not in _bound.devices:
+        runtime.memGetInfo()  # any call that takes the device's context binds it to the thread
+        _bound.devices = {*_bound.devices, number}
+    if shared_bytes > PLAIN_SHARED // 2:  # what the code itself declares counts too
         driver.funcSetAttribute(function.pointer, _MOST_SHARED, shared_bytes)
     held = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
     pointers = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
@@ -183,8 +212,6 @@ def launch(
 def most_shared(number: int) -> int:
     """Return how many bytes of shared memory a block may have on a device; what all have where it does not say."""
     try:
-        from cupy.cuda import Device
-
-        return int(Device(number).attributes["MaxSharedMemoryPerBlockOptin"])
+        return int(_cuda("Device")(number).attributes["MaxSharedMemoryPerBlockOptin"])
     except Exception:  # ImportError, KeyError, CUDARuntimeError
         return PLAIN_SHARED

@@ -161,10 +161,9 @@ _ORDER = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="
 
 def _function(name: str, *, double: bool = False, places: int = 1) -> dict[str, str]:
     """A function of the CUDA library, in float64 where its float32 form is less accurate than 2 ulp."""
-    cast, letter = ("(double)", "") if double else ("", "{f}")
-    operands = ", ".join([f"{cast}{{{one}}}" for one in "ab"[:places]])
-    complexes = {"c": f"xt_c{name}({', '.join(['{a}', '{b}'][:places])})"}
-    return {"f": f"{'({T})' * double}{name}{letter}({operands})", **(complexes if name in _COMPLEX else {})}
+    operands = ", ".join(["{a}", "{b}"][:places])
+    real = f"({{T}})xt_{name}({operands})" if double else f"{name}{{f}}({operands})"
+    return {"f": real, **({"c": f"xt_c{name}({operands})"} if name in _COMPLEX else {})}
 
 
 _PLAIN = ("sqrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "atan", "cosh")
@@ -176,7 +175,7 @@ _TABLE: dict[str, dict[str, str]] = {
         "bu": "{a}",
         "i": "{a} < 0 ? ({T})(({U})0 - ({U}){a}) : {a}",
         "f": "fabs{f}({a})",
-        "c": "({R})hypot((double){a}.re, (double){a}.im)",
+        "c": "({R})xt_hypot({a}.re, {a}.im)",
     },
     "add": {"b": "{a} || {b}", "iu": "({T})(({U}){a} + ({U}){b})", "fc": "{a} + {b}"},
     "subtract": {"iu": "({T})(({U}){a} - ({U}){b})", "fc": "{a} - {b}"},

@@ -306,13 +306,16 @@ def _formed(
     for place, item in enumerate(program.items):
         vector = lanes * item.dtype.itemsize
         apart = item.role != INSIDE and (strides[place] % vector or behind(numbers[place]) % vector)
+        if item.role != INSIDE and behind(numbers[place]) % item.dtype.itemsize:
+            raise LacksError("way to read rows that begin between multiples of their elements' size")
         if item.wide and apart:
             lanes = 1
     chunks = cells // lanes
     shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8
     slots = set(slots_of(program).values())
     nbytes = sum(-(-cells * size // VECTOR) * VECTOR for _, size in slots)
-    shared = nbytes * (THREADS >> shift) <= cuda_build.most_shared(number)
+    sums = sum(len(stage.program.reductions) for stage in program.stages)  # each has an array of up to 16 bytes a warp
+    shared = nbytes * (THREADS >> shift) + sums * THREADS // 2 <= cuda_build.most_shared(number)
     if not shared and rows < BLOCKS // 4:
         raise LacksError("room for a row in shared memory")
     wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))

@@ -353,7 +353,7 @@ def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
 
     def term(part: Tensor, element: tuple[int, ...]) -> Any:
         offset = sum(k * axis.dilation * step for k, axis, step in zip(element, plan.axes, steps, strict=True))
-        return part, xt.asarray(offset, dtype=kind)
+        return part, xt.asarray(offset, dtype=kind, device=part.device)
 
     def run(a: Any, b: Any) -> Any:
         library = library_of(b)

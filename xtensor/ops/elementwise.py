@@ -339,7 +339,7 @@ def conj(x: Operand, /) -> Tensor:
     ...
 
 
-@elementwise(REAL_FLOATING, derivative=(lambda x1, x2: xt.sign(x1) * xt.copysign(1.0, x2), 0))
+@elementwise(REAL_FLOATING, derivative=(lambda x1, x2: xt.sign(x1) * xt.copysign(xt.sign(x1), x2), 0))
 def copysign(x1: Operand, x2: Operand, /) -> Tensor:
     """Return each x1 with the sign of x2, signed zeros and NaNs included."""
     ...

@@ -166,7 +166,7 @@ def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
         return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
     value: Any = g._value
     native: Native = g._small if value is None else getattr(value, "_native", None)
-    pending = type(value) is Node and value.blob is None
+    pending = type(value) is Node and value.blob is None and value.op.kind != "view"
     own = pending or (native is not None and native.base is None and (value is None or value.saver is None))
     if not own or id(g) in seen:
         g = xt.positive(g)

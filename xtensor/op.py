@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from math import prod
 from numbers import Real
 from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from .dtypes import Category, DType, canonical, check_real, promote
 from .errors import expected, mismatch, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
-from .lazy.graph import Node
-from .lazy.run import ledger
+from .lazy.graph import Node, Part
+from .lazy.run import ledger, seen_later
 from .operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .options import Settings, always_somewhere, settings
 from .rules import Rule
@@ -487,7 +488,17 @@ def is_node(x: Tensor) -> bool:
 
 def reads_later(x: Tensor) -> bool:
     """Return whether a tensor's memory can be read later: nobody outside may write to it meanwhile."""
+    if type(x._value) is Part:
+        record_part(x)
     return is_node(x) or not x.blob.buffer.shared
+
+
+def record_part(x: Tensor) -> None:
+    """Make a part of what is pending a view of it, for others to read later, where all is recorded."""
+    part: Any = x._value
+    later = seen_later(part.whole, "index", part.key)
+    if later is not None:
+        x._value, later.face = later, ref(x)
 
 
 def fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:

@@ -52,10 +52,11 @@ class Rule:
 
     places: of elementwise functions, the positions of their operands by name.
     elementwise: whether operands broadcast, so that a cotangent is summed over what an operand was stretched along.
+    reduction: whether it is one of those, whose rules take a cotangent without axes for one that is everywhere the same.
     view: whether the result shares the argument's memory.
     """
 
-    __slots__ = ("_asked", "elementwise", "name", "places", "pulls", "view")
+    __slots__ = ("_asked", "elementwise", "name", "places", "pulls", "reduction", "view")
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Rule:
         pulls: dict[str, Pull],
         *,
         elementwise: bool = False,
+        reduction: bool = False,
         view: bool = False,
         parameters: Sequence[str] = (),
     ) -> None:
@@ -70,6 +72,7 @@ class Rule:
         self.pulls = pulls
         self.places = {name: place for place, name in enumerate(parameters)}
         self.elementwise = elementwise
+        self.reduction = reduction
         self.view = view
         self._asked: dict[Any, tuple[tuple[str, int | None], ...]] = {}
 

@@ -123,7 +123,8 @@ class Tensor(Operators):
         """
         if self._small is not None:
             return self.window(_NATIVE_WAYS[way](self._small, given))
-        return self.viewed(getattr(self.blob.layout, way)(given))
+        later = run.seen_later(self._value, way, given)
+        return self.viewed(getattr(self.blob.layout, way)(given)) if later is None else face(later)
 
     def window(self, native: Native) -> Tensor:
         """Return a view of this small tensor, given as a view of its native array; its blob is made when asked for."""

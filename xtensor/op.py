@@ -186,7 +186,7 @@ def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     if always_somewhere[0]:
         return None
     natives = []
-    device = None
+    device: Any = None
     for x in operands:
         if type(x) is Tensor:
             value = x._value
@@ -205,7 +205,7 @@ def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
         return None  # the long way says what is wrong
     if type(result) is not np.ndarray:
         result = np.asarray(result)
-    return settled(result, cast(Device, device))
+    return settled(result, device)
 
 
 def _small_native(x: Tensor) -> Native:
@@ -302,16 +302,18 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
 
 def _read_later(x: Tensor) -> Node | TBlob | None:
     """Return what a node can read of a tensor, the pending node behind it or its bytes; None where its memory may be
-    written by others, or its blob has not been asked for yet.
+    written by others.
     """
     value: Any = x._value
     if type(value) is Node:
         if value.blob is None:
             return value
         value = x._value = value.blob
+    elif value is None:  # known by its native array alone
+        value = x.value
     if type(value) is TBlob:
-        buffer = value._buffer
-        if buffer is not None and not buffer.shared:
+        buffer = value._buffer  # memory whose buffer nobody asked for yet is our own
+        if buffer is None or not buffer.shared:
             return value
     return None
 

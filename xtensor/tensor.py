@@ -676,7 +676,9 @@ def evaluate(*tensors: Tensor) -> None:
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
-    run.evaluate([x.value for x in tensors if type(x.value) is Node])
+    nodes = [x._value for x in tensors if type(x._value) is Node]
+    if nodes:
+        run.evaluate(nodes)
     for x in tensors:
         x.evaluate()
 

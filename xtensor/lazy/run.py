@@ -74,8 +74,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
         if len(order) <= PIECE:
             if order:
                 asked = [node for node in nodes if node.blob is None]
-                ends = _small_ends(order, asked)
-                _evaluate(pending_below([*asked, *ends]) if ends else order, [*asked, *ends])
+                _evaluate(*_with_small_ends(order, asked))
             return
         wanted = set(nodes)
         pieces = [order[start : start + PIECE] for start in range(0, len(order), PIECE)][::-1]
@@ -85,8 +84,9 @@ def evaluate(nodes: Sequence[Node]) -> None:
             _evaluate(piece, [node for node in piece if node in wanted], is_piece=True)
 
 
-def _small_ends(order: list[Node], wanted: list[Node]) -> list[Node]:
-    """Return results of reductions that wait for some of these nodes, if they are all that does so.
+def _with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return nodes in order and those wanted, with results of reductions that wait for some of them, if they are all
+    that does so.
 
     Computed in the same pass (a loss beside its gradient, say), they save keeping large values for them.
     """
@@ -98,12 +98,13 @@ def _small_ends(order: list[Node], wanted: list[Node]) -> list[Node]:
         for reader in node.readers_outside(inside)
     ]
     if not waiting or goes_direct(order):
-        return []
+        return order, wanted
     found = last_users(waiting)
     small = max([prod(node.shape) for node in order]) // SMALL_END
     if not all([end.is_shown() and prod(end.shape) <= small for end in found]):
-        return []
-    return found if len(pending_below([*wanted, *found])) <= PIECE else []
+        return order, wanted
+    more = pending_below([*wanted, *found])
+    return (more, [*wanted, *found]) if len(more) <= PIECE else (order, wanted)
 
 
 def _evaluate(

@@ -244,7 +244,7 @@ class View:
         """Return whether the layout of a view tells where all of its operand lies."""
         return self.way != "index"
 
-    def back(self, layout: Layout, given: Any, shape: Shape, itemsize: int) -> Layout | None:
+    def back(self, layout: Layout, given: Any, shape: Shape, itemsize: int) -> Layout:
         """Return the layout of an operand of some shape from that of its view."""
         if self.way == "permute":
             return layout.permute([given.index(axis) for axis in range(len(given))])
@@ -252,7 +252,9 @@ class View:
             return layout.flip(given)
         if self.way == "broadcast_to":
             return Layout(shape, layout.strides[len(given) - len(shape) :], layout.offset)
-        return layout.reshape(shape, itemsize)
+        found = layout.reshape(shape, itemsize)
+        assert found is not None  # what became this view without a copy goes back without one
+        return found
 
     def of(self, blob: TBlob, given: Any) -> TBlob:
         """Return the view of a blob; a reshape that strides do not allow is of a copy."""
@@ -266,7 +268,9 @@ class View:
         """Return the view of a pending node, None where there is none; raises what the method of Layout raises."""
         given = tuple([_plain_item(item) for item in given])
         layout = self.layout(contiguous(whole.shape, whole.dtype.itemsize), whole.dtype.itemsize, given)
-        return layout and Node(self, (whole,), {"given": given}, layout.shape, whole.dtype, whole.device)
+        if layout is None:
+            return None
+        return Node(self, (whole,), {"given": given}, layout.shape, whole.dtype, whole.device)
 
 
 def _plain_item(item: Any) -> Any:

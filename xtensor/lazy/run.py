@@ -219,7 +219,7 @@ def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
 def _step(node: Node) -> TBlob:
     """Compute one node by the backend's own function."""
     if type(node.op) is View:
-        return node.op.of(force(node.inputs[0]), **node.params)
+        return node.op.of(force(*node.inputs), **node.params)
     backend = node.device.backend
     natives = [_operand(value) for value in node.inputs]
     result = backend.call(node.op.kernel(backend), *natives, **node.params)

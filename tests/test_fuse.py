@@ -268,6 +268,25 @@ def test_steps_that_no_loop_computes() -> None:
     check(lambda x: xt.argmax(x * 2.0, axis=0) + 1, lambda s: xt.reshape(array(N, "float64", s), (400, 100)))
 
 
+def repeated(times: int) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        y = x
+        for step in range(times):
+            y = y * 0.5 + float(step)
+        return xt.sum(y)
+
+    return function
+
+
+@pytest.mark.usefixtures("engine")
+def test_many_steps() -> None:
+    """More than a plain call records, as gradients have them; more than one evaluation takes run the function."""
+    check(repeated(90), array_at)
+    check(repeated(100), array_at, calls=3)
+    with xt.options(fuse_limit=500):
+        check(repeated(100), array_at)
+
+
 @pytest.mark.usefixtures("engine")
 def test_results() -> None:
     """One tensor, or a tuple, list or dict of some; one that comes twice is one object."""

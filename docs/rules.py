@@ -101,7 +101,7 @@ def helpers() -> dict[str, str]:
     waiting = [pull.function for _, _, rule, _ in ruled() for pull in rule.pulls.values()]
     while waiting:
         function = waiting.pop(0)
-        if function in found or not is_helper(function):
+        if not is_helper(function) or function in found:
             continue
         found[function] = None
         waiting += [function.__globals__.get(name) for name in pages.names_in(function.__code__)]

@@ -102,6 +102,14 @@ def test_steps_that_no_loop_computes() -> None:
 
 
 @pytest.mark.usefixtures("always")
+def test_views_of_pending_values() -> None:
+    """They stand between the kernels, and no engine runs them."""
+    text = xt.explain(xt.flip(ones(6, 5) * 2) + 1)
+    assert "kernel 2 over (6, 5), none: a view computes nothing" in text
+    assert "%3 = flip(%2" in text
+
+
+@pytest.mark.usefixtures("always")
 def test_layouts_of_inputs_that_are_not_packed() -> None:
     """They have their strides."""
     assert "float64 (5, 6)  strides (8, 40)" in xt.explain(ones(6, 5).T + 1)

@@ -396,3 +396,66 @@ def test_arguments_with_a_history() -> None:
     xt.sum(xt.grad(lambda a: xt.sum(a**3))(h)).backward()
     assert w.grad is not None
     np.testing.assert_allclose(float(w.grad), 12)
+
+
+VIEWS_OF_PENDING: dict[str, Callable[[xt.Tensor], xt.Tensor]] = {
+    "expand_dims": lambda z: xt.expand_dims(z, 1),
+    "squeeze": lambda z: xt.squeeze(xt.expand_dims(z, (0, 2)), 0),
+    "permute_dims": lambda z: xt.permute_dims(xt.expand_dims(z, 0), (2, 0, 1)),
+    "flip": lambda z: xt.flip(z, axis=0),
+    "reshape": lambda z: xt.reshape(z, (-1, 2)),
+    "reshape of a transpose": lambda z: xt.reshape(z.T, (-1, 2)),
+    "index": lambda z: z[1:, ::-1],
+    "row": lambda z: z[-1],
+    "view of a view": lambda z: xt.flip(z.T)[1:],
+}
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+@pytest.mark.parametrize("name", VIEWS_OF_PENDING)
+def test_writes_through_views_of_pending_values(name: str, lazy: str) -> None:
+    """A view that waits together with its base is a view all the same: writes to either show in both gradients."""
+
+    def loss(x: xt.Tensor, y: xt.Tensor) -> xt.Tensor:
+        z = x * y
+        view = VIEWS_OF_PENDING[name](z)
+        view *= 3.0
+        z[0] = y[1] * 2.0
+        view += x[0, 0]
+        z[:, 1] = x[:, 0] * z[:, 1]
+        other = xt.broadcast_to(z[:1], (3, *z.shape[1:]))
+        z += 1.0
+        return xt.sum(z * z * y) + xt.sum(xt.tanh(view) ** 2) + xt.sum(other * other)
+
+    rng = np.random.default_rng(0)
+    x, y = (xt.asarray(rng.normal(size=(4, 6)), copy=True) for _ in range(2))
+    with xt.options(lazy=lazy):
+        value, grads = xt.value_and_grad(loss, (0, 1))(x, y)
+        xt.evaluate(value, *grads)
+    with xt.options(lazy="never"):
+        wanted, others = xt.value_and_grad(loss, (0, 1))(x, y)
+    for one, other in zip((value, *grads), (wanted, *others), strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-12)
+    for number in range(2):  # and against differences of the value
+        step = rng.normal(size=(4, 6))
+        ends = []
+        for sign in (1e-6, -1e-6):
+            moved = [x, y]
+            moved[number] = moved[number] + sign * xt.asarray(step)
+            ends.append(float(loss(*moved)))
+        slope = float(np.sum(step * grads[number].numpy()))
+        assert slope == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
+
+
+def test_pending_leaves_are_not_written_through_views() -> None:
+    with xt.options(lazy="always"):
+        for view in (
+            lambda x: xt.flip(x),
+            lambda x: xt.expand_dims(x, 0),
+            lambda x: x[1:],
+            lambda x: xt.reshape(x, (2, 2)),
+        ):
+            x = xt.ones(4) * 2.0
+            x.requires_grad = True
+            with pytest.raises(RuntimeError, match="requires a gradient"):
+                view(x)[...] = 1.0

@@ -1390,3 +1390,31 @@ def test_always_in_the_environment() -> None:
 def test_wrong_setting() -> None:
     with pytest.raises(ValueError, match="options: gradients must be one of 'asked', 'always', got 'never'"):
         xt.options(gradients="never")
+
+
+SLOPES: dict[str, Callable[..., tuple[Any, Any]]] = {
+    "another operand": lambda x, c: (xt.sum(x * c), None),
+    "the result": lambda x, c: (xt.sum(y := xt.exp(x)), y),
+    "a pending result": lambda x, c: (xt.sum(xt.exp(y := x * c)), (y, xt.exp(y))),
+    "the other argument": lambda x, c: (xt.sum(x * c) + xt.sum(c * 1.0), None),
+    "a square": lambda x, c: (xt.sum(x**2), None),
+    "a view": lambda x, c: (xt.sum(x[::-1] * c), None),
+    "a product": lambda x, c: (xt.sum(xt.reshape(x, (10, -1)) @ xt.reshape(c, (-1, 10))), None),
+}
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+@pytest.mark.parametrize("size", [100, 40_000])
+@pytest.mark.parametrize("name", SLOPES)
+def test_gradients_are_memory_of_their_own(name: str, size: int, lazy: str) -> None:
+    """At the end of a function the cotangent is a derivative itself, which others hold too: the gradient is a copy."""
+    start = np.linspace(-1.0, 1.0, size), np.linspace(0.5, 1.5, size)
+    x, c = (xt.asarray(one, copy=True) for one in start)
+    with xt.options(lazy=lazy):
+        (_, aux), grads = xt.value_and_grad(SLOPES[name], (0, 1), has_aux=True)(x, c)
+        others = [aux] if isinstance(aux, xt.Tensor) else list(aux or ())
+        others += [x, c, grads[1]]
+        before = [one.numpy().copy() for one in others]
+        grads[0][...] = 7.0
+        for one, values in zip(others, before, strict=True):
+            assert np.array_equal(one.numpy(), values)

@@ -21,15 +21,13 @@ from functools import wraps
 from typing import Any, cast
 from weakref import ref
 
-import numpy as np
-
 from .back import Way, beginnings, go_back, leads_elsewhere, way_back, whole
-from .blob import TBlob
+from .blob import TBlob, histories
 from .checking import check_grads as check_grads
 from .errors import expected
 from .lazy.graph import Node
 from .operands import as_tensor
-from .rules import Rule, pull_of, xt
+from .rules import Rule, first_cotangent, pull_of, xt
 from .tape import (
     BARE,
     FULL,
@@ -122,7 +120,7 @@ class _Entry:
         for leaf in flatten(out)[0]:
             if isinstance(leaf, Tensor) and leaf._step is not None and leaf._step.serial >= first:
                 leaf._step = None
-        for x in self.entered:
+        for x in self.entered if histories[0] else ():
             buffer = _buffer_of(x)
             if buffer is not None:
                 buffer.history = None
@@ -182,7 +180,7 @@ def _alias(x: Tensor) -> Tensor:
     Of memory that was written while gradients were recorded, a copy: its tape is another one.
     """
     value = x.value
-    buffer = _buffer_of(x)
+    buffer = _buffer_of(x) if histories[0] else None
     if buffer is not None and buffer.history is not None:
         with recording(OFF):
             return x.copy("K")
@@ -243,7 +241,7 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bo
     @wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         entry, out, aux = _called(f, argnums, has_aux, args, kwargs)
-        grads = entry.gradients(step_of(out), _one(out), (out, aux))
+        grads = entry.gradients(step_of(out), first_cotangent(out), (out, aux))
         result = grads if isinstance(argnums, (tuple, list)) else grads[0]
         return ((out, aux), result) if has_aux else (out, result)
 
@@ -267,20 +265,6 @@ def _called(
     return entry, _scalar("grad", out), aux
 
 
-_ones: dict[Any, Tensor] = {}
-
-
-def _one(like: Tensor) -> Tensor:
-    """Return the cotangent of a scalar itself: 1."""
-    key = (like.dtype, like.device)
-    found = _ones.get(key)
-    if found is None or found._step is not None:  # where every call is written down, a tape has begun there
-        blob = TBlob.adopt(like.device.backend.asarray(np.ones((), like.dtype)), like.device)
-        blob.fixed = True
-        found = _ones[key] = face(blob)
-    return found
-
-
 def grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
     """Return a function that computes f's gradient, as value_and_grad does; with has_aux=True a pair of that and
     what else f returns. Source: jax.grad.
@@ -289,7 +273,7 @@ def grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bool = False
     @wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         entry, out, aux = _called(f, argnums, has_aux, args, kwargs)
-        step, one = step_of(out), _one(out)
+        step, one = step_of(out), first_cotangent(out)
         del out  # nobody asks for the value: what it still waits for need not be kept
         grads = entry.gradients(step, one, aux)
         result = grads if isinstance(argnums, (tuple, list)) else grads[0]
@@ -482,7 +466,7 @@ def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> 
         raise RuntimeError(expected("backward", "x", must, "a constant"))
     if gradient is None:
         _scalar_seed(x)
-        seed = _one(x)
+        seed = first_cotangent(x)
     else:
         seed = as_tensor(gradient, "backward", "gradient", x)
         if seed.shape != x.shape:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
+from sys import getrefcount
 from typing import Any, NamedTuple, cast
 
-from .blob import Native
+from .blob import Native, TBlob
 from .lazy.graph import Node
 from .rules import xt
 from .tape import Deferred, Leaf, Output, Step, is_recording
@@ -49,6 +50,8 @@ def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
                 stack += step.parents
             else:
                 others.append(step)
+    if not others:  # everything leads to what is wanted
+        return Way(sorted(found, key=_serial, reverse=True), found.union(wanted), others)
     useful = set(wanted)
     order = []
     for step in sorted(found, key=_serial):
@@ -157,6 +160,18 @@ def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
     return (before + g).evaluate()
 
 
+def _is_own(value: Any, native: Native) -> bool:
+    """Return whether nobody else sees the memory behind a cotangent, nor keeps it for other rules."""
+    if type(value) is Node:
+        return value.op.kind != "view" and value.saver is None
+    if value is not None and (type(value) is not TBlob or value.saver is not None or not value.writeable):
+        return False
+    if native is not None and native.base is None:
+        return True
+    # of several blobs over one buffer each refers to it
+    return value is not None and value._buffer is not None and getrefcount(value._buffer) == 2
+
+
 def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
     """Return a cotangent as a gradient that the user may keep and write to: of full shape, in memory of its own.
 
@@ -165,10 +180,10 @@ def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
     if g.shape != step.shape:
         return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
     value: Any = g._value
+    if type(value) is Node and value.blob is not None:
+        value = g.blob
     native: Native = g._small if value is None else getattr(value, "_native", None)
-    pending = type(value) is Node and value.blob is None
-    own = pending or (native is not None and native.base is None and (value is None or value.saver is None))
-    if not own or id(g) in seen:
+    if id(g) in seen or not _is_own(value, native):
         g = xt.positive(g)
     seen.add(id(g))
     return g

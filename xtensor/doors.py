@@ -134,7 +134,8 @@ def _rule(op: Op, derivative: Any) -> Rule:
     pulls: dict[str, Pull] = {
         name: pull_of(one) for name, one in zip(op.parameters, written, strict=True) if one is not None
     }
-    rule = RULES[op.name] = Rule(op.name, pulls, elementwise=op.kind == "elementwise", parameters=op.parameters)
+    maps, folds = op.kind == "elementwise", op.kind == "reduction"
+    rule = RULES[op.name] = Rule(op.name, pulls, elementwise=maps, reduction=folds, parameters=op.parameters)
     return rule
 
 

@@ -21,7 +21,8 @@ from .devices import Device
 from .devices.cpu import CPU
 from .errors import expected
 from .lazy import run
-from .lazy.graph import Node
+from .lazy.graph import Node, Part
+from .op import record_part
 from .options import Settings, options, settings
 from .tape import active, steps_of
 from .tensor import DIRECT_BELOW, Tensor, evaluate, face
@@ -122,10 +123,14 @@ class Fused(Generic[P, R]):
         watch = Watch()
         given = [watch.stand_in(x) for x in args]
         named = {name: watch.stand_in(x) for name, x in kwargs.items()}
-        with watch, options(lazy="always"):
+        steps = max(settings().fuse_limit, run.PIECE)  # a gradient has many, and is planned once
+        with watch, options(lazy="always", fuse_limit=steps):
             result: Any = self._function(*given, **named)
-        given, rebuild = _taken_apart(result)
-        parts = [watch.own(part) for part in given]
+            given, rebuild = _taken_apart(result)
+            parts = [watch.own(part) for part in given]
+            for part in parts:
+                if type(part) is Tensor and type(part._value) is Part:
+                    record_part(part)
         with run.turn():
             known = _known(parts, rebuild, watch)
         if known.reason != DISTURBED:

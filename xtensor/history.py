@@ -131,7 +131,8 @@ def _origin(target: Tensor) -> tuple[Step | None, Layout]:
     """Return the step of what a tensor is a view of, views of views followed back, and its layout."""
     step, layout = target._step, target.blob.layout
     while step is not None and step.within is not None:
-        layout, step = step.within, step.parents[0]
+        within = step.within
+        layout, step = within if isinstance(within, Layout) else within(layout), step.parents[0]
     return step, layout
 
 

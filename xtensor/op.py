@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from math import prod
 from numbers import Real
 from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from .dtypes import Category, DType, canonical, check_real, promote
 from .errors import expected, mismatch, prefixed
 from .layout import Shape, as_axes, as_axis, broadcast_shapes
 from .lazy import element as elements
-from .lazy.graph import Node
-from .lazy.run import ledger
+from .lazy.graph import Node, Part
+from .lazy.run import ledger, seen_later
 from .operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .options import Settings, always_somewhere, settings
 from .rules import Rule
@@ -185,7 +186,7 @@ def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     if always_somewhere[0]:
         return None
     natives = []
-    device = None
+    device: Any = None
     for x in operands:
         if type(x) is Tensor:
             value = x._value
@@ -204,7 +205,7 @@ def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
         return None  # the long way says what is wrong
     if type(result) is not np.ndarray:
         result = np.asarray(result)
-    return settled(result, cast(Device, device))
+    return settled(result, device)
 
 
 def _small_native(x: Tensor) -> Native:
@@ -301,16 +302,18 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
 
 def _read_later(x: Tensor) -> Node | TBlob | None:
     """Return what a node can read of a tensor, the pending node behind it or its bytes; None where its memory may be
-    written by others, or its blob has not been asked for yet.
+    written by others.
     """
     value: Any = x._value
     if type(value) is Node:
         if value.blob is None:
             return value
         value = x._value = value.blob
+    elif value is None:  # known by its native array alone
+        value = x.value
     if type(value) is TBlob:
-        buffer = value._buffer
-        if buffer is not None and not buffer.shared:
+        buffer = value._buffer  # memory whose buffer nobody asked for yet is our own
+        if buffer is None or not buffer.shared:
             return value
     return None
 
@@ -487,7 +490,17 @@ def is_node(x: Tensor) -> bool:
 
 def reads_later(x: Tensor) -> bool:
     """Return whether a tensor's memory can be read later: nobody outside may write to it meanwhile."""
+    if type(x._value) is Part:
+        record_part(x)
     return is_node(x) or not x.blob.buffer.shared
+
+
+def record_part(x: Tensor) -> None:
+    """Make a part of what is pending a view of it, for others to read later, where all is recorded."""
+    part: Any = x._value
+    later = seen_later(part.whole, "index", part.key)
+    if later is not None:
+        x._value, later.face = later, ref(x)
 
 
 def fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:

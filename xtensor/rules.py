@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
+from .blob import TBlob
 from .devices import Device
 from .dtypes import DType
 from .layout import Shape
-from .tensor import Tensor
+from .tensor import Tensor, face
 
 # The namespace itself: rules and the walk are written in its functions, which are lazy, fused and differentiable.
 xt: Any = sys.modules[__name__.partition(".")[0]]
@@ -24,18 +27,21 @@ class Pull(NamedTuple):
         `like` (shape, dtype and device of the argument), and the function's own arguments.
     takes: those names. asks: those of them that are to be kept.
     slope: whether it returns the partial derivative, for g to be multiplied with its conjugate.
+    likes: whether it takes `like`.
     """
 
     function: Any
     takes: tuple[str, ...]
     asks: tuple[str, ...]
     slope: bool
+    likes: bool
 
 
 def pull_of(written: Any) -> Pull:
     """Return a rule as written in a row: a slope of `x` or `y`, or a function that takes `g` first."""
     takes = _parameters(written) if callable(written) else ()
-    return Pull(written, takes, tuple(name for name in takes if name not in ("g", "like")), "g" not in takes)
+    asks = tuple(name for name in takes if name not in ("g", "like"))
+    return Pull(written, takes, asks, "g" not in takes, "like" in takes)
 
 
 def _parameters(function: Any) -> tuple[str, ...]:
@@ -52,10 +58,11 @@ class Rule:
 
     places: of elementwise functions, the positions of their operands by name.
     elementwise: whether operands broadcast, so that a cotangent is summed over what an operand was stretched along.
+    reduction: whether it is one of those, whose rules take a cotangent without axes as the same everywhere.
     view: whether the result shares the argument's memory.
     """
 
-    __slots__ = ("_asked", "elementwise", "name", "places", "pulls", "view")
+    __slots__ = ("_asked", "elementwise", "name", "places", "pulls", "reduction", "view")
 
     def __init__(
         self,
@@ -63,6 +70,7 @@ class Rule:
         pulls: dict[str, Pull],
         *,
         elementwise: bool = False,
+        reduction: bool = False,
         view: bool = False,
         parameters: Sequence[str] = (),
     ) -> None:
@@ -70,6 +78,7 @@ class Rule:
         self.pulls = pulls
         self.places = {name: place for place, name in enumerate(parameters)}
         self.elementwise = elementwise
+        self.reduction = reduction
         self.view = view
         self._asked: dict[Any, tuple[tuple[str, int | None], ...]] = {}
 
@@ -107,10 +116,27 @@ class Like(NamedTuple):
 # ---- cotangents
 
 
+_ones: dict[Any, Tensor] = {}
+
+
+def first_cotangent(like: Tensor) -> Tensor:
+    """Return the cotangent of a scalar itself: 1."""
+    key = (like.dtype, like.device)
+    found = _ones.get(key)
+    if found is None or found._step is not None:  # where every call is written down, a tape has begun there
+        blob = TBlob.adopt(like.device.backend.asarray(np.ones((), like.dtype)), like.device)
+        blob.fixed = True
+        found = _ones[key] = face(blob)
+    return found
+
+
 def times(g: Tensor, slope: Any) -> Tensor | None:
-    """Return a cotangent times the conjugate of a derivative."""
+    """Return a cotangent times the conjugate of a derivative, which is perhaps that derivative itself."""
     if type(slope) is Tensor:
-        return cast(Tensor, xt.multiply(g, xt.conj(slope) if slope._dtype.kind == "c" else slope))
+        if not g._shape and g._dtype is slope._dtype and g is _ones.get((g._dtype, g._device)) and g._step is None:
+            return slope  # at the end of a real function
+        product: Tensor = xt.multiply(g, xt.conj(slope) if slope._dtype.kind == "c" else slope)
+        return product
     if slope == 0:
         return None
     if type(slope) is complex:

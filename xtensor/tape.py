@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
-from functools import wraps
+from functools import partial, wraps
 from itertools import compress, count
 from typing import Any, TypeVar, cast
 from weakref import ref
@@ -21,7 +21,7 @@ import numpy as np
 from .blob import TBlob, Window, histories
 from .errors import expected
 from .layout import Layout
-from .lazy.graph import Node
+from .lazy.graph import Node, View
 from .options import active as active
 from .options import always_somewhere, settings
 from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
@@ -128,14 +128,12 @@ class Saved:
             blob._buffer.saved_by(blob.saver)
 
     def constant(self) -> Tensor:
-        """Return small bytes as a constant tensor that takes the shortcuts of small operands."""
-        x = self.small
-        if x is None:
-            blob: Any = self.value
-            native = blob._native
-            x = self.small = Tensor()
-            x._value, x._small, x._step = blob, native, None
-            x._shape, x._dtype, x._device = native.shape, native.dtype, blob.device
+        """Return small bytes as a constant tensor that takes the shortcuts of small operands, and remember it."""
+        blob: Any = self.value
+        native = blob._native
+        x = self.small = Tensor()
+        x._value, x._small, x._step = blob, native, None
+        x._shape, x._dtype, x._device = native.shape, native.dtype, blob.device
         return x
 
     def protect(self) -> None:
@@ -169,8 +167,10 @@ class Kept:
         saved = self.saved
         value = saved.value
         if step is None or not _mode.get():
+            if saved.small is not None:
+                return saved.small
             step = None
-            if saved.small is not None or (type(value) is TBlob and _is_small(value)):
+            if type(value) is TBlob and _is_small(value):
                 return saved.constant()
         if type(value) is Node:
             if value.blob is None:
@@ -210,7 +210,7 @@ class Step:
         and its place in that argument where it is a sequence.
     given: by name, what the rule will ask for; None once the tape was used up.
     shape, dtype, device: of the result.
-    within: of a view, the layout of what it is a view of.
+    within: of a view, the layout of what it is a view of, or what tells that from the view's.
     seen: of what was made because its memory was written: the History's name for it, and how many writes it saw.
     """
 
@@ -232,7 +232,7 @@ class Step:
             self.shape, self.dtype, self.device = result._shape, result._dtype, result._device
         else:
             self.shape, self.dtype, self.device = result.shape, result.dtype, result.device
-        self.within: Layout | None = None
+        self.within: Layout | Callable[[Layout], Layout] | None = None
         self.seen: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
@@ -250,10 +250,10 @@ class Step:
             raise RuntimeError(expected("backward", "the result", UNUSED, f"one of {rule and rule.name} already used"))
         assert rule is not None
         full = self.shape if rule.elementwise else None
-        if full is None and type(g) is Tensor and g.shape != self.shape:
-            g = xt.broadcast_to(g, self.shape)
         if type(g) is dict:  # one cotangent for each of several results that has one
             g = tuple([g.get(place) for place in range(given["results"])])
+        elif full is None and g._shape != self.shape and (g._shape or not rule.reduction):
+            g = xt.broadcast_to(g, self.shape)
         values: dict[str, Any] = {"g": g}
         done: dict[str, Any] = {}
         pulls = rule.pulls
@@ -276,15 +276,15 @@ class Step:
 
     def _pull(self, pull: Pull, values: dict[str, Any], like: Any) -> Any:
         """Apply a rule; `like` is the parent, or what is known of all members of a sequence."""
-        function, takes, asks, slope = pull
+        function, takes, asks, slope, likes = pull
         if not takes:
             return times(values["g"], function)
         for name in asks:
             if name not in values:
                 values[name] = self._restored(name)
-        if "like" in takes:
+        if likes:
             values["like"] = like.like if isinstance(like, Step) else like
-        found = function(*[values[name] for name in takes])
+        found = function(*map(values.__getitem__, takes))
         return times(values["g"], found) if slope else found
 
     def _restored(self, name: str) -> Any:
@@ -528,7 +528,10 @@ def keep(step: Step, rule: Rule, arguments: dict[str, Any], result: Any) -> None
 
 def _note_view(step: Step, x: Tensor, result: Tensor) -> None:
     """Remember where a result lies in the memory of what it is a view of, if it is one."""
-    if result.blob.buffer is x.blob.buffer:
+    value: Any = result._value
+    if type(value) is Node and value.blob is None and type(value.op) is View and value.op.can_go_back:
+        step.within = partial(value.op.back, **value.params, shape=x.shape, itemsize=x.itemsize)
+    elif result.blob.buffer is x.blob.buffer:
         step.within = x.blob.layout
 
 

@@ -123,7 +123,8 @@ class Tensor(Operators):
         """
         if self._small is not None:
             return self.window(_NATIVE_WAYS[way](self._small, given))
-        return self.viewed(getattr(self.blob.layout, way)(given))
+        later = run.seen_later(self._value, way, given)
+        return self.viewed(getattr(self.blob.layout, way)(given)) if later is None else face(later)
 
     def window(self, native: Native) -> Tensor:
         """Return a view of this small tensor, given as a view of its native array; its blob is made when asked for."""
@@ -675,7 +676,9 @@ def evaluate(*tensors: Tensor) -> None:
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
-    run.evaluate([x.value for x in tensors if type(x.value) is Node])
+    nodes = [x._value for x in tensors if type(x._value) is Node]
+    if nodes:
+        run.evaluate(nodes)
     for x in tensors:
         x.evaluate()
 

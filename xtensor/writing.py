@@ -110,7 +110,7 @@ def _is_alone(target: Tensor) -> bool:
     """Return whether nobody else can see a target's memory: it is pending, or new and never asked for."""
     value = target._value
     if type(value) is Node and value.blob is None:
-        return value.parts is None and value.face is not None and value.face() is target
+        return not value.is_seen() and value.face is not None and value.face() is target
     computed = target._step is not None and type(target._step) is not Leaf
     return type(value) is TBlob and value._buffer is None and value.writeable and computed
 

@@ -172,6 +172,8 @@ class _Description:
         """Return a kernel's engine and why it is that."""
         generated = self._generated(kernel)
         if generated.direct is not None:
+            if self.trace.values[generated.direct].op.kind == "view":
+                return "none", "a view computes nothing"
             return "direct", "no loop of the engine computes this step"
         if self.device.backend is not CPU:
             return self._choice_there(generated)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import count
+from operator import index
 from typing import Any, Protocol
 from weakref import ref
 
 from ..blob import Readers, TBlob
 from ..devices import Backend, Device
 from ..dtypes import DType
-from ..layout import Shape
+from ..layout import Layout, Shape, contiguous
 
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16
@@ -22,7 +23,8 @@ SIGNATURES = 1 << 16
 class Operation(Protocol):
     """What the lazy layer knows of an op.
 
-    kind: "elementwise", "reduction", or "library" for what only the backend's own function computes, packed.
+    kind: "elementwise", "reduction", "library" for what only the backend's own function computes, packed, or "view" for
+        what computes nothing (View).
     element: the formula of an elementwise op over one element, None for a primitive of the machines.
     """
 
@@ -146,7 +148,16 @@ class Node:
 
     def is_shown(self) -> bool:
         """Return whether somebody holds this value."""
-        return (self.face is not None and self.face() is not None) or self.parts is not None
+        return (self.face is not None and self.face() is not None) or self.has_parts()
+
+    def has_parts(self) -> bool:
+        """Return whether somebody holds a part of this value."""
+        return self.parts is not None and any([part() is not None for part in self.parts])
+
+    def is_seen(self) -> bool:
+        """Return whether the memory this value will have shows, or will show, under another view as well."""
+        readers = () if self.readers is None else self.readers.waiting()
+        return self.op.kind == "view" or self.has_parts() or any([node.op.kind == "view" for node in readers])
 
     def readers_outside(self, inside: Any) -> list[Node]:
         """Return the pending nodes that use this one and are not among those inside."""
@@ -199,6 +210,89 @@ class Part:
         self.blob: TBlob | None = None
         self.seen: Any = None
         whole.parts = [*(whole.parts or ()), ref(self)]
+
+
+class View:
+    """A view of a value, as something that can be recorded: it computes nothing and shows the memory of its operand.
+
+    name: of the public function. way: the method of Layout that makes it; its parameter `given` is what that takes.
+    strides: whether what is packed may become strided.
+    """
+
+    kind = "view"
+    element = None
+
+    def __init__(self, name: str, way: str, *, strides: bool = True) -> None:
+        self.name = name
+        self.way = way
+        self.strides = strides
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        raise NotImplementedError(f"{self.name}: a view is made by `of`, no function computes it")
+
+    def layout(self, layout: Layout, itemsize: int, given: Any) -> Layout | None:
+        """Return the view of a layout; None for a reshape that strides do not allow."""
+        if self.way == "reshape":
+            return layout.reshape(given, itemsize)
+        if self.way == "index":
+            given = tuple([slice(*item[1:]) if type(item) is tuple else item for item in given])
+        found: Layout = getattr(layout, self.way)(given)
+        return found
+
+    @property
+    def can_go_back(self) -> bool:
+        """Return whether the layout of a view tells where all of its operand lies."""
+        return self.way != "index"
+
+    def back(self, layout: Layout, given: Any, shape: Shape, itemsize: int) -> Layout:
+        """Return the layout of an operand of some shape from that of its view."""
+        if self.way == "permute":
+            return layout.permute([given.index(axis) for axis in range(len(given))])
+        if self.way == "flip":
+            return layout.flip(given)
+        if self.way == "broadcast_to":
+            return Layout(shape, layout.strides[len(given) - len(shape) :], layout.offset)
+        found = layout.reshape(shape, itemsize)
+        assert found is not None  # what became this view without a copy goes back without one
+        return found
+
+    def of(self, blob: TBlob, given: Any) -> TBlob:
+        """Return the view of a blob; a reshape that strides do not allow is of a copy."""
+        layout = self.layout(blob.layout, blob.dtype.itemsize, given)
+        if layout is None:
+            backend = blob.device.backend
+            return TBlob.adopt(backend.call(blob.native().copy, order="C").reshape(given), blob.device)
+        return blob.view(layout, writeable=self.way != "broadcast_to")
+
+    def node(self, whole: Node, given: Any) -> Node | None:
+        """Return the view of a pending node, None where there is none; raises what the method of Layout raises."""
+        given = tuple([_plain_item(item) for item in given])
+        layout = self.layout(contiguous(whole.shape, whole.dtype.itemsize), whole.dtype.itemsize, given)
+        if layout is None:
+            return None
+        return Node(self, (whole,), {"given": given}, layout.shape, whole.dtype, whole.device)
+
+
+def _plain_item(item: Any) -> Any:
+    """Return an item of a basic index as something that hashes."""
+    if isinstance(item, slice):
+        return (slice, *[None if one is None else index(one) for one in (item.start, item.stop, item.step)])
+    return item if item is None or item is Ellipsis else index(item)
+
+
+# By the methods of Layout.
+VIEWS = {
+    view.way: view
+    for view in (
+        View("expand_dims", "insert", strides=False),
+        View("squeeze", "drop", strides=False),
+        View("reshape", "reshape", strides=False),
+        View("permute_dims", "permute"),
+        View("flip", "flip"),
+        View("broadcast_to", "broadcast_to"),
+        View("getitem", "index"),
+    )
+}
 
 
 def pending_below(nodes: Iterable[Node]) -> list[Node]:

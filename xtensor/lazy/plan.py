@@ -18,7 +18,7 @@ import numpy as np
 
 from ..blob import TBlob
 from ..dtypes import DType, promote
-from .graph import Node, Operation
+from .graph import Node, Operation, View
 from .vecmath import FUNCTIONS
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
@@ -177,6 +177,7 @@ class Plan:
 
     last: for each kernel, the temporary values that nobody needs after it.
     rows: where all kernels can run block by block over the leading axes, the number of those axes, else 0.
+    strided: whether some of its values may be strided although all operands are packed.
     launches: what is ready to run, by where operands lie and the scalars; None for what was met once.
     """
 
@@ -184,6 +185,7 @@ class Plan:
     last: tuple[tuple[int, ...], ...]
     kept: frozenset[int]
     rows: int
+    strided: bool
     launches: dict[Any, Any] = field(default_factory=dict)
 
     def largest(self, values: Sequence[Any]) -> int:
@@ -252,7 +254,7 @@ class Trace:
         if node.params:
             key.append(tuple(node.params.items()))
         face, readers = node.face, node.readers
-        if (face is not None and face() is not None) or node.parts is not None:
+        if (face is not None and face() is not None) or (node.parts is not None and node.has_parts()):
             self.kept.add(number)
         elif readers is not None and len(readers) > 1:
             self._shared.append(number)
@@ -342,7 +344,10 @@ class _Cut:
         """Give a node its level and group."""
         arguments = self.trace.arguments[number]
         elementwise = node.op.kind == "elementwise"
-        if not elementwise and node.op.name not in COMBINING:
+        if node.op.kind == "view":  # at the end of its operand's level
+            level = self.level.get(arguments[0], -1)
+            self.group[number] = (level, 2, number)
+        elif not elementwise and node.op.name not in COMBINING:
             level = 1 + max((self.level.get(a, -1) for a in arguments), default=-1)
             self.group[number] = (level, 0, number)
         else:
@@ -374,7 +379,9 @@ class _Cut:
             members.setdefault(group, []).append(number)
         order = sorted(members, key=lambda group: group[:2])
         kernels = tuple(self._kernel(members[group]) for group in order)
-        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), _common_rows(kernels, self.values))
+        strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
+        rows = _common_rows(kernels, self.values)
+        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), rows, strided)
 
     def _is_stored(self, number: int, group: tuple[Any, ...]) -> bool:
         """Return whether a value is written to memory: kept, or used by another kernel."""
@@ -440,6 +447,10 @@ class _Cut:
     def _last_uses(self, kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
         """Return for each kernel which temporaries it is the last to use."""
         last = {number: place for place, kernel in enumerate(kernels) for number in (*kernel.results, *kernel.inputs)}
+        for number, node in reversed(list(self.trace.nodes())):
+            if node.op.kind == "view":  # whose memory lies in its operand's
+                (whole,) = self.trace.arguments[number]
+                last[whole] = max(last[whole], last[number])
         temporary = [n for n in last if isinstance(self.values[n], Node) and n not in self.trace.kept]
         return tuple(tuple(n for n in temporary if last[n] == place) for place in range(len(kernels)))
 

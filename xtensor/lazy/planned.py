@@ -9,7 +9,7 @@ from ..blob import Buffer, TBlob
 from ..layout import Layout, Shape, contiguous, dense_like, keep_order
 from ..options import Settings
 from . import cuda_run, engines
-from .graph import Node
+from .graph import Node, View
 from .plan import REMEMBERED, Kernel, Plan, Trace
 
 # The strides of results, by plan and layouts of the operands.
@@ -32,6 +32,7 @@ class Evaluation:
             node, blob = into
             self.destination[trace.numbers[node]] = blob
             self.packed = self.packed and blob.is_packed
+        self.packed = self.packed and not plan.strided
         if not self.packed:
             self._look_up_strides()
 
@@ -75,8 +76,10 @@ class Evaluation:
         self.blobs.update(zip(kernel.results, results, strict=True))
 
     def _direct(self, number: int) -> TBlob:
-        """Compute a node that no loop can: by the backend's own function on finished inputs."""
+        """Compute a node that no loop can: by the backend's own function on finished inputs, or as a view."""
         node = self.values[number]
+        if type(node.op) is View:
+            return node.op.of(self.blobs[self.trace.arguments[number][0]], **node.params)
         backend = node.device.backend
         natives = [
             self.blobs[argument].native() if argument in self.blobs else self.values[argument]
@@ -122,6 +125,10 @@ class Evaluation:
         itemsize, name = node.dtype.itemsize, node.op.name
         if node.op.kind == "library":
             return contiguous(node.shape, itemsize).strides
+        if type(node.op) is View:
+            (whole,) = self.trace.arguments[number]
+            layout = Layout(self.values[whole].shape, self.strides[whole])
+            return (node.op.layout(layout, itemsize, **node.params) or contiguous(node.shape, itemsize)).strides
         arguments = [a for a in self.trace.arguments[number] if a in self.strides]
         domain = self.values[arguments[0]].shape if node.op.kind == "reduction" else node.shape
         operands = [_over(domain, self.values[a].shape, self._read_strides(a, number)) for a in arguments]

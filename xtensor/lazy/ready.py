@@ -25,6 +25,7 @@ from ..threads import SHARE_PAYS, WAKE_PAYS, Shares, worth
 from ..threads import count as threads_here
 from . import engines, launch, reduce, rows
 from .compile import CHEAP, Code
+from .graph import View
 from .plan import Kernel, Plan
 from .planned import Evaluation
 from .primitives import LacksError
@@ -69,6 +70,19 @@ class Library(NamedTuple):
     drops: list[int]
 
 
+class Shown(NamedTuple):
+    """A value that is a view of another one, whose first element lies so many bytes after that one's.
+
+    lies: dtype, layout but for its offset, and whether it can be written; None where nobody asks for more than where.
+    """
+
+    number: int
+    whole: int
+    after: int
+    lies: tuple[DType, Layout, bool] | None
+    drops: list[int]
+
+
 class Ready:
     """A plan as launches of compiled kernels, under the settings it was made for.
 
@@ -84,14 +98,13 @@ class Ready:
         self.results = results
         self._fixed = {n: v for n, v in enumerate(evaluation.values) if type(v) is TBlob and v.fixed}
         self._addresses = [self._fixed[n].address if n in self._fixed else 0 for n in range(len(evaluation.values))]
-        by_library = {n for kernel in evaluation.plan.kernels if kernel.direct is not None for n in kernel.inputs}
-        self._by_library = by_library
-        self._seen = {n: (_lie(evaluation.values[n]), given, after) for n, given, after in leaves if n in by_library}
+        self._needed = needed = _needed(evaluation)
+        self._seen = {n: (_lie(evaluation.values[n]), given, after) for n, given, after in leaves if n in needed}
         self._device = evaluation.values[results[0]].device
         self._places: list[tuple[int, int]] = []
         self._scratch = 0
         by_rows = _by_rows(evaluation, limits)
-        self._launches: list[Launch | Library] = [by_rows] if by_rows else self._one_by_one(evaluation)
+        self._launches: list[Launch | Library | Shown] = [by_rows] if by_rows else self._one_by_one(evaluation)
 
     def run(self, blobs: Sequence[TBlob]) -> list[TBlob]:
         """Return the results for memory laid out as it was when this was made."""
@@ -107,23 +120,36 @@ class Ready:
                 addresses[number] = base + place
         found: dict[int, TBlob] = {}
         for step in self._launches:
-            if isinstance(step, Library):
-                result = self._call(step, blobs, found)
-                found[step.number], addresses[step.number] = result, result.address
-                for number in step.drops:
-                    del found[number]
-                continue
-            makes, run, drops = step
-            made = []
-            for number, nbytes, dtype, layout, packed in makes:
-                blob = found[number] = TBlob(Buffer(device, nbytes, allocate(nbytes)), dtype, layout, device)
-                blob._packed = packed
-                addresses[number] = blob.address
-                made.append(blob)
-            run(addresses, made)
-            for number in drops:
-                del found[number]
+            if isinstance(step, Launch):
+                made = []
+                for number, nbytes, dtype, layout, packed in step.makes:
+                    blob = found[number] = TBlob(Buffer(device, nbytes, allocate(nbytes)), dtype, layout, device)
+                    blob._packed = packed
+                    addresses[number] = blob.address
+                    made.append(blob)
+                step.run(addresses, made)
+            elif isinstance(step, Library):
+                found[step.number] = self._call(step, blobs, found)
+                addresses[step.number] = found[step.number].address
+            else:
+                addresses[step.number] = addresses[step.whole] + step.after
+                if step.lies is not None:
+                    found[step.number] = self._show(step, blobs, found)
+            for number in step.drops:
+                found.pop(number, None)
         return [found[number] for number in self.results]
+
+    def _show(self, step: Shown, blobs: Sequence[TBlob], found: dict[int, TBlob]) -> TBlob:
+        """Return a view of a value that has its bytes."""
+        assert step.lies is not None
+        dtype, layout, writeable = step.lies
+        if step.whole in self._seen:
+            _, given, after = self._seen[step.whole]
+            whole = blobs[given]
+        else:
+            whole, after = found.get(step.whole) or self._fixed[step.whole], 0
+        offset = whole.layout.offset + after + step.after
+        return whole.view(Layout(layout.shape, layout.strides, offset), writeable=writeable, dtype=dtype)
 
     def _call(self, step: Library, blobs: Sequence[TBlob], found: dict[int, TBlob]) -> TBlob:
         """Return what the library's function computes."""
@@ -145,26 +171,39 @@ class Ready:
 
     # ---- preparing
 
-    def _one_by_one(self, evaluation: Evaluation) -> list[Launch | Library]:
+    def _one_by_one(self, evaluation: Evaluation) -> list[Launch | Library | Shown]:
         """Return a launch for each kernel; temporary values share scratch memory, reused when nobody needs them."""
         plan = evaluation.plan
-        launches: list[Launch | Library] = []
+        launches: list[Launch | Library | Shown] = []
         free: list[tuple[int, int]] = []
         held: dict[int, tuple[int, int]] = {}
         for kernel, last in zip(plan.kernels, plan.last, strict=True):
             made = {number: evaluation.result(number) for number in kernel.results}
             evaluation.blobs.update(made)
             if kernel.direct is not None:
-                launches.append(_library(kernel, evaluation, self._drops(last, held)))
+                launches.append(self._direct(kernel.direct, evaluation, self._drops(last, held)))
                 free += [held[number] for number in last if number in held]
                 continue
             run, own = _runner(kernel, evaluation, self.limits.fast_math)
-            for number in set(made) - plan.kept - own - self._by_library:
+            for number in set(made) - plan.kept - own - self._needed:
                 held[number] = self._place(number, made[number].buffer.nbytes, free)
             makes = [_made(number, blob) for number, blob in made.items() if number not in held]
             launches.append(Launch(makes, run, self._drops(last, held)))
             free += [held[number] for number in last if number in held]
         return launches
+
+    def _direct(self, number: int, evaluation: Evaluation, drops: list[int]) -> Library | Shown:
+        """Return a step that no loop computes; the operands that are scalars stand in the library's function."""
+        node, arguments = evaluation.values[number], evaluation.trace.arguments[number]
+        if type(node.op) is not View:
+            function = partial(node.op.kernel(node.device.backend), **node.params)
+            return Library(number, arguments, function, drops)
+        whole = evaluation.blobs[arguments[0]]
+        shown = evaluation.blobs[number] = node.op.of(whole, **node.params)
+        if shown.buffer is not whole.buffer:  # a reshape that strides do not allow
+            return Library(number, arguments, partial(_reshaped, shape=node.shape), drops)
+        lies = (shown.dtype, shown.layout, shown.writeable) if number in self._needed else None
+        return Shown(number, arguments[0], shown.layout.offset - whole.layout.offset, lies, drops)
 
     @staticmethod
     def _drops(last: Sequence[int], held: Mapping[int, Any]) -> list[int]:
@@ -183,12 +222,23 @@ class Ready:
         return found
 
 
-def _library(kernel: Kernel, evaluation: Evaluation, drops: list[int]) -> Library:
-    """Return a step that the library's own function computes; the operands that are scalars stand in the function."""
-    assert kernel.direct is not None
-    node = evaluation.values[kernel.direct]
-    function = partial(node.op.kernel(node.device.backend), **node.params)
-    return Library(kernel.direct, evaluation.trace.arguments[kernel.direct], function, drops)
+def _needed(evaluation: Evaluation) -> set[int]:
+    """Return the values that must be found as blobs: results, what the library's functions take, and what such values
+    are views of.
+    """
+    needed = set(evaluation.plan.kept)
+    for kernel in reversed(evaluation.plan.kernels):
+        if kernel.direct is None:
+            continue
+        op = evaluation.values[kernel.direct].op
+        copies = op.name == "reshape" and not evaluation.packed
+        if type(op) is not View or copies or kernel.direct in needed:
+            needed.update(kernel.inputs)
+    return needed
+
+
+def _reshaped(native: Native, shape: Shape) -> Native:
+    return native.copy(order="C").reshape(shape)
 
 
 def _lie(blob: TBlob) -> tuple[Layout, DType]:

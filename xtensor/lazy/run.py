@@ -13,7 +13,7 @@ from ..devices.cpu import CPU
 from ..locks import fork_waiting_lock
 from ..options import Settings, settings
 from ..threads import inside_task
-from .graph import Node, Part, last_users, pending_below
+from .graph import VIEWS, Node, Part, View, last_users, pending_below
 
 _evaluating = fork_waiting_lock()
 _lent = nullcontext()
@@ -74,8 +74,7 @@ def evaluate(nodes: Sequence[Node]) -> None:
         if len(order) <= PIECE:
             if order:
                 asked = [node for node in nodes if node.blob is None]
-                ends = _small_ends(order, asked)
-                _evaluate(pending_below([*asked, *ends]) if ends else order, [*asked, *ends])
+                _evaluate(*_with_small_ends(order, asked))
             return
         wanted = set(nodes)
         pieces = [order[start : start + PIECE] for start in range(0, len(order), PIECE)][::-1]
@@ -85,8 +84,9 @@ def evaluate(nodes: Sequence[Node]) -> None:
             _evaluate(piece, [node for node in piece if node in wanted], is_piece=True)
 
 
-def _small_ends(order: list[Node], wanted: list[Node]) -> list[Node]:
-    """Return results of reductions that wait for some of these nodes, if they are all that does so.
+def _with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return nodes in order and those wanted, with results of reductions that wait for some of them, if they are all
+    that does so.
 
     Computed in the same pass (a loss beside its gradient, say), they save keeping large values for them.
     """
@@ -98,12 +98,13 @@ def _small_ends(order: list[Node], wanted: list[Node]) -> list[Node]:
         for reader in node.readers_outside(inside)
     ]
     if not waiting or goes_direct(order):
-        return []
+        return order, wanted
     found = last_users(waiting)
     small = max([prod(node.shape) for node in order]) // SMALL_END
     if not all([end.is_shown() and prod(end.shape) <= small for end in found]):
-        return []
-    return found if len(pending_below([*wanted, *found])) <= PIECE else []
+        return order, wanted
+    more = pending_below([*wanted, *found])
+    return (more, [*wanted, *found]) if len(more) <= PIECE else (order, wanted)
 
 
 def _evaluate(
@@ -175,7 +176,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         evaluate([reader for reader in blob.buffer.readers.waiting() if reader not in inside])
         order = pending_below([node])
         _count_write(blob.buffer)
-        if passing is not None and passing.parts is None and not _reads(pending_below([passing]), blob.buffer):
+        if passing is not None and not passing.is_seen() and not _reads(pending_below([passing]), blob.buffer):
             passing.face = None
         _evaluate(order, [node], (node, blob))
         return True
@@ -207,6 +208,7 @@ def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
                 continue
             layout, target = read.layout, blob.layout
             same = (layout.shape, layout.strides, layout.offset) == (target.shape, target.strides, target.offset)
+            same = same and node.op.kind != "view"
             if same and read.dtype == blob.dtype and node.shape == blob.shape:
                 continue
             if layout.overlaps(target, read.dtype.itemsize, blob.dtype.itemsize):
@@ -216,6 +218,8 @@ def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
 
 def _step(node: Node) -> TBlob:
     """Compute one node by the backend's own function."""
+    if type(node.op) is View:
+        return node.op.of(force(*node.inputs), **node.params)
     backend = node.device.backend
     natives = [_operand(value) for value in node.inputs]
     result = backend.call(node.op.kernel(backend), *natives, **node.params)
@@ -263,6 +267,24 @@ def _compute_part(part: Part) -> Native:
         backend = node.device.backend
         found[node] = backend.asarray(backend.call(node.op.kernel(backend), *natives, **node.params))
     return found[part.whole]
+
+
+def seen_later(value: Any, way: str, given: Any) -> Node | None:
+    """Return a view of what is pending, itself pending, where all is recorded; None where it is to be made now.
+
+    way: a method of Layout; given: what it takes.
+    """
+    limits = settings()
+    if limits.lazy != "always":
+        return None
+    if type(value) is Part:
+        value = VIEWS["index"].node(value.whole, value.key) if value.whole.blob is None else None
+    if type(value) is not Node or value.blob is not None:
+        return None
+    node = VIEWS[way].node(value, given)
+    if node is not None:
+        ledger.enter(node, limits)
+    return node
 
 
 def can_look(node: Node) -> bool:

@@ -6,7 +6,7 @@ shape; one of two operands may be a Python scalar, which takes on the other's dt
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ..doors import elementwise
 from ..dtypes import (
@@ -28,7 +28,7 @@ from ..lazy.element import log1p as e_log1p
 from ..lazy.element import maximum as e_maximum
 from ..lazy.element import where as e_where
 from ..operands import Operand, as_operand, as_tensor, broadcast
-from ..rules import xt
+from ..rules import times, xt
 from ..tape import differentiable
 from ..tensor import Tensor
 
@@ -155,7 +155,7 @@ def _chosen(g: Tensor, x: Tensor, wins: Tensor, other: Operand) -> Tensor:
 
 def _pow_by_base(g: Tensor, x1: Tensor, x2: Any) -> Tensor:
     slope = _power_slope(x1, x2, g.dtype)
-    return g * _conjugate(slope)
+    return cast(Tensor, times(g, slope)) if isinstance(slope, Tensor) else g * slope
 
 
 def _power_slope(x1: Tensor, x2: Any, dtype: DType) -> Operand:

@@ -18,7 +18,7 @@ from ..errors import expected, prefixed
 from ..history import refuse_leaf, written
 from ..layout import Shape, as_axis, contiguous
 from ..lazy.graph import Node, Part
-from ..lazy.run import can_look
+from ..lazy.run import can_look, seen_later
 from ..op import on
 from ..operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 from ..options import always_somewhere
@@ -134,8 +134,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             view = _native_view(x._small, key)
             if view is not None:
                 return x.window(view)
-        part = _part(x, key)
-        return x.viewed(x.blob.layout.index(key)) if part is None else face(part)
+        later = _part(x, key) or seen_later(x._value, "index", key)
+        return x.viewed(x.blob.layout.index(key)) if later is None else face(later)
     native_key = _native_key(x, key)
     try:
         native = x.device.backend.index(x.native(), native_key)

@@ -15,11 +15,12 @@ from .. import layout as layouts
 from ..dtypes import DType, promote
 from ..errors import expected, prefixed
 from ..layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
+from ..lazy.run import seen_later
 from ..op import on
 from ..operands import as_tensor, broadcast, common_device
 from ..rules import Like, sum_to, xt
 from ..tape import differentiable
-from ..tensor import Tensor, from_native
+from ..tensor import Tensor, face, from_native
 from .indexing import added
 
 __all__ = [
@@ -73,6 +74,9 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     """
     x = as_tensor(x, "broadcast_to")
     lengths = as_shape(shape, "broadcast_to")
+    later = seen_later(x._value, "broadcast_to", lengths)
+    if later is not None:
+        return face(later)
     stretched = x.blob.layout.broadcast_to(lengths)
     if stretched is None:
         raise ValueError(expected("broadcast_to", "shape", f"be one that {x.shape} broadcasts to", lengths))
@@ -279,6 +283,9 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     lengths = resolve_shape(shape, x.size, "reshape")
     if not copy and x._small is not None and x._small.flags.c_contiguous:
         return x.window(x._small.reshape(lengths))
+    later = None if copy is not None else seen_later(x._value, "reshape", lengths)
+    if later is not None:
+        return face(later)
     itemsize = x.dtype.itemsize
     viewed = None if copy else x.blob.layout.reshape(lengths, itemsize)
     if viewed is not None:

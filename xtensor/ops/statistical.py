@@ -78,8 +78,10 @@ def _count(x: Tensor | Like, axes: tuple[int, ...]) -> int:
 
 def spread(g: Tensor, like: Like | Tensor, axis: Axis, keepdims: bool) -> Tensor:
     """Return what belongs to a reduction's result in a shape that broadcasts against its operand."""
+    if keepdims or not g.shape:  # one number for all of them, or for each
+        return g
     axes = as_axes(axis, like.ndim, "grad")
-    return g if keepdims or len(axes) == like.ndim else xt.expand_dims(g, axis=axes)
+    return g if len(axes) == like.ndim else xt.expand_dims(g, axis=axes)
 
 
 def _share_of_mean(g: Tensor, like: Like, axis: Axis, keepdims: bool) -> Tensor:

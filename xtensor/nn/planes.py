@@ -85,9 +85,7 @@ def _combs(axis: Axis) -> Iterator[tuple[slice, slice, Axis]]:
         yield slice(row, None, axis.dilation), slice(first, None, step), own
 
 
-def _calls(
-    x: Array, taps: Array, y: Array, shift: Array, axes: tuple[Axis, Axis], threads: int
-) -> Iterator[bytes]:
+def _calls(x: Array, taps: Array, y: Array, shift: Array, axes: tuple[Axis, Axis], threads: int) -> Iterator[bytes]:
     """Yield what the code is told: of an image all channels, or fewer where threads would have no work.
 
     x: (batch, channels, rows, columns). y: (batch, channels, outputs, rows, columns).

@@ -54,9 +54,10 @@ def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *
     shift = shift if bias is None else np.ascontiguousarray(bias, y.dtype)
     threads = worth(max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
     calls: list[bytes] = []
-    for of_x, of_y, high in _combs(axes[0]):
+    combs = list(_combs(axes[0]))
+    for of_x, of_y, high in combs:
         calls += _calls(x[:, :, 0, of_x], taps, y[..., of_y, :], shift, (high, axes[-1]), threads)
-    code = _code(y.dtype, (high, axes[-1]), largest)
+    code = _code(y.dtype, (combs[0][2], axes[-1]), largest)
     if threads == 1 or len(calls) == 1:
         for call in calls:
             code.call(call)
@@ -115,7 +116,7 @@ _NUMBERS = (
 class Form(NamedTuple):
     """What code is made for: windows and where they lie.
 
-    columns: how far the elements of a window lie from where the outputs' own place in a row would be without padding.
+    window: its rows. columns: how far each of its elements lies, along a row, from its output's place times the stride.
     alone: whether the registers hold a whole row. registers: of outputs at a time.
     """
 
@@ -291,8 +292,8 @@ class _Text:
         """Return a register of a row; of every second element where windows are two apart."""
         if self.form.stride[1] == 1:
             return self._loaded(u, number)
-        parts = [self._loaded(u, 2 * number), self._loaded(u, 2 * number + 1)]
-        return self._joined(f"%x{u}.{number}.of{phase}", *parts, phase, 2)
+        low, high = self._loaded(u, 2 * number), self._loaded(u, 2 * number + 1)
+        return self._joined(f"%x{u}.{number}.of{phase}", low, high, phase, 2)
 
     def _joined(self, name: str, low: str, high: str, first: int, step: int) -> str:
         """Return elements of two registers, from a first one on."""

@@ -140,8 +140,8 @@ def form_of(dtype: DType, vector_bytes: int, axes: tuple[Axis, Axis], largest: b
     high, wide = axes
     lanes = vector_bytes // dtype.itemsize
     sums, most = (16, 4) if vector_bytes == 64 else (8, 2)
-    waiting = -(-high.kernel // high.stride)
-    registers = min(most, max(sums // waiting, 1), -(-wide.out // lanes))
+    most, needed = min(most, max(sums // -(-high.kernel // high.stride), 1)), -(-wide.out // lanes)
+    registers = -(-needed // -(-needed // most))
     columns = tuple([j * wide.dilation - wide.low for j in range(wide.kernel)])
     alone = max(wide.out, -(-wide.size // wide.stride)) <= registers * lanes
     return Form(dtype.char, lanes, high.kernel, (high.stride, wide.stride), columns, largest, alone, registers)

@@ -122,22 +122,22 @@ def _prepared(
     threads: int,
     aligned: bool,
 ) -> Prepared:
-    rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
-    row = cells * max(kernel.program.widest for kernel in plan.kernels)
-    block = _block_bytes(plan, values, rows * cells)
-    size = max(min(block // row, -(-rows // threads)), 1)
+    rows = prod(shape[: plan.rows])
+    size, further = _blocks(plan, shape, values, threads)
     starts = range(0, rows, size)
     parts = min(threads, len(starts))
     groups = [starts[len(starts) * part // parts : len(starts) * (part + 1) // parts] for part in range(parts)]
-    further = size if max(block, row) > SMALL_BYTES else 0
     stages = [_stage(plan, kernel, shape, values, contract, aligned, further) for kernel in plan.kernels]
     return Prepared(driver(), stages, _scratch_sizes(plan, values, blobs, rows), rows, size, groups)
 
 
-def _block_bytes(plan: Plan, values: Sequence[Any], size: int) -> int:
-    """Return how large the blocks of a domain of so many elements are."""
+def _blocks(plan: Plan, shape: Shape, values: Sequence[Any], threads: int) -> tuple[int, int]:
+    """Return the rows of a block, and by how many rows what is fetched is ahead, 0 where nothing is."""
+    size, row = prod(shape), prod(shape[plan.rows :]) * max(kernel.program.widest for kernel in plan.kernels)
     written = [values[n].dtype.itemsize * size for n in plan.kept if prod(values[n].shape) == size]
-    return SMALL_BYTES if written and max(written) < STREAM_BYTES else BLOCK_BYTES
+    block = SMALL_BYTES if written and max(written) < STREAM_BYTES else BLOCK_BYTES
+    rows = max(min(block // row, -(-prod(shape[: plan.rows]) // threads)), 1)
+    return rows, rows if max(block, row) > SMALL_BYTES else 0
 
 
 def _scratch(made: Prepared) -> dict[int, Any]:

@@ -269,6 +269,9 @@ def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
         kind = type(x)
         if kind is Tensor:
             value = _read_later(x)
+            if value is None and x._small is not None and (pending or prod(shape or ()) * widest > DIRECT_BELOW):
+                _ = x.blob.buffer  # of a small tensor beside a large one, made at its first use
+                value = _read_later(x)
             if value is None:
                 return None
             if type(value) is Node:

@@ -98,8 +98,9 @@ def test_conv_complex(case: Any) -> None:
 
 # How many last places of the largest element our errors may be beyond PyTorch's, for result, input, weights and bias.
 # Both add up float32 in an order of their own, and neither order is the better one for every case: ours was worse for
-# 28, 46 and 77 of 108, by at most 0.5, 2.8 and 4.5 of them. Biases are added up in float64, and are never worse.
-BEYOND = (1, 3, 5, 0)
+# 28 results and 46 gradients of inputs of 108, by at most 0.5 and 2.8 of them. Gradients of weights as small as these
+# and those of biases are added up in float64, and are never worse.
+BEYOND = (1, 3, 0, 0)
 
 
 @pytest.mark.parametrize("case", GRID[1::3], ids=str)

@@ -210,7 +210,8 @@ class _Description:
             return "\n".join(self._texts(self._generated(kernel)))
         if self.by_rows:
             whole = self._shape(self._reducing())
-            return rows._stage(self.plan, kernel, whole, self.trace.values, contract, True, 1).ready.code.text
+            _, further = rows._blocks(self.plan, whole, self.trace.values, 1)
+            return rows._stage(self.plan, kernel, whole, self.trace.values, contract, True, further).ready.code.text
         blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
         threads = worth(launch.seconds_of(program, prod(shape)))
         if program.reductions:

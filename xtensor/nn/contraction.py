@@ -47,6 +47,9 @@ TILES, FEWEST_POSITIONS, WORTH_SHARING = 4, 64, 1 << 20
 # Sums of a weight gradient run in at most so many lanes, whatever the number of threads.
 LANES = 8
 
+# Weight gradients of float32 with so few multiplications are added up in float64, which takes them no longer.
+FEW = 1 << 23
+
 _ALIGNED = 64
 
 
@@ -402,8 +405,10 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     if library_of(x) is not np:
         elsewhere.contract_weights(x, y, w, axes, budget)
         return
-    dtype = working_dtype(x, y, w.dtype, y.shape[0] * prod(outs(axes)))
     groups, outputs, inner = w.shape[0], w.shape[1], prod(w.shape[2:])
+    dtype = working_dtype(x, y, w.dtype, y.shape[0] * prod(outs(axes)))
+    if dtype == np.float32 and y.size * inner <= FEW:
+        dtype = np.dtype(np.float64)
     one = rounded(w.size * dtype.itemsize)
     lanes = max(1, min(LANES, budget // (4 * one)))
     tiles = Tiles(function, x, y, axes, dtype, budget, 2 * lanes * one)

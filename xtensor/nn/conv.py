@@ -415,20 +415,19 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
     """Write outputs by the algorithm asked for; axes: others than the plan's."""
     bias = None if bias is None else bias.reshape(w.shape[:2])
     axes = plan.axes if axes is None else axes
+    thin = x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS
 
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
             weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS and sweep(x, w, y, bias, axes):
-            pass
-        elif not slide(plan.function, x, w, y, bias, axes, plan.budget):
+        elif not (thin and sweep(x, w, y, bias, axes)) and not slide(plan.function, x, w, y, bias, axes, plan.budget):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":
         run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget), run))
     elif plan.algorithm == "auto":
-        thin = x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS
-        run("direct" if thin and not worth_compiling(y.dtype, y.size * volume(axes)) else "im2col")
+        if not (thin and sweep(x, w, y, bias, axes)):
+            run("direct" if thin and not worth_compiling(y.dtype, y.size * volume(axes)) else "im2col")
     else:
         run(plan.algorithm)
 

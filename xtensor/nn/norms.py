@@ -5,7 +5,7 @@ x is real floating-point; weight and bias, where given, have the shapes that eac
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, sqrt
 
 from ..errors import expected
 from ..layout import as_axes
@@ -37,9 +37,10 @@ def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor,
     """Return (x - mean) * scale along axes, and scale = 1 / sqrt(variance + eps)."""
     mean = xt.mean(x, axis=axes, keepdims=True)
     distance = x - mean
-    scale = 1 / xt.sqrt(xt.mean(distance * distance, axis=axes, keepdims=True) + eps)
+    count = float(size_along(x, axes))
+    scale = sqrt(count) / xt.sqrt(xt.sum(distance * distance, axis=axes, keepdims=True) + count * eps)
     # Not distance * scale: the distances would go through memory. This loses no more than rounding x itself did.
-    return x * scale + -mean * scale, scale
+    return x * scale - mean * scale, scale
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

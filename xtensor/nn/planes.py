@@ -8,14 +8,17 @@ along them; where that is not so, the others do it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import cache
+from itertools import product
+from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..dtypes import DType
-from ..lazy.compile import handmade, host
-from ..lazy.launch import share_out
+from ..lazy.compile import Code, handmade, host
+from ..lazy.launch import moving_seconds, share_out
 from ..threads import worth
 from .product import TYPES, splat, worth_compiling
 from .windows import Axes, Axis, volume
@@ -23,7 +26,10 @@ from .windows import Axes, Axis, volume
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
 # Windows of so many elements are written out; what one thread multiplies per second; how much longer all else takes.
-LARGEST, SPEED, SLOWER = 64, 2e10, 8
+LARGEST, SPEED, SLOWER = 64, 1e11, 8
+
+# Rows between what is read and what is fetched for later: masked loads of what is not in the cache are waited for.
+ROWS_AHEAD = 8
 
 LOWEST = "0xFFF0000000000000"
 
@@ -40,32 +46,18 @@ def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *
         return False
     if not worth_compiling(y.dtype, SLOWER * y.size * volume(axes)):
         return False
-    high, wide = axes[0] if x.ndim == 5 else Axis(1, 1, 1, 1, 1, 0), axes[-1]
     if x.ndim == 4:
-        x, y = x[..., None, :], y[..., None, :]
+        x, y, axes = x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), axes[-1])
     channels, outputs = y.shape[1:3]
-    taps = (
-        np.ones((channels, outputs, high.kernel, wide.kernel), y.dtype)
-        if w is None
-        else np.ascontiguousarray(w, y.dtype)
-    )
-    shift = np.full((channels, outputs), -np.inf if largest else 0, y.dtype)
+    taps: Array = np.ones((channels, outputs, volume(axes)), y.dtype) if w is None else np.ascontiguousarray(w, y.dtype)
+    shift: Array = np.full((channels, outputs), -np.inf if largest else 0, y.dtype)
     shift = shift if bias is None else np.ascontiguousarray(bias, y.dtype)
-    machine = host()
-    assert machine is not None
-    code = handmade(source(form_of(y.dtype, machine.vector_bytes, (high, wide), largest)))
-    threads = worth(y.size * volume(axes) / SPEED)
-    parts = -(-2 * threads // (x.shape[0] * outputs)) if threads > 1 else 1
-    step = -(-channels // parts)
-    numbers = [high.out, high.size, wide.out, wide.size, high.low, wide.dilation, wide.low]
-    calls = []
-    for n, m, first in np.ndindex(x.shape[0], outputs, -(-channels // step)):
-        own = slice(first * step, (first + 1) * step)
-        arrays = x[n, own, 0], taps[own, m], y[n, own, m], shift[own, m]
-        addresses = [a.__array_interface__["data"][0] for a in arrays]
-        steps = [a.strides[0] // item for a in arrays]
-        rows = [arrays[0].strides[1] // item, arrays[2].strides[1] // item]
-        calls.append(struct.pack("=18q", *addresses, len(arrays[0]), *steps, *numbers, *rows))
+    threads = worth(max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
+    calls: list[bytes] = []
+    combs = list(_combs(axes[0]))
+    for of_x, of_y, high in combs:
+        calls += _calls(x[:, :, 0, of_x], taps, y[..., of_y, :], shift, (high, axes[-1]), threads)
+    code = _code(y.dtype, (combs[0][2], axes[-1]), largest)
     if threads == 1 or len(calls) == 1:
         for call in calls:
             code.call(call)
@@ -74,39 +66,85 @@ def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *
     return True
 
 
+def _code(dtype: DType, axes: tuple[Axis, Axis], largest: bool) -> Code:
+    machine = host()
+    assert machine is not None
+    return handmade(source(form_of(dtype, machine.vector_bytes, axes, largest)))
+
+
+def _combs(axis: Axis) -> Iterator[tuple[slice, slice, Axis]]:
+    """Yield rows of the input, the outputs' rows whose windows they are in, and how these lie over them, undilated.
+
+    Without dilation they are all rows; with it, rows so far apart have nothing to do with the others.
+    """
+    common = gcd(axis.stride, axis.dilation)
+    step = axis.dilation // common
+    for first in range(min(step, axis.out)):
+        start, row = divmod(first * axis.stride - axis.low, axis.dilation)
+        size, out = len(range(row, axis.size, axis.dilation)), len(range(first, axis.out, step))
+        own = Axis(size, out, axis.kernel, axis.stride // common, 1, -start)
+        yield slice(row, None, axis.dilation), slice(first, None, step), own
+
+
+def _calls(x: Array, taps: Array, y: Array, shift: Array, axes: tuple[Axis, Axis], threads: int) -> Iterator[bytes]:
+    """Yield what the code is told: of an image all channels, or fewer where threads would have no work.
+
+    x: (batch, channels, rows, columns). y: (batch, channels, outputs, rows, columns).
+    """
+    (high, wide), item = axes, y.itemsize
+    batch, channels, outputs = y.shape[:3]
+    parts = -(-2 * threads // (batch * outputs)) if threads > 1 else 1
+    step = -(-channels // parts)
+    begins = [a.__array_interface__["data"][0] for a in (x, taps, y, shift)]
+    by_image, by_output = (x.strides[0], 0, y.strides[0], 0), (0, taps.strides[1], y.strides[2], shift.strides[1])
+    by_channel = [a.strides[axis] for a, axis in ((x, 1), (taps, 0), (y, 1), (shift, 0))]
+    numbers = [*(by // item for by in by_channel), high.out, high.size, wide.out, wide.size, high.low]
+    numbers += [x.strides[2] // item, y.strides[3] // item]
+    for n, m, first in product(range(batch), range(outputs), range(0, channels, step)):
+        moves = zip(begins, by_image, by_output, by_channel, strict=True)
+        places = [begin + n * image + m * output + first * channel for begin, image, output, channel in moves]
+        yield struct.pack("=16q", *places, min(step, channels - first), *numbers)
+
+
 _POINTERS = ("x", "w", "y", "b")
 _NUMBERS = (
     *("planes", "x.step", "w.step", "y.step", "b.step", "out.h", "size.h", "out.w", "size.w"),
-    *("low.h", "dilate.w", "low.w", "x.row", "y.row"),
+    *("low.h", "x.row", "y.row"),
 )
 
 
 class Form(NamedTuple):
-    """What code is made for: windows, how far apart rows of windows and of a window are, and windows along a row.
+    """What code is made for: windows and where they lie.
 
-    rows, registers: of outputs at a time.
+    window: its rows. columns: how far each of its elements lies, along a row, from its output's place times the stride.
+    alone: whether the registers hold a whole row. registers: of outputs at a time.
     """
 
     char: str
     lanes: int
-    window: tuple[int, int]
+    window: int
     stride: tuple[int, int]
-    dilation: int
+    columns: tuple[int, ...]
     largest: bool
-    rows: int
+    alone: bool
     registers: int
+
+    @property
+    def waiting(self) -> int:
+        """How many rows of outputs are under way at a time."""
+        return -(-self.window // self.stride[0])
 
 
 def form_of(dtype: DType, vector_bytes: int, axes: tuple[Axis, Axis], largest: bool) -> Form:
     """Return the form for two axes: as many sums at a time as there are registers for."""
     high, wide = axes
     lanes = vector_bytes // dtype.itemsize
-    registers = min(4 if vector_bytes == 64 else 2, -(-wide.out // lanes))
-    rows = max(
-        1, min(16 // registers if vector_bytes == 64 else 4, 4, high.out, LARGEST // (high.kernel * wide.kernel))
-    )
-    window, stride = (high.kernel, wide.kernel), (high.stride, wide.stride)
-    return Form(dtype.char, lanes, window, stride, high.dilation, largest, rows, registers)
+    sums, most = (16, 4) if vector_bytes == 64 else (8, 2)
+    most, needed = min(most, max(sums // -(-high.kernel // high.stride), 1)), -(-wide.out // lanes)
+    registers = -(-needed // -(-needed // most))
+    columns = tuple([j * wide.dilation - wide.low for j in range(wide.kernel)])
+    alone = max(wide.out, -(-wide.size // wide.stride)) <= registers * lanes
+    return Form(dtype.char, lanes, high.kernel, (high.stride, wide.stride), columns, largest, alone, registers)
 
 
 @cache
@@ -118,7 +156,9 @@ def source(form: Form) -> str:
 class _Text:
     """The text of the code of a form.
 
-    A block of rows of outputs takes the rows of the input that its windows touch, one after the other.
+    The rows of the input come once each and are added to all rows of outputs whose windows they are in, the sums of
+    which wait in registers. A row is loaded where outputs lie in theirs; what lies beside that is put together from two
+    registers: of loads a few elements apart most would cross the lines of the cache, which takes twice the time.
     """
 
     def __init__(self, form: Form) -> None:
@@ -126,40 +166,58 @@ class _Text:
         self.kind, lanes = TYPES[form.char], form.lanes
         self.vector, self.ints, self.truth = f"<{lanes} x {self.kind}>", f"<{lanes} x i32>", f"<{lanes} x i1>"
         self.suffix = f"v{lanes}f{32 if form.char == 'f' else 64}"
-        self.fill = f"{self.vector} " + (f"splat ({self.kind} {LOWEST})" if form.largest else "zeroinitializer")
-        self.parts = range(form.registers * form.stride[1])
+        self.nothing = f"splat ({self.kind} {LOWEST})" if form.largest else "zeroinitializer"
         self.block = "row"
-        self.sums = {(q, v): "%bias.all" for q in range(form.rows) for v in range(form.registers)}
+        self.lines: list[str] = []
+        self.made: set[str] = set()  # values written so far in this row of the input
+        self.masks: set[int] = set()  # the registers of a row that are loaded
+        registers = range(form.registers)
+        # By how many rows of outputs have begun since, and by register.
+        self.sums = {(m, v): f"%sum{m}.{v}" if m else "%bias.all" for m in range(form.waiting) for v in registers}
 
     def module(self) -> str:
         form, kind = self.form, self.kind
         names = [*((f"{name}.0", "ptr") for name in _POINTERS), *((name, "i64") for name in _NUMBERS)]
-        reach = (form.rows - 1) * form.stride[0] + (form.window[0] - 1) * form.dilation + 1
+        for u in range(form.stride[0]):
+            self._over(u)
+        oldest = form.waiting - 1
         lines = [
             f"declare {self.vector} @llvm.fma.{self.suffix}({self.vector}, {self.vector}, {self.vector})",
             f"declare {self.vector} @llvm.masked.load.{self.suffix}.p0(ptr, i32, {self.truth}, {self.vector})",
             f"declare void @llvm.masked.store.{self.suffix}.p0({self.vector}, ptr, i32, {self.truth})",
+            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
             "define void @kernel(ptr %table) {\nentry:",
             *(f"  %at.{name} = getelementptr i64, ptr %table, i64 {n}" for n, (name, _) in enumerate(names)),
             *(f"  %{name} = load {of}, ptr %at.{name}" for name, of in names),
             *self._spread("size", "size.w"),
+            f"  %ahead = mul i64 %x.row, {ROWS_AHEAD}",
             "  br label %plane\nplane:\n  %n = phi i64 [0, %entry], [%n.n, %plane.next]",
             *(f"  %{name} = phi ptr [%{name}.0, %entry], [%{name}.n, %plane.next]" for name in _POINTERS),
             *(f"  %bias = load {kind}, ptr %b", *splat("bias", kind, self.vector, form.lanes)),
+            *self._taps(),
+            f"  %turns = add i64 %out.h, {oldest}",
             "  br label %block\nblock:\n  %v = phi i64 [0, %plane], [%v.n, %block.next]",
             *("  %left = sub i64 %out.w, %v", *self._spread("left", "left")),
-            f"  %v.stride = mul i64 %v, {form.stride[1]}\n  %column = sub i64 %v.stride, %low.w",
+            f"  %column = mul i64 %v, {form.stride[1]}",
+            *self._spread("column", "column"),
             *(
                 f"  %mask{v} = icmp slt {self.ints} {self._counting(v * form.lanes)}, %left.all"
                 for v in range(form.registers)
             ),
-            *(line for j in range(form.window[1]) for line in self._column(j)),
-            "  br label %row\nrow:\n  %h = phi i64 [0, %block], [%h.n, %row.next]",
-            f"  %h.stride = mul i64 %h, {form.stride[0]}\n  %r = sub i64 %h.stride, %low.h",
-            *(line for t in range(reach) for line in self._over(t)),
-            *(line for q in range(form.rows) for line in self._store(q)),
-            f"  br label %row.next\nrow.next:\n  %h.n = add i64 %h, {form.rows}\n  %h.more = icmp slt i64 %h.n, %out.h",
-            "  br i1 %h.more, label %row, label %block.next\nblock.next:",
+            *(line for part in sorted(self.masks) for line in self._mask(part)),
+            "  br label %row\nrow:\n  %turn = phi i64 [0, %block], [%turn.n, %row.next]",
+            *(
+                f"  %sum{m + 1}.{v} = phi {self.vector} [%bias.all, %block], [{self.sums[m, v]}, %row.next]"
+                for m in range(oldest)
+                for v in range(form.registers)
+            ),
+            f"  %first = mul i64 %turn, {form.stride[0]}\n  %r = sub i64 %first, %low.h",
+            *self.lines,
+            f"  %h = sub i64 %turn, {oldest}\n  %there = icmp sge i64 %h, 0",
+            "  br i1 %there, label %store, label %row.next\nstore:",
+            *self._store(oldest),
+            "  br label %row.next\nrow.next:\n  %turn.n = add i64 %turn, 1\n  %again = icmp slt i64 %turn.n, %turns",
+            "  br i1 %again, label %row, label %block.next\nblock.next:",
             f"  %v.n = add i64 %v, {form.registers * form.lanes}\n  %v.more = icmp slt i64 %v.n, %out.w",
             "  br i1 %v.more, label %block, label %plane.next\nplane.next:",
             *(f"  %{name}.n = getelementptr {kind}, ptr %{name}, i64 %{name}.step" for name in _POINTERS),
@@ -178,85 +236,109 @@ class _Text:
             *splat(name, "i32", self.ints, self.form.lanes, f"{name}.small"),
         ]
 
-    def _column(self, j: int) -> list[str]:
-        """Write where the elements of a column of the windows are, and which of them are inside."""
-        lines = [f"  %far{j} = mul i64 %dilate.w, {j}\n  %column{j} = add i64 %column, %far{j}"]
-        lines += self._spread(f"column{j}", f"column{j}")
-        for part in self.parts:
-            lines.append(f"  %at{j}.{part} = add {self.ints} %column{j}.all, {self._counting(part * self.form.lanes)}")
-            lines.append(f"  %in{j}.{part} = icmp ult {self.ints} %at{j}.{part}, %size.all")
-        return lines
+    def _taps(self) -> Iterator[str]:
+        """Yield the loads of the weights of a plane."""
+        for tap in range(0 if self.form.largest else self.form.window * len(self.form.columns)):
+            yield f"  %w{tap} = getelementptr {self.kind}, ptr %w, i64 {tap}"
+            yield f"  %tap{tap} = load {self.kind}, ptr %w{tap}"
+            yield from splat(f"tap{tap}", self.kind, self.vector, self.form.lanes)
 
-    def _over(self, t: int) -> list[str]:
-        """Write what a row of the input does for each row of outputs whose windows touch it."""
-        form, old = self.form, dict(self.sums)
-        ways = [divmod(t - q * form.stride[0], form.dilation) for q in range(form.rows)]
-        touched = [(q, i) for q, (i, rest) in enumerate(ways) if not rest and 0 <= i < form.window[0]]
-        if not touched:
-            return []
-        lines = [f"  %r{t} = add i64 %r, {t}\n  %inside{t} = icmp ult i64 %r{t}, %size.h"]
-        lines.append(f"  br i1 %inside{t}, label %in{t}, label %t{t}\nin{t}:\n  %r.at{t} = mul i64 %r{t}, %x.row")
-        lines.append(f"  %x{t} = getelementptr {self.kind}, ptr %x, i64 %r.at{t}")
-        for j in range(form.window[1]):
-            lines += self._load(t, j)
-            lines += [line for q, i in touched for line in self._take(t, j, q, i)]
-        lines.append(f"  br label %t{t}\nt{t}:")
-        for q, v in self.sums:
-            if self.sums[q, v] != old[q, v]:
-                ways_in = f"[{old[q, v]}, %{self.block}], [{self.sums[q, v]}, %in{t}]"
-                self.sums[q, v] = f"%sum{t}.{q}.{v}"
-                lines.append(f"  {self.sums[q, v]} = phi {self.vector} {ways_in}")
-        self.block = f"t{t}"
-        return lines
-
-    def _load(self, t: int, j: int) -> list[str]:
-        """Load a column of the windows in a row of the input."""
-        lines = [f"  %x{t}.{j} = getelementptr {self.kind}, ptr %x{t}, i64 %column{j}"]
-        for part in self.parts:
-            name = f"{t}.{j}.{part}"
-            given = f"ptr %p{name}, i32 4, {self.truth} %in{j}.{part}, {self.fill}"
-            lines.append(f"  %p{name} = getelementptr {self.kind}, ptr %x{t}.{j}, i64 {part * self.form.lanes}")
-            lines.append(f"  %x{name} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({given})")
-        if self.form.stride[1] == 2:
-            for v in range(self.form.registers):
-                pair = ", ".join(f"{self.vector} %x{t}.{j}.{part}" for part in (2 * v, 2 * v + 1))
-                lines.append(f"  %even{t}.{j}.{v} = shufflevector {pair}, {self.ints} {self._counting(0, 2)}")
-        return lines
-
-    def _take(self, t: int, j: int, q: int, i: int) -> list[str]:
-        """Combine an element of the windows with the sums of a row of outputs."""
-        vector, name, lines = self.vector, f"{t}.{j}.{q}", []
-        if not self.form.largest:
-            lines = [f"  %w{name} = getelementptr {self.kind}, ptr %w, i64 {i * self.form.window[1] + j}"]
-            lines += [f"  %tap{name} = load {self.kind}, ptr %w{name}"]
-            lines += splat(f"tap{name}", self.kind, vector, self.form.lanes)
-        for v in range(self.form.registers):
-            given, new, old = (
-                f"%{'even' if self.form.stride[1] == 2 else 'x'}{t}.{j}.{v}",
-                f"{name}.{v}",
-                self.sums[q, v],
-            )
-            if self.form.largest:
-                lines.append(f"  %more{new} = fcmp ogt {vector} {given}, {old}")
-                lines.append(f"  %nan{new} = fcmp uno {vector} {given}, {given}")
-                lines.append(f"  %most{new} = select {self.truth} %more{new}, {vector} {given}, {vector} {old}")
-                lines.append(f"  %new{new} = select {self.truth} %nan{new}, {vector} {given}, {vector} %most{new}")
-            else:
-                terms = f"{vector} %tap{name}.all, {vector} {given}, {vector} {old}"
-                lines.append(f"  %new{new} = call {vector} @llvm.fma.{self.suffix}({terms})")
-            self.sums[q, v] = f"%new{new}"
-        return lines
-
-    def _store(self, q: int) -> list[str]:
-        """Store a row of outputs, if there is one."""
-        lines = [
-            f"  %h{q} = add i64 %h, {q}\n  %there{q} = icmp slt i64 %h{q}, %out.h",
-            f"  br i1 %there{q}, label %store{q}, label %row.next\nstore{q}:",
-            f"  %y.row{q} = mul i64 %h{q}, %y.row\n  %y.place{q} = add i64 %y.row{q}, %v",
-            f"  %y.at{q} = getelementptr {self.kind}, ptr %y, i64 %y.place{q}",
+    def _mask(self, part: int) -> list[str]:
+        """Return which elements of a register of a row are inside."""
+        return [
+            f"  %at{part} = add {self.ints} %column.all, {self._counting(part * self.form.lanes)}",
+            f"  %mine{part} = icmp ult {self.ints} %at{part}, %size.all",
         ]
+
+    def _over(self, u: int) -> None:
+        """Write what a row of the input does for the rows of outputs that are under way."""
+        form, old = self.form, dict(self.sums)
+        rows = [(m, m * form.stride[0] + u) for m in range(form.waiting)]
+        self.lines += [
+            f"  %r{u} = add i64 %r, {u}\n  %inside{u} = icmp ult i64 %r{u}, %size.h",
+            f"  br i1 %inside{u}, label %in{u}, label %past{u}\nin{u}:\n  %r.row{u} = mul i64 %r{u}, %x.row",
+            f"  %r.at{u} = add i64 %r.row{u}, %column\n  %x{u} = getelementptr {self.kind}, ptr %x, i64 %r.at{u}",
+        ]
+        self.made.clear()
+        self.lines.append(f"  %later{u} = getelementptr {self.kind}, ptr %x{u}, i64 %ahead")
+        for part in range(form.registers * form.stride[1]):
+            self.lines.append(f"  %later{u}.{part} = getelementptr {self.kind}, ptr %later{u}, i64 {part * form.lanes}")
+            self.lines.append(f"  call void @llvm.prefetch.p0(ptr %later{u}.{part}, i32 0, i32 3, i32 1)")
+        for v in range(form.registers):
+            for j, column in enumerate(form.columns):
+                given = self._beside(u, v, column)
+                for m, i in rows:
+                    if i < form.window:
+                        self._take(given, i * len(form.columns) + j, m, v, f"{u}.{v}.{j}.{m}")
+        self.lines.append(f"  br label %past{u}\npast{u}:")
+        for m, v in self.sums:
+            if self.sums[m, v] != old[m, v]:
+                ways = f"[{old[m, v]}, %{self.block}], [{self.sums[m, v]}, %in{u}]"
+                self.sums[m, v] = f"%past{u}.{m}.{v}"
+                self.lines.append(f"  {self.sums[m, v]} = phi {self.vector} {ways}")
+        self.block = f"past{u}"
+
+    def _beside(self, u: int, v: int, column: int) -> str:
+        """Return the elements of a row that lie so far from a register of outputs."""
+        apart, phase = divmod(column, self.form.stride[1])
+        further, first = divmod(apart, self.form.lanes)
+        low = self._register(u, v + further, phase)
+        if not first:
+            return low
+        high = self._register(u, v + further + 1, phase)
+        return self._joined(f"%x{u}.{v}.{column}", low, high, first, 1)
+
+    def _register(self, u: int, number: int, phase: int) -> str:
+        """Return a register of a row; of every second element where windows are two apart."""
+        if self.form.stride[1] == 1:
+            return self._loaded(u, number)
+        low, high = self._loaded(u, 2 * number), self._loaded(u, 2 * number + 1)
+        return self._joined(f"%x{u}.{number}.of{phase}", low, high, phase, 2)
+
+    def _joined(self, name: str, low: str, high: str, first: int, step: int) -> str:
+        """Return elements of two registers, from a first one on."""
+        if low == high == self.nothing:
+            return low
+        if name not in self.made:
+            self.made.add(name)
+            pair = f"{self.vector} {low}, {self.vector} {high}"
+            self.lines.append(f"  {name} = shufflevector {pair}, {self.ints} {self._counting(first, step)}")
+        return name
+
+    def _loaded(self, u: int, part: int) -> str:
+        """Return a register of a row as it lies in memory."""
+        form = self.form
+        if form.alone and not 0 <= part < form.registers * form.stride[1]:
+            return self.nothing
+        name = f"%x{u}.at{part}"
+        if name not in self.made:
+            self.made.add(name)
+            self.masks.add(part)
+            given = f"ptr {name}.p, i32 4, {self.truth} %mine{part}, {self.vector} {self.nothing}"
+            self.lines.append(f"  {name}.p = getelementptr {self.kind}, ptr %x{u}, i64 {part * form.lanes}")
+            self.lines.append(f"  {name} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({given})")
+        return name
+
+    def _take(self, given: str, tap: int, m: int, v: int, name: str) -> None:
+        """Combine an element of the windows with the sums of a register of outputs."""
+        vector, old = self.vector, self.sums[m, v]
+        if self.form.largest:
+            self.lines += [
+                f"  %more{name} = fcmp ogt {vector} {given}, {old}",
+                f"  %nan{name} = fcmp uno {vector} {given}, {given}",
+                f"  %most{name} = select {self.truth} %more{name}, {vector} {given}, {vector} {old}",
+                f"  %new{name} = select {self.truth} %nan{name}, {vector} {given}, {vector} %most{name}",
+            ]
+        else:
+            terms = f"{vector} %tap{tap}.all, {vector} {given}, {vector} {old}"
+            self.lines.append(f"  %new{name} = call {vector} @llvm.fma.{self.suffix}({terms})")
+        self.sums[m, v] = f"%new{name}"
+
+    def _store(self, oldest: int) -> Iterator[str]:
+        """Yield the stores of a row of outputs."""
+        yield "  %y.row.at = mul i64 %h, %y.row\n  %y.place = add i64 %y.row.at, %v"
+        yield f"  %y.at = getelementptr {self.kind}, ptr %y, i64 %y.place"
         for v in range(self.form.registers):
-            given = f"{self.vector} {self.sums[q, v]}, ptr %to{q}.{v}, i32 4, {self.truth} %mask{v}"
-            lines.append(f"  %to{q}.{v} = getelementptr {self.kind}, ptr %y.at{q}, i64 {v * self.form.lanes}")
-            lines.append(f"  call void @llvm.masked.store.{self.suffix}.p0({given})")
-        return lines
+            given = f"{self.vector} {self.sums[oldest, v]}, ptr %to{v}, i32 4, {self.truth} %mask{v}"
+            yield f"  %to{v} = getelementptr {self.kind}, ptr %y.at, i64 {v * self.form.lanes}"
+            yield f"  call void @llvm.masked.store.{self.suffix}.p0({given})"

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import pytest
 from programs import MODES, Maker, difference, failures, run_oracle
+
+import xtensor as xt
+from xtensor.pool import Pool
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -72,3 +79,74 @@ HARD = [
 @pytest.mark.parametrize("lines", HARD, ids=range(len(HARD)))
 def test_hard_ones(lines: list[str], mode: str) -> None:
     assert difference(lines, mode, run_oracle(lines)) is None
+
+
+# ---- memory
+
+
+MARGIN, MARK = 128, 0xA5
+
+
+class Guarded:
+    """Memory with marks on both sides of every allocation, for whoever writes beyond what is his."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Any, int, int]] = []
+
+    def allocate(self, pool: Any, nbytes: int) -> Any:
+        memory = np.full(nbytes + 3 * MARGIN, MARK, np.uint8)
+        start = MARGIN + -memory.__array_interface__["data"][0] % 64
+        self.taken.append((memory, start, nbytes))
+        return memory[start : start + nbytes]
+
+    def check(self) -> None:
+        for memory, start, nbytes in self.taken:
+            outside = np.concatenate((memory[:start], memory[start + nbytes :]))
+            assert (outside == MARK).all(), f"{nbytes} bytes were left on either side"
+        self.taken.clear()
+
+
+@pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+    memory = Guarded()
+    monkeypatch.setattr(Pool, "allocate", lambda pool, nbytes: memory.allocate(pool, nbytes))
+    yield memory
+    memory.check()
+
+
+def test_a_write_beyond_memory_is_seen() -> None:
+    memory = Guarded()
+    memory.allocate(None, 8)
+    memory.check()
+    memory.allocate(None, 8)
+    whole, start, _ = memory.taken[0]
+    whole[start + 8] = 0
+    with pytest.raises(AssertionError, match="8 bytes were left"):
+        memory.check()
+
+
+@pytest.mark.parametrize("mode", ["llvm", "always", "auto"])
+def test_programs_write_into_their_own_memory(mode: str, guarded: Guarded) -> None:
+    for failure in failures(40, 300, [mode]):
+        raise failure
+    assert guarded.taken
+
+
+@pytest.mark.parametrize("empty", [(0,), (0, 5), (5, 0), (3, 0, 4)])
+def test_launches_of_what_is_empty_write_nothing(empty: tuple[int, ...], guarded: Guarded) -> None:
+    """Beside something that is not, in the evaluations after those that prepare the launches; under fuse, too."""
+
+    def both(x: xt.Tensor, y: xt.Tensor) -> tuple[xt.Tensor, xt.Tensor, xt.Tensor]:
+        return x[..., ::-1] * 2.0 + x, xt.exp(y) - 1.0, xt.sum(x * x) + y[:2]
+
+    fused = xt.fuse(both)
+    y = xt.asarray(np.arange(5000.0), copy=True) * 0.001
+    with xt.options(engine="llvm", lazy="always"):
+        for function in (both, fused):
+            xt.evaluate(*function(xt.ones([7 for _ in empty]), y))  # compiles the loops
+            for _ in range(4):
+                results = function(xt.ones(empty), y)
+                xt.evaluate(*results)
+                assert results[0].shape == empty
+                np.testing.assert_array_equal(results[2].numpy(), y.numpy()[:2])
+    assert guarded.taken

@@ -147,7 +147,7 @@ def _launch(trace: Trace, plan: Plan, limits: Settings, key: tuple[Any, ...], bl
 
 def _made_ready(trace: Trace, plan: Plan, limits: Settings) -> Ready | None:
     """Return launches for an evaluation, None where they are not possible, or not yet."""
-    if limits.engine == "interpret" or plan.largest(trace.values) == 0:
+    if limits.engine == "interpret" or plan.has_empty_loops(trace.values):
         return None
     if not all([kernel.direct is not None or engines.is_compiled(kernel.program) for kernel in plan.kernels]):
         return None

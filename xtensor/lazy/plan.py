@@ -192,6 +192,10 @@ class Plan:
         """Return the elements of the largest loop over these values."""
         return max(int(prod(values[kernel.domain].shape)) for kernel in self.kernels)
 
+    def has_empty_loops(self, values: Sequence[Any]) -> bool:
+        """Return whether some loop has no elements: generated code always begins with a first one."""
+        return any([0 in values[kernel.domain].shape for kernel in self.kernels if kernel.direct is None])
+
 
 # ---- trace
 

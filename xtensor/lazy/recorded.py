@@ -94,6 +94,7 @@ class Recorded:
         self.trace = trace.without_values()
         self.values = [_bare(value) for value in trace.values]
         self.elements = self.plan.largest(trace.values)
+        self.has_empty_loops = self.plan.has_empty_loops(trace.values)
         self.direct_below = direct_below
         programs = [kernel.program for kernel in self.plan.kernels if kernel.direct is None]
         self.nbytes = self.elements * max([program.widest for program in programs], default=1)
@@ -155,7 +156,7 @@ class Recorded:
 
     def ready(self, blobs: Sequence[TBlob], limits: Settings) -> Ready | None:
         """Return the expression as launches, None where not all of it is compiled."""
-        if limits.engine == "interpret" or self.elements == 0 or not self._is_compiled():
+        if limits.engine == "interpret" or self.has_empty_loops or not self._is_compiled():
             return None
         leaves = [(number, leaf.argument, leaf.after) for number, leaf in self.leaves.items()]
         return Ready(self._evaluation(blobs, limits), leaves, self.results, limits)

@@ -531,10 +531,13 @@ def test_no_reference_cycles(lazy: Any) -> None:
             z = xt.sort(x @ y)
             _ = float(xt.sum(z)), np.asarray(z), xt.unstack(x)[0], repr(y)
 
-    work()
-    gc.collect()
-    work()
-    assert gc.collect() == 0
+    def found() -> int:
+        gc.collect()
+        work()
+        return gc.collect()
+
+    # What is compiled in the background meanwhile leaves ctypes' types behind, once; a circle comes with every call.
+    assert 0 in [found() for _ in range(5)]
 
 
 # ---- failures

@@ -257,7 +257,7 @@ class Ready:
         self.code = code
         self.positions = []
         after = depth
-        self.tiles = []
+        self.tiles: list[tuple[int, int, int]] = []
         for place, strides in enumerate(kept):
             self.positions.append(after)
             after += 1 + len(strides)

@@ -6,8 +6,9 @@ the line it overwrites: ways that move more than they must come out lower, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from ctypes import CFUNCTYPE, c_int64, c_void_p
 from importlib import import_module
 from importlib.util import find_spec
@@ -64,6 +65,20 @@ def bandwidth(quick: bool = False) -> dict[str, float]:
         timed = {way: lambda call=call: seconds_of(call) for way, call in ways.items()}
         found = take_turns(timed, repeats=2 if quick else 10)
     return {way: 3 * a.nbytes / times.least / 1e9 for way, times in found.items()}
+
+
+@contextmanager
+def fastest(nbytes: int) -> Iterator[tuple[Call, int]]:
+    """Give the way of computing a triad that is fastest where memory is the limit, over so many bytes in all.
+
+    With it come the bytes that one call moves. It is timed beside what is compared with it: machines that others use
+    as well give twice as much in one moment as in another.
+    """
+    n = nbytes // 24 // BLOCK * BLOCK
+    a, b, c = (aligned(n, value) for value in (0.0, 1.0, 2.0))
+    with ThreadPoolExecutor(cores()) as pool:
+        ways = list({**numpy_ways(a, b, c), **compiled_ways(a, b, c, pool)}.values())
+        yield ways[-1], 3 * a.nbytes  # all threads, with non-temporal stores
 
 
 def aligned(n: int, value: float) -> Array:

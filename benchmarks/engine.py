@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from . import machine, report
-from .bandwidth import bandwidth
+from .bandwidth import bandwidth, fastest
 from .chart import draw
-from .measure import Times, repeated, take_turns, warmed
+from .measure import Times, repeated, seconds_of, take_turns, warmed
 from .peers import Function, Peer, TorchCompile, UnsupportedError, cold_caches, contestants, installed
 from .progress import progress
 from .workloads import WORKLOADS, Array, Workload
@@ -55,7 +55,8 @@ class Row:
     """What was measured of one workload in one dtype and size.
 
     moved: bytes in + bytes out. first: seconds of each contestant's first call, compilation included. times: what it
-    takes when warm. absent: why a contestant has no times.
+    takes when warm. absent: why a contestant has no times. triad: GB/s of a triad that took turns with them, 0 for
+    none.
     """
 
     workload: str
@@ -66,6 +67,7 @@ class Row:
     first: dict[str, float] = field(default_factory=dict)
     times: dict[str, Times] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    triad: float = 0.0
 
 
 def main(
@@ -155,8 +157,15 @@ def measured(
             calls[peer.name] = call
     least = {name: warmed(call, effort.warm) for name, call in calls.items()}
     timers = {name: repeated(call, least[name], effort.pause) for name, call in calls.items()}
-    row.times.update(take_turns(timers, effort.rounds(least)))
-    return row
+    if not workload.memory_bound or moved <= machine.last_level_cache():
+        row.times.update(take_turns(timers, effort.rounds(least)))
+        return row
+    with fastest(moved) as (triad, nbytes):
+        beside = {"triad": repeated(triad, seconds_of(triad), effort.pause)}
+        times = take_turns({**timers, **beside}, effort.rounds(least))
+    speed = nbytes / times.pop("triad").least / 1e9
+    row.times.update(times)
+    return replace(row, triad=speed)
 
 
 def reference(workload: Workload, given: list[Array]) -> Array:

@@ -50,10 +50,10 @@ class Result:
         return [row for row in self.rows if row.size == size]
 
     def fraction(self, row: Row, ours: str = OURS) -> float | None:
-        """Return how much of the bandwidth a memory-bound row reaches; None for others, and for data in the cache."""
+        """Return how much of a triad a memory-bound row reaches; None for others, and for data in the cache."""
         if not row.memory_bound or row.moved <= self.machine["last_level_cache"] or ours not in row.times:
             return None
-        return row.moved / row.times[ours].least / 1e9 / max(self.bandwidth.values())
+        return row.moved / row.times[ours].least / 1e9 / (row.triad or max(self.bandwidth.values()))
 
 
 def ratio(row: Row, peer: str, ours: str = OURS) -> float | None:

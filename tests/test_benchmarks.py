@@ -299,6 +299,7 @@ def test_fraction_of_the_bandwidth() -> None:
     small, large = row_of(10, moved=1 << 10, xtensor=1.0), row_of(10, moved=8_000_000_000, xtensor=1.0)
     result = result_of(small, large, row_of(10, xtensor=1.0))
     assert [result.fraction(row) for row in result.rows] == [None, 0.8, None]
+    assert result.fraction(replace(large, triad=16.0)) == 0.5
     assert report.summary_line(result, 10)[-1] == "1 of 1"
 
 

@@ -23,7 +23,7 @@ import ptx
 from ptx import build
 
 import xtensor as xt
-from xtensor import autograd
+from xtensor import rules
 from xtensor.lazy import cuda_build
 
 MISSING = host_cupy.MISSING or build.missing()
@@ -143,7 +143,7 @@ def device(architecture: str = "compute_90") -> Iterator[Launches]:
         with host_cupy.installed() as library, xt.options(cache_dir="", lazy="always"):
             library.empty = empty
             as_a_new_device()
-            autograd._ones.clear()  # a constant of another stand-in's memory is nobody's here
+            rules._ones.clear()  # a constant of another stand-in's memory is nobody's here
             yield launches
     finally:
         as_a_new_device()

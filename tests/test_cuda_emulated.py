@@ -227,6 +227,17 @@ def test_elementwise(cuda: emulated.Launches, dtype: np.dtype[Any]) -> None:
             assert_elementwise(op, host(result), given, expected)
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_every_special_quotient(cuda: emulated.Launches, dtype: str) -> None:
+    """All of them, each with each: among them zeros of both signs below."""
+    special = every.special(np.dtype(dtype))
+    given = [np.ascontiguousarray(x.reshape(-1)) for x in np.broadcast_arrays(special[:, None], special)]
+    found = host(xt.divide(*map(there, given)))
+    with xt.options(engine="interpret"):
+        expected = host(xt.divide(*map(xt.asarray, given)))
+    assert_elementwise(every.ELEMENTWISE["divide"], found, given, expected)
+
+
 @pytest.mark.parametrize(("name", "kind"), NOT_GENERATED)
 def test_what_is_not_generated(cuda: emulated.Launches, name: str, kind: str) -> None:
     """The list of what the emulator does not cover is right: the library computes it."""

@@ -219,7 +219,7 @@ template <typename R> __device__ xt_complex<R> operator*(xt_complex<R> a, xt_com
   return {fma(a.re, b.re, -(a.im * b.im)), fma(a.re, b.im, a.im * b.re)};
 }
 template <typename R> __device__ xt_complex<R> operator/(xt_complex<R> a, xt_complex<R> b) {
-  const R re = b.re < 0 ? -b.re : b.re, im = b.im < 0 ? -b.im : b.im;
+  const R re = fabs(b.re), im = fabs(b.im);
   if (re >= im) {
     if (re == 0 && im == 0) return {a.re / re, a.im / re};
     const R ratio = b.im / b.re, scale = (R)1 / (b.re + b.im * ratio);

@@ -540,6 +540,24 @@ def test_no_reference_cycles(lazy: Any) -> None:
     assert 0 in [found() for _ in range(5)]
 
 
+@pytest.mark.parametrize("engine", ["llvm", "interpret"])
+def test_views_are_as_writeable_as_what_they_show(engine: Any) -> None:
+    """Whatever an earlier evaluation of the same structure showed."""
+
+    def view_of(x: xt.Tensor) -> xt.Tensor:
+        y = x[...]
+        x.evaluate()
+        return y.evaluate()
+
+    with xt.options(lazy="always", engine=engine):
+        for _ in range(4):
+            assert not view_of(xt.broadcast_to(xt.ones(()) + 1.0, ())).is_writeable
+        for _ in range(4):
+            assert view_of(xt.ones(()) + 1.0).is_writeable
+        for _ in range(4):
+            assert not xt.reshape(xt.broadcast_to(xt.ones(()) + 1.0, ()), ()).evaluate().is_writeable
+
+
 # ---- failures
 
 

@@ -240,6 +240,11 @@ class View:
         return found
 
     @property
+    def may_be_written(self) -> bool:
+        """Return whether a view of writeable memory is writeable: one that repeats elements is not."""
+        return self.way != "broadcast_to"
+
+    @property
     def can_go_back(self) -> bool:
         """Return whether the layout of a view tells where all of its operand lies."""
         return self.way != "index"
@@ -262,7 +267,7 @@ class View:
         if layout is None:
             backend = blob.device.backend
             return TBlob.adopt(backend.call(blob.native().copy, order="C").reshape(given), blob.device)
-        return blob.view(layout, writeable=self.way != "broadcast_to")
+        return blob.view(layout, writeable=self.may_be_written)
 
     def node(self, whole: Node, given: Any) -> Node | None:
         """Return the view of a pending node, None where there is none; raises what the method of Layout raises."""

@@ -73,7 +73,8 @@ class Library(NamedTuple):
 class Shown(NamedTuple):
     """A value that is a view of another one, whose first element lies so many bytes after that one's.
 
-    lies: dtype, layout but for its offset, and whether it can be written; None where nobody asks for more than where.
+    lies: dtype, layout but for its offset, and whether it can be written if that one can; None where nobody asks for
+    more than where.
     """
 
     number: int
@@ -202,7 +203,7 @@ class Ready:
         shown = evaluation.blobs[number] = node.op.of(whole, **node.params)
         if shown.buffer is not whole.buffer:  # a reshape that strides do not allow
             return Library(number, arguments, partial(_reshaped, shape=node.shape), drops)
-        lies = (shown.dtype, shown.layout, shown.writeable) if number in self._needed else None
+        lies = (shown.dtype, shown.layout, node.op.may_be_written) if number in self._needed else None
         return Shown(number, arguments[0], shown.layout.offset - whole.layout.offset, lies, drops)
 
     @staticmethod

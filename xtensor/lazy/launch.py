@@ -282,6 +282,7 @@ class Ready:
         return table
 
     def _laid_out(self, scalars: bytes) -> Table:
+        """Return the calls of all threads, one after the other, each followed by the scalars."""
         slots: list[int] = []
         moves: list[tuple[int, int, int]] = []
         tiles: list[tuple[int, int]] = []

@@ -57,6 +57,15 @@ done:
 """
 
 
+def _exchange(name: str, old: int, new: int, then: str, otherwise: str) -> str:
+    """Return the lines that turn a mailbox from one state to another if it is there, and go on by whether it was."""
+    return (
+        f"  %{name}.pair = cmpxchg ptr %box, i64 {old}, i64 {new} acq_rel acquire\n"
+        f"  %{name} = extractvalue {{i64, i1}} %{name}.pair, 1\n"
+        f"  br i1 %{name}, label %{then}, label %{otherwise}\n"
+    )
+
+
 def _rest(function: str, after: str) -> str:
     """Return the lines that let other threads run, if that is possible, and go on at a label."""
     return (
@@ -74,13 +83,9 @@ entry:
 {_load("rest", "%box", REST, "ptr")}\
   br label %come
 come:
-  %coming = cmpxchg ptr %box, i64 {AWAY}, i64 {WATCHING} acq_rel acquire
-  %came = extractvalue {{i64, i1}} %coming, 1
-  br i1 %came, label %look, label %find
+{_exchange("came", AWAY, WATCHING, "look", "find")}\
 find:
-  %finding = cmpxchg ptr %box, i64 {LEFT}, i64 {TAKEN} acq_rel acquire
-  %found = extractvalue {{i64, i1}} %finding, 1
-  br i1 %found, label %work, label %come
+{_exchange("found", LEFT, TAKEN, "work", "come")}\
 look:
   %looks = phi i64 [0, %come], [%looks.next, %rested], [%looks.next, %leave], [%looks, %take], [0, %work]
   %state = load atomic i64, ptr %box monotonic, align 8
@@ -101,13 +106,9 @@ resting:
 rested:
   br label %look
 leave:
-  %leaving = cmpxchg ptr %box, i64 {WATCHING}, i64 {AWAY} acq_rel monotonic
-  %left = extractvalue {{i64, i1}} %leaving, 1
-  br i1 %left, label %done, label %look
+{_exchange("left", WATCHING, AWAY, "done", "look")}\
 take:
-  %taking = cmpxchg ptr %box, i64 {POSTED}, i64 {TAKEN} acq_rel monotonic
-  %taken = extractvalue {{i64, i1}} %taking, 1
-  br i1 %taken, label %work, label %look
+{_exchange("taken", POSTED, TAKEN, "work", "look")}\
 work:
 {_load("function", "%box", CALL, "ptr")}{_load("first", "%box", CALL + 1, "ptr")}\
 {_load("count", "%box", CALL + 2)}{_load("size", "%box", CALL + 3)}\
@@ -141,13 +142,9 @@ entry:
 {_store("count", "%box", CALL + 2, "i64 %count")}{_store("size", "%box", CALL + 3, "i64 %size")}\
   br label %try
 try:
-  %posting = cmpxchg ptr %box, i64 {WATCHING}, i64 {POSTED} acq_rel monotonic
-  %watched = extractvalue {{i64, i1}} %posting, 1
-  br i1 %watched, label %done, label %leave
+{_exchange("watched", WATCHING, POSTED, "done", "leave")}\
 leave:
-  %leaving = cmpxchg ptr %box, i64 {AWAY}, i64 {LEFT} acq_rel monotonic
-  %left = extractvalue {{i64, i1}} %leaving, 1
-  br i1 %left, label %done, label %try
+{_exchange("left", AWAY, LEFT, "done", "try")}\
 done:
   ret void
 }}
@@ -159,18 +156,14 @@ def _finish_source() -> str:
     return f"""define private void @finish(ptr %table, ptr %function, ptr %yield, i64 %s) {{
 entry:
 {_share()}\
-  %taking = cmpxchg ptr %box, i64 {POSTED}, i64 {WATCHING} acq_rel acquire
-  %back = extractvalue {{i64, i1}} %taking, 1
-  br i1 %back, label %miss, label %left
+{_exchange("back", POSTED, WATCHING, "miss", "left")}\
 miss:
 {_load("missed", "%box", MISSED)}\
   %missed.next = add i64 %missed, 1
   store i64 %missed.next, ptr %missed.at, align 8
   br label %own
 left:
-  %fetching = cmpxchg ptr %box, i64 {LEFT}, i64 {AWAY} acq_rel acquire
-  %mine = extractvalue {{i64, i1}} %fetching, 1
-  br i1 %mine, label %own, label %wait
+{_exchange("mine", LEFT, AWAY, "own", "wait")}\
 own:
   call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
   ret void

@@ -18,7 +18,7 @@ from xtensor.dtypes import ALL, DType
 from xtensor.lazy import cuda, cuda_build, cuda_rows, cuda_run
 from xtensor.lazy.cuda import COLUMN, MAP, ROW, Form, lanes_of
 from xtensor.lazy.graph import pending_below
-from xtensor.lazy.llvm import PACKED, SAME, STRIDED
+from xtensor.lazy.loop import PACKED, SAME, STRIDED
 from xtensor.lazy.plan import Kernel, Named, Plan, Program, Reduction, Step, Trace, loop_of, plan_of, program
 from xtensor.lazy.primitives import LacksError
 from xtensor.op import REGISTRY, Op

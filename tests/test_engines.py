@@ -677,6 +677,17 @@ def test_reductions_of_nothing(shape: tuple[int, ...], name: str, engine: str) -
             assert np.isnan(np.asarray(mine.native())).all()
 
 
+def test_shapes_that_stay_tell_their_axes() -> None:
+    """Reducing an axis of length 1 keeps the shape: graphs of 2 and of 3 axes are not one expression."""
+    rng = np.random.default_rng(3)
+    for shape in [(500, 1), (500, 1), (500, 1), (500, 1, 70), (500, 1, 70), (500, 1, 70)]:
+        a = rng.uniform(1.0, 2.0, shape)
+        with under("llvm"):
+            x = tensor(a)
+            mine = (x / xt.sum(x, axis=1, keepdims=True)).evaluate()
+        assert_same(mine, a / np.sum(a, axis=1, keepdims=True), shape)
+
+
 LARGE = [
     (100_003,),
     (16385,),

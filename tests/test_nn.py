@@ -89,7 +89,7 @@ def test_softmax_is_one_plan() -> None:
     """The rows go through all steps together."""
     with xt.options(engine="llvm", lazy="always"):
         text = str(xt.explain(nn.softmax(xt.ones((300, 1000)))))
-    assert "together, block by block" in text
+    assert "together, row by row" in text
 
 
 # ---- accuracy

@@ -11,7 +11,7 @@ import ctypes
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import cache
 from time import perf_counter
@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 from ..locks import fork_safe_lock, fork_waiting_lock
 from ..options import settings
 from .disk import Disk
-from .llvm import Form, source
-from .plan import Program
 from .primitives import LacksError
 
 Function = Callable[[bytes], None]
@@ -121,19 +119,21 @@ class Counts:
 
 
 counts = Counts()
-_codes: dict[tuple[Program, Form, bool], Code] = {}
+_codes: dict[Hashable, Code] = {}
 
 
-def code_of(program: Program, form: Form, contract: bool) -> Code:
-    """Return the machine code of a program in a form; raises LacksError where generated code lacks a step."""
-    key = (program, form, contract)
+def code_of(key: Hashable, write: Callable[[], str]) -> Code:
+    """Return the machine code under a key, made if need be of the text that is written then.
+
+    Raises LacksError where the text cannot be written, as generated code lacks a step.
+    """
     found = _codes.get(key)
     if found is not None:
         counts.hits += 1
         return found
     started = perf_counter()
     with _compiling:
-        code = Code(source(program, form, contract=contract))
+        code = Code(write())
         try:
             _make(code, CHEAP)
         except RuntimeError as error:
@@ -153,76 +153,6 @@ def handmade(text: str) -> Code:
         code = Code(text)
         _make(code, GOOD, Counts())
     return code
-
-
-# Runs stages over blocks. The table: blocks, stages, rows of a block and of the last one; then for each stage the
-# address of its kernel and of its slots, the number of slots that move on after a block, and the address of their
-# list of (slot, bytes). The first slot of a stage takes the rows.
-DRIVER = """define void @kernel(ptr %table) {
-entry:
-  %blocks = load i64, ptr %table
-  %at.stages = getelementptr i64, ptr %table, i64 1
-  %stages = load i64, ptr %at.stages
-  %at.rows = getelementptr i64, ptr %table, i64 2
-  %rows = load i64, ptr %at.rows
-  %at.rest = getelementptr i64, ptr %table, i64 3
-  %rest = load i64, ptr %at.rest
-  br label %block
-block:
-  %b = phi i64 [0, %entry], [%b.next, %block.end]
-  %b.next = add i64 %b, 1
-  %last = icmp eq i64 %b.next, %blocks
-  %now = select i1 %last, i64 %rest, i64 %rows
-  br label %stage
-stage:
-  %s = phi i64 [0, %block], [%s.next, %stage.end]
-  %first = mul i64 %s, 4
-  %f0 = add i64 %first, 4
-  %f1 = add i64 %first, 5
-  %f2 = add i64 %first, 6
-  %f3 = add i64 %first, 7
-  %at.kernel = getelementptr i64, ptr %table, i64 %f0
-  %at.slots = getelementptr i64, ptr %table, i64 %f1
-  %at.moves = getelementptr i64, ptr %table, i64 %f2
-  %at.list = getelementptr i64, ptr %table, i64 %f3
-  %kernel.address = load ptr, ptr %at.kernel
-  %slots = load ptr, ptr %at.slots
-  %moves = load i64, ptr %at.moves
-  %list = load ptr, ptr %at.list
-  store i64 %now, ptr %slots
-  call void %kernel.address(ptr %slots)
-  %any = icmp ne i64 %moves, 0
-  br i1 %any, label %move, label %stage.end
-move:
-  %m = phi i64 [0, %stage], [%m.next, %move]
-  %pair = mul i64 %m, 2
-  %at.position = getelementptr i64, ptr %list, i64 %pair
-  %at.step = getelementptr i64, ptr %at.position, i64 1
-  %position = load i64, ptr %at.position
-  %step = load i64, ptr %at.step
-  %at.slot = getelementptr i64, ptr %slots, i64 %position
-  %old = load i64, ptr %at.slot
-  %new = add i64 %old, %step
-  store i64 %new, ptr %at.slot
-  %m.next = add i64 %m, 1
-  %more.moves = icmp ult i64 %m.next, %moves
-  br i1 %more.moves, label %move, label %stage.end
-stage.end:
-  %s.next = add i64 %s, 1
-  %more.stages = icmp ult i64 %s.next, %stages
-  br i1 %more.stages, label %stage, label %block.end
-block.end:
-  %more.blocks = icmp ult i64 %b.next, %blocks
-  br i1 %more.blocks, label %block, label %done
-done:
-  ret void
-}
-"""
-
-
-def driver() -> Code:
-    """Return the machine code that runs several kernels in turn over blocks of rows."""
-    return handmade(DRIVER)
 
 
 def cached() -> int:

@@ -17,8 +17,8 @@ import numpy as np
 from ..dtypes import DType
 from . import element
 from .cuda_math import Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
-from .llvm import PACKED, SAME, STRIDED
-from .llvm import identity as identity_of
+from .loop import PACKED, SAME, STRIDED
+from .loop import identity as identity_of
 from .plan import Program, Reduction, Step
 from .primitives import BOOL, LacksError
 

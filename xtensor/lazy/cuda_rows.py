@@ -12,42 +12,15 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..blob import Buffer, TBlob
-from ..dtypes import DType
-from ..layout import Shape
+from ..layout import Shape, c_strides
 from . import cuda_build
 from .cuda import THREADS, VECTOR, Fold, lanes_of, scalar_parameters, scalar_values, whole_text, write_steps
 from .cuda_math import Value, Writer, loaded, memory_type, register_type, stored
 from .cuda_run import BLOCKS, REACH, Launch
-from .launch import remembered, scalar_slots
-from .plan import Plan, Program
+from .launch import joined, remembered, scalar_slots
+from .plan import Plan
 from .primitives import LacksError
-from .rows import _strides, merged
-
-GIVEN, KEPT, INSIDE = "given", "kept", "inside"
-
-
-class Item(NamedTuple):
-    """A value of a row program: its dtype, whether it has one element per cell, and where it comes from or goes."""
-
-    dtype: DType
-    wide: bool
-    role: str
-
-
-class Stage(NamedTuple):
-    """A program, the items it works on, and whether it goes over the cells or once per row."""
-
-    program: Program
-    inputs: tuple[int, ...]
-    results: tuple[int, ...]
-    wide: bool
-
-
-class RowProgram(NamedTuple):
-    """Stages in turn over each row, in numbers of their own."""
-
-    items: tuple[Item, ...]
-    stages: tuple[Stage, ...]
+from .row_program import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
 
 
 class RowForm(NamedTuple):
@@ -351,26 +324,26 @@ def _row_program(
     plan: Plan, shape: Shape, values: Sequence[Any], rows: int
 ) -> tuple[tuple[int, ...], RowProgram, list[int]]:
     """Return the numbers of a plan's values in a row program's order, that program, and bytes from row to row."""
-    cells = shape[plan.rows :]
-    made = {n for kernel in plan.kernels for n in kernel.results}
-    numbers = tuple(dict.fromkeys(n for kernel in plan.kernels for n in (*kernel.inputs, *kernel.results)))
-    items, strides = [], []
+    cells, numbers = shape[plan.rows :], numbers_of(plan)
+    wide, strides = {}, []
     for number in numbers:
         row, *inner = _strides(values[number], rows, plan.rows, cells)
-        lengths, (kept,) = merged(cells, [tuple(inner)])
+        moving = [place for place, length in enumerate(cells) if length != 1]
+        lengths, (kept,), _ = joined([cells[a] for a in moving], [[inner[a] for a in moving]], [False] * len(moving))
         if len(lengths) > 1 or (kept and kept[0] not in (0, values[number].dtype.itemsize)):
             raise LacksError("row whose operands lie in too many ways")
-        role = KEPT if number in plan.kept and number in made else INSIDE if number in made else GIVEN
-        items.append(Item(values[number].dtype, bool(kept and kept[0]), role))
+        wide[number] = bool(kept and kept[0])
         strides.append(row)
-    place = {number: at for at, number in enumerate(numbers)}
-    stages = tuple(
-        Stage(
-            kernel.program,
-            tuple([place[n] for n in kernel.inputs]),
-            tuple([place[n] for n in kernel.results]),
-            values[kernel.domain].shape == shape,
-        )
-        for kernel in plan.kernels
-    )
-    return numbers, RowProgram(tuple(items), stages), strides
+    return numbers, row_program(plan, shape, values, wide), strides
+
+
+def _strides(value: Any, rows: int, lead: int, cells: Shape) -> Shape:
+    """Return a packed value's strides over (rows, *cells), 0 where it does not move."""
+    itemsize = value.dtype.itemsize
+    own = (1,) * (lead + len(cells) - len(value.shape)) + tuple(value.shape)
+    leading, trailing = own[:lead], own[lead:]
+    strides = c_strides(trailing, itemsize)
+    if prod(leading) not in (1, rows):
+        raise LacksError("row block of an operand that repeats along some leading axes")
+    row = prod(trailing) * itemsize if prod(leading) == rows else 0
+    return (row, *[0 if n == 1 else s for n, s in zip(trailing, strides, strict=True)])

@@ -18,7 +18,7 @@ from ..layout import Shape, c_strides
 from . import cuda_build
 from .cuda import ARGUMENTS, COLUMN, MAP, ROW, SIDE, THREADS, VECTOR, Form, best_dtype, fields, lanes_of, source
 from .launch import Nest, lie_of, nest_of, remembered, scalar_slots
-from .llvm import PACKED, STRIDED
+from .loop import PACKED, STRIDED
 from .plan import Kernel, Named, Program, Reduction
 from .plan import program as the_program
 from .primitives import LacksError

@@ -18,7 +18,8 @@ from ..options import Settings
 from ..threads import worth
 from . import cuda_rows, cuda_run, engines, launch, reduce, rows
 from .graph import Node
-from .llvm import PACKED, Form, source
+from .llvm import source
+from .loop import PACKED, Form
 from .plan import Kernel, Plan, Program, Trace
 from .primitives import LacksError
 
@@ -135,35 +136,33 @@ class _Description:
         """Return whether the plan runs by rows, and for each kernel its engine and why."""
         self.largest = self.plan.largest(self.trace.values)
         choices = [self._choice(kernel) for kernel in self.plan.kernels]
-        self.row_text = ""
-        if self.device.backend is not CPU:
-            if self.plan.rows and {engine for engine, _ in choices} == {"cuda"} and self._is_packed():
-                backend: Any = self.device.backend
-                shape = self._shape(self._reducing())
-                self.row_text = cuda_rows.text_of(self.plan, shape, self.trace.values, backend.number)
-            return bool(self.row_text), choices
-        return self._could_go_by_rows() and all(engine == "llvm" for engine, _ in choices), choices
+        own = "llvm" if self.device.backend is CPU else "cuda"
+        could = self.plan.rows and all([engine == own for engine, _ in choices])
+        return bool(could) and self._fits_rows(), choices
 
-    def _could_go_by_rows(self) -> bool:
-        if not self.plan.rows or not self._is_packed():
-            return False
-        shape = self._shape(self._reducing())
-        return rows.pays(self.plan, shape) and all(self._fits_rows(kernel, shape) for kernel in self.plan.kernels)
-
-    def _is_packed(self) -> bool:
-        return all(blob.is_packed for blob in self.blobs.values())
-
-    def _fits_rows(self, kernel: Kernel, whole: Shape) -> bool:
-        """Return whether a kernel's operands lie in few enough ways to go by rows."""
-        lead = self.plan.rows
-        cells = whole[lead:] if self._shape(kernel) == whole else ()
-        values = [self.trace.values[number] for number in (*kernel.inputs, *kernel.results)]
+    def _fits_rows(self) -> bool:
+        """Return whether a plan's rows lie in few enough ways to go through all kernels."""
+        shape, values = self._shape(self._reducing()), self.trace.values
         try:
-            strides = [rows._strides(value, prod(whole[:lead]), lead, cells)[1:] for value in values]
+            if self.device.backend is CPU:
+                return rows.pays(self.plan, shape) and bool(rows.formed(self.plan, shape, values, self._outside()))
+            return all([blob.is_packed for blob in self.blobs.values()]) and bool(self._row_text())
         except LacksError:
             return False
-        axes, _ = rows.merged(cells, strides[: len(kernel.program.moved)])
-        return len(axes) <= (1 if kernel.program.reductions else launch.DEPTH - 1)
+
+    def _outside(self) -> dict[int, TBlob]:
+        """Return what lies in memory when the plan runs by rows."""
+        inside = {number for kernel in self.plan.kernels for number in kernel.results} - self.plan.kept
+        return {number: blob for number, blob in self.blobs.items() if number not in inside}
+
+    def _row_text(self) -> str:
+        """Return the code that takes rows through all kernels; that of the CPU is compiled now if it was not before."""
+        shape, values = self._shape(self._reducing()), self.trace.values
+        if self.device.backend is CPU:
+            contract = self.limits.fast_math
+            return rows.ready_rows(self.plan, shape, values, self._outside(), contract, 1, True).ready.code.text
+        backend: Any = self.device.backend
+        return cuda_rows.text_of(self.plan, shape, values, backend.number)
 
     def _reducing(self) -> Kernel:
         return next(kernel for kernel in self.plan.kernels if kernel.program.reductions)
@@ -208,10 +207,6 @@ class _Description:
         contract = self.limits.fast_math
         if self.device.backend is not CPU:
             return "\n".join(self._texts(self._generated(kernel)))
-        if self.by_rows:
-            whole = self._shape(self._reducing())
-            _, further = rows._blocks(self.plan, whole, self.trace.values, 1)
-            return rows._stage(self.plan, kernel, whole, self.trace.values, contract, True, further).ready.code.text
         blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
         threads = worth(launch.seconds_of(program, prod(shape)))
         if program.reductions:
@@ -233,17 +228,16 @@ class _Description:
         if moved < stepwise:
             lines[0] += f" (step by step: {size_text(stepwise)})"
         if self.by_rows:
-            cells = prod(self._shape(self.plan.kernels[0])[self.plan.rows :])
-            together = "row by row" if self.row_text else "block by block over rows"
-            lines.append(f"  together, {together} of {cells} elements")
+            cells = prod(self._shape(self._reducing())[self.plan.rows :])
+            lines.append(f"  together, row by row of {cells} elements")
         for place, kernel in enumerate(self.plan.kernels):
             lines += self._kernel_lines(place, kernel)
         return lines
 
     def code_lines(self) -> list[str]:
         """Return the generated code of every kernel that has some."""
-        if self.row_text:
-            return ["cuda of all kernels:", self.row_text.rstrip()]
+        if self.by_rows:
+            return [f"{'llvm' if self.device.backend is CPU else 'cuda'} of all kernels:", self._row_text().rstrip()]
         lines = []
         for place, (kernel, (engine, _)) in enumerate(zip(self.plan.kernels, self.choices, strict=True), 1):
             has_code = engine in ("llvm", "cuda")

@@ -21,7 +21,7 @@ from . import cuda_rows, cuda_run, interpret, rows
 from .compile import CompileError, host
 from .cuda_build import BuildError
 from .launch import operand, run_map, run_packed, scalar_slots
-from .llvm import check
+from .loop import check
 from .plan import Kernel, Plan, Program
 from .primitives import LacksError
 from .reduce import run_reduction
@@ -219,13 +219,14 @@ def _interpreted(
 
 
 def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limits: Settings) -> bool:
-    """Run all kernels of a plan block by block over rows; return False, with nothing done, where that does not pay.
+    """Run all kernels of a plan row by row; return False, with nothing done, where that does not pay.
 
     blobs: what lies in memory: inputs, and results that are kept.
     """
     shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
     if blobs[next(iter(plan.kept))].device.backend is not CPU:
         generates = limits.engine in ("auto", "llvm") and 0 not in shape
+        generates = generates and all([blob.is_packed for blob in blobs.values()])
         return generates and cuda_rows.run(plan, shape, values, blobs, limits.fast_math)
     if not rows.pays(plan, shape):
         return False

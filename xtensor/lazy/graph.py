@@ -120,8 +120,8 @@ class Node:
                 structure.append(kind)
                 if op.name == "pow":  # a small power is code of its own
                     structure.append(value)
-        if params:
-            structure += params.items()
+        if params:  # which axes are reduced, say: of how many
+            structure += (len(shape), *params.items())
         self.steps = steps
         self.held = held
         self.pinned = pinned + held

@@ -20,11 +20,12 @@ from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape
-from ..pool import address_of, aligned
+from ..pool import ALIGNMENT, address_of, aligned
 from ..threads import Shares, run, share, worth
 from . import mailbox  # noqa: F401 - tells `share` how
 from .compile import Code, code_of, host
-from .llvm import CROSSWISE, PACKED, SAME, STRIDED, Form, lanes_of
+from .llvm import source
+from .loop import CROSSWISE, PACKED, SAME, STRIDED, Form, lanes_of
 from .plan import Program
 from .tiles import WIDTH
 
@@ -193,6 +194,15 @@ def parts_of(box: Box, axis: int, size: int) -> list[Box]:
     return pieces
 
 
+def row_boxes(box: Box, threads: int) -> list[Box]:
+    """Return a box cut between rows, one part for each thread."""
+    lengths = box.lengths[:-1]
+    if not lengths:
+        return [box]
+    axis = int(np.argmax(lengths))
+    return parts_of(box, axis, -(-lengths[axis] // threads))
+
+
 class Call(NamedTuple):
     """The slots of one call, with 0 for the addresses, and how far from its operand's address each of them is."""
 
@@ -203,15 +213,15 @@ class Call(NamedTuple):
 class Table(NamedTuple):
     """The slots of all calls, in a row, with 0 for addresses.
 
-    moves: slot, operand, and how far from its address. tiles: slot, and how far into memory of the run's own, which
-    has so many bytes.
+    moves: slot, operand, and how far from its address. own: slot, and how far into memory of the run's own, which has
+    so many bytes.
     """
 
     shares: Shares
     scalars: bytes
     slots: list[int]
     moves: list[tuple[int, int, int]]
-    tiles: list[tuple[int, int]]
+    own: list[tuple[int, int]]
     nbytes: int
 
     def run(self, code: Code, addresses: Sequence[int]) -> None:
@@ -219,10 +229,10 @@ class Table(NamedTuple):
         slots = self.slots.copy()
         for slot, operand, offset in self.moves:
             slots[slot] = addresses[operand] + offset
-        if self.tiles:
+        if self.own:
             memory = aligned(np.empty, self.nbytes)
             base = address_of(memory)
-            for slot, after in self.tiles:
+            for slot, after in self.own:
                 slots[slot] = base + after
         share_calls(code, self.shares, struct.pack(f"={len(slots)}q", *slots))
 
@@ -230,11 +240,11 @@ class Table(NamedTuple):
 class Ready:
     """A program over a nest, ready to run: all is known but the addresses and the scalars.
 
-    positions: where in the slots the addresses go. groups: the calls that each thread makes. tiles: where in the slots
-    the addresses of tiles go, how far these lie from the first of them, and their bytes.
+    positions: where in the slots the addresses go. groups: the calls that each thread makes. own: memory that each
+    thread works in: where in the slots its address goes, how far it lies from the first of them, and its bytes.
     """
 
-    __slots__ = ("_table", "code", "groups", "pack", "positions", "tiles")
+    __slots__ = ("_table", "code", "groups", "own", "pack", "positions")
 
     def __init__(
         self,
@@ -243,7 +253,7 @@ class Ready:
         lie: Sequence[str | None],
         groups: Sequence[Sequence[Box]],
         ahead: Mapping[int, int],
-        tiles: Mapping[int, int],
+        own: Sequence[int],
     ) -> None:
         depth = min(len(nest.lengths), DEPTH)
         kept = [
@@ -252,19 +262,16 @@ class Ready:
         ]
         for place, distance in ahead.items():
             kept[place] = (*kept[place], distance)
-        for place in tiles:
-            kept[place] = (*kept[place], 0)
         self.code = code
         self.positions = []
         after = depth
-        self.tiles: list[tuple[int, int, int]] = []
-        for place, strides in enumerate(kept):
+        for strides in kept:
             self.positions.append(after)
             after += 1 + len(strides)
-            if place in tiles:
-                self.tiles.append((after - 1, sum([size for _, _, size in self.tiles]), tiles[place]))
-        self.pack = struct.Struct(f"={after}q").pack
-        tail = [slot for strides in kept for slot in (0, *strides)]
+        sizes = [-(-size // ALIGNMENT) * ALIGNMENT for size in own]
+        self.own = [(after + at, sum(sizes[:at]), size) for at, size in enumerate(sizes)]
+        self.pack = struct.Struct(f"={after + len(own)}q").pack
+        tail = [slot for strides in kept for slot in (0, *strides)] + [0] * len(own)
         outer = len(nest.lengths) - depth
         self.groups = [[call for box in boxes for call in _calls(nest, outer, box, tail)] for boxes in groups]
         self._table: Table | None = None
@@ -285,20 +292,20 @@ class Ready:
         """Return the calls of all threads, one after the other, each followed by the scalars."""
         slots: list[int] = []
         moves: list[tuple[int, int, int]] = []
-        tiles: list[tuple[int, int]] = []
+        own: list[tuple[int, int]] = []
         nbytes = 0
-        own = [slot for (slot,) in struct.iter_unpack("=q", scalars)]
+        given = [slot for (slot,) in struct.iter_unpack("=q", scalars)]
         for group in self.groups:
             for call in group:
                 moves += [
                     (len(slots) + position, operand, call.offsets[operand])
                     for operand, position in enumerate(self.positions)
                 ]
-                tiles += [(len(slots) + slot, nbytes + after) for slot, after, _ in self.tiles]
-                slots += (*call.slots, *own)
-            nbytes += sum([size for _, _, size in self.tiles])  # each thread has tiles of its own
+                own += [(len(slots) + slot, nbytes + after) for slot, after, _ in self.own]
+                slots += (*call.slots, *given)
+            nbytes += sum([size for _, _, size in self.own])
         counts = [len(group) for group in self.groups]
-        return Table(Shares(counts, 8 * len(slots) // sum(counts)), scalars, slots, moves, tiles, nbytes)
+        return Table(Shares(counts, 8 * len(slots) // sum(counts)), scalars, slots, moves, own, nbytes)
 
 
 def share_out(code: Code, shares: Sequence[Sequence[bytes]]) -> None:
@@ -361,10 +368,10 @@ def ready(
     assert machine is not None
     depth = min(len(nest.lengths), DEPTH)
     lanes = lanes_of(program, machine.vector_bytes)
-    tiles = {place: lanes * WIDTH * itemsizes[place] for place in crosswise}
+    tiles = [lanes * WIDTH * itemsizes[place] for place in crosswise]
     fetched = {place: distance for place, distance in (ahead or {}).items() if lie[place] == PACKED}
-    form = Form(lanes_of(program, machine.vector_bytes), depth, tuple(lie), streams and machine.streams, tuple(fetched))
-    code = code_of(program, form, contract)
+    form = Form(lanes, depth, tuple(lie), streams and machine.streams, tuple(fetched))
+    code = code_of((program, form, contract), lambda: source(program, form, contract=contract))
     return Ready(code, nest, [*lie, *(None for _ in program.reductions)], groups, fetched, tiles)
 
 

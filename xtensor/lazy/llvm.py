@@ -1,75 +1,18 @@
-"""Programs as LLVM IR: the loop nest around a program's steps, written as text that needs no optimiser.
+"""Programs as LLVM IR: the loop nest around a program's innermost loop (see loop.py).
 
 A kernel is one function of one pointer, to a block of 8-byte slots: the lengths of its loops from the outermost, then
-for each operand its address and its strides in bytes, then the scalars. So code is made for a program and for how
-its operands lie along the innermost axis, never for sizes, strides or scalars.
-
-The innermost loop takes a whole vector per round; its last, partial round loads and stores under a mask.
+for each operand its address and its strides in bytes, then addresses of memory to work in, then the scalars. So code
+is made for a program and for how its operands lie along the innermost axis, never for sizes, strides or scalars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from ..dtypes import DType
-from ..pool import ALIGNMENT
-from . import element, tiles
-from .plan import Program, Reduction, Step
-from .primitives import BOOL, PRIMITIVES, LacksError, cast, divisor, maximum, minimum, small_power
-from .vecmath import FUNCTIONS
-from .vector import Vector, Writer
-
-# How an operand lies along the innermost axis: side by side, the same element throughout, any other stride, or such a
-# stride and side by side along the axis before it.
-PACKED, SAME, STRIDED, CROSSWISE = "packed", "same", "strided", "crosswise"
-
-# Accumulators of a reduction take turns, so that one addition need not wait for the one before it.
-TURNS = 4
-
-# Programs of so many cheap steps have a loop of their own for whole rounds.
-LIGHT = 16
-
-
-class Form(NamedTuple):
-    """What code depends on besides the program.
-
-    lanes: elements per vector. depth: nested loops. lie: how each operand (inputs, outputs) lies along the innermost
-    axis. streams: whether outputs bypass the caches, in whole vectors that begin where memory allows it.
-    fetches: the packed inputs of which memory further on is fetched with each load; one more slot says how far on.
-    """
-
-    lanes: int
-    depth: int
-    lie: tuple[str, ...]
-    streams: bool = False
-    fetches: tuple[int, ...] = ()
-
-
-def memory_type(dtype: DType) -> str:
-    """Return the LLVM type of one element in memory; booleans are bytes there."""
-    if dtype.kind == "f":
-        return {4: "float", 8: "double"}[dtype.itemsize]
-    return f"i{8 * dtype.itemsize}"
-
-
-def check(program: Program) -> None:
-    """Raise LacksError for a program with a dtype that generated code does not have."""
-    for dtype in (*program.dtypes, *(r.dtype for r in program.reductions), *(d for s in program.steps for d in s.loop)):
-        if dtype.kind not in "biuf" or dtype.itemsize not in (1, 2, 4, 8) or dtype == np.float16:
-            raise LacksError(f"{dtype} in generated code")
-
-
-def lanes_of(program: Program, vector_bytes: int) -> int:
-    """Return how many elements a vector holds: the widest dtype fills a register, or two where functions are computed.
-
-    A function is a long chain of steps that wait for each other: two chains side by side fill the time (measured:
-    5 to 30 % of it, where most a processor finds by itself; four run out of registers).
-    """
-    registers = 2 if any([step.op.name in FUNCTIONS for step in program.steps]) else 1
-    return max(registers * vector_bytes // program.widest, 1)
+from . import tiles
+from .loop import CROSSWISE, STRIDED, Form, Loop, check, memory_type
+from .plan import Program
+from .vector import Writer
 
 
 def source(program: Program, form: Form, *, contract: bool = False) -> str:
@@ -78,544 +21,141 @@ def source(program: Program, form: Form, *, contract: bool = False) -> str:
     Raises LacksError where the program has a step or dtype that generated code lacks.
     """
     check(program)
-    return _Text(program, form, contract).module()
+    return _Kernel(program, form, contract).module()
 
 
-class _Text:
-    """The text of one kernel while it is written, block by block."""
+def module(writers: Iterable[Writer], functions: Sequence[str]) -> str:
+    """Return a module of some functions, with what their writers need outside them."""
+    declarations, constants = set[str](), dict[str, str]()
+    for writer in writers:
+        declarations |= writer.declarations
+        constants |= writer.globals
+    return "\n".join([*sorted(declarations), *constants.values(), *functions, "!0 = !{i32 1}", ""])
+
+
+class Frame:
+    """The slots of a function and the loops around its rows, while their text is written.
+
+    depth: all loops, of which the innermost is somebody else's. pointers: the operands that the loops move.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.lines = ["entry:"]
+        self.pointers: list[str] = []
+        self._slot = 0
+        for level in range(depth):
+            self.load(f"n{level}", "i64")
+
+    def load(self, name: str, kind: str) -> str:
+        """Take the next slot."""
+        self.lines.append(f"%{name}.slot = getelementptr i64, ptr %slots, i64 {self._slot}")
+        self.lines.append(f"%{name} = load {kind}, ptr %{name}.slot, align 8")
+        self._slot += 1
+        return f"%{name}"
+
+    def operand(self, name: str) -> None:
+        """Take the slots of an operand: its address, and its strides along the outer loops."""
+        self.pointers.append(name)
+        self.load(name, "ptr")
+        for level in range(self.depth - 1):
+            self.load(f"{name}.s{level}", "i64")
+
+    @property
+    def row(self) -> str:
+        """The block that rows begin in."""
+        return f"loop{self.depth - 2}" if self.depth > 1 else "entry"
+
+    def pointer(self, name: str, level: int | None = None) -> str:
+        """Return where an operand's row begins, or what it shows inside the loop of a level."""
+        level = self.depth - 2 if level is None else level
+        return f"%{name}" if level < 0 else f"%{name}.{level}"
+
+    def open(self) -> None:
+        """Begin the outer loops."""
+        for level in range(self.depth - 1):
+            before = f"loop{level - 1}" if level else "entry"
+            self.lines += [f"br label %loop{level}", f"loop{level}:"]
+            self.lines.append(f"%i{level} = phi i64 [0, %{before}], [%i{level}.next, %latch{level}]")
+            for name in self.pointers:
+                outer, inner = self.pointer(name, level - 1), self.pointer(name, level)
+                self.lines.append(f"{inner} = phi ptr [{outer}, %{before}], [{inner}.next, %latch{level}]")
+
+    def close(self) -> None:
+        """End the outer loops, and the function."""
+        for level in reversed(range(self.depth - 1)):
+            self.lines += [f"br label %latch{level}", f"latch{level}:", f"%i{level}.next = add i64 %i{level}, 1"]
+            for name in self.pointers:
+                inner = self.pointer(name, level)
+                self.lines.append(f"{inner}.next = getelementptr i8, ptr {inner}, i64 %{name}.s{level}")
+            self.lines.append(f"%again{level} = icmp ult i64 %i{level}.next, %n{level}")
+            self.lines.append(f"br i1 %again{level}, label %loop{level}, label %end{level}")
+            self.lines.append(f"end{level}:")
+
+    def function(self, writer: Writer, *, streams: bool) -> str:
+        """Return the function, which waits at its end for what has gone past the caches."""
+        if streams:
+            writer.declarations.add("declare void @llvm.x86.sse.sfence()")
+            self.lines.append("call void @llvm.x86.sse.sfence()")
+        return "\n".join(["define void @kernel(ptr %slots) {", *self.lines, "ret void", "}"])
+
+
+class _Kernel:
+    """The text of one kernel while it is written."""
 
     def __init__(self, program: Program, form: Form, contract: bool) -> None:
-        self.program = program
-        self.form = form
-        self.writer = Writer(form.lanes)
-        self.writer.flags = "contract " if contract else ""
-        self.index = "%i"  # the element that a round begins with
-        self.lines: list[str] = []
-        self.operands = [*program.inputs, *(program.dtypes[number] for number in program.outputs)]
-        self.operands += [reduction.dtype for reduction in program.reductions]
-        self.mask = f"<{form.lanes} x i1>"
-        self.steps = f"<{form.lanes} x i64>"
+        self.program, self.form = program, form
+        self.frame = Frame(form.depth)
+        self.loop = Loop(program, form, contract, f"%n{form.depth - 1}", self.frame.lines)
+        self.crosswise = [place for place, lie in enumerate(form.lie) if lie == CROSSWISE]
 
     def module(self) -> str:
+        frame, loop = self.frame, self.loop
         self._entry()
-        for level in range(self.form.depth - 1):
-            self._open(level)
-        self._row()
-        for level in reversed(range(self.form.depth - 1)):
-            self._close(level)
-        if self.form.streams:
-            self.writer.declarations.add("declare void @llvm.x86.sse.sfence()")
-            self.lines.append("call void @llvm.x86.sse.sfence()")
-        self.lines += ["ret void", "}"]
-        return "\n".join(
-            [
-                *sorted(self.writer.declarations),
-                *self.writer.globals.values(),
-                "define void @kernel(ptr %slots) {",
-                *self.lines,
-                "!0 = !{i32 1}",
-                "",
-            ]
-        )
-
-    def _block(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-        self.writer.block = label
-
-    def _written(self) -> None:
-        """Take over what the writer has emitted."""
-        self.lines += self.writer.lines
-        self.writer.lines.clear()
-
-    # ---- the slots
+        frame.open()
+        loop.pointers = [frame.pointer(f"p{place}") for place in range(len(loop.operands))]
+        before = self._turn_tiles() if self.crosswise else frame.row
+        first = len(self.program.moved)
+        for place, result in enumerate(loop.write(before), first):
+            frame.lines.append(
+                f"store {memory_type(loop.operands[place])} {result}, ptr {loop.pointers[place]}, align 1"
+            )
+        frame.close()
+        return module([loop.writer], [frame.function(loop.writer, streams=self.form.streams)])
 
     def _entry(self) -> None:
         """Load every slot; scalars and the offsets of strided lanes are made into vectors once."""
-        self._block("entry")
-        slot = 0
-
-        def load(name: str, kind: str) -> None:
-            nonlocal slot
-            self.lines.append(f"%{name}.slot = getelementptr i64, ptr %slots, i64 {slot}")
-            self.lines.append(f"%{name} = load {kind}, ptr %{name}.slot, align 8")
-            slot += 1
-
-        for level in range(self.form.depth):
-            load(f"n{level}", "i64")
-        for place in range(len(self.operands)):
-            load(f"p{place}", "ptr")
-            for level in range(self.form.depth - 1):
-                load(f"s{place}.{level}", "i64")
-            if self._lie(place) == CROSSWISE:
-                load(f"s{place}", "i64")
-                load(f"tile{place}", "ptr")
-            if self._lie(place) == STRIDED:
-                load(f"s{place}", "i64")
-                self._spread(f"%s{place}", f"spread{place}", "i64")
-                self.lines.append(f"%lanes{place} = mul {self.steps} %spread{place}, {self._counting()}")
+        frame, loop = self.frame, self.loop
+        for place in range(len(loop.operands)):
+            frame.operand(f"p{place}")
+            if loop.lie(place) in (STRIDED, CROSSWISE):
+                frame.load(f"s{place}", "i64")
+            if loop.lie(place) == STRIDED:
+                loop.spread(f"%s{place}", f"spread{place}", "i64")
+                frame.lines.append(f"%lanes{place} = mul {loop.steps} %spread{place}, {loop.counting()}")
             if place in self.form.fetches:
-                load(f"ahead{place}", "i64")
-        self.scalars = []
+                frame.load(f"ahead{place}", "i64")
+        for place in self.crosswise:
+            frame.load(f"tile{place}", "ptr")
         for place, dtype in enumerate(self.program.scalars):
-            kind = memory_type(dtype)
-            load(f"c{place}", kind)
-            self._spread(f"%c{place}", f"scalar{place}", kind)
-            self.scalars.append(self._value(f"%scalar{place}", dtype))
-        self._divisors()
+            frame.load(f"c{place}", memory_type(dtype))
+        loop.take_scalars()
 
-    def _divisors(self) -> None:
-        """Write, ahead of the loops, what division by scalars needs of them."""
-        first = len(self.program.inputs)
-        for step in self.program.steps:
-            if step.op.name in ("floor_divide", "remainder") and 0 <= step.args[1] - first < len(self.scalars):
-                scalar = self.scalars[step.args[1] - first]
-                if scalar.dtype.kind in "iu":
-                    self.writer.divisors[scalar.name] = divisor(scalar)
-        self._written()
-
-    def _lie(self, place: int) -> str | None:
-        """Return how an operand lies; None for the result of a reduction, which is written once per row."""
-        return self.form.lie[place] if place < len(self.form.lie) else None
-
-    def _counting(self) -> str:
-        return "<" + ", ".join(f"i64 {lane}" for lane in range(self.form.lanes)) + ">"
-
-    def _spread(self, scalar: str, name: str, kind: str) -> None:
-        """Make a vector of one number in every lane."""
-        lanes = self.form.lanes
-        vector = f"<{lanes} x {kind}>"
-        self.lines.append(f"%{name}.one = insertelement {vector} poison, {kind} {scalar}, i32 0")
-        self.lines.append(
-            f"%{name} = shufflevector {vector} %{name}.one, {vector} poison, <{lanes} x i32> zeroinitializer"
-        )
-
-    def _value(self, name: str, dtype: DType) -> Vector:
-        """Return a vector that lies in a register as memory has it, as its dtype; bytes become truth values."""
-        if dtype != BOOL:
-            return Vector(self.writer, name, dtype)
-        self._written()
-        truth = f"{name}.truth"
-        self.lines.append(f"{truth} = icmp ne <{self.form.lanes} x i8> {name}, zeroinitializer")
-        return Vector(self.writer, truth, BOOL)
-
-    # ---- the loops around the rows
-
-    def _pointer(self, place: int, level: int) -> str:
-        """Return the address of an operand inside the loop of a level."""
-        return f"%p{place}" if level < 0 else f"%p{place}.{level}"
-
-    def _open(self, level: int) -> None:
-        before = "entry" if level == 0 else f"loop{level - 1}"
-        self.lines.append(f"br label %loop{level}")
-        self._block(f"loop{level}")
-        self.lines.append(f"%i{level} = phi i64 [0, %{before}], [%i{level}.next, %latch{level}]")
-        for place in range(len(self.operands)):
-            outer, inner = self._pointer(place, level - 1), self._pointer(place, level)
-            self.lines.append(f"{inner} = phi ptr [{outer}, %{before}], [{inner}.next, %latch{level}]")
-
-    def _close(self, level: int) -> None:
-        self.lines.append(f"br label %latch{level}")
-        self._block(f"latch{level}")
-        self.lines.append(f"%i{level}.next = add i64 %i{level}, 1")
-        for place in range(len(self.operands)):
-            inner = self._pointer(place, level)
-            self.lines.append(f"{inner}.next = getelementptr i8, ptr {inner}, i64 %s{place}.{level}")
-        self.lines.append(f"%again{level} = icmp ult i64 %i{level}.next, %n{level}")
-        self.lines.append(f"br i1 %again{level}, label %loop{level}, label %end{level}")
-        self._block(f"end{level}")
-
-    # ---- one row
-
-    def _row(self) -> None:
-        """Write the innermost loop: head, whole or partial loads, the steps, whole or partial stores."""
-        inner = self.form.depth - 1
-        before = "entry" if inner == 0 else f"loop{inner - 1}"
-        if CROSSWISE in self.form.lie:
-            before = self._turn_tiles(before)
-        same = self._load_same()
-        begin = self._aligned_begin() if self.form.streams else "0"
-        starts = [[self.writer.splat(identity(one), one.dtype).name] * TURNS for one in self.program.reductions]
-        if self._is_light():
-            before, begin, starts = self._quick_rounds(before, same, starts)
-        self.lines.append("br label %head")
-        self._block("head")
-        self.lines.append(f"%i = phi i64 [{begin}, %{before}], [%i.next, %next]")
-        self._open_reductions("acc", starts, before, "next")
-        self.lines += [
-            f"%i.next = add i64 %i, {self.form.lanes}",
-            f"%fits = icmp ule i64 %i.next, %n{inner}",
-            "%begun = icmp sge i64 %i, 0",
-            "%whole = and i1 %fits, %begun",
-            "br i1 %whole, label %load.whole, label %load.part",
-        ]
-        vectors = self._loads(same)
-        values = self._steps(vectors)
-        terms = self._reduced(values)
-        self.lines.append("br i1 %whole, label %store.whole, label %store.part")
-        self._stores(values)
-        self._close_reductions(terms)
-        self.lines += [f"%more = icmp ult i64 %i.next, %n{inner}", "br i1 %more, label %head, label %done"]
-        self._block("done")
-        self._finish_reductions()
-
-    def _is_light(self) -> bool:
-        """Return whether a loop of its own for whole rounds pays: where masks cost as much as the few steps."""
-        steps = self.program.steps
-        return not self.form.streams and len(steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in steps)
-
-    def _quick_rounds(
-        self, before: str, same: dict[int, Vector], starts: list[list[str]]
-    ) -> tuple[str, str, list[list[str]]]:
-        """Write a loop over all rounds but the last, which are whole.
-
-        Returns the block that it ends in, and what the last round begins with: its place and the accumulators.
-        """
-        self.lines.append("br label %quick")
-        self._block("quick")
-        self.lines.append(f"%q = phi i64 [0, %{before}], [%q.next, %quick.end]")
-        accumulators = self._open_reductions("quick", starts, before, "quick.end")
-        self.lines += [
-            f"%q.next = add i64 %q, {self.form.lanes}",
-            f"%q.more = icmp ult i64 %q.next, %n{self.form.depth - 1}",
-            "br i1 %q.more, label %quick.body, label %quick.done",
-        ]
-        self._block("quick.body")
-        self.index = "%q"
-        values = self._steps(
-            [
-                same[place] if place in same else self._value(self._load(place, ".q", None), dtype)
-                for place, dtype in enumerate(self.program.inputs)
-            ]
-        )
-        for place, term in enumerate(self._reduced(values, "quick")):
-            kind = self._register_type(self.program.reductions[place])
-            self.lines.append(f"%quick{place}.new = bitcast {kind} {term.name} to {kind}")
-        for place, number in enumerate(self.program.outputs, len(self.program.inputs)):
-            self._store(place, values[number], ".sq", None)
-        self.index = "%i"
-        self.lines.append("br label %quick.end")
-        self._block("quick.end")
-        self.lines.append("br label %quick")
-        self._block("quick.done")
-        return "quick.done", "%q", accumulators
-
-    def _row_pointer(self, place: int) -> str:
-        return f"%row{place}" if self._lie(place) == CROSSWISE else self._pointer(place, self.form.depth - 2)
-
-    def _turn_tiles(self, before: str) -> str:
+    def _turn_tiles(self) -> str:
         """Turn over, in every row where one begins, the tiles of crosswise operands; return the block that ends in."""
-        level, lanes = self.form.depth - 2, self.form.lanes
-        crosswise = [place for place, lie in enumerate(self.form.lie) if lie == CROSSWISE]
-        self.lines += tiles.begin(f"%i{level}", f"%n{level}", lanes)
+        frame, loop, lanes = self.frame, self.loop, self.form.lanes
+        level = self.form.depth - 2
+        frame.lines += tiles.begin(f"%i{level}", f"%n{level}", lanes)
         block = "turn"
-        for place in crosswise:
-            dtype = self.operands[place]
-            base = self._pointer(place, level)
-            tile = tiles.Tile(place, memory_type(dtype), dtype.itemsize, lanes, base, f"%n{level + 1}")
-            self.writer.declarations.update(tiles.declarations(tile))
-            self.lines += tiles.turn(tile, block, f"turn{place}.done")
+        for place in self.crosswise:
+            dtype = loop.operands[place]
+            tile = tiles.Tile(place, memory_type(dtype), dtype.itemsize, lanes, loop.pointers[place], loop.length)
+            loop.writer.declarations.update(tiles.declarations(tile))
+            frame.lines += tiles.turn(tile, block, f"turn{place}.done")
             block = f"turn{place}.done"
-        self.lines.append("br label %turned")
-        self._block("turned")
-        for place in crosswise:
-            self.lines.append(f"%offset{place} = mul i64 %in.tile, {tiles.WIDTH * self.operands[place].itemsize}")
-            self.lines.append(f"%row{place} = getelementptr i8, ptr %tile{place}, i64 %offset{place}")
+        frame.lines += ["br label %turned", "turned:"]
+        for place in self.crosswise:
+            loop.pointers[place] = f"%row{place}"
+            frame.lines.append(f"%offset{place} = mul i64 %in.tile, {tiles.WIDTH * loop.operands[place].itemsize}")
+            frame.lines.append(f"%row{place} = getelementptr i8, ptr %tile{place}, i64 %offset{place}")
         return "turned"
-
-    def _is_run(self, place: int) -> bool:
-        """Return whether the elements of a row lie side by side, in memory or in a tile."""
-        return self._lie(place) in (PACKED, CROSSWISE)
-
-    def _aligned_begin(self) -> str:
-        """Return where a row's first round begins: where memory is aligned, at the row's start or just before it."""
-        first = len(self.program.inputs)
-        places = self.operands[first].itemsize.bit_length() - 1
-        self.lines += [
-            f"%first.address = ptrtoint ptr {self._row_pointer(first)} to i64",
-            f"%first.element = lshr i64 %first.address, {places}",
-            f"%before.row = and i64 %first.element, {self.form.lanes - 1}",
-            "%begin = sub i64 0, %before.row",
-        ]
-        return "%begin"
-
-    def _load_same(self) -> dict[int, Vector]:
-        """Load, once per row, what stays the same along it."""
-        values = {}
-        for place, dtype in enumerate(self.program.inputs):
-            if self._lie(place) == SAME:
-                kind = memory_type(dtype)
-                self.lines.append(f"%same{place}.one.value = load {kind}, ptr {self._row_pointer(place)}, align 1")
-                self._spread(f"%same{place}.one.value", f"same{place}", kind)
-                values[place] = self._value(f"%same{place}", dtype)
-        return values
-
-    def _vector_type(self, dtype: DType) -> str:
-        return f"<{self.form.lanes} x {memory_type(dtype)}>"
-
-    def _addresses(self, place: int, suffix: str) -> str:
-        """Write where a round's elements are: the first where they are packed, else each; return the name."""
-        base, name = self._row_pointer(place), f"%at{place}{suffix}"
-        if self._is_run(place):
-            self.lines.append(
-                f"{name} = getelementptr {memory_type(self.operands[place])}, ptr {base}, i64 {self.index}"
-            )
-            return name
-        self.lines.append(f"{name}.offset = mul i64 {self.index}, %s{place}")
-        self.lines.append(f"{name}.first = getelementptr i8, ptr {base}, i64 {name}.offset")
-        self.lines.append(f"{name} = getelementptr i8, ptr {name}.first, {self.steps} %lanes{place}")
-        return name
-
-    def _loads(self, same: dict[int, Vector]) -> list[Vector]:
-        """Write both kinds of loads and return the loaded inputs."""
-        moving = [place for place in range(len(self.program.inputs)) if place not in same]
-        self._block("load.whole")
-        whole = [self._load(place, ".w", None) for place in moving]
-        self.lines.append("br label %body")
-        self._block("load.part")
-        lanes = self.form.lanes
-        self._spread(f"%n{self.form.depth - 1}", "ends", "i64")
-        self._spread("%i", "firsts", "i64")
-        self.lines.append(f"%each = add {self.steps} %firsts, {self._counting()}")
-        self.lines.append(f"%mask.part = icmp ult {self.steps} %each, %ends")  # what lies before 0 is huge
-        part = [self._load(place, ".p", "%mask.part") for place in moving]
-        self.lines.append("br label %body")
-        self._block("body")
-        ones = f"<{', '.join(['i1 true'] * lanes)}>"
-        self.lines.append(f"%mask = phi {self.mask} [{ones}, %load.whole], [%mask.part, %load.part]")
-        for place, one, other in zip(moving, whole, part, strict=True):
-            kind = self._vector_type(self.program.inputs[place])
-            self.lines.append(f"%in{place} = phi {kind} [{one}, %load.whole], [{other}, %load.part]")
-        inputs = enumerate(self.program.inputs)
-        return [same[place] if place in same else self._value(f"%in{place}", dtype) for place, dtype in inputs]
-
-    def _load(self, place: int, suffix: str, mask: str | None) -> str:
-        """Write one load, whole or under a mask; return the name of what was loaded."""
-        dtype = self.program.inputs[place]
-        kind, short = self._vector_type(dtype), self._short(dtype)
-        address, name = self._addresses(place, suffix), f"%load{place}{suffix}"
-        if self._is_run(place):
-            if mask is None:
-                if place in self.form.fetches:
-                    self._fetch_ahead(place, address)
-                self.lines.append(f"{name} = load {kind}, ptr {address}, align 1")
-            else:
-                self._declare(f"{kind} @llvm.masked.load.{short}.p0(ptr, {self.mask}, {kind})")
-                self.lines.append(
-                    f"{name} = call {kind} @llvm.masked.load.{short}.p0"
-                    f"(ptr align 1 {address}, {self.mask} {mask}, {kind} zeroinitializer)"
-                )
-            return name
-        pointers = f"<{self.form.lanes} x ptr>"
-        self._declare(f"{kind} @llvm.masked.gather.{short}.v{self.form.lanes}p0({pointers}, {self.mask}, {kind})")
-        given = mask or f"<{', '.join(['i1 true'] * self.form.lanes)}>"
-        self.lines.append(
-            f"{name} = call {kind} @llvm.masked.gather.{short}.v{self.form.lanes}p0"
-            f"({pointers} align {dtype.itemsize} {address}, {self.mask} {given}, {kind} zeroinitializer)"
-        )
-        return name
-
-    def _fetch_ahead(self, place: int, address: str) -> None:
-        """Have memory fetched that is read later: processors look less far ahead."""
-        self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 %ahead{place}")
-        self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}.ahead, i32 0, i32 3, i32 1)")
-
-    def _short(self, dtype: DType) -> str:
-        """Return a vector type as intrinsics' names spell it."""
-        return f"v{self.form.lanes}{'f' if dtype.kind == 'f' else 'i'}{8 * dtype.itemsize}"
-
-    def _declare(self, text: str) -> None:
-        self.writer.declarations.add(f"declare {text}")
-
-    # ---- the steps
-
-    def _steps(self, inputs: Sequence[Vector]) -> list[Vector]:
-        """Write the program's steps and return the vector of every value."""
-        values = [*inputs, *self.scalars]
-        known = dict(self.program.known)
-        for step in self.program.steps:
-            operands = [cast(values[arg], dtype) for arg, dtype in zip(step.args, step.loop, strict=True)]
-            exponent = known.get(step.args[-1])
-            if exponent is not None and operands[0].dtype.kind == "f":
-                result = small_power(operands[0], int(exponent))
-            else:
-                result = _compute(step, operands)
-            values.append(cast(result, step.dtype))
-        self._written()
-        return values
-
-    # ---- stores
-
-    def _stores(self, values: Sequence[Vector]) -> None:
-        first = len(self.program.inputs)
-        stored = []
-        for number in self.program.outputs:
-            stored.append(values[number])
-        self._block("store.whole")
-        for place, value in enumerate(stored, first):
-            self._store(place, value, ".sw", None)
-        self.lines.append("br label %next")
-        self._block("store.part")
-        for place, value in enumerate(stored, first):
-            self._store(place, value, ".sp", "%mask")
-        self.lines.append("br label %next")
-        self._block("next")
-
-    def _store(self, place: int, value: Vector, suffix: str, mask: str | None) -> None:
-        """Write one store, whole or under a mask."""
-        kind, short = self._vector_type(value.dtype), self._short(value.dtype)
-        name = value.name
-        if value.dtype == BOOL:
-            name = f"%bytes{place}{suffix}"
-            self.lines.append(f"{name} = zext {self.mask} {value.name} to {kind}")
-        address = self._addresses(place, suffix)
-        if self._is_run(place):
-            if mask is None:
-                how = (
-                    f"align {min(self.form.lanes * value.dtype.itemsize, ALIGNMENT)}, !nontemporal !0"
-                    if self.form.streams
-                    else "align 1"
-                )
-                self.lines.append(f"store {kind} {name}, ptr {address}, {how}")
-            else:
-                self._declare(f"void @llvm.masked.store.{short}.p0({kind}, ptr, {self.mask})")
-                self.lines.append(
-                    f"call void @llvm.masked.store.{short}.p0({kind} {name}, ptr align 1 {address}, {self.mask} {mask})"
-                )
-            return
-        pointers = f"<{self.form.lanes} x ptr>"
-        self._declare(f"void @llvm.masked.scatter.{short}.v{self.form.lanes}p0({kind}, {pointers}, {self.mask})")
-        given = mask or f"<{', '.join(['i1 true'] * self.form.lanes)}>"
-        self.lines.append(
-            f"call void @llvm.masked.scatter.{short}.v{self.form.lanes}p0"
-            f"({kind} {name}, {pointers} align {value.dtype.itemsize} {address}, {self.mask} {given})"
-        )
-
-    # ---- reductions of a row
-
-    def _open_reductions(self, name: str, starts: list[list[str]], before: str, back: str) -> list[list[str]]:
-        """Write the accumulators of a loop, which begin with others from the block before; return their names."""
-        found = []
-        for place, reduction in enumerate(self.program.reductions):
-            kind = self._register_type(reduction)
-            turns = [f"%{name}{place}.{turn}" for turn in range(TURNS)]
-            for one, source, first in zip(turns, [*turns[1:], f"%{name}{place}.new"], starts[place], strict=True):
-                self.lines.append(f"{one} = phi {kind} [{first}, %{before}], [{source}, %{back}]")
-            found.append(turns)
-        return found
-
-    def _register_type(self, reduction: Reduction) -> str:
-        return self.mask if reduction.dtype == BOOL else self._vector_type(reduction.dtype)
-
-    def _reduced(self, values: Sequence[Vector], name: str = "acc") -> list[Vector]:
-        """Write what each accumulator becomes in a whole round."""
-        terms = []
-        for place, reduction in enumerate(self.program.reductions):
-            term = reduction_term(reduction, values[reduction.arg])
-            accumulator = Vector(self.writer, f"%{name}{place}.0", reduction.dtype)
-            terms.append(combine(reduction, accumulator, term))
-        self._written()
-        return terms
-
-    def _close_reductions(self, terms: Sequence[Vector]) -> None:
-        """In a partial round, lanes beyond the end keep their accumulator."""
-        for place, (reduction, term) in enumerate(zip(self.program.reductions, terms, strict=True)):
-            kind = self._register_type(reduction)
-            self.lines.append(f"%acc{place}.new = select {self.mask} %mask, {kind} {term.name}, {kind} %acc{place}.0")
-
-    def _finish_reductions(self) -> None:
-        """Combine turns and then lanes in a fixed tree, and store the row's results."""
-        first = len(self.program.inputs) + len(self.program.outputs)
-        for place, reduction in enumerate(self.program.reductions):
-            turns = [f"%acc{place}.{turn + 1}" for turn in range(TURNS - 1)] + [f"%acc{place}.new"]
-            vectors = [Vector(self.writer, name, reduction.dtype) for name in turns]
-            while len(vectors) > 1:
-                vectors = [combine(reduction, a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
-            result = self._across_lanes(reduction, vectors[0])
-            self._written()
-            self._store_scalar(first + place, result)
-
-    def _across_lanes(self, reduction: Reduction, vector: Vector) -> Vector:
-        width = self.form.lanes
-        while width > 1:
-            width //= 2
-            order = ", ".join(f"i32 {(lane + width) % self.form.lanes}" for lane in range(self.form.lanes))
-            text = (
-                f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{self.form.lanes} x i32> <{order}>"
-            )
-            vector = combine(reduction, vector, self.writer.emit(text, vector.dtype))
-        return vector
-
-    def _store_scalar(self, place: int, vector: Vector) -> None:
-        name, kind = f"%result{place}", memory_type(vector.dtype)
-        if vector.dtype == BOOL:
-            self.lines.append(f"{name}.bit = extractelement {vector.type} {vector.name}, i32 0")
-            self.lines.append(f"{name} = zext i1 {name}.bit to i8")
-        else:
-            self.lines.append(f"{name} = extractelement {vector.type} {vector.name}, i32 0")
-        self.lines.append(f"store {kind} {name}, ptr {self._row_pointer(place)}, align 1")
-
-
-# ---- steps by name
-
-
-def _compute(step: Step, operands: list[Vector]) -> Vector:
-    """Write one step: a primitive, a conversion, or a row's formula."""
-    if step.op.name == "astype":
-        return cast(operands[0], step.dtype)
-    primitive = PRIMITIVES.get(step.op.name)
-    if primitive is not None:
-        return primitive(*operands)
-    if step.op.element is None:
-        raise LacksError(f"{step.op.name} in generated code")
-    if any(operand.dtype.kind != "f" for operand in operands):
-        raise LacksError(f"the formula of {step.op.name} in {operands[0].dtype}")
-    result: Vector = element.evaluate(step.op.element, _machine, *operands)
-    return result
-
-
-def _machine(name: str) -> Any:
-    """Return a primitive for formulas, where a Python number takes the dtype of the vectors beside it."""
-    primitive = PRIMITIVES.get(name)
-    if primitive is None:
-        raise LacksError(f"{name} in generated code")
-
-    def compute(*operands: Any) -> Vector:
-        vector = next(o for o in operands if isinstance(o, Vector) and o.dtype.kind == "f")
-        given = [o if isinstance(o, Vector) else vector.writer.splat(o, vector.dtype) for o in operands]
-        return primitive(*given)
-
-    return compute
-
-
-def identity(reduction: Reduction) -> Any:
-    """Return what a reduction's accumulator starts from."""
-    name, dtype = reduction.op.name, reduction.dtype
-    if name in ("max", "min"):
-        if dtype.kind == "f":
-            return -np.inf if name == "max" else np.inf
-        if dtype == BOOL:
-            return name == "min"
-        return np.iinfo(dtype).min if name == "max" else np.iinfo(dtype).max
-    if name == "sum" and dtype.kind == "f":
-        return -0.0  # so that a sum of negative zeros is one
-    return {"sum": 0, "count_nonzero": 0, "prod": 1, "any": False, "all": True}[name]
-
-
-def reduction_term(reduction: Reduction, value: Vector) -> Vector:
-    """Return what one element contributes."""
-    if reduction.op.name in ("any", "all", "count_nonzero"):
-        value = cast(value, BOOL)
-    return cast(value, reduction.dtype)
-
-
-def combine(reduction: Reduction, a: Vector, b: Vector) -> Vector:
-    """Return two partial results together."""
-    name = reduction.op.name
-    if name in ("sum", "count_nonzero"):
-        return a + b
-    if name == "prod":
-        return a * b
-    if name in ("any", "all"):
-        return a | b if name == "any" else a & b
-    return maximum(a, b) if name == "max" else minimum(a, b)

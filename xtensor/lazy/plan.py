@@ -176,7 +176,7 @@ class Plan:
     """Kernels in the order they run.
 
     last: for each kernel, the temporary values that nobody needs after it.
-    rows: where all kernels can run block by block over the leading axes, the number of those axes, else 0.
+    rows: where all kernels can run row by row over the leading axes, the number of those axes, else 0.
     strided: whether some of its values may be strided although all operands are packed.
     launches: what is ready to run, by where operands lie and the scalars; None for what was met once.
     """

@@ -54,8 +54,8 @@ class Evaluation:
         return self.blobs
 
     def _run_rows(self) -> bool:
-        """Run all kernels block by block where the plan and the memory allow it."""
-        if not self.plan.rows or not self.packed:
+        """Run all kernels row by row where the plan and the memory allow it."""
+        if not self.plan.rows:
             return False
         results = [n for kernel in self.plan.kernels for n in kernel.results if n in self.plan.kept]
         made = {number: self.result(number) for number in results}

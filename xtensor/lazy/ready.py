@@ -6,7 +6,6 @@ fills in addresses and calls machine code.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -14,19 +13,16 @@ from math import inf, prod
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..blob import Buffer, Native, TBlob
 from ..dtypes import DType
 from ..layout import Layout, Shape
 from ..options import Settings
-from ..pool import address_of, aligned
-from ..threads import SHARE_PAYS, WAKE_PAYS, Shares, worth
+from ..threads import SHARE_PAYS, WAKE_PAYS, worth
 from ..threads import count as threads_here
 from . import engines, launch, reduce, rows
-from .compile import CHEAP, Code
+from .compile import CHEAP
 from .graph import View
-from .plan import Kernel, Plan
+from .plan import Kernel
 from .planned import Evaluation
 from .primitives import LacksError
 
@@ -341,7 +337,7 @@ def _packed(kernel: Kernel, values: Sequence[Any]) -> bytes:
 
 def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
     """Return what runs prepared code over the values of these numbers."""
-    if len(ready.groups) > 1 or len(ready.groups[0]) > 1 or ready.tiles:
+    if len(ready.groups) > 1 or len(ready.groups[0]) > 1 or ready.own:
         return _several(ready, numbers, scalars)
     code, pack, ((slots, offsets),) = ready.code, ready.pack, ready.groups[0]
     moves = list(zip(ready.positions, numbers, offsets, strict=True))
@@ -380,88 +376,23 @@ def _several(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run
 
 
 def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
-    """Return all kernels as one launch over blocks of rows, where that is how they would run."""
+    """Return all kernels as one launch over rows, where that is how they would run."""
     plan, values = evaluation.plan, evaluation.values
-    if not plan.rows or not evaluation.packed:
+    if not plan.rows:
         return None
     shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
     if not rows.pays(plan, shape):
         return None
-    made = {number: evaluation.result(number) for kernel in plan.kernels for number in kernel.results}
-    made = {number: blob for number, blob in made.items() if number in plan.kept}
-    seconds = rows.seconds_of(plan, values)
+    made = {n: evaluation.result(n) for kernel in plan.kernels for n in kernel.results if n in plan.kept}
+    lying = {**evaluation.blobs, **made}
+    scalars = rows.scalars_of(plan, values)
 
     def make(threads: int) -> Run:
-        lying = {**evaluation.blobs, **made}
         # Large results come from the pool, whose blocks begin at cache lines.
-        return _tables(plan, rows._prepared(plan, shape, values, lying, limits.fast_math, threads, True), values)
+        found = rows.ready_rows(plan, shape, values, lying, limits.fast_math, threads, True)
+        return _caller(found.ready, found.numbers, scalars)
 
     try:
-        return Launch([_made(number, blob) for number, blob in made.items()], _faster(make, seconds), [])
+        return Launch([_made(n, blob) for n, blob in made.items()], _faster(make, rows.seconds_of(plan, values)), [])
     except LacksError:
         return None
-
-
-def _tables(plan: Plan, prepared: rows.Prepared, values: Sequence[Any]) -> Run:
-    """Return what runs all kernels over the blocks of each thread."""
-    tables = [_Table(plan, prepared, starts, values) for starts in prepared.groups]
-    young = [stage.ready.code for stage in prepared.stages if stage.ready.code.level == CHEAP]
-    shares = Shares([1] * len(tables), tables[0].size)
-
-    def run(addresses: Addresses, made: list[TBlob]) -> None:
-        started = perf_counter()
-        filled = [table.filled(addresses) for table in tables]  # with memory that the code works in
-        launch.share_calls(prepared.driver, shares, b"".join([table for table, _ in filled]))
-        for code in young:
-            code.used((perf_counter() - started) / len(prepared.stages))
-
-    return run
-
-
-class _Table:
-    """What the driver is told for the blocks of one thread: all slots of all stages, in a row, with 0 for addresses.
-
-    size: the bytes of what it is told. That speaks of memory of a run's own: the slots, then scratch rows.
-    """
-
-    def __init__(self, plan: Plan, made: rows.Prepared, starts: range, values: Sequence[Any]) -> None:
-        self._head = [len(starts), len(made.stages), made.size, min(made.size, made.rows - starts[-1])]
-        self._takes: list[tuple[int, int, int]] = []  # where addresses go: slot, number, bytes after it
-        self._stages: list[tuple[Code, int, int, int]] = []
-        self._moving: list[Any] = []  # the driver reads them at every run
-        slots, inside = b"", []
-        for kernel, (ready, lanes) in zip(plan.kernels, made.stages, strict=True):
-            begin, moves = len(slots), []
-            slots += ready.pack(*ready.groups[0][0].slots) + _packed(kernel, values)
-            for position, (number, step) in zip(ready.positions, lanes, strict=True):
-                if number in made.scratch:
-                    inside.append((begin // 8 + position, number))
-                    continue
-                self._takes.append((begin // 8 + position, number, starts[0] * step))
-                moves += [position, step * made.size] if step else []
-            self._moving.append(np.array(moves or [0], np.int64))
-            self._stages.append((ready.code, begin, len(moves) // 2, address_of(self._moving[-1])))
-        self._slots = np.frombuffer(slots, np.int64).tolist()
-        self._into = struct.Struct(f"={len(self._slots)}q").pack_into
-        self.size = 8 * (len(self._head) + 4 * len(self._stages))
-        self._pack = struct.Struct(f"={self.size // 8}q").pack
-        own, self._nbytes = {}, -(-len(slots) // 64) * 64
-        for number, nbytes in made.scratch.items():
-            own[number] = self._nbytes
-            self._nbytes += -(-nbytes * made.size // 64) * 64
-        self._inside = [(slot, own[number]) for slot, number in inside]
-
-    def filled(self, addresses: Addresses) -> tuple[bytes, Any]:
-        """Return what the driver is told, and the memory that this speaks of."""
-        memory = aligned(np.empty, self._nbytes)
-        base = address_of(memory)
-        slots = self._slots.copy()
-        for slot, number, after in self._takes:
-            slots[slot] = addresses[number] + after
-        for slot, after in self._inside:
-            slots[slot] = base + after
-        self._into(memory, 0, *slots)
-        table = self._head.copy()
-        for code, begin, moves, moving in self._stages:
-            table += (code.address, base + begin, moves, moving)
-        return self._pack(*table), memory

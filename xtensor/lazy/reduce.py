@@ -29,10 +29,11 @@ from .launch import (
     parts_of,
     ready,
     remembered,
+    row_boxes,
     seconds_of,
     shared_out,
 )
-from .llvm import identity
+from .loop import identity
 from .plan import Named, Program, Reduction, Step
 from .plan import program as the_program
 from .primitives import BOOL
@@ -171,21 +172,14 @@ def _ready_rows(program: Program, nest: Nest, contract: bool, threads: int) -> R
     full, rest = divmod(inner, PIECE)
     boxes = []
     if full:
-        boxes += _row_boxes(Box((0,) * len(loops.lengths), (*outer, full, PIECE)), threads)
+        boxes += row_boxes(Box((0,) * len(loops.lengths), (*outer, full, PIECE)), threads)
     if rest:
         boxes.append(Box((*(0,) * len(outer), full, 0), (*outer, 1, rest)))
     if not full:
-        boxes = _row_boxes(boxes[0], threads)
+        boxes = row_boxes(boxes[0], threads)
     sizes = [dtype.itemsize for dtype in program.moved]
     groups = shared_out(boxes, threads)
     return Reducing(ready(program, loops, sizes, groups, contract), partials)
-
-
-def _row_boxes(box: Box, threads: int) -> list[Box]:
-    """Return a box cut between rows, one part for each thread."""
-    lengths = box.lengths[:-1]
-    axis = int(np.argmax(lengths))
-    return parts_of(box, axis, -(-lengths[axis] // threads))
 
 
 def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -> Reducing:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.lazy import launch, plan, reduce
+from xtensor.lazy import launch, plan, reduce, rows
 from xtensor.lazy.compile import host
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
@@ -25,6 +25,7 @@ def forget() -> None:
 def everything_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(launch, "STREAM_BYTES", 0)
     monkeypatch.setattr(launch, "STREAM_ROW", 0)
+    monkeypatch.setattr(rows, "FAR", 0)
     forget()
     with xt.options(engine="llvm", lazy="always"):
         yield
@@ -59,6 +60,19 @@ def test_rows_that_begin_anywhere(columns: int, dtype: str, everything_streams: 
         mine[1:-1, start:-1] = x[1:-1, start:-1] * 2
         right[1:-1, start:-1] = a[1:-1, start:-1] * 2
         assert_equal(mine, right)
+
+
+@pytest.mark.parametrize("columns", [2, 15, 16, 17, 100, 131])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_through_all_stages(columns: int, dtype: str, everything_streams: None) -> None:
+    """What is written past the caches and what is fetched ahead, of rows with and without gaps."""
+    a, b = numbers((9, columns + 3), dtype), numbers((columns,), dtype)
+    for x, n in ((own(a[:, 3:].copy()), a[:, 3:]), (own(a)[:, 3:], a[:, 3:])):
+        top = n.max(axis=1, keepdims=True)
+        z = x - xt.max(x, axis=1, keepdims=True)
+        assert "together" in xt.explain(z * own(b) / xt.max(x, axis=1, keepdims=True))
+        assert_equal(z * own(b), (n - top) * b)
+        assert_equal(z / xt.max(z * z, axis=1, keepdims=True), (n - top) / ((n - top) ** 2).max(axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize("start", range(0, 70, 9))

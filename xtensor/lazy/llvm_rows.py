@@ -18,13 +18,14 @@ class RowForm(NamedTuple):
     """What code depends on besides the row program.
 
     depth: nested loops, with the one over cells. vector_bytes: of a register. streams: by stage, whether its outputs
-    bypass the caches. fetches: by stage, the items that it reads and of which rows further on are fetched.
+    bypass the caches. fetches: the items of which rows further on are fetched: each stage over cells does so for a row
+    further on than the one before.
     """
 
     depth: int
     vector_bytes: int
     streams: tuple[bool, ...]
-    fetches: tuple[tuple[int, ...], ...]
+    fetches: tuple[int, ...]
 
 
 def source(rows: RowProgram, form: RowForm, *, contract: bool = False) -> str:
@@ -39,6 +40,7 @@ def source(rows: RowProgram, form: RowForm, *, contract: bool = False) -> str:
         if item.role == GIVEN and not item.wide:
             kind, base = memory_type(item.dtype), frame.pointer(f"item{number}")
             frame.lines.append(f"%item{number}.value = load {kind}, ptr {base}, align 1")
+    _fetch_rows(rows, form, frame)
     functions = [_Function(rows, place, form, frame, contract) for place in range(len(rows.stages))]
     for one in functions:
         one.call()
@@ -50,16 +52,26 @@ def source(rows: RowProgram, form: RowForm, *, contract: bool = False) -> str:
 
 def _entry(rows: RowProgram, form: RowForm, frame: Frame) -> None:
     """Load every slot."""
-    fetched = {number for numbers in form.fetches for number in numbers}
     for number in outside(rows):
         frame.operand(f"item{number}")
-        if number in fetched:
+        if number in form.fetches:
             frame.load(f"item{number}.ahead", "i64")
     for number in own_rows(rows):
         frame.load(f"item{number}.own", "ptr")
     for place, stage in enumerate(rows.stages):
         for at, dtype in enumerate(stage.program.scalars):
             frame.load(f"stage{place}.c{at}", memory_type(dtype))
+
+
+def _fetch_rows(rows: RowProgram, form: RowForm, frame: Frame) -> None:
+    """Write where the rows begin that each stage over cells fetches."""
+    for number in form.fetches:
+        before = frame.pointer(f"item{number}")
+        for place, stage in enumerate(rows.stages):
+            if stage.wide:
+                name = f"%item{number}.further{place}"
+                frame.lines.append(f"{name} = getelementptr i8, ptr {before}, i64 %item{number}.ahead")
+                before = name
 
 
 def outside(rows: RowProgram) -> list[int]:
@@ -75,8 +87,8 @@ def own_rows(rows: RowProgram) -> list[int]:
 class _Function:
     """The function of one stage over one row, and its call.
 
-    It takes the length of a row, where the rows of wide items begin, the numbers of narrow inputs, how far ahead rows
-    are fetched, and the scalars. It returns what a row has one number of.
+    It takes the length of a row, where the rows of wide items begin, the numbers of narrow inputs, rows that are
+    fetched, and the scalars. It returns what a row has one number of.
     """
 
     def __init__(self, rows: RowProgram, place: int, form: RowForm, frame: Frame, contract: bool) -> None:
@@ -85,11 +97,12 @@ class _Function:
         plain = stage.results[: len(stage.program.outputs)]
         self.moved = (*stage.inputs, *plain)
         lie = tuple([PACKED if rows.items[number].wide else SAME for number in self.moved])
-        fetches = tuple([at for at, number in enumerate(stage.inputs) if number in form.fetches[place]])
-        own = Form(lanes_of(stage.program, form.vector_bytes), 1, lie, form.streams[place], fetches)
+        own = Form(lanes_of(stage.program, form.vector_bytes), 1, lie, form.streams[place])
         self.loop = Loop(stage.program, own, contract, "%n", [])
         self.loop.pointers = [f"%p{at}" for at in range(len(self.moved))]
         self.loop.registers = {at: f"%in{at}.one" for at, n in enumerate(stage.inputs) if not rows.items[n].wide}
+        self.fetches = form.fetches if stage.wide else ()
+        self.loop.further = {f"%further{number}": rows.items[number].dtype.itemsize for number in self.fetches}
         self.returned = stage.results[len(plain) :] if stage.wide else stage.results
         self.parameters = self._parameters()
 
@@ -104,8 +117,8 @@ class _Function:
                 found.append(("ptr", f"%p{at}", base))
             elif at in self.loop.registers:
                 found.append((memory_type(item.dtype), self.loop.registers[at], f"%item{number}.value"))
-        for at in self.loop.form.fetches:
-            found.append(("i64", f"%ahead{at}", f"%item{self.moved[at]}.ahead"))
+        for number in self.fetches:
+            found.append(("ptr", f"%further{number}", f"%item{number}.further{self.place}"))
         for at, dtype in enumerate(self.stage.program.scalars):
             found.append((memory_type(dtype), f"%c{at}", f"%stage{self.place}.c{at}"))
         return found

@@ -74,7 +74,8 @@ class Loop:
 
     length: the name of the row's length. lines: where the text goes. pointers: of each input and output, the name of
     where its row begins. registers: of inputs that are the same along the row, by place, the names of those that need
-    not be loaded.
+    not be loaded. further: memory that is fetched while the loop runs: the names of where it begins, and the bytes of
+    an element.
     """
 
     def __init__(self, program: Program, form: Form, contract: bool, length: str, lines: list[str]) -> None:
@@ -84,6 +85,7 @@ class Loop:
         self.lines = lines
         self.pointers: list[str] = []
         self.registers: dict[int, str] = {}
+        self.further: dict[str, int] = {}
         self.writer = Writer(form.lanes)
         self.writer.flags = "contract " if contract else ""
         self.index = "%i"  # the element that a round begins with
@@ -208,6 +210,7 @@ class Loop:
         ]
         self.block("quick.body")
         self.index = "%q"
+        self._fetch_further(".q")
         values = self.compute(
             [
                 same[place] if place in same else self.value(self._load(place, ".q", None), dtype)
@@ -274,6 +277,7 @@ class Loop:
         """Write both kinds of loads and return the loaded inputs."""
         moving = [place for place in range(len(self.program.inputs)) if place not in same]
         self.block("load.whole")
+        self._fetch_further(".w")
         whole = [self._load(place, ".w", None) for place in moving]
         self.lines.append("br label %body")
         self.block("load.part")
@@ -321,9 +325,19 @@ class Loop:
 
     def _fetch_ahead(self, place: int, address: str) -> None:
         """Have memory fetched that is read later: processors look less far ahead."""
-        self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 %ahead{place}")
-        self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}.ahead, i32 0, i32 3, i32 1)")
+        self._fetch(f"{address}.ahead")
+
+    def _fetch_further(self, suffix: str) -> None:
+        """Have memory fetched that others read later."""
+        for base, size in self.further.items():
+            self.lines.append(f"{base}{suffix}.bytes = mul i64 {self.index}, {size}")
+            self.lines.append(f"{base}{suffix} = getelementptr i8, ptr {base}, i64 {base}{suffix}.bytes")
+            self._fetch(f"{base}{suffix}")
+
+    def _fetch(self, address: str) -> None:
+        self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
     def _short(self, dtype: DType) -> str:
         """Return a vector type as intrinsics' names spell it."""

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from math import inf, sqrt
 
+from ..doors import elementwise
+from ..dtypes import REAL_FLOATING
 from ..errors import expected
 from ..layout import as_axes
+from ..lazy.element import sqrt as root
 from ..rules import xt
 from ..tape import OFF, differentiable, recording
 from ..tensor import Tensor
@@ -36,14 +39,46 @@ def _back(g: tuple[Tensor | None, Tensor | None], y: tuple[Tensor, Tensor], axes
 def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
     """Return (x - mean) * scale along axes, and scale = 1 / sqrt(variance + eps)."""
     mean = xt.mean(x, axis=axes, keepdims=True)
-    distance = x - mean
     count = float(size_along(x, axes))
-    scale = sqrt(count) / xt.sqrt(xt.sum(distance * distance, axis=axes, keepdims=True) + count * eps)
-    # Not distance * scale: the distances would go through memory. This loses no more than rounding x itself did.
-    return x * scale - mean * scale, scale
+    total = xt.sum(_squared_distance(x, mean), axis=axes, keepdims=True)
+    scale = _over_root(sqrt(count), total, count * eps)
+    return _distance_times(x, mean, scale), scale
+
+
+# Steps that belong together are one formula each: recording them takes most of the time that small arrays take.
+
+
+@elementwise(REAL_FLOATING, element=lambda x, mean: (x - mean) * (x - mean))
+def _squared_distance(x: Tensor, mean: Tensor, /) -> Tensor:
+    """Return (x - mean)**2."""
+    ...
+
+
+@elementwise(REAL_FLOATING, element=lambda a, b, room: a / root(b + room))
+def _over_root(a: float, b: Tensor, room: float, /) -> Tensor:
+    """Return a / sqrt(b + room)."""
+    ...
+
+
+@elementwise(REAL_FLOATING, element=lambda x, mean, scale: (x - mean) * scale)
+def _distance_times(x: Tensor, mean: Tensor, scale: Tensor, /) -> Tensor:
+    """Return (x - mean) * scale."""
+    ...
+
+
+@elementwise(
+    REAL_FLOATING,
+    element=lambda x, weight, bias: x * weight + bias,
+    derivative=(lambda weight: weight, lambda x: x, 1),
+)
+def _multiply_add(x: Tensor, weight: Tensor, bias: Tensor, /) -> Tensor:
+    """Return x * weight + bias."""
+    ...
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None and bias is not None and x.dtype == weight.dtype == bias.dtype:
+        return _multiply_add(x, weight, bias)
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
 
@@ -169,4 +204,4 @@ def _inference(
     deviation = xt.sqrt(var + eps)
     scale = 1 / deviation if weight is None else weight / deviation
     shift = -mean * scale if bias is None else bias - mean * scale
-    return x * along(scale, axis, x.ndim) + along(shift, axis, x.ndim)
+    return _scaled(x, along(scale, axis, x.ndim), along(shift, axis, x.ndim))

@@ -75,6 +75,7 @@ ROOMS = [
     "back.py",
     "operands.py",
     "op.py",
+    "macros.py",
     "doors.py",
     "history.py",
     "writing.py",

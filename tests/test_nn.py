@@ -14,6 +14,7 @@ import pytest
 
 import xtensor as xt
 from tests.samples import normal, positive
+from xtensor.nn import norms
 
 nn = xt.nn
 INF, NAN = math.inf, math.nan
@@ -545,3 +546,34 @@ def test_a_file_names_its_functions(file: str) -> None:
         assert function is getattr(module, name) and inspect.getdoc(function)
         first = inspect.getdoc(function) or ""
         assert first.startswith("Return"), name
+
+
+FORMULAS = [
+    (norms._squared_distance, lambda x, y, z: xt.square(x - y), 2),
+    (norms._over_root, lambda x, y, z: x / xt.sqrt(y + z), 3),
+    (norms._distance_times, lambda x, y, z: (x - y) * z, 3),
+    (norms._multiply_add, lambda x, y, z: x * y + z, 3),
+]
+
+
+@pytest.mark.parametrize(("formula", "steps", "count"), FORMULAS)
+def test_formulas_of_norms(formula: Any, steps: Any, count: int) -> None:
+    """The value and the gradients of several steps in one formula are those of the steps, to second order."""
+    rng = np.random.default_rng(8)
+    given = [xt.asarray(rng.uniform(0.5, 2.0, (4, 5)), copy=True) for _ in range(3)]
+    places = tuple(range(count))
+
+    def once(function: Any) -> Any:
+        return lambda *args: xt.sum(xt.sin(function(*args)))
+
+    def twice(function: Any) -> Any:
+        return lambda *args: sum(xt.sum(g * g) for g in xt.grad(once(function), places)(*args))
+
+    def whole(*args: Any) -> Any:
+        return formula(*args[:count])
+
+    np.testing.assert_allclose(np.asarray(whole(*given)), np.asarray(steps(*given)), rtol=1e-14)
+    for order in (once, twice):
+        mine, right = (xt.grad(order(function), places)(*given) for function in (whole, steps))
+        for one, other in zip(mine, right, strict=True):
+            np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-11)

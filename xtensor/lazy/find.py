@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from .graph import Node
 from .launch import scalar_slots
-from .plan import Plan, Program, Trace
+from .plan import Plan, Program, Trace, bare
 
 # Expressions remembered at most.
 REMEMBERED = 4096
@@ -85,30 +85,53 @@ def _finder(root: Node, trace: Trace) -> Find | None:
     It returns None for a graph whose inner nodes are evaluated meanwhile, shown, or used from outside, or that does
     not share its values as the first one did. There is no function where an input was evaluated after it was used.
     """
-    order = list(trace.arguments)
-    uses = [argument for arguments in trace.arguments.values() for argument in arguments]
-    bound = {order[-1]}
-    lines = [f"def find(v{order[-1]}):"]
-    if trace.values[order[-1]] is not root:
+    recorded = _recorded(trace)
+    if recorded is None or trace.values[next(reversed(trace.arguments))] is not root:
         return None
-    for number in reversed(order):
+    uses = [argument for arguments in recorded.values() for argument in arguments]
+    last = trace.numbers[root]
+    bound = {last}
+    names_here: dict[str, Any] = {}
+    lines = [f"def find(v{last}):"]
+    for number in reversed(recorded):
         node = trace.values[number]
-        if any(isinstance(value, Node) and value.blob is not None for value in node.inputs):
-            return None
         if node is not root:
             shown = f"v{number}.face is not None and v{number}.face() is not None"
             lines.append(f"    if v{number}.blob is not None or v{number}.parts is not None or ({shown}): return None")
             lines.append(f"    if len(v{number}.readers.references) != {uses.count(number)}: return None")
+        if node.spelled is not None:
+            names_here[f"macro{number}"] = node.spelled.macro
+            lines.append(f"    if v{number}.op is not macro{number}: return None")
         names = []
-        for place, argument in enumerate(trace.arguments[number]):
+        for place, argument in enumerate(recorded[number]):
             names.append(f"again{place}" if argument in bound else f"v{argument}")
             bound.add(argument)
         lines.append(f"    {', '.join(names)}, = v{number}.inputs")
-        for name, argument in zip(names, trace.arguments[number], strict=True):
+        for name, argument in zip(names, recorded[number], strict=True):
             if name != f"v{argument}":
                 lines.append(f"    if {name} is not v{argument}: return None")
+    names_here |= {f"v{n}": bare(value) for n, value in enumerate(trace.values) if n not in bound}
     lines.append(f"    return [{', '.join(f'v{number}' for number in range(len(trace.values)))}]")
-    names_here: dict[str, Any] = {}
-    exec("\n".join(lines), {}, names_here)
+    exec("\n".join(lines), names_here)
     find: Find = names_here["find"]
     return find
+
+
+def _recorded(trace: Trace) -> dict[int, tuple[int, ...]] | None:
+    """Return the nodes of a trace as they were recorded, macros as one node each, with the numbers of their inputs.
+
+    None where an input has been evaluated after it was used, or a macro does not need one of its inputs.
+    """
+    inner = {trace.numbers[one] for _, node in trace.nodes() if node.spelled for one in node.spelled.inner}
+    found = {}
+    for number, node in trace.nodes():
+        given = node.inputs if node.spelled is None else node.spelled.inputs
+        if any([isinstance(value, Node) and value.blob is not None for value in given]):
+            return None
+        if node.spelled is not None:
+            if not all([value in trace.numbers for value in given]):
+                return None
+            found[number] = tuple([trace.numbers[value] for value in given])
+        elif number not in inner:
+            found[number] = trace.arguments[number]
+    return found

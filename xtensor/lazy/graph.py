@@ -5,16 +5,18 @@ A value is a Node or a TBlob. A node's inputs are values or Python scalars; once
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
+from math import prod
 from operator import index
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from ..blob import Readers, TBlob
 from ..devices import Backend, Device
 from ..dtypes import DType
 from ..layout import Layout, Shape, contiguous
+from ..locks import fork_waiting_lock
 
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16
@@ -23,8 +25,8 @@ SIGNATURES = 1 << 16
 class Operation(Protocol):
     """What the lazy layer knows of an op.
 
-    kind: "elementwise", "reduction", "library" for what only the backend's own function computes, packed, or "view" for
-        what computes nothing (View).
+    kind: "elementwise", "reduction", "library" for what only the backend's own function computes, packed, "view" for
+        what computes nothing (View), or "macro" for what stands for several nodes (Macro).
     element: the formula of an elementwise op over one element, None for a primitive of the machines.
     """
 
@@ -52,6 +54,7 @@ class Node:
         counted once per use.
     held: the bytes of the buffers it reads itself.
     saver: a weak reference to who kept the value for a gradient, None if nobody did.
+    spelled: of what was a macro, how it was recorded, else None.
     reference: the one weak reference under which others remember this node.
     signature: the number of its expression: equal for expressions of one structure.
     """
@@ -74,6 +77,7 @@ class Node:
         "saver",
         "shape",
         "signature",
+        "spelled",
         "steps",
     )
 
@@ -98,6 +102,7 @@ class Node:
         self.parts: list[ref[Part]] | None = None
         self.name: str | None = None
         self.saver: ref[Any] | None = None
+        self.spelled: Spelled | None = None
         self.reference = reference = ref(self)
         steps, held, pinned = 1, 0, 0
         structure: list[Any] = [op]
@@ -171,7 +176,7 @@ class Node:
         saved = None if self.saver is None else self.saver()
         if saved is not None:
             saved.hold(blob)
-        self.readers = self.parts = self.saver = None
+        self.readers = self.parts = self.saver = self.spelled = None
         self.inputs = ()
         self.steps = self.pinned = 0
 
@@ -300,6 +305,78 @@ VIEWS = {
 }
 
 
+# ---- macros
+
+
+class MacroStep(NamedTuple):
+    """One node that a macro stands for.
+
+    inputs: by number - what the macro takes comes first, then the steps - or None and a Python scalar. The rest is as
+    of a Node.
+    """
+
+    op: Operation
+    inputs: tuple[tuple[int | None, Any], ...]
+    params: dict[str, Any]
+    shape: Shape
+    dtype: DType
+
+
+class Spelled(NamedTuple):
+    """How a node was recorded that was a macro: the macro, its inputs, and the nodes that it became before the last."""
+
+    macro: Macro
+    inputs: tuple[Any, ...]
+    inner: list[Node]
+
+
+class Macro:
+    """A composition, as something that can be recorded as one node; who walks the graph has it spelled out first.
+
+    name: of the function. steps: what it stands for; the last one is its result. nbytes: of the largest step.
+    """
+
+    kind = "macro"
+    element = None
+
+    def __init__(self, name: str, steps: Sequence[MacroStep]) -> None:
+        self.name = name
+        self.steps = steps
+        self.nbytes = max([prod(step.shape) * step.dtype.itemsize for step in steps])
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        raise NotImplementedError(f"{self.name}: a macro is spelled out, no function computes it")
+
+    def node(self, inputs: tuple[Node | TBlob, ...], device: Device) -> Node:
+        """Return the composition of some inputs as one node."""
+        last = self.steps[-1]
+        node = Node(self, inputs, {}, last.shape, last.dtype, device)
+        node.steps += len(self.steps) - 1
+        return node
+
+    def spell_out(self, node: Node) -> None:
+        """Make a node of this macro the last of the steps that it stands for."""
+        with _spelling:
+            if node.op is not self or node.blob is not None:
+                return
+            inner: list[Node] = []
+            values = list(node.inputs)
+            for step in self.steps:
+                inputs = tuple([given if number is None else values[number] for number, given in step.inputs])
+                if step is self.steps[-1]:
+                    break
+                inner.append(Node(step.op, inputs, step.params, step.shape, step.dtype, node.device))
+                values.append(inner[-1])
+            for value in inputs:
+                if type(value) is Node:
+                    value.read_by(node.reference)
+            node.spelled = Spelled(self, node.inputs, inner)
+            node.inputs, node.params, node.op = inputs, step.params, step.op
+
+
+_spelling = fork_waiting_lock()
+
+
 def pending_below(nodes: Iterable[Node]) -> list[Node]:
     """Return the pending nodes these need, each after its inputs; walks without recursion."""
     order: dict[Node, None] = {}
@@ -309,6 +386,8 @@ def pending_below(nodes: Iterable[Node]) -> list[Node]:
         if node in order:
             stack.pop()
             continue
+        if type(node.op) is Macro:
+            node.op.spell_out(node)
         above = len(stack)
         for value in node.inputs:
             if type(value) is Node and value.blob is None and value not in order:

@@ -286,6 +286,15 @@ class Trace:
             yield number, self.values[number]
 
 
+def bare(value: Any) -> Any:
+    """Return what is kept of a trace's value: of a node all but its inputs, of memory that may change nothing."""
+    if isinstance(value, TBlob):
+        return value if value.fixed else None
+    if isinstance(value, Node):
+        return Node(value.op, (), value.params, value.shape, value.dtype, value.device)
+    return value
+
+
 # ---- what a step computes with
 
 

@@ -17,7 +17,7 @@ from ..options import Settings
 from . import engines
 from .compile import host
 from .graph import Node, pending_below
-from .plan import Trace, plan_of
+from .plan import Trace, bare, plan_of
 from .planned import Evaluation
 from .ready import Ready
 from .vecmath import FUNCTIONS
@@ -92,7 +92,7 @@ class Recorded:
         self.leaves = leaves
         self.plan = plan_of(trace)
         self.trace = trace.without_values()
-        self.values = [_bare(value) for value in trace.values]
+        self.values = [bare(value) for value in trace.values]
         self.elements = self.plan.largest(trace.values)
         self.has_empty_loops = self.plan.has_empty_loops(trace.values)
         self.direct_below = direct_below
@@ -166,12 +166,3 @@ class Recorded:
         for number, leaf in self.leaves.items():
             values[number] = leaf.of(blobs)
         return Evaluation(self.trace.of(values), self.plan, None, limits)
-
-
-def _bare(value: Any) -> Any:
-    """Return what is kept of a trace's value: of a node all but its inputs, of memory that may change nothing."""
-    if isinstance(value, TBlob):
-        return value if value.fixed else None
-    if isinstance(value, Node):
-        return Node(value.op, (), value.params, value.shape, value.dtype, value.device)
-    return value

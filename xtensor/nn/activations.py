@@ -16,6 +16,7 @@ from ..lazy.element import Element, absolute, minimum, primitive, where
 from ..lazy.element import exp as e_exp
 from ..lazy.vecmath import ERF_FAR, ERF_NEAR
 from ..lazy.vector import F64
+from ..macros import macro
 from ..operands import Operand
 from ..rules import xt
 from ..tape import differentiable
@@ -74,17 +75,20 @@ def relu(x: Tensor, /) -> Tensor:
     return xt.maximum(floating(x, "relu"), 0)
 
 
+@macro
 def relu6(x: Tensor, /) -> Tensor:
     """Return min(max(x, 0), 6). Source: torch.nn.functional.relu6."""
     return hardtanh(floating(x, "relu6"), 0.0, 6.0)
 
 
+@macro
 def leaky_relu(x: Tensor, /, negative_slope: float = 0.01) -> Tensor:
     """Return x where x > 0, else negative_slope * x. Source: torch.nn.functional.leaky_relu."""
     x = floating(x, "leaky_relu")
     return xt.where(x > 0, x, x * within(negative_slope, "leaky_relu", "negative_slope", -inf, inf))
 
 
+@macro
 def elu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     """Return x where x > 0, else alpha * (exp(x) - 1). Source: torch.nn.functional.elu."""
     x = floating(x, "elu")
@@ -92,6 +96,7 @@ def elu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     return xt.where(x > 0, x, within(alpha, "elu", "alpha", -inf, inf) * xt.expm1(low))
 
 
+@macro
 def selu(x: Tensor, /) -> Tensor:
     """Return 1.0507... * elu(x, 1.6732...), which keeps mean 0 and variance 1. Source: torch.nn.functional.selu."""
     return 1.0507009873554804934193349852946 * elu(floating(x, "selu"), 1.6732632423543772848170429916717)
@@ -101,6 +106,7 @@ def selu(x: Tensor, /) -> Tensor:
 
 
 @differentiable(x=lambda y: y * (1 - y))
+@macro
 def sigmoid(x: Tensor, /) -> Tensor:
     """Return 1 / (1 + exp(-x)), without overflow at either end. Source: torch.nn.functional.sigmoid."""
     x = floating(x, "sigmoid")
@@ -109,10 +115,12 @@ def sigmoid(x: Tensor, /) -> Tensor:
 
 
 @differentiable(x=lambda x: sigmoid(x))
+@macro
 def _softplus(x: Tensor) -> Tensor:
     return xt.maximum(x, 0) + xt.log1p(xt.exp(-xt.abs(x)))
 
 
+@macro
 def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = inf) -> Tensor:
     """Return log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
 
@@ -128,23 +136,27 @@ def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = inf) -> Tensor:
     return smooth if threshold == inf else xt.where(scaled > threshold, x, smooth)
 
 
+@macro
 def log_sigmoid(x: Tensor, /) -> Tensor:
     """Return log(1 / (1 + exp(-x))), finite wherever x is. Source: torch.nn.functional.logsigmoid."""
     return -_softplus(-floating(x, "log_sigmoid"))
 
 
+@macro
 def silu(x: Tensor, /) -> Tensor:
     """Return x * sigmoid(x); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.silu."""
     x = floating(x, "silu")
     return x * sigmoid(x)
 
 
+@macro
 def mish(x: Tensor, /) -> Tensor:
     """Return x * tanh(log(1 + exp(x))); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.mish."""
     x = floating(x, "mish")
     return x * xt.tanh(_softplus(x))
 
 
+@macro
 def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
     """Return x * P(X <= x) for a standard normal X: x / 2 * (1 + erf(x / sqrt(2))); NaN at -inf, as PyTorch has it.
 
@@ -164,6 +176,7 @@ def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
 
 
 @differentiable(x=lambda g, y, min_val, max_val: xt.where((y <= min_val) | (y >= max_val), 0, g))
+@macro
 def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """Return x moved into [min_val, max_val]; the derivative at the bounds is 0.
 
@@ -175,11 +188,13 @@ def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0) -> Tenso
     return xt.minimum(xt.maximum(x, min_val), max_val)
 
 
+@macro
 def hardsigmoid(x: Tensor, /) -> Tensor:
     """Return x / 6 + 1 / 2 moved into [0, 1]. Source: torch.nn.functional.hardsigmoid."""
     return relu6(floating(x, "hardsigmoid") + 3) / 6
 
 
+@macro
 def hardswish(x: Tensor, /) -> Tensor:
     """Return x * hardsigmoid(x); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.hardswish."""
     x = floating(x, "hardswish")

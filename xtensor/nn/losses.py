@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import expected
 from ..layout import Shape, as_axis
+from ..macros import macro
 from ..op import on
 from ..rules import xt
 from ..tape import differentiable
@@ -33,12 +34,14 @@ __all__ = [
 # ---- distances
 
 
+@macro
 def mse_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
     """Return (x - target)**2 of arrays of one shape. Source: torch.nn.functional.mse_loss."""
     x, target = alike(x, target, "mse_loss")
     return reduced(xt.square(x - target), reduction, "mse_loss")
 
 
+@macro
 def l1_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
     """Return |x - target| of arrays of one shape; the derivative at 0 is 0. Source: torch.nn.functional.l1_loss."""
     x, target = alike(x, target, "l1_loss")
@@ -53,6 +56,7 @@ def _huber(x: Tensor, delta: float) -> Tensor:
     return short * (size - 0.5 * short)
 
 
+@macro
 def huber_loss(x: Tensor, target: Tensor, /, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
     """Return d**2 / 2 where d = |x - target| <= delta, else delta * (d - delta / 2), of arrays of one shape.
 
@@ -64,6 +68,7 @@ def huber_loss(x: Tensor, target: Tensor, /, *, delta: float = 1.0, reduction: s
     return reduced(_huber(x - target, delta), reduction, "huber_loss")
 
 
+@macro
 def smooth_l1_loss(x: Tensor, target: Tensor, /, *, beta: float = 1.0, reduction: str = "mean") -> Tensor:
     """Return d**2 / (2 beta) where d = |x - target| < beta, else d - beta / 2, of arrays of one shape.
 
@@ -207,6 +212,7 @@ def _of_probabilities(
     return reduced(xt.sum(logs * target, axis=axis), reduction, "cross_entropy")
 
 
+@macro
 def binary_cross_entropy_with_logits(
     x: Tensor,
     target: Tensor,
@@ -244,6 +250,7 @@ def _spread(value: Any, x: Tensor, function: str, argument: str) -> Tensor:
     return value
 
 
+@macro
 def kl_div(x: Tensor, target: Tensor, /, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Return target * (log(target) - x), where x holds logarithms of probabilities; 0 where target is 0.
 

@@ -6,6 +6,7 @@ The largest element is subtracted first, so nothing overflows. `axis` is an inte
 from __future__ import annotations
 
 from ..layout import as_axes
+from ..macros import macro
 from ..ops.statistical import Axis, spread
 from ..rules import xt
 from ..tape import OFF, differentiable, recording
@@ -43,6 +44,7 @@ def _logsumexp_back(g: Tensor, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
 
 
 @differentiable(x=_softmax_back)
+@macro
 def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     """Return exp(x) over its sum along the axis, or axes.
 
@@ -56,6 +58,7 @@ def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
 
 
 @differentiable(x=_log_softmax_back)
+@macro
 def log_softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     """Return log(softmax(x)), without the rounding of small probabilities to 0.
 

@@ -12,6 +12,7 @@ from ..dtypes import REAL_FLOATING
 from ..errors import expected
 from ..layout import as_axes
 from ..lazy.element import sqrt as root
+from ..macros import macro
 from ..rules import xt
 from ..tape import OFF, differentiable, recording
 from ..tensor import Tensor
@@ -48,19 +49,35 @@ def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor,
 # Steps that belong together are one formula each: recording them takes most of the time that small arrays take.
 
 
-@elementwise(REAL_FLOATING, element=lambda x, mean: (x - mean) * (x - mean))
+@elementwise(
+    REAL_FLOATING,
+    element=lambda x, mean: (x - mean) * (x - mean),
+    derivative=(lambda x, mean: 2 * (x - mean), lambda x, mean: 2 * (mean - x)),
+)
 def _squared_distance(x: Tensor, mean: Tensor, /) -> Tensor:
     """Return (x - mean)**2."""
     ...
 
 
-@elementwise(REAL_FLOATING, element=lambda a, b, room: a / root(b + room))
+@elementwise(
+    REAL_FLOATING,
+    element=lambda a, b, room: a / root(b + room),
+    derivative=(
+        lambda b, room: 1 / xt.sqrt(b + room),
+        lambda y, b, room: y / (-2 * (b + room)),
+        lambda y, b, room: y / (-2 * (b + room)),
+    ),
+)
 def _over_root(a: float, b: Tensor, room: float, /) -> Tensor:
     """Return a / sqrt(b + room)."""
     ...
 
 
-@elementwise(REAL_FLOATING, element=lambda x, mean, scale: (x - mean) * scale)
+@elementwise(
+    REAL_FLOATING,
+    element=lambda x, mean, scale: (x - mean) * scale,
+    derivative=(lambda scale: scale, lambda scale: -scale, lambda x, mean: x - mean),
+)
 def _distance_times(x: Tensor, mean: Tensor, scale: Tensor, /) -> Tensor:
     """Return (x - mean) * scale."""
     ...
@@ -83,6 +100,7 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 
+@macro
 def layer_norm(
     x: Tensor,
     /,
@@ -197,6 +215,7 @@ def _move(running: Tensor, new: Tensor, momentum: float) -> None:
     running += momentum * (xt.astype(new, running.dtype, copy=False) - running)
 
 
+@macro
 def _inference(
     x: Tensor, axis: int, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:

@@ -215,7 +215,6 @@ def _move(running: Tensor, new: Tensor, momentum: float) -> None:
     running += momentum * (xt.astype(new, running.dtype, copy=False) - running)
 
 
-@macro
 def _inference(
     x: Tensor, axis: int, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:

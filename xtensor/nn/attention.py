@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import expected
 from ..layout import broadcast_shapes
+from ..macros import macro
 from ..operands import as_tensor
 from ..rules import xt
 from ..tape import differentiable
@@ -19,6 +20,7 @@ __all__ = ["scaled_dot_product_attention"]
 
 
 @differentiable(x=_softmax_back)
+@macro
 def _weights(x: Tensor, axis: int = -1) -> Tensor:
     """Return softmax(x), but 0 in a row of nothing but -inf: a query that may look nowhere."""
     most = largest(x, (axis,))

@@ -688,6 +688,15 @@ def test_shapes_that_stay_tell_their_axes() -> None:
         assert_same(mine, a / np.sum(a, axis=1, keepdims=True), shape)
 
 
+@every_engine
+def test_reductions_of_nothing_keep_the_order(engine: str) -> None:
+    """The product over an axis without elements lies as NumPy's does: in the order of what was empty."""
+    a = np.transpose(np.zeros((0, 2, 3)), (2, 0, 1))
+    with under(engine):
+        mine = xt.prod(xt.permute_dims(tensor(np.zeros((0, 2, 3))), (2, 0, 1)), axis=1).evaluate()
+    assert mine.native().strides == np.prod(a, axis=1).strides
+
+
 LARGE = [
     (100_003,),
     (16385,),

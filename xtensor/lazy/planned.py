@@ -25,7 +25,8 @@ class Evaluation:
         self.plan = plan
         self.values = trace.values
         self.blobs: dict[int, TBlob] = {n: v for n, v in enumerate(trace.values) if type(v) is TBlob}
-        self.packed = all([blob.is_packed for blob in self.blobs.values()])
+        # What is empty is packed whatever its strides are, but results have their order.
+        self.packed = all([blob.is_packed and 0 not in blob.shape for blob in self.blobs.values()])
         self.strides: dict[int, Shape] = {}
         self.destination: dict[int, TBlob] = {}
         if into is not None:

@@ -214,7 +214,8 @@ class _Known:
     """What is remembered of a signature: an expression, or the reason why there is none.
 
     rebuild: makes the result of its tensors. ready: the expression as launches, under the settings of the last call
-    that made them. made, used: the numbers of its first and its last call.
+    that made them; plain: the settings under which library calls cost less, as far as is known. made, used: the
+    numbers of its first and its last call.
     """
 
     def __init__(self, recorded: Any, rebuild: Callable[[list[Any]], Any], reason: str = "") -> None:
@@ -222,11 +223,14 @@ class _Known:
         self.rebuild = rebuild
         self.reason = reason
         self.ready: Any = None
+        self.plain: Any = None
         self.made = self.used = 0
 
     def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called."""
         ready, limits = self.ready, settings()
+        if self.plain is limits:
+            return None
         if ready is not None and (ready.limits is limits or ready.limits == limits):
             with run.turn():
                 return cast(list[TBlob], ready.run(blobs))
@@ -235,6 +239,7 @@ class _Known:
         with run.turn():
             due = self.recorded.due(limits)
             if due is None:
+                self.plain = limits if self.recorded.small else None
                 return None
             ready = self.ready = self.recorded.ready(blobs, limits)
             return cast(list[TBlob], self.recorded.compute(blobs, due) if ready is None else ready.run(blobs))

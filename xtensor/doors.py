@@ -10,11 +10,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from .devices.cpu import CPU, quickly
+import numpy as np
+
+from .devices.cpu import CPU, floats_beside, quickly
 from .dtypes import ANY, Category
-from .errors import expected, one_of
+from .errors import StrangerError, expected, one_of
 from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
 from .operands import SCALARS
+from .operators import COMPARED, SPELLED, Operators
 from .options import always_somewhere
 from .rules import RULES, Pull, Rule, pull_of
 from .tape import active
@@ -53,7 +56,9 @@ def elementwise(
         op = Op(stub, "elementwise", accepts, element=element, domain=domain, fails_on_values=fails_on_values)
         op.rule = _rule(op, derivative)
         door = {1: _unary, 2: _binary}.get(len(op.parameters), _several)
-        call = wraps(stub)(door(op))
+        call = door(op)
+        _spell(op, call)
+        call = wraps(stub)(call)
         _finish(op, call)
         return cast(F, call)
 
@@ -61,7 +66,7 @@ def elementwise(
 
 
 # The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
-# once. Whatever it refuses goes through apply(), which says what is wrong.
+# once. Whatever it refuses goes the long way, which says what is wrong.
 _SCALARS = frozenset(SCALARS)
 
 
@@ -79,27 +84,57 @@ def _unary(op: Op) -> Callable[..., Tensor]:
     return call
 
 
-def _binary(op: Op) -> Callable[..., Tensor]:
+def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Tensor] = apply) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
+    takes_arrays = type(kernel) is np.ufunc  # and looks at no type of a Python number
 
     def call(x1: Any, x2: Any, /) -> Tensor:
         if type(x1) is Tensor:
-            device = x1._device
             a = x1._small
-            b = x2._small if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
-        elif type(x2) is Tensor and type(x1) in _SCALARS:
-            device = x2._device
-            a, b = x1, x2._small
-        else:
-            return apply(op, (x1, x2))
-        if a is not None and b is not None and not always_somewhere[0]:
+            if a is not None:
+                kind = type(x2)
+                if kind is Tensor:
+                    b = x2._small
+                elif kind is float and takes_arrays:
+                    b = floats_beside(x1._dtype, x2)
+                else:
+                    b = x2 if kind in _SCALARS else None
+                if b is not None and not always_somewhere[0]:
+                    try:
+                        return wrap(quickly(kernel, a, b), x1._device)
+                    except REFUSED:
+                        pass
+        elif type(x2) is Tensor and x2._small is not None and type(x1) in _SCALARS and not always_somewhere[0]:
+            a = floats_beside(x2._dtype, x1) if type(x1) is float and takes_arrays else x1
             try:
-                return wrap(quickly(kernel, a, b), device)
+                return wrap(quickly(kernel, a, x2._small), x2._device)
             except REFUSED:
                 pass
-        return apply(op, (x1, x2))
+        return long_way(op, (x1, x2))
 
     return call
+
+
+def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Tensor:
+    """Answer for a stranger that its own reflected operator be tried."""
+    try:
+        return apply(op, operands)
+    except StrangerError:
+        return NotImplemented
+
+
+def _spell(op: Op, call: Callable[..., Tensor]) -> None:
+    """Give tensors the operators that are spellings of a function: the same door, without a way to it."""
+    name = SPELLED.get(op.name)
+    if name is None:
+        return
+    if len(op.parameters) == 1:
+        setattr(Operators, f"__{name}__", call)
+        return
+    call = _binary(op, _or_not_implemented)
+    setattr(Operators, f"__{name}__", call)
+    if op.name not in COMPARED:
+        setattr(Operators, f"__r{name}__", lambda self, other, /: call(other, self))
 
 
 def _several(op: Op) -> Callable[..., Tensor]:

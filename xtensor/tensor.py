@@ -627,15 +627,15 @@ def wrap(native: Native, device: Device) -> Tensor:
 
     native: also a scalar, as NumPy returns for what has no axes.
     """
-    if type(native) is not _ARRAY:
-        native = device.backend.asarray(native)
     tensor = Tensor()
     if type(native) is _ARRAY and native.nbytes <= DIRECT_BELOW:
         tensor._small = native
         tensor._value = None
     else:
-        tensor._small = None
-        tensor._value = TBlob.adopt(native, device)
+        native = device.backend.asarray(native)
+        direct = type(native) is _ARRAY and native.nbytes <= DIRECT_BELOW
+        tensor._small = native if direct else None
+        tensor._value = None if direct else TBlob.adopt(native, device)
     tensor._step = None
     tensor._shape = native.shape
     tensor._dtype = native.dtype

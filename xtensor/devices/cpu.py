@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import Context
-from math import prod
+from math import copysign, prod
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +39,39 @@ _quiet = _Quiet()
 
 # For the shortest path only: one context for all threads, which raises RuntimeError when another is inside.
 quickly = _quiet_context().run
+
+
+class _Floats(dict[Any, Any]):
+    """Python floats as arrays without axes, which a ufunc takes at half the cost; the bits are those it would take.
+
+    Zeros, which are equal but not the same, stand under their texts.
+    """
+
+    def __init__(self, dtype: DType) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __missing__(self, value: Any) -> Any:
+        if len(self) >= _FLOATS:
+            self.clear()
+        made = self[value] = CPU.call(np.array, float(value), self._dtype)
+        made.flags.writeable = False
+        return made
+
+
+# As many numbers are remembered as arrays, of each dtype.
+_FLOATS = 1024
+
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+_singles, _doubles = _Floats(_SINGLE), _Floats(_DOUBLE)
+
+
+def floats_beside(dtype: DType, value: float) -> Any:
+    """Return a Python float as a ufunc takes it most cheaply beside an array of a dtype."""
+    found = _singles if dtype is _SINGLE else _doubles if dtype is _DOUBLE else None
+    if found is None:
+        return value
+    return found[value or ("0.0" if copysign(1.0, value) > 0.0 else "-0.0")]
 
 
 class _Memory:

@@ -71,6 +71,7 @@ ROOMS = [
     "tape.py",
     "back.py",
     "operands.py",
+    "recording.py",
     "op.py",
     "doors.py",
     "history.py",

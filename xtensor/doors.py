@@ -19,6 +19,7 @@ from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
 from .operands import SCALARS
 from .operators import COMPARED, SPELLED, Operators
 from .options import always_somewhere
+from .recording import pair_recorded_before
 from .rules import RULES, Pull, Rule, pull_of
 from .tape import active
 from .tensor import Scalar, Tensor, wrap
@@ -84,11 +85,11 @@ def _unary(op: Op) -> Callable[..., Tensor]:
     return call
 
 
-def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Tensor] = apply) -> Callable[..., Tensor]:
+def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
     takes_arrays = type(kernel) is np.ufunc  # and looks at no type of a Python number
 
-    def call(x1: Any, x2: Any, /) -> Tensor:
+    def call(x1: Any, x2: Any, /) -> Any:
         if type(x1) is Tensor:
             a = x1._small
             if a is not None:
@@ -110,12 +111,16 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Tensor] = apply) -
                 return wrap(quickly(kernel, a, x2._small), x2._device)
             except REFUSED:
                 pass
+        if not active[0]:
+            recorded = pair_recorded_before(op, x1, x2)
+            if recorded is not None:
+                return recorded
         return long_way(op, (x1, x2))
 
     return call
 
 
-def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Tensor:
+def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
     """Answer for a stranger that its own reflected operator be tried."""
     try:
         return apply(op, operands)

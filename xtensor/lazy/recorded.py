@@ -16,7 +16,7 @@ from ..layout import Layout, Shape
 from ..options import Settings
 from . import engines
 from .compile import host
-from .graph import Node, pending_below
+from .graph import Node, node_of, pending_below
 from .plan import Trace, plan_of
 from .planned import Evaluation
 from .ready import Ready
@@ -173,5 +173,5 @@ def _bare(value: Any) -> Any:
     if isinstance(value, TBlob):
         return value if value.fixed else None
     if isinstance(value, Node):
-        return Node(value.op, (), value.params, value.shape, value.dtype, value.device)
+        return node_of(value.op, (), value.params, value.shape, value.dtype, value.device)
     return value

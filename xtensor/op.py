@@ -47,7 +47,7 @@ class Op:
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
     rule: its derivative; an empty one where there is none.
     recorded: the result dtypes of calls recorded before, by their nodes' signatures.
-    reduced: of reductions recorded before, by shape, dtype and parameters: the checked
+    reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked
         parameters, shape (None for a composed one) and dtype.
     """
 
@@ -333,7 +333,7 @@ def _remember_reduction(
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
         if len(op.reduced) >= 1024:
             op.reduced.clear()
-        op.reduced[x.shape, x.dtype, given] = found
+        op.reduced[x.shape, x.dtype.num, given] = found
 
 
 def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
@@ -348,7 +348,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     if value is None or not worth_recording(limits, prod(x._shape) * x._dtype.itemsize, type(value) is Node):
         return None
     try:
-        found = op.reduced.get((x._shape, x._dtype, tuple(params.values())))
+        found = op.reduced.get((x._shape, x._dtype.num, tuple(params.values())))
     except TypeError:  # a parameter that does not hash: the long way says what is wrong with it
         return None
     if found is None:

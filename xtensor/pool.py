@@ -266,7 +266,7 @@ class Pool:
         except IndexError:
             return None
         unused = block.nbytes - nbytes
-        if 0 <= unused and 8 * unused < block.nbytes and monotonic() < self._swept + 1:
+        if unused >= 0 and 8 * unused < block.nbytes and monotonic() < self._swept + 1:
             with self._lock:
                 self._hits += 1
             return block

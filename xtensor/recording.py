@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def pair_recorded_before(op: Op, x1: Any, x2: Any) -> Tensor | None:
-    """Record what `recorded_before` records of two operands of one shape, or one beside a float: nearly every call."""
+    """Record what `recorded_before` records, of two operands: nearly every call."""
     steps, held, widest, pending = 1, 0, 0, False
     value1: Any = x1
     value2: Any = x2
-    mark1: Any = float
-    mark2: Any = float
-    like: Any = x1
+    like: Any = None
+    shape: Any = None
+    structure: tuple[Any, ...] = ()
     if type(x1) is Tensor:
         value1 = x1._value
         if type(value1) is Node and value1.blob is None:
@@ -38,9 +38,9 @@ def pair_recorded_before(op: Op, x1: Any, x2: Any) -> Tensor | None:
             if value1 is None:
                 return None
             mark1, held = x1._dtype.num, (value1._buffer or value1.buffer).nbytes
-        widest = x1._dtype.itemsize
-    elif type(x1) is not float:
-        return None
+        like, widest = x1, x1._dtype.itemsize
+    else:
+        mark1 = _mark_of(op, x1)
     if type(x2) is Tensor:
         value2 = x2._value
         if type(value2) is Node and value2.blob is None:
@@ -52,21 +52,41 @@ def pair_recorded_before(op: Op, x1: Any, x2: Any) -> Tensor | None:
                 return None
             mark2 = x2._dtype.num
             held += (value2._buffer or value2.buffer).nbytes
-        if widest and (like._shape != x2._shape or like._device is not x2._device):
+        if like is None or like._shape == x2._shape:
+            shape, structure = x2._shape, (op, mark1, mark2)
+        else:
+            shape = _together(like._shape, x2._shape)
+            structure = (op, *_beside(mark1, like._shape, shape), *_beside(mark2, x2._shape, shape))
+        if like is not None and (shape is None or like._device is not x2._device):
             return None
+        like = x2
         if x2._dtype.itemsize > widest:
             widest = x2._dtype.itemsize
-        like = x2
-    elif type(x2) is not float:
+    elif like is None:
         return None
-    signature = signatures.get((op, mark1, mark2), 0)
+    else:
+        shape, structure = like._shape, (op, mark1, _mark_of(op, x2))
+    signature = signatures.get(structure, 0)
     dtype = op.recorded.get(signature)
     if dtype is None:
         return None
-    limits, shape = settings(), like._shape
+    limits = settings()
     if not worth_recording(limits, prod(shape) * widest, pending):
         return None
     return enter(node_of(op, (value1, value2), NO_PARAMS, shape, dtype, like._device, signature, steps, held), limits)
+
+
+def _mark_of(op: Op, number: Any) -> Any:
+    """Return what stands for a Python number in a structure; None where a dtype might not hold it, and for others."""
+    kind = type(number)
+    if kind is not float and (kind is not int or not 0 <= number <= 127):
+        return None
+    return (kind, number) if op.name == "pow" else kind
+
+
+def _beside(mark: Any, own: Shape, shape: Shape) -> tuple[Any, ...]:
+    """Return what stands for an operand of some shape in a structure of another."""
+    return (mark,) if own == shape else (mark, own, shape)
 
 
 def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
@@ -75,42 +95,56 @@ def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     """
     shape: Any = None
     device: Any = None
-    pending, widest = False, 0
+    same, pending = True, False
+    steps, held, widest = 1, 0, 0
+    structure: list[Any] = [op]
     inputs: list[Any] = []
     for x in operands:
-        kind = type(x)
-        if kind is Tensor:
-            value = read_later(x)
-            if value is None and x._small is not None and (pending or prod(shape or ()) * widest > DIRECT_BELOW):
-                _ = x.blob.buffer  # of a small tensor beside a large one, made at its first use
+        value: Any = x
+        if type(x) is Tensor:
+            value = x._value
+            if type(value) is Node and value.blob is None:
+                pending = True
+                steps += value.steps
+                structure.append(value.signature)
+            else:
                 value = read_later(x)
-            if value is None:
-                return None
-            pending = pending or type(value) is Node
+                if value is None and x._small is not None and (pending or prod(shape or ()) * widest > DIRECT_BELOW):
+                    value = x.blob  # of a small tensor beside a large one, made at its first use
+                    value = None if value.buffer.shared else value
+                if value is None:
+                    return None
+                held += (value._buffer or value.buffer).nbytes
+                structure.append(x._dtype.num)
             if shape is None:
                 shape, device = x._shape, x._device
             elif x._device is not device:
                 return None
             elif x._shape != shape:
-                shape = _together(shape, x._shape)
+                same, shape = False, _together(shape, x._shape)
                 if shape is None:
                     return None
-            widest = max(widest, x._dtype.itemsize)
-            inputs.append(value)
-        elif kind is float or (kind is int and 0 <= x <= 127):  # an integer that fits every dtype
-            inputs.append(x)
+            if x._dtype.itemsize > widest:
+                widest = x._dtype.itemsize
         else:
-            return None
+            mark = _mark_of(op, x)
+            if mark is None:
+                return None
+            structure.append(mark)
+        inputs.append(value)
     if shape is None:
         return None
-    counted = count_up(op, inputs, {}, shape)
-    dtype = op.recorded.get(counted[0])
+    if same:
+        signature = signatures.get(tuple(structure), 0)
+    else:
+        signature, steps, held = count_up(op, inputs, NO_PARAMS, shape)
+    dtype = op.recorded.get(signature)
     if dtype is None:
         return None
     limits = settings()
     if not worth_recording(limits, prod(shape) * widest, pending):
         return None
-    return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, *counted), limits)
+    return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, steps, held), limits)
 
 
 def read_later(x: Tensor) -> Node | TBlob | None:

@@ -194,9 +194,7 @@ def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape
             structure.append(value.signature)
             own = value.shape
         else:
-            structure.append(kind)
-            if op.name == "pow":  # a small power is code of its own
-                structure.append(value)
+            structure.append((kind, value) if op.name == "pow" else kind)  # a small power is code of its own
             continue
         if own != shape:
             structure += (own, shape)

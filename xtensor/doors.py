@@ -22,7 +22,7 @@ from .options import always_somewhere
 from .recording import pair_recorded_before
 from .rules import RULES, Pull, Rule, pull_of
 from .tape import active
-from .tensor import Scalar, Tensor, wrap
+from .tensor import DIRECT_BELOW, Scalar, Tensor, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,7 +56,7 @@ def elementwise(
     def decorate(stub: F) -> F:
         op = Op(stub, "elementwise", accepts, element=element, domain=domain, fails_on_values=fails_on_values)
         op.rule = _rule(op, derivative)
-        door = {1: _unary, 2: _binary}.get(len(op.parameters), _several)
+        door = (_unary, _binary, _ternary)[len(op.parameters) - 1]
         call = door(op)
         _spell(op, call)
         call = wraps(stub)(call)
@@ -69,6 +69,7 @@ def elementwise(
 # The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
 # once. Whatever it refuses goes the long way, which says what is wrong.
 _SCALARS = frozenset(SCALARS)
+_ARRAY = np.ndarray
 
 
 def _unary(op: Op) -> Callable[..., Tensor]:
@@ -102,9 +103,18 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                     b = x2 if kind in _SCALARS else None
                 if b is not None and not always_somewhere[0]:
                     try:
-                        return wrap(quickly(kernel, a, b), x1._device)
+                        native = quickly(kernel, a, b)
                     except REFUSED:
-                        pass
+                        return long_way(op, (x1, x2))
+                    if type(native) is not _ARRAY or native.nbytes > DIRECT_BELOW:
+                        return wrap(native, x1._device)
+                    tensor = Tensor()  # as wrap makes it: the commonest case of all is spared the call
+                    tensor._small = native
+                    tensor._value = tensor._step = None
+                    tensor._shape = native.shape
+                    tensor._dtype = native.dtype
+                    tensor._device = x1._device
+                    return tensor
         elif type(x2) is Tensor and x2._small is not None and type(x1) in _SCALARS and not always_somewhere[0]:
             a = floats_beside(x2._dtype, x1) if type(x1) is float and takes_arrays else x1
             try:
@@ -142,26 +152,19 @@ def _spell(op: Op, call: Callable[..., Tensor]) -> None:
         setattr(Operators, f"__r{name}__", lambda self, other, /: call(other, self))
 
 
-def _several(op: Op) -> Callable[..., Tensor]:
+def _ternary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
-    count = len(op.parameters)
 
-    def call(*operands: Any) -> Tensor:
-        if len(operands) != count:
-            raise TypeError(expected(op.name, "the call", f"have {count} arguments", len(operands)))
-        first = operands[0]
-        if type(first) is Tensor and not always_somewhere[0]:
-            natives = []
-            for x in operands:
-                native = x._small if type(x) is Tensor else x if type(x) in _SCALARS else None
-                if native is None:
-                    return apply(op, operands)
-                natives.append(native)
-            try:
-                return wrap(quickly(kernel, *natives), first._device)
-            except REFUSED:
-                pass
-        return apply(op, operands)
+    def call(condition: Any, x1: Any, x2: Any, /) -> Tensor:
+        if type(condition) is Tensor and condition._small is not None and not always_somewhere[0]:
+            a = x1._small if type(x1) is Tensor else x1 if type(x1) in _SCALARS else None
+            b = x2._small if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
+            if a is not None and b is not None:
+                try:
+                    return wrap(quickly(kernel, condition._small, a, b), condition._device)
+                except REFUSED:
+                    pass
+        return apply(op, (condition, x1, x2))
 
     return call
 
@@ -205,7 +208,7 @@ def reduction(
             if type(x) is Tensor and x._small is not None and not always_somewhere[0] and x._small.size:
                 reduced = reduce_small(kernel, x._small, given)
                 if reduced is not None:
-                    return wrap(reduced, x._device)
+                    return wrap(np.asarray(reduced), x._device)
             if active[0]:
                 reduced = reduce_on_tape(op, kernel, x, given)
                 if reduced is not None:

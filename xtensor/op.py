@@ -15,7 +15,7 @@ import numpy as np
 
 from .blob import Native, TBlob
 from .devices import Backend, Device
-from .devices.cpu import CPU, quickly
+from .devices.cpu import CPU, SLOW, quickly
 from .dtypes import Category, DType, canonical, check_real, promote
 from .errors import expected, mismatch, prefixed
 from .layout import Shape, as_axes, as_axis
@@ -24,7 +24,7 @@ from .lazy.graph import Node, Part, node_of
 from .lazy.run import seen_later
 from .operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .options import always_somewhere, settings
-from .recording import enter, read_later, recorded_before, worth_recording
+from .recording import enter, pays_to_wait, read_later, recorded_before, worth_recording
 from .rules import Rule
 from .tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
 from .tensor import DIRECT_BELOW, Scalar, Tensor, settled, wrap
@@ -46,6 +46,7 @@ class Op:
     fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
     rule: its derivative; an empty one where there is none.
+    slow: the characters of the dtypes in which the library takes long for it.
     recorded: the result dtypes of calls recorded before, by their nodes' signatures.
     reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked
         parameters, shape (None for a composed one) and dtype.
@@ -76,6 +77,7 @@ class Op:
         self.fails_on_values = fails_on_values or (lambda *kinds: False)
         self.composed = composed
         self.rule = Rule(self.name, {})
+        self.slow = SLOW.get(self.name, "")
         self.recorded: dict[int, DType] = {}
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], Shape | None, DType]] = {}
         self._dtypes: dict[Any, DType] = {}
@@ -398,11 +400,12 @@ def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
 def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
     """Return whether a call is to be recorded: worth it, and safe to compute and to read later."""
     small = operands[0]._small if len(operands) == 1 else None
-    if small is not None and not always_somewhere[0]:
+    if small is not None and not always_somewhere[0] and not op.slow:
         return False  # the commonest case, found out at once
     tensors = [x for x in operands if isinstance(x, Tensor)]
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
-    if not worth_recording(settings(), nbytes, any(is_node(x) for x in tensors)) or op.fails_on_values(*kinds):
+    pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
+    if not worth_recording(settings(), nbytes, pending) or op.fails_on_values(*kinds):
         return False
     return all(reads_later(x) if isinstance(x, Tensor) else fits(x, kinds) for x in operands)
 

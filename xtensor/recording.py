@@ -5,15 +5,17 @@ Most calls have the structure of one that was recorded before, of which nothing 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from .blob import TBlob
+from .dtypes import DType
 from .layout import Shape, broadcast_shapes
 from .lazy.graph import NO_PARAMS, Node, count_up, node_of, signatures
-from .lazy.run import ledger
+from .lazy.run import DIRECT_BYTES, ledger
 from .options import Settings, settings
 from .tensor import DIRECT_BELOW, Tensor
 
@@ -71,7 +73,8 @@ def pair_recorded_before(op: Op, x1: Any, x2: Any) -> Tensor | None:
     if dtype is None:
         return None
     limits = settings()
-    if not worth_recording(limits, prod(shape) * widest, pending):
+    nbytes = prod(shape) * widest
+    if not worth_recording(limits, nbytes, pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))):
         return None
     return enter(node_of(op, (value1, value2), NO_PARAMS, shape, dtype, like._device, signature, steps, held), limits)
 
@@ -142,7 +145,8 @@ def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     if dtype is None:
         return None
     limits = settings()
-    if not worth_recording(limits, prod(shape) * widest, pending):
+    nbytes = prod(shape) * widest
+    if not worth_recording(limits, nbytes, pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))):
         return None
     return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, steps, held), limits)
 
@@ -173,6 +177,16 @@ def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
     if nbytes > limits.pinned_limit or limits.lazy == "never":
         return False
     return pending or nbytes > DIRECT_BELOW or limits.lazy == "always"
+
+
+def pays_to_wait(op: Op, dtype: DType, nbytes: int) -> bool:
+    """Return whether the library takes so long for a result of this dtype that generated code pays for small ones."""
+    return dtype.char in op.slow and nbytes > DIRECT_BYTES and _can_generate()
+
+
+@cache
+def _can_generate() -> bool:
+    return find_spec("llvmlite") is not None
 
 
 def enter(node: Node, limits: Settings) -> Tensor:

@@ -261,17 +261,19 @@ class Pool:
 
     def _last(self, nbytes: int) -> Block | None:
         """Return the block given back last where it is of the size and still counted as in use: nothing changes."""
-        try:
-            block = self._back.pop()
-        except IndexError:
-            return None
-        unused = block.nbytes - nbytes
-        if unused >= 0 and 8 * unused < block.nbytes and monotonic() < self._swept + 1:
-            with self._lock:
+        with self._lock:
+            if self._busy:  # sorting in, which counts on those that are there
+                return None
+            try:
+                block = self._back.pop()
+            except IndexError:
+                return None
+            unused = block.nbytes - nbytes
+            if unused >= 0 and 8 * unused < block.nbytes and monotonic() < self._swept + 1:
                 self._hits += 1
-            return block
-        self._back.append(block)
-        return None
+                return block
+            self._back.append(block)
+            return None
 
     def _lend(self, block: Block) -> Block:
         self._in_use += block.nbytes

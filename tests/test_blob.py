@@ -380,7 +380,7 @@ def test_readers_do_not_pile_up() -> None:
         x = xt.ones((3,)).evaluate()
         for _ in range(1000):
             x + 1
-        assert len(x.blob.buffer.readers.references) <= 64
+        assert len(x.blob.buffer.readers) <= 64
 
 
 def test_memory_others_can_write_is_not_read_later() -> None:

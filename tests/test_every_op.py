@@ -760,3 +760,19 @@ def test_matmul_operator(dtype: np.dtype[Any]) -> None:
         view = z[...]
         z @= other
         assert_same(view, a @ b)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 2.5, 0.1, 1e300, -1e300, 1e-300, np.nan, np.inf], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_float_beside_small_operand(value: float, dtype: Any) -> None:
+    """A Python number beside a small tensor gives NumPy's bits, also where its equal was met before."""
+    native = np.asarray([1.5, -0.0, 0.0, np.inf, np.nan], dtype)
+    x = xt.asarray(native, copy=True) + 0.0
+    for function in (np.add, np.multiply, np.divide, np.greater, np.copysign):
+        for number in (-value, value):
+            with np.errstate(all="ignore"):
+                expected = function(x.native(), number), function(number, x.native())
+            ours = getattr(xt, function.__name__)
+            assert [ours(x, number).native().tobytes(), ours(number, x).native().tobytes()] == [
+                one.tobytes() for one in expected
+            ]

@@ -31,37 +31,29 @@ reading = fork_safe_lock()
 Native = Any  # a numpy.ndarray or a cupy.ndarray
 
 
-class Readers:
-    """The pending nodes that will read some bytes, held weakly; threads may add to it at once."""
+class Readers(list["weakref.ref[Any]"]):
+    """Weak references to the pending nodes that will read some bytes; threads may add to it at once."""
 
-    __slots__ = ("_room", "references")
-
-    def __init__(self) -> None:
-        self.references: list[weakref.ref[Any]] = []
-        self._room = 64
-
-    def __len__(self) -> int:
-        return len(self.references)
+    __slots__ = ()
 
     def add(self, reference: weakref.ref[Any]) -> None:
         """Remember a node; dead and finished ones are dropped as often as their number doubles.
 
         Appending needs no lock, and forgetting only replaces what was there before: no thread loses what another adds.
         """
-        references = self.references
-        references.append(reference)
-        if len(references) > self._room:
+        self.append(reference)
+        count = len(self)
+        if count >= 64 and not count & (count - 1):
             with reading:
-                count = len(references)
-                references[:count] = [
-                    one for one in references[:count] if (node := one()) is not None and node.blob is None
-                ]
-                self._room = max(64, 2 * len(references))
+                count = len(self)
+                self[:count] = [one for one in self[:count] if _pending(one) is not None]
 
     def waiting(self) -> list[Any]:
         """Return the nodes that are alive and still wait to read."""
+        if not self:
+            return []
         with reading:
-            return [node for reference in self.references if (node := _pending(reference)) is not None]
+            return [node for reference in self if (node := _pending(reference)) is not None]
 
 
 def _pending(reference: weakref.ref[Any]) -> Any:

@@ -10,15 +10,19 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-from .devices.cpu import CPU, quickly
+import numpy as np
+
+from .devices.cpu import CPU, floats_beside, quickly
 from .dtypes import ANY, Category
-from .errors import expected, one_of
+from .errors import StrangerError, expected, one_of
 from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
 from .operands import SCALARS
+from .operators import COMPARED, SPELLED, Operators
 from .options import always_somewhere
+from .recording import pair_recorded_before, pays_to_wait
 from .rules import RULES, Pull, Rule, pull_of
 from .tape import active
-from .tensor import Scalar, Tensor, wrap
+from .tensor import DIRECT_BELOW, Scalar, Tensor, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,8 +56,10 @@ def elementwise(
     def decorate(stub: F) -> F:
         op = Op(stub, "elementwise", accepts, element=element, domain=domain, fails_on_values=fails_on_values)
         op.rule = _rule(op, derivative)
-        door = {1: _unary, 2: _binary}.get(len(op.parameters), _several)
-        call = wraps(stub)(door(op))
+        door = (_unary, _binary, _ternary)[len(op.parameters) - 1]
+        call = _past(op, door(op)) if op.slow else door(op)
+        _spell(op, call)
+        call = wraps(stub)(call)
         _finish(op, call)
         return cast(F, call)
 
@@ -61,8 +67,9 @@ def elementwise(
 
 
 # The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
-# once. Whatever it refuses goes through apply(), which says what is wrong.
+# once. Whatever it refuses goes the long way, which says what is wrong.
 _SCALARS = frozenset(SCALARS)
+_ARRAY = np.ndarray
 
 
 def _unary(op: Op) -> Callable[..., Tensor]:
@@ -79,49 +86,97 @@ def _unary(op: Op) -> Callable[..., Tensor]:
     return call
 
 
-def _binary(op: Op) -> Callable[..., Tensor]:
+def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
+    takes_arrays = type(kernel) is np.ufunc  # and looks at no type of a Python number
 
-    def call(x1: Any, x2: Any, /) -> Tensor:
+    def call(x1: Any, x2: Any, /) -> Any:
         if type(x1) is Tensor:
-            device = x1._device
             a = x1._small
-            b = x2._small if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
-        elif type(x2) is Tensor and type(x1) in _SCALARS:
-            device = x2._device
-            a, b = x1, x2._small
-        else:
-            return apply(op, (x1, x2))
-        if a is not None and b is not None and not always_somewhere[0]:
+            if a is not None:
+                kind = type(x2)
+                if kind is Tensor:
+                    b = x2._small
+                elif kind is float and takes_arrays:
+                    b = floats_beside(x1._dtype, x2)
+                else:
+                    b = x2 if kind in _SCALARS else None
+                if b is not None and not always_somewhere[0]:
+                    try:
+                        native = quickly(kernel, a, b)
+                    except REFUSED:
+                        return long_way(op, (x1, x2))
+                    if type(native) is not _ARRAY or native.nbytes > DIRECT_BELOW:
+                        return wrap(native, x1._device)
+                    tensor = Tensor()  # as wrap makes it: the commonest case of all is spared the call
+                    tensor._small = native
+                    tensor._value = tensor._step = None
+                    tensor._shape = native.shape
+                    tensor._dtype = native.dtype
+                    tensor._device = x1._device
+                    return tensor
+        elif type(x2) is Tensor and x2._small is not None and type(x1) in _SCALARS and not always_somewhere[0]:
+            a = floats_beside(x2._dtype, x1) if type(x1) is float and takes_arrays else x1
             try:
-                return wrap(quickly(kernel, a, b), device)
+                return wrap(quickly(kernel, a, x2._small), x2._device)
             except REFUSED:
                 pass
-        return apply(op, (x1, x2))
+        if not active[0]:
+            recorded = pair_recorded_before(op, x1, x2)
+            if recorded is not None:
+                return recorded
+        return long_way(op, (x1, x2))
 
     return call
 
 
-def _several(op: Op) -> Callable[..., Tensor]:
-    kernel: Any = op.kernel(CPU)
-    count = len(op.parameters)
+def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the door of a function for which the library takes long: operands that are not quite small go past it."""
 
-    def call(*operands: Any) -> Tensor:
-        if len(operands) != count:
-            raise TypeError(expected(op.name, "the call", f"have {count} arguments", len(operands)))
-        first = operands[0]
-        if type(first) is Tensor and not always_somewhere[0]:
-            natives = []
-            for x in operands:
-                native = x._small if type(x) is Tensor else x if type(x) in _SCALARS else None
-                if native is None:
-                    return apply(op, operands)
-                natives.append(native)
-            try:
-                return wrap(quickly(kernel, *natives), first._device)
-            except REFUSED:
-                pass
+    def choose(*operands: Any) -> Tensor:
+        for x in operands:
+            if type(x) is Tensor and x._small is not None and pays_to_wait(op, x._dtype, x._small.nbytes):
+                return apply(op, operands)
+        return call(*operands)
+
+    return choose
+
+
+def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
+    """Answer for a stranger that its own reflected operator be tried."""
+    try:
         return apply(op, operands)
+    except StrangerError:
+        return NotImplemented
+
+
+def _spell(op: Op, call: Callable[..., Tensor]) -> None:
+    """Give tensors the operators that are spellings of a function: the same door, without a way to it."""
+    name = SPELLED.get(op.name)
+    if name is None:
+        return
+    if len(op.parameters) == 1:
+        setattr(Operators, f"__{name}__", call)
+        return
+    call = _binary(op, _or_not_implemented)
+    setattr(Operators, f"__{name}__", call)
+    if op.name not in COMPARED:
+        setattr(Operators, f"__r{name}__", lambda self, other, /: call(other, self))
+
+
+def _ternary(op: Op) -> Callable[..., Tensor]:
+    kernel: Any = op.kernel(CPU)
+
+    def call(condition: Any, x1: Any, x2: Any, /) -> Tensor:
+        if type(condition) is Tensor and condition._small is not None and not always_somewhere[0]:
+            a = x1._small if type(x1) is Tensor else x1 if type(x1) in _SCALARS else None
+            b = x2._small if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
+            if a is not None and b is not None:
+                try:
+                    return wrap(quickly(kernel, condition._small, a, b), condition._device)
+                except REFUSED:
+                    pass
+        return apply(op, (condition, x1, x2))
 
     return call
 
@@ -165,7 +220,7 @@ def reduction(
             if type(x) is Tensor and x._small is not None and not always_somewhere[0] and x._small.size:
                 reduced = reduce_small(kernel, x._small, given)
                 if reduced is not None:
-                    return wrap(reduced, x._device)
+                    return wrap(np.asarray(reduced), x._device)
             if active[0]:
                 reduced = reduce_on_tape(op, kernel, x, given)
                 if reduced is not None:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 
 from .blob import TBlob
 from .lazy.graph import Macro, MacroStep, Node
-from .op import _enter, _read_later, _worth_recording
 from .options import always_somewhere, settings
+from .recording import enter, read_later, worth_recording
 from .tape import active, steps_of
 from .tensor import Tensor
 
@@ -49,9 +49,9 @@ def macro(function: F, /) -> F:
                 known[key] = _macro_of(function.__name__, result, inputs)
             return result
         found, limits = known[key], settings()
-        if found is None or not _worth_recording(limits, found.nbytes, pending):
+        if found is None or not worth_recording(limits, found.nbytes, pending):
             return plain(*args, **kwargs)
-        return _enter(found.node(inputs, device), limits)
+        return enter(found.node(inputs, device), limits)
 
     return cast(F, call)
 
@@ -67,7 +67,7 @@ def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[An
     for x in (*args, *kwargs.values()):
         kind = type(x)
         if kind is Tensor:
-            value = _read_later(x)
+            value = read_later(x)
             if value is None or (device is not None and x._device is not device):
                 return None
             device = x._device

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import prod
 from numbers import Real
 from typing import Any, cast
@@ -15,18 +15,19 @@ import numpy as np
 
 from .blob import Native, TBlob
 from .devices import Backend, Device
-from .devices.cpu import CPU, quickly
+from .devices.cpu import CPU, SLOW, quickly
 from .dtypes import Category, DType, canonical, check_real, promote
 from .errors import expected, mismatch, prefixed
-from .layout import Shape, as_axes, as_axis, broadcast_shapes
+from .layout import Shape, as_axes, as_axis
 from .lazy import element as elements
-from .lazy.graph import Node, Part
-from .lazy.run import ledger, seen_later
+from .lazy.graph import Node, Part, node_of
+from .lazy.run import seen_later
 from .operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
-from .options import Settings, always_somewhere, settings
+from .options import always_somewhere, settings
+from .recording import enter, pays_to_wait, read_later, recorded_before, worth_recording
 from .rules import Rule
 from .tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
-from .tensor import DIRECT_BELOW, Scalar, Tensor, face, settled, wrap
+from .tensor import DIRECT_BELOW, Scalar, Tensor, settled, wrap
 from .threads import dismiss
 
 # Every row, by name: what tests, docs and the engines are driven by.
@@ -45,8 +46,9 @@ class Op:
     fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
     rule: its derivative; an empty one where there is none.
-    recorded: the result dtypes of calls recorded before, by the operands' dtype numbers and scalar types.
-    reduced: of reductions recorded before, by shape, dtype and parameters: the checked
+    slow: the characters of the dtypes in which the library takes long for it.
+    recorded: the result dtypes of calls recorded before, by their nodes' signatures.
+    reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked
         parameters, shape (None for a composed one) and dtype.
     """
 
@@ -75,7 +77,8 @@ class Op:
         self.fails_on_values = fails_on_values or (lambda *kinds: False)
         self.composed = composed
         self.rule = Rule(self.name, {})
-        self.recorded: dict[tuple[Any, ...], DType] = {}
+        self.slow = SLOW.get(self.name, "")
+        self.recorded: dict[int, DType] = {}
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], Shape | None, DType]] = {}
         self._dtypes: dict[Any, DType] = {}
         REGISTRY[self.name] = self
@@ -234,7 +237,7 @@ def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native |
 
 def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op, whatever its operands depend on."""
-    recorded = _recorded_before(op, operands)
+    recorded = recorded_before(op, operands)
     if recorded is not None:
         return recorded
     near = common_device(op.name, operands)
@@ -250,92 +253,12 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         raise
     if _recordable(op, operands, kinds, shape):
         dtype = op.dtype(*kinds)
-        op.recorded[tuple(kind.num if isinstance(kind, np.dtype) else kind for kind in kinds)] = dtype
-        return _record(op, operands, {}, shape, dtype, device)
+        result = _record(op, operands, {}, shape, dtype, device)
+        if len(op.recorded) >= 4096:
+            op.recorded.clear()
+        op.recorded[cast(Any, result._value).signature] = dtype
+        return result
     return _direct(op, operands, kinds, {}, device)
-
-
-def _recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
-    """Record the commonest call without further questions: large or pending tensors, and Python numbers, of dtypes
-    that the op has recorded before. None for any other call.
-    """
-    shape: Any = None
-    device: Any = None
-    pending = False
-    widest = 0
-    kinds: list[Any] = []
-    inputs: list[Any] = []
-    for x in operands:
-        kind = type(x)
-        if kind is Tensor:
-            value = _read_later(x)
-            if value is None and x._small is not None and (pending or prod(shape or ()) * widest > DIRECT_BELOW):
-                _ = x.blob.buffer  # of a small tensor beside a large one, made at its first use
-                value = _read_later(x)
-            if value is None:
-                return None
-            if type(value) is Node:
-                pending = True
-            if shape is None:
-                shape, device = x._shape, x._device
-            elif x._device is not device:
-                return None
-            elif x._shape != shape:
-                shape = _together(shape, x._shape)
-                if shape is None:
-                    return None
-            own = x._dtype
-            if own.itemsize > widest:
-                widest = own.itemsize
-            kinds.append(own.num)  # hashes faster than the dtype
-            inputs.append(value)
-        elif kind is float or (kind is int and 0 <= x <= 127):  # an integer that fits every dtype
-            kinds.append(kind)
-            inputs.append(x)
-        else:
-            return None
-    dtype = op.recorded.get(tuple(kinds))
-    if dtype is None:
-        return None
-    limits = settings()
-    if not _worth_recording(limits, prod(shape) * widest, pending):
-        return None
-    return _enter(Node(op, tuple(inputs), {}, shape, dtype, device), limits)
-
-
-def _read_later(x: Tensor) -> Node | TBlob | None:
-    """Return what a node can read of a tensor, the pending node behind it or its bytes; None where its memory may be
-    written by others.
-    """
-    value: Any = x._value
-    if type(value) is Node:
-        if value.blob is None:
-            return value
-        value = x._value = value.blob
-    elif value is None:  # known by its native array alone
-        value = x.value
-    if type(value) is TBlob:
-        buffer = value._buffer  # memory whose buffer nobody asked for yet is our own
-        if buffer is None or not buffer.shared:
-            return value
-    return None
-
-
-def _worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
-    """Return whether a call is to be recorded: asked for or worth it, and not too large for memory, which says so now.
-
-    nbytes: the elements it goes over, in the widest of its operands' dtypes. pending: whether it waits for others.
-    """
-    if nbytes > limits.pinned_limit or limits.lazy == "never":
-        return False
-    return pending or nbytes > DIRECT_BELOW or limits.lazy == "always"
-
-
-def _enter(node: Node, limits: Settings) -> Tensor:
-    """Return a tensor over a new node, evaluated at once where the graph has grown to its bounds."""
-    result = face(node)
-    ledger.enter(node, limits)
-    return result
 
 
 def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor | None:
@@ -412,7 +335,7 @@ def _remember_reduction(
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
         if len(op.reduced) >= 1024:
             op.reduced.clear()
-        op.reduced[x.shape, x.dtype, given] = found
+        op.reduced[x.shape, x.dtype.num, given] = found
 
 
 def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
@@ -422,12 +345,12 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     if type(axis) is tuple and not all(type(one) is int for one in axis):
         return None
-    value = _read_later(x)
+    value = read_later(x)
     limits = settings()
-    if value is None or not _worth_recording(limits, prod(x._shape) * x._dtype.itemsize, type(value) is Node):
+    if value is None or not worth_recording(limits, prod(x._shape) * x._dtype.itemsize, type(value) is Node):
         return None
     try:
-        found = op.reduced.get((x._shape, x._dtype, tuple(params.values())))
+        found = op.reduced.get((x._shape, x._dtype.num, tuple(params.values())))
     except TypeError:  # a parameter that does not hash: the long way says what is wrong with it
         return None
     if found is None:
@@ -435,7 +358,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     checked, shape, dtype = found
     if shape is None:
         return None if op.composed is None else op.composed(x, checked)
-    return _enter(Node(op, (value,), checked, shape, dtype, x._device), limits)
+    return enter(node_of(op, (value,), checked, shape, dtype, x._device), limits)
 
 
 def _keeps_dtype(dtype: DType | None, own: DType) -> bool:
@@ -477,11 +400,12 @@ def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
 def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
     """Return whether a call is to be recorded: worth it, and safe to compute and to read later."""
     small = operands[0]._small if len(operands) == 1 else None
-    if small is not None and not always_somewhere[0]:
+    if small is not None and not always_somewhere[0] and not op.slow:
         return False  # the commonest case, found out at once
     tensors = [x for x in operands if isinstance(x, Tensor)]
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
-    if not _worth_recording(settings(), nbytes, any(is_node(x) for x in tensors)) or op.fails_on_values(*kinds):
+    pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
+    if not worth_recording(settings(), nbytes, pending) or op.fails_on_values(*kinds):
         return False
     return all(reads_later(x) if isinstance(x, Tensor) else fits(x, kinds) for x in operands)
 
@@ -514,21 +438,12 @@ def fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
     return all(info.min <= scalar <= info.max for info in integers) and -(1 << 63) <= scalar < 1 << 63
 
 
-@lru_cache(maxsize=1024)
-def _together(shape: Shape, other: Shape) -> Shape | None:
-    """Return the shape two shapes broadcast to, None where they do not."""
-    try:
-        return broadcast_shapes(shape, other)
-    except ValueError:
-        return None
-
-
 def _record(
     op: Any, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
 ) -> Tensor:
     """Return a tensor over a new pending node."""
     inputs = tuple(value_of(x) if isinstance(x, Tensor) else x for x in operands)
-    return _enter(Node(op, inputs, params, shape, dtype, device), settings())
+    return enter(node_of(op, inputs, params, shape, dtype, device), settings())
 
 
 def value_of(x: Tensor) -> Node | TBlob:
@@ -554,7 +469,7 @@ CAST = _Cast()
 def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
-    if not _worth_recording(settings(), nbytes, is_node(x)) or not reads_later(x):
+    if not worth_recording(settings(), nbytes, is_node(x)) or not reads_later(x):
         return None
     return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
 

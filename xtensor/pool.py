@@ -33,6 +33,7 @@ ALIGNMENT = 64
 POOLED = 1 << 16  # smaller ones come from NumPy's allocator: half the time, and few pages to be touched
 HUGE_PAGE = 1 << 21  # blocks from here on are mappings: a fault of a huge page costs a twentieth of its small pages'
 IDLE_SECONDS = 10.0
+WAITING = 8  # blocks given back that need not be sorted in at once: mostly the next request is for the last of them
 LEAST_ROOM = 1 << 24
 
 _BYTE = np.dtype(np.uint8)
@@ -195,10 +196,11 @@ class Pool:
         """Put a block among the idle ones; the finalizers of owners call it.
 
         It waits for nobody: the lock may be held by the very call that this finalizer interrupts, which then, or at
-        the latest the next one, finds the block.
+        the latest the next one, finds the block. A few small ones wait for that in any case.
         """
+        block.since = monotonic()
         self._back.append(block)
-        if self._lock.acquire(False):
+        if (block.nbytes >= HUGE_PAGE or len(self._back) > WAITING) and self._lock.acquire(False):
             try:
                 self._alone(self._settle)
             finally:
@@ -244,6 +246,9 @@ class Pool:
 
     def _take(self, nbytes: int) -> Block:
         """Return a block of at least `nbytes`, counted as in use: an idle one, or a fresh one."""
+        last = self._last(nbytes)
+        if last is not None:
+            return last
         with self._lock:
             idle: Block | None = self._alone(self._find, nbytes)
             if idle is not None:
@@ -253,6 +258,22 @@ class Pool:
         with self._lock:
             self._misses += 1
             return self._lend(fresh)
+
+    def _last(self, nbytes: int) -> Block | None:
+        """Return the block given back last where it is of the size and still counted as in use: nothing changes."""
+        with self._lock:
+            if self._busy:  # sorting in, which counts on those that are there
+                return None
+            try:
+                block = self._back.pop()
+            except IndexError:
+                return None
+            unused = block.nbytes - nbytes
+            if unused >= 0 and 8 * unused < block.nbytes and monotonic() < self._swept + 1:
+                self._hits += 1
+                return block
+            self._back.append(block)
+            return None
 
     def _lend(self, block: Block) -> Block:
         self._in_use += block.nbytes
@@ -293,14 +314,13 @@ class Pool:
         """Sort in what was given back, and drop what is too much or too old; returns the time."""
         now = monotonic()
         for _ in range(len(self._back)):  # and not those that finalizers add meanwhile: that may go on for ever
-            self._sort_in(self._back.popleft(), now)
+            self._sort_in(self._back.popleft())
         if now > self._swept + 1:
             self._sweep(now)
         return now
 
-    def _sort_in(self, block: Block, now: float) -> None:
+    def _sort_in(self, block: Block) -> None:
         size = block.nbytes
-        block.since = now
         stack = self._idle.get(size)
         if stack is None:
             stack = self._idle[size] = []

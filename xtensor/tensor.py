@@ -6,7 +6,7 @@ Operators and methods call the namespace's functions by name, looked up when cal
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from operator import attrgetter
 from types import ModuleType
@@ -17,7 +17,7 @@ import numpy as np
 
 from .blob import Native, TBlob, Window, first_use
 from .devices import Device, as_device
-from .devices.cpu import CPU
+from .devices.cpu import CPU, WAYS, sliced
 from .dtypes import DType, canonical
 from .errors import expected
 from .layout import Layout, Shape, dense_like
@@ -25,7 +25,7 @@ from .lazy import run
 from .lazy.graph import Node, Part
 from .lazy.run import before_write, force, look
 from .operators import Operators
-from .options import settings
+from .options import active, settings
 
 # The namespace itself, still being filled while this file is read.
 xt: Any = sys.modules[__name__.partition(".")[0]]
@@ -122,15 +122,15 @@ class Tensor(Operators):
         way: "permute", "flip", "insert" or "drop". given: its axes.
         """
         if self._small is not None:
-            return self.window(_NATIVE_WAYS[way](self._small, given))
+            return self.window(WAYS[way](self._small, given))
         later = run.seen_later(self._value, way, given)
         return self.viewed(getattr(self.blob.layout, way)(given)) if later is None else face(later)
 
     def window(self, native: Native) -> Tensor:
         """Return a view of this small tensor, given as a view of its native array; its blob is made when asked for."""
         tensor = Tensor()
-        value = self._value
-        tensor._value = value if type(value) is Window else Window(self.blob)
+        value: Any = self._value
+        tensor._value = value if type(value) is Window else Window(value if type(value) is TBlob else self.blob)
         tensor._small = native
         tensor._step = None
         tensor._shape = native.shape
@@ -279,7 +279,7 @@ class Tensor(Operators):
         if self.ndim != 2:
             must = "have 2 axes (mT transposes stacks of matrices, permute_dims any axes)"
             raise ValueError(expected("T", "x", must, f"shape {self.shape}"))
-        return self.mT
+        return xt.matrix_transpose(self) if active[0] else self.rearranged("permute", (1, 0))
 
     @property
     def mT(self) -> Tensor:  # noqa: N802 - the standard's name
@@ -455,6 +455,10 @@ class Tensor(Operators):
         return copy
 
     def __getitem__(self, key: Any, /) -> Tensor:
+        if self._small is not None:
+            view = sliced(self._small, key)
+            if view is not None:
+                return self.window(view)
         return xt.ops.indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
@@ -579,25 +583,6 @@ class Tensor(Operators):
     def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         _refuse_out("argmin", out)
         return xt.argmin(self, axis=axis, keepdims=keepdims)
-
-
-def _insert(native: Native, axes: tuple[int, ...]) -> Native:
-    key = [None if a in axes else slice(None) for a in range(native.ndim + len(axes))]
-    return native[(*key, ...)]  # without the Ellipsis NumPy copies what has no axes
-
-
-def _flip(native: Native, axes: tuple[int, ...]) -> Native:
-    key = [slice(None, None, -1 if a in axes else None) for a in range(native.ndim)]
-    return native[(*key, ...)]  # without the Ellipsis NumPy copies what has no axes
-
-
-# What methods of Layout do, as views of NumPy's.
-_NATIVE_WAYS: dict[str, Callable[[Native, Any], Native]] = {
-    "permute": np.ndarray.transpose,
-    "drop": np.ndarray.squeeze,
-    "insert": _insert,
-    "flip": _flip,
-}
 
 
 def _refuse_out(function: str, out: Any) -> None:

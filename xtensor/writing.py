@@ -18,7 +18,7 @@ from .dtypes import DType
 from .errors import StrangerError, expected, prefixed
 from .history import refuse_leaf, written
 from .layout import Shape
-from .lazy.graph import Node
+from .lazy.graph import Node, node_of
 from .lazy.run import before_write, write
 from .op import CAST, REGISTRY, Op, apply, fits, is_node, native_of, reads_later, value_of
 from .operands import SCALARS, Operand, as_operand, broadcast, common_device
@@ -131,7 +131,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     value = value_of(operand) if isinstance(operand, Tensor) else operand
     if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):
         return False
-    node = Node(op, (target.blob, value), {}, target.shape, op.dtype(target.dtype, kind), target.device)
+    node = node_of(op, (target.blob, value), {}, target.shape, op.dtype(target.dtype, kind), target.device)
     return _write(node, target, operand, _HELD_BY_UPDATE)
 
 
@@ -144,7 +144,7 @@ def store(target: Tensor, operand: Tensor, function: str) -> bool:
     value = operand.value
     if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
         return False
-    node = Node(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device)
+    node = node_of(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device)
     return _write(node, target, operand, _HELD_BY_ASSIGNMENT)
 
 
@@ -158,7 +158,7 @@ def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
     An operand that nobody but the statement holds need not be kept.
     """
     if node.dtype != target.dtype:
-        node = Node(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
+        node = node_of(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
     passing = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held else None
     return write(node, target.blob, passing if isinstance(passing, Node) else None)
 

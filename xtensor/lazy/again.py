@@ -17,7 +17,7 @@ from ..layout import contiguous
 from ..options import Settings, settings
 from . import cuda_run, engines
 from .describe import described
-from .find import Loop, known, remember
+from .find import Loop, known, lying, remember
 from .graph import Node
 from .launch import run_packed
 from .plan import Plan, Trace, plan_of
@@ -38,7 +38,7 @@ def evaluate(
     if into is None and not is_piece:
         if len(wanted) == 1:
             remember(wanted[0], trace, plan)
-        if _launch(trace, plan, limits, *_lying(trace.values)):
+        if _launch(trace, plan, limits, *lying(trace.values)):
             return
     Evaluation(trace, plan, into, limits).run()
 
@@ -52,15 +52,18 @@ def evaluate_again(node: Node, small: int) -> bool:
     limits = settings()
     if expression is None or node.blob is not None or limits.engine == "direct" or limits.show:
         return False
-    values = expression.find(node)
-    if values is None:
+    found = expression.find(node)
+    if found is None:
         return False
-    plan, trace = expression.plan, expression.trace.of(values)
-    key, blobs = _lying(values)
+    values, key, blobs = found
+    plan = expression.plan
     ready = plan.launches.get(key)
     if ready is not None and (ready.limits is limits or ready.limits == limits):
-        _finish(ready, trace, blobs)
+        blob = ready.run(blobs)[0]
+        if node.blob is None:  # not finished meanwhile, by a signal handler say
+            node.finish(blob)
         return True
+    trace = expression.trace.of(values)
     here = node.device.backend is CPU
     if here and limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= small:
         return False
@@ -97,25 +100,6 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -
 
 # Launches that one plan has ready, for operands that lie in so many ways or go with so many scalars.
 WAYS = 16
-
-
-def _lying(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[TBlob]]:
-    """Return what launches depend on beside the plan, where operands lie and the scalars, and the operands."""
-    key: list[Any] = []
-    blobs: list[TBlob] = []
-    for value in values:
-        kind = type(value)
-        if kind is TBlob:
-            layout = value._layout
-            key += (layout.shape, layout.strides)
-            blobs.append(value)
-        elif kind is float:
-            key.append(value.hex())  # -0.0 is not 0.0
-        elif kind is complex:
-            key += (value.real.hex(), value.imag.hex())
-        elif kind is not Node:
-            key.append(value)
-    return tuple(key), blobs
 
 
 def _finish(ready: Ready, trace: Trace, blobs: Sequence[TBlob]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ..blob import TBlob
 from .graph import Node
 from .launch import scalar_slots
 from .plan import Plan, Program, Trace, bare
@@ -17,7 +18,9 @@ from .plan import Plan, Program, Trace, bare
 # Expressions remembered at most.
 REMEMBERED = 4096
 
-Find = Callable[[Node], list[Any] | None]
+# A graph's numbered values, what launches depend on beside the plan, and the values that are blobs.
+Found = tuple[list[Any], tuple[Any, ...], list[TBlob]]
+Find = Callable[[Node], Found | None]
 
 
 class Loop(NamedTuple):
@@ -98,7 +101,7 @@ def _finder(root: Node, trace: Trace) -> Find | None:
         if node is not root:
             shown = f"v{number}.face is not None and v{number}.face() is not None"
             lines.append(f"    if v{number}.blob is not None or v{number}.parts is not None or ({shown}): return None")
-            lines.append(f"    if len(v{number}.readers.references) != {uses.count(number)}: return None")
+            lines.append(f"    if len(v{number}.readers) != {uses.count(number)}: return None")
         if node.spelled is not None:
             names_here[f"macro{number}"] = node.spelled.macro
             lines.append(f"    if v{number}.op is not macro{number}: return None")
@@ -111,7 +114,7 @@ def _finder(root: Node, trace: Trace) -> Find | None:
             if name != f"v{argument}":
                 lines.append(f"    if {name} is not v{argument}: return None")
     names_here |= {f"v{n}": bare(value) for n, value in enumerate(trace.values) if n not in bound}
-    lines.append(f"    return [{', '.join(f'v{number}' for number in range(len(trace.values)))}]")
+    lines.append(f"    return [{', '.join(f'v{number}' for number in range(len(trace.values)))}], {_lying(trace)}")
     exec("\n".join(lines), names_here)
     find: Find = names_here["find"]
     return find
@@ -135,3 +138,39 @@ def _recorded(trace: Trace) -> dict[int, tuple[int, ...]] | None:
         elif number not in inner:
             found[number] = trace.arguments[number]
     return found
+
+
+def _lying(trace: Trace) -> str:
+    """Return the code for where operands lie and the scalars, and for the operands; `lying` says the same of values."""
+    key, blobs = "", ""
+    for number, value in enumerate(trace.values):
+        name = f"v{number}"
+        if type(value) is TBlob:
+            key += f"{name}._layout.shape, {name}._layout.strides, "
+            blobs += f"{name}, "
+        elif type(value) is float:
+            key += f"{name} or {name}.hex(), "
+        elif type(value) is complex:
+            key += f"{name}.real.hex(), {name}.imag.hex(), "
+        elif type(value) is not Node:
+            key += f"{name}, "
+    return f"({key}), [{blobs}]"
+
+
+def lying(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[TBlob]]:
+    """Return what launches depend on beside the plan, where operands lie and the scalars, and the operands."""
+    key: list[Any] = []
+    blobs: list[TBlob] = []
+    for value in values:
+        kind = type(value)
+        if kind is TBlob:
+            layout = value._layout
+            key += (layout.shape, layout.strides)
+            blobs.append(value)
+        elif kind is float:
+            key.append(value or value.hex())  # -0.0 is not 0.0
+        elif kind is complex:
+            key += (value.real.hex(), value.imag.hex())
+        elif kind is not Node:
+            key.append(value)
+    return tuple(key), blobs

@@ -18,6 +18,9 @@ from ..dtypes import DType
 from ..layout import Layout, Shape, contiguous
 from ..locks import fork_waiting_lock
 
+# Of most nodes; nobody changes parameters.
+NO_PARAMS: dict[str, Any] = {}
+
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16
 
@@ -41,7 +44,7 @@ class Operation(Protocol):
 
 
 class Node:
-    """A pending operation.
+    """A pending operation, made by `node_of`: it has no __init__, which halves what making one costs.
 
     inputs: Nodes, TBlobs and Python scalars; () once evaluated.
     params: keyword arguments of the kernel (axis, keepdims, dtype ...).
@@ -50,8 +53,7 @@ class Node:
     face: a weak reference to whoever shows this value to the user; a value that is shown is kept when computed.
     parts: the parts of it that somebody holds, None before the first; such a value is kept too.
     name: what the user calls the value, None without one.
-    steps, pinned: size of the pending graph below, and the bytes of the buffers it keeps alive; shared parts are
-        counted once per use.
+    steps: size of the pending graph below; shared parts are counted once per use.
     held: the bytes of the buffers it reads itself.
     saver: a weak reference to who kept the value for a gradient, None if nobody did.
     spelled: of what was a macro, how it was recorded, else None.
@@ -71,7 +73,6 @@ class Node:
         "op",
         "params",
         "parts",
-        "pinned",
         "readers",
         "reference",
         "saver",
@@ -81,63 +82,23 @@ class Node:
         "steps",
     )
 
-    def __init__(
-        self,
-        op: Operation,
-        inputs: tuple[Any, ...],
-        params: dict[str, Any],
-        shape: Shape,
-        dtype: DType,
-        device: Device,
-    ) -> None:
-        self.op = op
-        self.inputs = inputs
-        self.params = params
-        self.shape = shape
-        self.dtype = dtype
-        self.device = device
-        self.blob: TBlob | None = None
-        self.readers: Readers | None = None
-        self.face: Callable[[], Any] | None = None
-        self.parts: list[ref[Part]] | None = None
-        self.name: str | None = None
-        self.saver: ref[Any] | None = None
-        self.spelled: Spelled | None = None
-        self.reference = reference = ref(self)
-        steps, held, pinned = 1, 0, 0
-        structure: list[Any] = [op]
-        for value in inputs:
-            kind = type(value)
-            if kind is TBlob:
-                buffer = value._buffer or value.buffer
-                held += buffer.nbytes
-                structure.append(value.dtype.num)  # hashes faster than the dtype
-                own = value._layout.shape
-                if own != shape:
-                    structure += (own, shape)
-            elif kind is Node:
-                steps += value.steps
-                pinned += value.pinned
-                structure.append(-value.signature)
-                if value.shape != shape:
-                    structure += (value.shape, shape)
-            else:
-                structure.append(kind)
-                if op.name == "pow":  # a small power is code of its own
-                    structure.append(value)
-        if params:  # which axes are reduced, say: of how many
-            structure += (len(shape), *params.items())
-        self.steps = steps
-        self.held = held
-        self.pinned = pinned + held
-        key = tuple(structure)
-        self.signature = _signatures.get(key) or _new_signature(key)
-        for value in inputs:  # last of all: from here on other threads see the node
-            kind = type(value)
-            if kind is TBlob:
-                value._buffer.readers.add(reference)
-            elif kind is Node:
-                value.read_by(reference)
+    op: Operation
+    inputs: tuple[Any, ...]
+    params: dict[str, Any]
+    shape: Shape
+    dtype: DType
+    device: Device
+    blob: TBlob | None
+    readers: Readers | None
+    face: Callable[[], Any] | None
+    parts: list[ref[Part]] | None
+    name: str | None
+    saver: ref[Any] | None
+    spelled: Spelled | None
+    reference: ref[Node]
+    signature: int
+    steps: int
+    held: int
 
     def __repr__(self) -> str:
         state = "pending" if self.blob is None else "evaluated"
@@ -170,15 +131,17 @@ class Node:
 
     def finish(self, blob: TBlob) -> None:
         """Take the result; who waited for this node now waits for the result's buffer, and the inputs are free."""
-        self._hand_over(blob)  # before, so that nobody is lost to an interrupt; and after, for who came in between
+        if self.readers:
+            self._hand_over(blob)  # before, so that nobody is lost to an interrupt; and after, for who came in between
         self.blob = blob
-        self._hand_over(blob)
+        if self.readers:
+            self._hand_over(blob)
         saved = None if self.saver is None else self.saver()
         if saved is not None:
             saved.hold(blob)
         self.readers = self.parts = self.saver = self.spelled = None
         self.inputs = ()
-        self.steps = self.pinned = 0
+        self.steps = 0
 
     def _hand_over(self, blob: TBlob) -> None:
         """Let who waits for this node wait for its bytes."""
@@ -186,15 +149,76 @@ class Node:
             blob.buffer.readers.add(node.reference)
 
 
-_signatures: dict[tuple[Any, ...], int] = {}
-_counter = count(1)
+def node_of(
+    op: Operation,
+    inputs: tuple[Any, ...],
+    params: dict[str, Any],
+    shape: Shape,
+    dtype: DType,
+    device: Device,
+    signature: int = 0,
+    steps: int = 0,
+    held: int = 0,
+) -> Node:
+    """Return a new pending node, which its inputs know of; the last three are what `count_up` finds out."""
+    if not signature:
+        signature, steps, held = count_up(op, inputs, params, shape)
+    node = Node()
+    node.op = op
+    node.inputs = inputs
+    node.params = params
+    node.shape = shape
+    node.dtype = dtype
+    node.device = device
+    node.blob = node.readers = node.face = node.parts = node.name = node.saver = node.spelled = None
+    node.signature = signature
+    node.steps = steps
+    node.held = held
+    node.reference = reference = ref(node)
+    for value in inputs:  # last of all: from here on other threads see the node
+        kind = type(value)
+        if kind is TBlob:
+            value._buffer.readers.add(reference)
+        elif kind is Node:
+            value.read_by(reference)
+    return node
+
+
+def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape: Shape) -> tuple[int, int, int]:
+    """Return a node's signature, its steps, and the bytes it reads itself."""
+    steps, held = 1, 0
+    structure: list[Any] = [op]
+    for value in inputs:
+        kind = type(value)
+        if kind is TBlob:
+            held += (value._buffer or value.buffer).nbytes
+            structure.append(value.dtype.num)  # hashes faster than the dtype
+            own = value._layout.shape
+        elif kind is Node:
+            steps += value.steps
+            structure.append(value.signature)
+            own = value.shape
+        else:
+            structure.append((kind, value) if op.name == "pow" else kind)  # a small power is code of its own
+            continue
+        if own != shape:
+            structure += (own, shape)
+    if params:  # which axes are reduced, say: of how many
+        structure += (len(shape), *params.items())
+    key = tuple(structure)
+    return signatures.get(key) or _new_signature(key), steps, held
+
+
+# The numbers of structures: the op, what stands for each input, and parameters. They are below 0, dtypes' are not.
+signatures: dict[tuple[Any, ...], int] = {}
+_counter = count(-1, -1)
 
 
 def _new_signature(structure: tuple[Any, ...]) -> int:
     """Return the number of a structure met for the first time; old ones are forgotten, their numbers not used again."""
-    if len(_signatures) >= SIGNATURES:
-        _signatures.clear()
-    return _signatures.setdefault(structure, next(_counter))
+    if len(signatures) >= SIGNATURES:
+        signatures.clear()
+    return signatures.setdefault(structure, next(_counter))
 
 
 class Part:
@@ -280,7 +304,7 @@ class View:
         layout = self.layout(contiguous(whole.shape, whole.dtype.itemsize), whole.dtype.itemsize, given)
         if layout is None:
             return None
-        return Node(self, (whole,), {"given": given}, layout.shape, whole.dtype, whole.device)
+        return node_of(self, (whole,), {"given": given}, layout.shape, whole.dtype, whole.device)
 
 
 def _plain_item(item: Any) -> Any:
@@ -350,7 +374,7 @@ class Macro:
     def node(self, inputs: tuple[Node | TBlob, ...], device: Device) -> Node:
         """Return the composition of some inputs as one node."""
         last = self.steps[-1]
-        node = Node(self, inputs, {}, last.shape, last.dtype, device)
+        node = node_of(self, inputs, NO_PARAMS, last.shape, last.dtype, device)
         node.steps += len(self.steps) - 1
         return node
 
@@ -361,17 +385,21 @@ class Macro:
                 return
             inner: list[Node] = []
             values = list(node.inputs)
-            for step in self.steps:
-                inputs = tuple([given if number is None else values[number] for number, given in step.inputs])
-                if step is self.steps[-1]:
-                    break
-                inner.append(Node(step.op, inputs, step.params, step.shape, step.dtype, node.device))
+            for step in self.steps[:-1]:
+                inputs = _inputs_of(step, values)
+                inner.append(node_of(step.op, inputs, step.params, step.shape, step.dtype, node.device))
                 values.append(inner[-1])
+            last = self.steps[-1]
+            inputs = _inputs_of(last, values)
             for value in inputs:
                 if type(value) is Node:
                     value.read_by(node.reference)
             node.spelled = Spelled(self, node.inputs, inner)
-            node.inputs, node.params, node.op = inputs, step.params, step.op
+            node.inputs, node.params, node.op = inputs, last.params, last.op
+
+
+def _inputs_of(step: MacroStep, values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([given if number is None else values[number] for number, given in step.inputs])
 
 
 _spelling = fork_waiting_lock()

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..blob import TBlob
 from ..dtypes import DType, promote
-from .graph import Node, Operation, View
+from .graph import Node, Operation, View, node_of
 from .vecmath import FUNCTIONS
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
@@ -291,7 +291,7 @@ def bare(value: Any) -> Any:
     if isinstance(value, TBlob):
         return value if value.fixed else None
     if isinstance(value, Node):
-        return Node(value.op, (), value.params, value.shape, value.dtype, value.device)
+        return node_of(value.op, (), value.params, value.shape, value.dtype, value.device)
     return value
 
 

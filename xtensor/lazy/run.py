@@ -302,20 +302,20 @@ class Ledger:
     def __init__(self) -> None:
         self._nodes: list[weakref.ref[Node]] = []
         self._bytes = 0
-        self._room = 4096
+        self._room = 128
 
     def enter(self, node: Node, limits: Settings) -> None:
         """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
         if node.held:  # others keep nothing alive that these do not
             self._nodes.append(node.reference)
             self._bytes += node.held
+            if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
+                with turn():
+                    self._settle(limits.pinned_limit)
         if node.steps > limits.fuse_limit:
             node.steps = len(pending_below([node]))  # what is shared was counted once per use
             if node.steps > limits.fuse_limit:
                 evaluate([node])
-        if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
-            with turn():
-                self._settle(limits.pinned_limit)
 
     def _settle(self, limit: int) -> None:
         """Count anew what is still pending, each buffer once, and evaluate everything if that is too much."""
@@ -326,7 +326,7 @@ class Ledger:
             evaluate(last_users(nodes))
             nodes, self._bytes = [], 0
         self._nodes = [node.reference for node in nodes]
-        self._room = max(4096, 2 * len(nodes))
+        self._room = max(128, 2 * len(nodes))
 
 
 ledger = Ledger()

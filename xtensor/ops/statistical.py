@@ -64,7 +64,7 @@ def _quotient(total: Tensor, divisor: float) -> Tensor:
 
     Where float32 holds the divisor exactly, its own quotient is the same.
     """
-    if total.dtype == float64 or float(np.float32(divisor)) == divisor:
+    if (type(divisor) is int and divisor <= 1 << 24) or total.dtype == float64 or float(np.float32(divisor)) == divisor:
         return divide(total, float(divisor))
     return astype(divide(astype(total, float64), float(divisor)), total.dtype)
 

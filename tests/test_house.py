@@ -57,6 +57,8 @@ ROOMS = [
     "lazy/mailbox.py",
     "lazy/launch.py",
     "lazy/reduce.py",
+    "lazy/column_driver.py",
+    "lazy/columns.py",
     "lazy/cuda_run.py",
     "lazy/rows.py",
     "lazy/cuda_rows.py",

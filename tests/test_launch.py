@@ -62,6 +62,21 @@ def test_rows_that_begin_anywhere(columns: int, dtype: str, everything_streams: 
         assert_equal(mine, right)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int8"])
+def test_rows_in_parts(dtype: str, threads: int, everything_streams: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts meet where memory is aligned, which is elsewhere in every row; what lies around them stays as it is."""
+    monkeypatch.setattr(launch, "ROW_PART", 64)
+    monkeypatch.setattr(launch, "MANY_ROWS", 1)
+    for columns in (64, 65, 127, 128, 130, 197, 300):
+        a = numbers((9, columns + 2), dtype)
+        x, mine, right = own(a), own(np.ones_like(a)), np.ones_like(a)
+        with xt.options(threads=threads):
+            mine[1:-1, 1:-1] = x[:-2, 1:-1] + x[2:, 2:] * x[1:-1, :1]
+        right[1:-1, 1:-1] = a[:-2, 1:-1] + a[2:, 2:] * a[1:-1, :1]
+        assert_equal(mine, right)
+
+
 @pytest.mark.parametrize("columns", [2, 15, 16, 17, 100, 131])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_through_all_stages(columns: int, dtype: str, everything_streams: None) -> None:

@@ -16,11 +16,12 @@ from ..devices.cpu import CPU
 from ..layout import Shape
 from ..options import Settings
 from ..threads import worth
-from . import cuda_rows, cuda_run, engines, launch, reduce, rows
+from . import columns, cuda_rows, cuda_run, engines, launch, reduce, rows
+from .column_driver import DRIVER
 from .graph import Node
 from .llvm import source
 from .loop import PACKED, Form
-from .plan import Kernel, Plan, Program, Trace
+from .plan import Columns, Kernel, Plan, Program, Trace
 from .primitives import LacksError
 
 # ---- names
@@ -125,6 +126,10 @@ class _Description:
         for kernel in plan.kernels:
             self.blobs |= {number: result_of(number) for number in kernel.results}
         self.by_rows, self.choices = self._choose()
+        self.kernels = plan.kernels
+        self.columns = self._columns()
+        if self.columns is not None:
+            self.kernels, self.choices = self.columns.kernels, self.choices[:1] * len(self.columns.kernels)
 
     # ---- what will run
 
@@ -139,6 +144,20 @@ class _Description:
         own = "llvm" if self.device.backend is CPU else "cuda"
         could = self.plan.rows and all([engine == own for engine, _ in choices])
         return bool(could) and self._fits_rows(), choices
+
+    def _columns(self) -> Columns | None:
+        """Return the kernels that run by columns, None where they do not."""
+        here = self.device.backend is CPU and all([engine == "llvm" for engine, _ in self.choices])
+        if not here or not all([blob.is_packed for blob in self.blobs.values()]):
+            return None
+        return self.plan.columns if columns.pays(self.plan, self.trace.values) else None
+
+    def _column_texts(self, found: Columns) -> list[str]:
+        """Return the code that strips of columns go through, each once, and the code that takes them through it."""
+        seconds = columns.seconds_of(found, self.plan.kept, self.trace.values)
+        threads, contract = worth(seconds), self.limits.fast_math
+        made = columns.Prepared(found, self.plan.kept, self.trace.values, contract, threads, True)
+        return [*dict.fromkeys(item.ready.code.text.rstrip() for item in made.items), DRIVER.strip()]
 
     def _fits_rows(self) -> bool:
         """Return whether a plan's rows lie in few enough ways to go through all kernels."""
@@ -222,7 +241,7 @@ class _Description:
 
     def plan_lines(self) -> list[str]:
         """Return the kernels of the plan and what they move."""
-        count = len(self.plan.kernels)
+        count = len(self.kernels)
         moved, stepwise = self._moved(), self._moved_stepwise()
         lines = [f"plan: {count} kernel{'s' * (count != 1)}, moving {size_text(moved)} to and from memory"]
         if moved < stepwise:
@@ -230,7 +249,10 @@ class _Description:
         if self.by_rows:
             cells = prod(self._shape(self._reducing())[self.plan.rows :])
             lines.append(f"  together, row by row of {cells} elements")
-        for place, kernel in enumerate(self.plan.kernels):
+        if self.columns is not None:
+            length = prod(self._shape(self._reducing())[: self.columns.lead])
+            lines.append(f"  together, strip by strip over columns of {length} elements")
+        for place, kernel in enumerate(self.kernels):
             lines += self._kernel_lines(place, kernel)
         return lines
 
@@ -238,6 +260,8 @@ class _Description:
         """Return the generated code of every kernel that has some."""
         if self.by_rows:
             return [f"{'llvm' if self.device.backend is CPU else 'cuda'} of all kernels:", self._row_text().rstrip()]
+        if self.columns is not None:
+            return ["llvm of all kernels:", *self._column_texts(self.columns)]
         lines = []
         for place, (kernel, (engine, _)) in enumerate(zip(self.plan.kernels, self.choices, strict=True), 1):
             has_code = engine in ("llvm", "cuda")
@@ -256,7 +280,7 @@ class _Description:
         lines += [f"    reads {self._operand(number)}" for number in kernel.inputs]
         lines += self._step_lines(kernel)
         for number in kernel.results:
-            inside = self.by_rows and number not in self.plan.kept
+            inside = (self.by_rows or self.columns) and number not in self.plan.kept
             lines.append(f"    {'hands on' if inside else 'writes'} {self._operand(number)}")
         return lines
 
@@ -296,7 +320,7 @@ class _Description:
         """Return the bytes all kernels read and write; what lives in the cache while rows go by is not counted."""
         kept = {*self.plan.kept, *(n for n, v in enumerate(self.trace.values) if isinstance(v, TBlob))}
         operands = [(*kernel.inputs, *kernel.results) for kernel in self.plan.kernels]
-        if self.by_rows:
+        if self.by_rows or self.columns:
             operands = [tuple(kept & {number for numbers in operands for number in numbers})]
         return sum(_nbytes(self.trace.values[number]) for numbers in operands for number in numbers)
 

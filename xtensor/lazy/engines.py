@@ -17,7 +17,7 @@ from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..layout import Shape
 from ..options import Settings
-from . import cuda_rows, cuda_run, interpret, rows
+from . import columns, cuda_rows, cuda_run, interpret, rows
 from .compile import CompileError, host
 from .cuda_build import BuildError
 from .launch import operand, run_map, run_packed, scalar_slots
@@ -234,6 +234,29 @@ def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limi
         return False
     try:
         rows.run(plan, shape, values, blobs, limits.fast_math)
+    except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
+        return False
+    for kernel in plan.kernels:
+        kernel.program.notes[COMPILED] = True
+    return True
+
+
+# ---- columns
+
+
+def run_columns(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limits: Settings) -> bool:
+    """Run all kernels of a plan strip by strip over columns; return False, with nothing done, where that does not pay.
+
+    blobs: what lies in memory, packed: inputs, and results that are kept.
+    """
+    found = plan.columns
+    if found is None or blobs[next(iter(plan.kept))].device.backend is not CPU or not columns.pays(plan, values):
+        return False
+    largest = prod(columns.shape_of(found, values))
+    if any([choose(kernel.program, largest, limits)[0] != "llvm" for kernel in plan.kernels]):
+        return False
+    try:
+        columns.run(found, plan.kept, values, {n: blob.address for n, blob in blobs.items()}, limits.fast_math)
     except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
         return False
     for kernel in plan.kernels:

@@ -1,8 +1,9 @@
 """Programs as LLVM IR: the loop nest around a program's innermost loop (see loop.py).
 
-A kernel is one function of one pointer, to a block of 8-byte slots: the lengths of its loops from the outermost, then
-for each operand its address and its strides in bytes, then addresses of memory to work in, then the scalars. So code
-is made for a program and for how its operands lie along the innermost axis, never for sizes, strides or scalars.
+A kernel is one function of one pointer, to a block of 8-byte slots: the lengths of its loops from the outermost; where
+outputs bypass the caches, whether rows go on before their start and after their end, -1 or 0; for each operand its
+address and its strides in bytes; addresses of memory to work in; the scalars. So code is made for a program and for
+how its operands lie along the innermost axis, never for sizes, strides or scalars.
 """
 
 from __future__ import annotations
@@ -121,11 +122,13 @@ class _Kernel:
                 f"store {memory_type(loop.operands[place])} {result}, ptr {loop.pointers[place]}, align 1"
             )
         frame.close()
-        return module([loop.writer], [frame.function(loop.writer, streams=self.form.streams)])
+        return module([loop.writer], [frame.function(loop.writer, streams=self.form.streams and not self.form.strip)])
 
     def _entry(self) -> None:
         """Load every slot; scalars and the offsets of strided lanes are made into vectors once."""
         frame, loop = self.frame, self.loop
+        if self.form.streams:
+            loop.goes_on = frame.load("before", "i64"), frame.load("after", "i64")
         for place in range(len(loop.operands)):
             frame.operand(f"p{place}")
             if loop.lie(place) in (STRIDED, CROSSWISE):
@@ -146,6 +149,7 @@ class _Kernel:
         frame, loop, lanes = self.frame, self.loop, self.form.lanes
         level = self.form.depth - 2
         frame.lines += tiles.begin(f"%i{level}", f"%n{level}", lanes)
+        frame.lines.append(f"%tiles.start = and i64 {loop.goes_on[0]}, -{lanes}")
         block = "turn"
         for place in self.crosswise:
             dtype = loop.operands[place]
@@ -156,6 +160,8 @@ class _Kernel:
         frame.lines += ["br label %turned", "turned:"]
         for place in self.crosswise:
             loop.pointers[place] = f"%row{place}"
-            frame.lines.append(f"%offset{place} = mul i64 %in.tile, {tiles.WIDTH * loop.operands[place].itemsize}")
-            frame.lines.append(f"%row{place} = getelementptr i8, ptr %tile{place}, i64 %offset{place}")
+            kind = memory_type(loop.operands[place])
+            frame.lines.append(f"%offset{place} = mul i64 %in.tile, {tiles.width(lanes)}")
+            frame.lines.append(f"%column{place} = add i64 %offset{place}, {lanes}")
+            frame.lines.append(f"%row{place} = getelementptr {kind}, ptr %tile{place}, i64 %column{place}")
         return "turned"

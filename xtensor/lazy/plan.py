@@ -171,6 +171,16 @@ class Kernel(NamedTuple):
     direct: int | None = None
 
 
+class Columns(NamedTuple):
+    """Kernels that can all go over the same columns: reductions over some leading axes, and what follows.
+
+    What lies between is computed where it is used, so that every result is one that somebody wants, or narrow.
+    """
+
+    lead: int
+    kernels: tuple[Kernel, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Kernels in the order they run.
@@ -178,6 +188,7 @@ class Plan:
     last: for each kernel, the temporary values that nobody needs after it.
     rows: where all kernels can run row by row over the leading axes, the number of those axes, else 0.
     strided: whether some of its values may be strided although all operands are packed.
+    columns: the same where all reductions are over the leading axes, None where they are not.
     launches: what is ready to run, by where operands lie and the scalars; None for what was met once.
     """
 
@@ -186,6 +197,7 @@ class Plan:
     kept: frozenset[int]
     rows: int
     strided: bool
+    columns: Columns | None = None
     launches: dict[Any, Any] = field(default_factory=dict)
 
     def largest(self, values: Sequence[Any]) -> int:
@@ -394,30 +406,67 @@ class _Cut:
         kernels = tuple(self._kernel(members[group]) for group in order)
         strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
         rows = _common_rows(kernels, self.values)
-        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), rows, strided)
+        lead = _common_columns(kernels, self.values)
+        columns = self._columns(lead, [members[group] for group in order]) if lead else None
+        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), rows, strided, columns)
 
-    def _is_stored(self, number: int, group: tuple[Any, ...]) -> bool:
-        """Return whether a value is written to memory: kept, or used by another kernel."""
+    def _columns(self, lead: int, groups: Sequence[list[int]]) -> Columns | None:
+        """Return the kernels of a column program, None where a costly function would be computed more than once."""
+        kernels: list[Kernel] = []
+        costly: list[int] = []
+        for members in groups:
+            ends = [n for n in members if not self._is_mapped(n) or self._is_stored(n, again=True)]
+            if ends:
+                computed = self._computed(ends)
+                kernels.append(self._kernel(ends, computed))
+                costly += [n for n in computed if self.values[n].op.name in FUNCTIONS]
+        domains = [self.values[kernel.domain].shape for kernel in kernels]
+        whole = next(d for kernel, d in zip(kernels, domains, strict=True) if kernel.program.reductions)
+        return Columns(lead, tuple(kernels)) if domains.count(whole) > 1 and len(costly) == len({*costly}) else None
+
+    def _computed(self, ends: Sequence[int]) -> list[int]:
+        """Return some values of a group and what they are made of that has their shape and is in nobody's memory."""
+        found, todo = set(ends), list(ends)
+        group = self.group[ends[0]]
+        while todo:
+            for argument in self.trace.arguments[todo.pop()]:
+                other = self.group.get(argument, ())
+                inside = other == group or (other[2:4] == group[2:4] and argument not in self.trace.kept)
+                if inside and self._is_mapped(argument) and argument not in found:
+                    found.add(argument)
+                    todo.append(argument)
+        return sorted(found)
+
+    def _is_mapped(self, number: int) -> bool:
+        return bool(self.values[number].op.kind == "elementwise")
+
+    def _is_stored(self, number: int, *, again: bool = False) -> bool:
+        """Return whether a value is written to memory: kept, or used by another kernel.
+
+        again: whether kernels over one shape compute for themselves what others of them do.
+        """
         if number in self.trace.kept:
             return True
-        users = (user for user, arguments in self.trace.arguments.items() if number in arguments)
-        return any(self.group[user] != group for user in users)
+        own = self.group[number]
+        users = [self.group[user] for user, arguments in self.trace.arguments.items() if number in arguments]
+        return any([user[2:4] != own[2:4] if again else user != own for user in users])
 
-    def _kernel(self, members: list[int]) -> Kernel:
+    def _kernel(self, members: list[int], computed: Sequence[int] = ()) -> Kernel:
+        """Return the kernel of a group. computed: where `members` are those it leaves, all that it computes."""
         first = self.values[members[0]]
         if first.op.kind != "elementwise" and first.op.name not in COMBINING:
             return self._direct(members[0])
-        group = self.group[members[0]]
-        inputs, scalars = self._sources(members, group)
+        inside = computed or members
+        inputs, scalars = self._sources(inside)
         local = {number: place for place, number in enumerate((*inputs, *scalars))}
-        mapped = [number for number in members if self.values[number].op.kind == "elementwise"]
-        reduced = [number for number in members if number not in set(mapped)]
+        mapped = [number for number in inside if self._is_mapped(number)]
+        reduced = [number for number in members if not self._is_mapped(number)]
         for number in mapped:
             local[number] = len(local)
         steps = tuple(self._step(number, local) for number in mapped)
         scalar_dtypes = _scalar_dtypes(steps, len(inputs), len(scalars))
         reductions = tuple(self._reduction(number, local) for number in reduced)
-        stored = [number for number in mapped if self._is_stored(number, group)]
+        stored = [n for n in members if self._is_mapped(n) and (computed or self._is_stored(n))]
         made = program(
             tuple(self.values[number].dtype for number in inputs),
             scalar_dtypes,
@@ -435,15 +484,16 @@ class _Cut:
         nothing = program((), (), (), (), (), ())
         return Kernel(nothing, number, inputs, (), (number,), (), number)
 
-    def _sources(self, members: list[int], group: tuple[Any, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _sources(self, members: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the numbers of what a kernel reads from memory, and of its scalars."""
         inputs: dict[int, None] = {}
         scalars: list[int] = []
+        inside = set(members)
         for number in members:
             for argument in self.trace.arguments[number]:
                 if not isinstance(self.values[argument], (Node, TBlob)):
                     scalars.append(argument)
-                elif self.group.get(argument) != group or self.values[argument].op.kind != "elementwise":
+                elif argument not in inside or not self._is_mapped(argument):
                     inputs[argument] = None
         return tuple(inputs), tuple(scalars)
 
@@ -472,6 +522,20 @@ def _scalar_dtypes(steps: Sequence[Step], before: int, count: int) -> tuple[DTyp
     """Return the dtype each scalar has in the one step that takes it."""
     used = {arg: dtype for step in steps for arg, dtype in zip(step.args, step.loop, strict=True)}
     return tuple(used[before + place] for place in range(count))
+
+
+def _common_columns(kernels: Sequence[Kernel], values: Sequence[Any]) -> int:
+    """Return how many leading axes all reductions are over, where all kernels share the columns; 0 where not."""
+    reducing = [kernel for kernel in kernels if kernel.program.reductions]
+    if len(kernels) < 2 or not reducing or any(kernel.direct is not None for kernel in kernels):
+        return 0
+    shape, lead = values[reducing[0].domain].shape, len(reducing[0].axes)
+    narrow = [values[n].shape for kernel in reducing for n in kernel.results[len(kernel.program.outputs) :]]
+    if lead == len(shape) or any(sorted(kernel.axes) != list(range(lead)) for kernel in reducing):
+        return 0
+    if any(values[kernel.domain].shape != shape for kernel in reducing):
+        return 0
+    return lead if all(values[kernel.domain].shape in (shape, *narrow) for kernel in kernels) else 0
 
 
 def _common_rows(kernels: Sequence[Kernel], values: Sequence[Any]) -> int:

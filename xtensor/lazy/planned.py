@@ -46,7 +46,7 @@ class Evaluation:
 
     def compute(self) -> dict[int, TBlob]:
         """Return the bytes of the values that are kept, and of the inputs, by number."""
-        if not self._run_rows():
+        if not self._run_together():
             self.largest = self.plan.largest(self.values)
             for kernel, finished in zip(self.plan.kernels, self.plan.last, strict=True):
                 self._run(kernel)
@@ -54,16 +54,21 @@ class Evaluation:
                     del self.blobs[number]
         return self.blobs
 
-    def _run_rows(self) -> bool:
-        """Run all kernels row by row where the plan and the memory allow it."""
-        if not self.plan.rows:
+    def _run_together(self) -> bool:
+        """Run all kernels row by row, or strip by strip over columns, where the plan and the memory allow it."""
+        run = engines.run_rows if self.plan.rows else engines.run_columns if self.goes_by_columns() else None
+        if run is None:
             return False
         results = [n for kernel in self.plan.kernels for n in kernel.results if n in self.plan.kept]
         made = {number: self.result(number) for number in results}
-        done = engines.run_rows(self.plan, self.values, {**self.blobs, **made}, self.limits)
+        done = run(self.plan, self.values, {**self.blobs, **made}, self.limits)
         if done:
             self.blobs.update(made)
         return done
+
+    def goes_by_columns(self) -> bool:
+        """Return whether all kernels may run over columns; they write to given memory before all of it is read."""
+        return self.plan.columns is not None and self.packed and not self.destination
 
     def _run(self, kernel: Kernel) -> None:
         kernel = cuda_run.generated(kernel, self.values) or kernel

@@ -19,7 +19,7 @@ from ..layout import Layout, Shape
 from ..options import Settings
 from ..threads import SHARE_PAYS, WAKE_PAYS, worth
 from ..threads import count as threads_here
-from . import engines, launch, reduce, rows
+from . import columns, engines, launch, reduce, rows
 from .compile import CHEAP
 from .graph import View
 from .plan import Kernel
@@ -100,8 +100,8 @@ class Ready:
         self._device = evaluation.values[results[0]].device
         self._places: list[tuple[int, int]] = []
         self._scratch = 0
-        by_rows = _by_rows(evaluation, limits)
-        self._launches: list[Launch | Library | Shown] = [by_rows] if by_rows else self._one_by_one(evaluation)
+        together = _by_rows(evaluation, limits) or _by_columns(evaluation, limits)
+        self._launches: list[Launch | Library | Shown] = [together] if together else self._one_by_one(evaluation)
 
     def run(self, blobs: Sequence[TBlob]) -> list[TBlob]:
         """Return the results for memory laid out as it was when this was made."""
@@ -383,7 +383,7 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
     shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
     if not rows.pays(plan, shape):
         return None
-    made = {n: evaluation.result(n) for kernel in plan.kernels for n in kernel.results if n in plan.kept}
+    made = _kept(evaluation)
     lying = {**evaluation.blobs, **made}
     scalars = rows.scalars_of(plan, values)
 
@@ -394,5 +394,29 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
 
     try:
         return Launch([_made(n, blob) for n, blob in made.items()], _faster(make, rows.seconds_of(plan, values)), [])
+    except LacksError:
+        return None
+
+
+def _kept(evaluation: Evaluation) -> dict[int, TBlob]:
+    """Return memory for all results that somebody wants."""
+    plan = evaluation.plan
+    return {n: evaluation.result(n) for kernel in plan.kernels for n in kernel.results if n in plan.kept}
+
+
+def _by_columns(evaluation: Evaluation, limits: Settings) -> Launch | None:
+    """Return all kernels as one launch over columns, where that is how they would run."""
+    plan, values, found = evaluation.plan, evaluation.values, evaluation.plan.columns
+    if found is None or not evaluation.goes_by_columns() or not columns.pays(plan, values):
+        return None
+
+    def make(threads: int) -> Run:
+        prepared = columns.Prepared(found, plan.kept, values, limits.fast_math, threads, True)
+        scalars = prepared.scalars(values)
+        return lambda addresses, made: prepared.run(addresses, scalars)
+
+    try:
+        seconds = columns.seconds_of(found, plan.kept, values)
+        return Launch([_made(n, blob) for n, blob in _kept(evaluation).items()], _faster(make, seconds), [])
     except LacksError:
         return None

@@ -192,8 +192,8 @@ def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -
     if not reduces:
         nest = Nest((1, *nest.lengths), tuple((0, *one) for one in nest.strides), (True, *nest.reduced))
     axis, plain = nest.reduced.index(True), len(nest.strides) - len(program.reductions)
-    length, nbytes = nest.lengths[axis], prod(nest.lengths) * program.widest
-    size = length if nbytes <= CACHE_BYTES and length <= UNCUT_ROWS else min(length, PIECE_ROWS)
+    length = nest.lengths[axis]
+    size = piece_of(length, prod(nest.lengths) * program.widest)
     pieces = -(-length // size)
     aside = pieces > 1 or not reduces  # a destination that keeps every element may be what is read
     partials, accumulators = [], []
@@ -223,6 +223,11 @@ def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -
             steps = [one[axis] for one in nest.strides[:plain]]
             folds.append(_ready_fold(program, rows, steps, lengths, moved, accumulators, boxes, contract, threads))
     return Reducing(folds[0][0], partials, folds)
+
+
+def piece_of(rows: int, nbytes: int) -> int:
+    """Return how many of some rows, of so many bytes together with all else, are combined before others are."""
+    return rows if nbytes <= CACHE_BYTES and rows <= UNCUT_ROWS else min(rows, PIECE_ROWS)
 
 
 def _within(taken: range, piece: int, size: int) -> int:
@@ -284,7 +289,7 @@ _COMBINE: dict[str, Any] = {
 
 
 _CONVERT = Named("astype")
-_COMBINING = {"sum": "add", "count_nonzero": "add", "prod": "multiply", "any": "logical_or", "all": "logical_and"} | {
+COMBINING = {"sum": "add", "count_nonzero": "add", "prod": "multiply", "any": "logical_or", "all": "logical_and"} | {
     "max": "maximum",
     "min": "minimum",
 }
@@ -320,7 +325,7 @@ def folded(program: Program, rows: int) -> Program:
             for wanted in _conversions(reduction):
                 value, dtype = add(_CONVERT, (value,), dtype, wanted), wanted
             terms.append(value)
-        combined = Named(_COMBINING[reduction.op.name])
+        combined = Named(COMBINING[reduction.op.name])
         while len(terms) > 1:
             terms = [*terms[2:], add(combined, (terms[0], terms[1]), reduction.dtype, reduction.dtype)]
         outputs.append(add(combined, (inputs * rows + place, terms[0]), reduction.dtype, reduction.dtype))

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# Elements of a row of scratch: at most so many columns are turned over at a time.
+# At most so many columns are turned over at a time.
 WIDTH = 256
 
 # Bytes of the operand's own axis that are fetched ahead.
 AHEAD = 512
+
+
+def width(lanes: int) -> int:
+    """Return the elements of a row of scratch: a vector before the first column, and the columns."""
+    return lanes + WIDTH
 
 
 class Tile(NamedTuple):
@@ -56,14 +61,17 @@ def begin(row: str, rows: str, lanes: int) -> list[str]:
 
 
 def turn(tile: Tile, before: str, after: str) -> list[str]:
-    """Write the loop that turns an operand's rows over, from a block of one name to the block of another."""
+    """Write the loop that turns an operand's rows over, from a block of one name to the block of another.
+
+    It begins at the column %tiles.start: 0, or a vector before, where rows go on before their start.
+    """
     name, lanes = f"turn{tile.place}", tile.lanes
     lines = [
         f"br label %{name}",
         f"{name}:",
-        f"%{name}.j = phi i64 [0, %{before}], [%{name}.next, %{name}.end]",
+        f"%{name}.j = phi i64 [%tiles.start, %{before}], [%{name}.next, %{name}.end]",
         f"%{name}.next = add i64 %{name}.j, {lanes}",
-        f"%{name}.fit = icmp ule i64 %{name}.next, {tile.columns}",
+        f"%{name}.fit = icmp sle i64 %{name}.next, {tile.columns}",
         f"%{name}.whole = and i1 %{name}.fit, %rows.fit",
         f"%{name}.offset = mul i64 %{name}.j, %s{tile.place}",
         f"%{name}.at0 = getelementptr i8, ptr {tile.base}, i64 %{name}.offset",
@@ -85,7 +93,7 @@ def turn(tile: Tile, before: str, after: str) -> list[str]:
     lines += [
         f"br label %{name}.end",
         f"{name}.end:",
-        f"%{name}.more = icmp ult i64 %{name}.next, {tile.columns}",
+        f"%{name}.more = icmp slt i64 %{name}.next, {tile.columns}",
         f"br i1 %{name}.more, label %{name}, label %{after}",
         f"{after}:",
     ]
@@ -98,7 +106,7 @@ def _part(tile: Tile, name: str) -> list[str]:
     for k in range(tile.lanes):
         lines += [
             f"%{name}.j{k} = add i64 %{name}.j, {k}",
-            f"%{name}.in{k} = icmp ult i64 %{name}.j{k}, {tile.columns}",
+            f"%{name}.in{k} = icmp slt i64 %{name}.j{k}, {tile.columns}",
             f"%{name}.m{k} = select i1 %{name}.in{k}, {tile.mask} %rows.mask, {tile.mask} zeroinitializer",
             f"%{name}.p{k} = call {tile.vector} {masked_load(tile)}"
             f"(ptr align 1 %{name}.at{k}, {tile.mask} %{name}.m{k}, {tile.vector} zeroinitializer)",
@@ -138,7 +146,7 @@ def _shuffles(tile: Tile, name: str) -> list[str]:
                 )
     for k in range(lanes):
         lines += [
-            f"%{name}.k{k} = add i64 %{name}.j, {k * WIDTH}",
+            f"%{name}.k{k} = add i64 %{name}.j, {k * width(lanes) + lanes}",
             f"%{name}.to{k} = getelementptr {tile.element}, ptr %tile{tile.place}, i64 %{name}.k{k}",
             f"store {tile.vector} %{name}.{passes}.{k}, ptr %{name}.to{k}, align {lanes * tile.itemsize}",
         ]

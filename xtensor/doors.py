@@ -6,6 +6,7 @@ it; the decorator replaces the empty body by the door.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
@@ -58,7 +59,7 @@ def elementwise(
         op.rule = _rule(op, derivative)
         door = (_unary, _binary, _ternary)[len(op.parameters) - 1]
         call = _past(op, door(op)) if op.slow else door(op)
-        _spell(op, call)
+        _spell(op)
         call = wraps(stub)(call)
         _finish(op, call)
         return cast(F, call)
@@ -150,18 +151,27 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
         return NotImplemented
 
 
-def _spell(op: Op, call: Callable[..., Tensor]) -> None:
-    """Give tensors the operators that are spellings of a function: the same door, without a way to it."""
+def _spell(op: Op) -> None:
+    """Give tensors the operators that are spellings of a function: doors of their own, with no way to the function."""
     name = SPELLED.get(op.name)
     if name is None:
         return
     if len(op.parameters) == 1:
-        setattr(Operators, f"__{name}__", call)
+        _install(name, _unary(op), "self")
         return
     call = _binary(op, _or_not_implemented)
-    setattr(Operators, f"__{name}__", call)
+    _install(name, call, "self", "other")
     if op.name not in COMPARED:
-        setattr(Operators, f"__r{name}__", lambda self, other, /: call(other, self))
+        _install(f"r{name}", lambda self, other, /: call(other, self), "self", "other")
+
+
+def _install(name: str, call: Callable[..., Any], *parameters: str) -> None:
+    """Make a function an operator, which is called and shown as the standard has it."""
+    call.__name__ = f"__{name}__"
+    call.__qualname__ = f"Operators.__{name}__"
+    only = inspect.Parameter.POSITIONAL_ONLY
+    call.__signature__ = inspect.Signature([inspect.Parameter(one, only) for one in parameters])  # type: ignore[attr-defined]
+    setattr(Operators, call.__name__, call)
 
 
 def _ternary(op: Op) -> Callable[..., Tensor]:

@@ -543,3 +543,14 @@ def test_small_writes_that_are_refused_change_nothing() -> None:
         with pytest.raises(kind, match=r"^(setitem|add|divide): "):
             call()
         np.testing.assert_array_equal(x.native(), n)
+
+
+def test_an_empty_key_is_a_view_of_what_has_no_axes() -> None:
+    """Also of a small result, which NumPy would give as a number of its own."""
+    x = xt.asarray(1.5) + 1.0
+    y = x[()]
+    y[()] = 7.0
+    assert float(x) == 7.0 and bool(x == y) and y.shape == ()
+    with xt.options(lazy="always"):
+        z = (xt.asarray(1.5) + 1.0)[()]
+        assert bool(z == 2.5) and not bool(z != 2.5)

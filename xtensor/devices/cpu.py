@@ -169,11 +169,12 @@ class CPUBackend:
 
 def sliced(native: Any, key: Any) -> Any:
     """Return the view that slices select, None for other keys and what NumPy refuses."""
-    for item in key if type(key) is tuple else (key,):
+    items = key if type(key) is tuple else (key,)
+    for item in items:
         if type(item) is not slice:
             return None
     try:
-        return native[key]
+        return native[(*items, ...)]  # without the Ellipsis NumPy copies what has no axes
     except (IndexError, TypeError, ValueError):
         return None
 

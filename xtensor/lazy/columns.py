@@ -25,7 +25,7 @@ from ..threads import Shares, worth
 from . import launch, reduce
 from .column_driver import AFTER, BEFORE, BLOCK, DRIVER, HEAD, ITEM, PIECE, SCRATCH, TABLE, VALUES
 from .compile import handmade, host
-from .launch import Box, Nest, Ready, moving_seconds, remembered, scalar_bytes, scalar_slots
+from .launch import Box, Nest, Ready, remembered, scalar_bytes, scalars_of, seconds_together
 from .loop import identity, lanes_of
 from .plan import Columns, Kernel, Named, Plan, Program, Reduction, Step
 from .plan import program as the_program
@@ -142,20 +142,11 @@ def _repeats(columns: Columns, values: Sequence[Any], number: int) -> bool:
     return any([own not in (1, whole) for own, whole in every])
 
 
-def seconds_of(columns: Columns, kept: frozenset[int], values: Sequence[Any]) -> float:
-    """Estimate how long one thread takes: what comes from outside and what is kept moves, and all is computed."""
-    results = {n for kernel in columns.kernels for n in kernel.results}
-    outside = {n for kernel in columns.kernels for n in kernel.inputs} - results | kept
-    moved = sum(prod(values[n].shape) * values[n].dtype.itemsize for n in outside)
-    computing: float = sum(prod(values[k.domain].shape) * k.program.seconds for k in columns.kernels)
-    return moving_seconds(moved) + computing
-
-
 def run(
     columns: Columns, kept: frozenset[int], values: Sequence[Any], addresses: Mapping[int, int], contract: bool
 ) -> None:
     """Run all kernels. addresses: of inputs and of results that are kept, all packed, by number."""
-    threads = worth(seconds_of(columns, kept, values))
+    threads = worth(seconds_together(columns.kernels, kept, values))
     aligned_alike = not any([addresses[number] % ALIGNMENT for number in kept])
     shapes = tuple([values[n].shape for kernel in columns.kernels for n in kernel.inputs])
     key = (columns.kernels, kept, shape_of(columns, values), shapes, contract, threads, aligned_alike)
@@ -164,7 +155,7 @@ def run(
         return Prepared(columns, kept, values, contract, threads, aligned_alike)
 
     made: Prepared = remembered(columns.kernels[0].program, key, make)
-    made.run(addresses, made.scalars(values))
+    made.run(addresses, scalars_of(columns.kernels, values))
 
 
 class Prepared:
@@ -182,7 +173,7 @@ class Prepared:
         strips = _strips_of(columns, values, threads)
         writer = _Items(columns, kept, values, strips, contract, is_aligned)
         self.items = writer.items
-        self._kernels, self._numbers, self._nbytes = columns.kernels, writer.numbers, writer.nbytes
+        self._numbers, self._nbytes = writer.numbers, writer.nbytes
         self._driver = handmade(DRIVER)
         self._codes = [item.ready.code for item in self.items]
         self._addresses = [code.address for code in self._codes]
@@ -195,12 +186,6 @@ class Prepared:
             self._tables.append(table)
             self._nbytes += nbytes
         self._shares = Shares([1] * parts, 8 * (VALUES + len(self._numbers) + writer.scalars))
-
-    def scalars(self, values: Sequence[Any]) -> bytes:
-        """Return the slots of all scalars."""
-        return b"".join(
-            [scalar_slots([values[n] for n in kernel.scalars], kernel.program.scalars) for kernel in self._kernels]
-        )
 
     def run(self, addresses: Any, scalars: bytes) -> None:
         """Run over values at these addresses, by number."""

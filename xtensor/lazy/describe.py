@@ -154,7 +154,7 @@ class _Description:
 
     def _column_texts(self, found: Columns) -> list[str]:
         """Return the code that strips of columns go through, each once, and the code that takes them through it."""
-        seconds = columns.seconds_of(found, self.plan.kept, self.trace.values)
+        seconds = launch.seconds_together(found.kernels, self.plan.kept, self.trace.values)
         threads, contract = worth(seconds), self.limits.fast_math
         made = columns.Prepared(found, self.plan.kept, self.trace.values, contract, threads, True)
         return [*dict.fromkeys(item.ready.code.text.rstrip() for item in made.items), DRIVER.strip()]

@@ -26,7 +26,7 @@ from . import mailbox  # noqa: F401 - tells `share` how
 from .compile import Code, code_of, host
 from .llvm import source
 from .loop import CROSSWISE, PACKED, SAME, STRIDED, Form, lanes_of
-from .plan import Program
+from .plan import Kernel, Program
 from .tiles import WIDTH, width
 
 # What one thread moves per second: to and from memory, and within the caches while all of it fits there.
@@ -177,6 +177,21 @@ def scalar_bytes(value: Any, dtype: DType) -> bytes:
 def scalar_slots(scalars: Iterable[Any], dtypes: Sequence[DType]) -> bytes:
     """Return the slots of Python scalars, one after the other."""
     return b"".join([scalar_bytes(value, dtype) for value, dtype in zip(scalars, dtypes, strict=True)])
+
+
+def scalars_of(kernels: Iterable[Kernel], values: Sequence[Any]) -> bytes:
+    """Return the slots of the scalars of kernels that run together."""
+    return b"".join([scalar_slots([values[n] for n in one.scalars], one.program.scalars) for one in kernels])
+
+
+def seconds_together(kernels: Sequence[Kernel], kept: frozenset[int], values: Sequence[Any]) -> float:
+    """Estimate how long one thread takes for kernels that run together: what comes from outside and what is kept moves,
+    and all is computed.
+    """
+    outside = {n for one in kernels for n in one.inputs} - {n for one in kernels for n in one.results} | kept
+    moved = sum(prod(values[n].shape) * values[n].dtype.itemsize for n in outside)
+    computing: float = sum(prod(values[one.domain].shape) * one.program.seconds for one in kernels)
+    return moving_seconds(moved) + computing
 
 
 class Box(NamedTuple):

@@ -385,7 +385,7 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
         return None
     made = _kept(evaluation)
     lying = {**evaluation.blobs, **made}
-    scalars = rows.scalars_of(plan, values)
+    scalars = launch.scalars_of(plan.kernels, values)
 
     def make(threads: int) -> Run:
         # Large results come from the pool, whose blocks begin at cache lines.
@@ -393,7 +393,8 @@ def _by_rows(evaluation: Evaluation, limits: Settings) -> Launch | None:
         return _caller(found.ready, found.numbers, scalars)
 
     try:
-        return Launch([_made(n, blob) for n, blob in made.items()], _faster(make, rows.seconds_of(plan, values)), [])
+        seconds = launch.seconds_together(plan.kernels, plan.kept, values)
+        return Launch([_made(n, blob) for n, blob in made.items()], _faster(make, seconds), [])
     except LacksError:
         return None
 
@@ -412,11 +413,11 @@ def _by_columns(evaluation: Evaluation, limits: Settings) -> Launch | None:
 
     def make(threads: int) -> Run:
         prepared = columns.Prepared(found, plan.kept, values, limits.fast_math, threads, True)
-        scalars = prepared.scalars(values)
+        scalars = launch.scalars_of(found.kernels, values)
         return lambda addresses, made: prepared.run(addresses, scalars)
 
     try:
-        seconds = columns.seconds_of(found, plan.kept, values)
+        seconds = launch.seconds_together(found.kernels, plan.kept, values)
         return Launch([_made(n, blob) for n, blob in _kept(evaluation).items()], _faster(make, seconds), [])
     except LacksError:
         return None

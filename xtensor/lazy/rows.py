@@ -15,12 +15,12 @@ from .launch import (
     Nest,
     Ready,
     can_stream,
-    moving_seconds,
     nest_of,
     operand,
     remembered,
     row_boxes,
-    scalar_slots,
+    scalars_of,
+    seconds_together,
     shared_out,
     whole,
 )
@@ -53,26 +53,12 @@ def pays(plan: Plan, shape: Shape) -> bool:
     return 0 not in shape and cells > 1 and cells * widest <= ROW_BYTES
 
 
-def seconds_of(plan: Plan, values: Sequence[Any]) -> float:
-    """Estimate how long one thread takes: what comes from outside and what is kept moves, and all is computed."""
-    outside = {n for kernel in plan.kernels for n in kernel.inputs} | plan.kept
-    outside -= {n for kernel in plan.kernels for n in kernel.results} - plan.kept
-    moved = sum(prod(values[n].shape) * values[n].dtype.itemsize for n in outside)
-    computing: float = sum(prod(values[kernel.domain].shape) * kernel.program.seconds for kernel in plan.kernels)
-    return moving_seconds(moved) + computing
-
-
-def scalars_of(plan: Plan, values: Sequence[Any]) -> bytes:
-    """Return the slots of all stages' scalars."""
-    return b"".join([scalar_slots([values[n] for n in one.scalars], one.program.scalars) for one in plan.kernels])
-
-
 def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool) -> None:
     """Run a plan's kernels row by row; raise LacksError, with nothing done, where that cannot be.
 
     blobs: what lies in memory: inputs, and results that are kept.
     """
-    threads = worth(seconds_of(plan, values))
+    threads = worth(seconds_together(plan.kernels, plan.kept, values))
     aligned = not any([blobs[number].address % ALIGNMENT for number in plan.kept])
     layouts = tuple([(n, blob.layout.shape, blob.layout.strides) for n, blob in blobs.items()])
     key = (plan.kernels, plan.kept, shape, layouts, contract, threads, aligned)
@@ -86,7 +72,7 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
     made: Rows | LacksError = remembered(plan.kernels[0].program, key, make)
     if isinstance(made, LacksError):
         raise made
-    made.ready.run([blobs[number].address for number in made.numbers], scalars_of(plan, values))
+    made.ready.run([blobs[number].address for number in made.numbers], scalars_of(plan.kernels, values))
 
 
 def ready_rows(

@@ -591,3 +591,51 @@ def give():
 print(*joblib.Parallel(2, "loky")(joblib.delayed(give)() for _ in range(2)))
 """
     assert run_python(code) == "1 1"
+
+
+# ---- work that an interrupt must not hit
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_waits_for_what_is_done_aside() -> None:
+    def work() -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.05)
+        log.append(1)
+
+    log: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        threads.aside(work)
+    assert log == [1]
+
+
+def test_aside_gives_results_and_errors() -> None:
+    assert threads.aside(lambda: 3) == 3
+    assert threads.aside(lambda: threads.aside(lambda: 3)) == 3
+    with pytest.raises(ZeroDivisionError):
+        threads.aside(lambda: 1 // 0)
+
+
+@pytest.mark.skipif(compiling.host() is None, reason="no compiler here")
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_leaves_the_compiler_usable() -> None:
+    """llvmlite's lock has lines of Python between its being shut and its being held."""
+    from llvmlite.binding import ffi
+
+    def entered() -> None:
+        signal.raise_signal(signal.SIGINT)
+        ffi.lib._lock.unregister(entered, left)
+
+    def left() -> None:
+        pass
+
+    ffi.lib._lock.register(entered, left)
+    text = "define void @kernel(ptr %slots) {\nret void\n}\n; of this test alone"
+    with pytest.raises(KeyboardInterrupt):
+        compiling.handmade(text)
+    found: list[Any] = []
+    other = threading.Thread(target=lambda: found.append(compiling.handmade(text + " too")), daemon=True)
+    other.start()
+    other.join(20)
+    assert found

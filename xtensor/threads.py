@@ -21,6 +21,7 @@ import os
 import struct
 import sys
 import threading
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,12 +29,13 @@ from functools import cache
 from itertools import islice
 from math import ceil
 from time import perf_counter, sleep
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .options import settings
 from .pool import cgroup_folders, cgroup_value
 
 Task = Callable[[], None]
+T = TypeVar("T")
 
 # Words of a mailbox besides the first, which is its state; each of them has a cache line of its own.
 LIMIT, CALL, MISSED, REST = 8, 16, 24, 32
@@ -502,6 +504,31 @@ def _lead(job: _Job, workers: list[_Worker]) -> None:
         worker.give(job, processor)
     job.attempt(number, first)
     job.work()
+
+
+def aside(task: Callable[[], T]) -> T:
+    """Return what a task returns that no interrupt (Ctrl-C) may hit: the main thread, which is the one that hears of
+    them, has another thread do it. An interrupt comes when it is done.
+
+    For libraries that an interrupt between two of their lines would leave with a lock shut.
+    """
+    found: list[T] = []
+    job = _Job([lambda: found.append(task())])
+    if _here.working or threading.current_thread() is not threading.main_thread():
+        return task()
+    job.active.add(job)  # before it begins
+
+    def work() -> None:
+        _here.working = True
+        job.help(job)
+
+    try:
+        start_new_thread(work, ())
+    except RuntimeError:  # none is to be had
+        return task()
+    job.wait()
+    job.finish()
+    return found[0]
 
 
 @cache

@@ -13,12 +13,13 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from ..locks import fork_safe_lock, fork_waiting_lock
 from ..options import settings
+from ..threads import aside
 from .disk import Disk
 from .primitives import LacksError
 
@@ -55,11 +56,15 @@ class Host(NamedTuple):
 @cache
 def host() -> Host | None:
     """Return this machine, or None where there is no llvmlite or no fused multiply-add."""
-    with _compiling:  # a fork while llvmlite is imported would leave the child with the import's lock shut
-        return _find_host()
+    return aside(_find_host)
 
 
 def _find_host() -> Host | None:
+    with _compiling:  # a fork while llvmlite is imported would leave the child with the import's lock shut
+        return _described_host()
+
+
+def _described_host() -> Host | None:
     try:
         import llvmlite.binding as llvm
 
@@ -132,8 +137,15 @@ def code_of(key: Hashable, write: Callable[[], str]) -> Code:
         counts.hits += 1
         return found
     started = perf_counter()
+    code = Code(write())
+    aside(partial(_compile, key, code))
+    counts.seconds += perf_counter() - started
+    return code
+
+
+def _compile(key: Hashable, code: Code) -> None:
+    """Make machine code and remember it under a key."""
     with _compiling:
-        code = Code(write())
         try:
             _make(code, CHEAP)
         except RuntimeError as error:
@@ -142,17 +154,19 @@ def code_of(key: Hashable, write: Callable[[], str]) -> Code:
             for old in list(_codes)[: CODES // 4]:
                 del _codes[old]
         _codes[key] = code
-    counts.seconds += perf_counter() - started
-    return code
 
 
 @cache
 def handmade(text: str) -> Code:
     """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
-    with _compiling:
-        code = Code(text)
-        _make(code, GOOD, Counts())
+    code = Code(text)
+    aside(partial(_compile_well, code))
     return code
+
+
+def _compile_well(code: Code) -> None:
+    with _compiling:
+        _make(code, GOOD, Counts())
 
 
 def cached() -> int:

@@ -743,15 +743,15 @@ def test_fast_math_contracts_only_when_asked() -> None:
 def failing_at(monkeypatch: Any, place: int) -> list[int]:
     """Let the allocation of that number fail; the list counts those asked for."""
     count = [0]
-    allocate = Pool.allocate
+    lend = Pool.lend
 
     def short(self: Pool, nbytes: int) -> Any:
         count[0] += 1
         if count[0] == place:
             raise MemoryError("no room")
-        return allocate(self, nbytes)
+        return lend(self, nbytes)
 
-    monkeypatch.setattr(Pool, "allocate", short)
+    monkeypatch.setattr(Pool, "lend", short)
     return count
 
 

@@ -77,7 +77,8 @@ watchers: list[Watcher] = []
 class Buffer:
     """One allocation on one device.
 
-    storage: the bytes, a 1-d uint8 array of the device's library; None until first asked for.
+    storage: the bytes, a 1-d uint8 array of the device's library; allocated when they or their address are first
+        asked for.
     version: how often it has been written.
     readers: the pending nodes that read it.
     savers: who kept views of it for a gradient, None before the first.
@@ -88,6 +89,7 @@ class Buffer:
 
     __slots__ = (
         "_address",
+        "_memory",
         "_storage",
         "_version",
         "device",
@@ -104,6 +106,7 @@ class Buffer:
         self.shared = shared
         self._version = 0
         self._storage = storage
+        self._memory: Any = None  # what keeps the bytes alive of which nobody has asked for an array
         self._address: int | None = None
         self.readers = Readers()
         self.savers: Readers | None = None
@@ -131,7 +134,7 @@ class Buffer:
 
     @property
     def is_allocated(self) -> bool:
-        return self._storage is not None
+        return self._storage is not None or self._memory is not None
 
     @property
     def storage(self) -> Native:
@@ -141,8 +144,16 @@ class Buffer:
         if self._storage is None:
             with first_use:
                 if self._storage is None:
-                    self._storage = self.device.backend.allocate(self.nbytes)
+                    self.lend()
+                    assert self._address is not None
+                    self._storage = self.device.backend.cut(self._memory, self._address, self.nbytes)
         return self._storage
+
+    def lend(self) -> int:
+        """Allocate the bytes if they are not; return their address. For who holds `first_use`, or is alone yet."""
+        if self._memory is None:
+            self._memory, self._address = self.device.backend.lend(self.nbytes)
+        return self._address
 
     @property
     def address(self) -> int:
@@ -151,7 +162,11 @@ class Buffer:
             self._tell()
         address = self._address
         if address is None:
-            address = self._address = _address_of(self.storage)
+            if self._storage is not None:
+                address = self._address = _address_of(self._storage)
+            else:
+                with first_use:
+                    address = self.lend()
         return address
 
     def _tell(self) -> None:

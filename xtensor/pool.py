@@ -39,6 +39,7 @@ LEAST_ROOM = 1 << 24
 _BYTE = np.dtype(np.uint8)
 _Array = np.ndarray[Any, Any]
 _array: Any = np.ndarray
+_empty: Any = np.empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +86,21 @@ def address_of(memory: Any) -> int:
     return addressof(c_char.from_buffer(memory))
 
 
+def cut(memory: Any, address: int, nbytes: int) -> Any:
+    """Return bytes at an address inside of memory, which they keep alive."""
+    return _array(nbytes, _BYTE, memory, address - address_of(memory))
+
+
 # ---- blocks
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Memory of one size class, where in it the first aligned byte is, and since when nobody uses it."""
+    """Memory of one size class, where in it the first aligned byte is, its address, and since when nobody uses it."""
 
     memory: Any
     start: int
+    address: int
     nbytes: int
     since: float = 0.0
 
@@ -114,20 +121,22 @@ def _fresh_block(nbytes: int) -> Block:
 
 def _heap(nbytes: int) -> Block:
     memory = _Heap((nbytes + ALIGNMENT,), _BYTE)
-    return Block(memory, -address_of(memory) % ALIGNMENT, nbytes)
+    begin = address_of(memory)
+    return Block(memory, -begin % ALIGNMENT, begin + -begin % ALIGNMENT, nbytes)
 
 
 def _mapping(nbytes: int) -> Block:
     """Return pages of our own, huge ones where there are such; dropped, they go straight back to the system."""
     for length in (-(-nbytes // HUGE_PAGE) * HUGE_PAGE, nbytes + HUGE_PAGE):  # only old kernels need the second
         memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        start = -address_of(memory) % HUGE_PAGE
+        begin = address_of(memory)
+        start = -begin % HUGE_PAGE
         if start + nbytes <= length:
             break
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel built without them
             memory.madvise(mmap.MADV_HUGEPAGE, start, nbytes)
-    return Block(memory, start, nbytes)
+    return Block(memory, start, begin + start, nbytes)
 
 
 _ending = sys.is_finalizing  # asked when modules are being torn down, so it must not be looked up then
@@ -181,8 +190,14 @@ class Pool:
 
         They go back to the pool when the last array over them is gone.
         """
+        return cut(*self.lend(nbytes), nbytes)
+
+    def lend(self, nbytes: int) -> tuple[Any, int]:
+        """Return what keeps such bytes alive, and their address: half the time where nobody needs an array."""
         if nbytes < POOLED:
-            return aligned(np.empty, nbytes)
+            memory = _empty(nbytes + ALIGNMENT, _BYTE)
+            begin = address_of(memory)
+            return memory, begin + -begin % ALIGNMENT
         block = self._take(nbytes)
         try:
             owner = self._owner(block.nbytes, _BYTE, block.memory, block.start)
@@ -190,7 +205,7 @@ class Pool:
             self.take_back(block)
             raise
         owner.block = block
-        return _array(nbytes, _BYTE, owner)
+        return owner, block.address
 
     def take_back(self, block: Block) -> None:
         """Put a block among the idle ones; the finalizers of owners call it.

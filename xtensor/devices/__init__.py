@@ -40,6 +40,14 @@ class Backend(Protocol):
         """Return `nbytes` of uninitialised memory as a 1-d uint8 array; raises MemoryError."""
         ...
 
+    def lend(self, nbytes: int) -> tuple[Any, int]:
+        """Return what keeps such memory alive, and its address; `cut` makes an array of the two."""
+        ...
+
+    def cut(self, memory: Any, address: int, nbytes: int) -> Native:
+        """Return memory that `lend` gave as a 1-d uint8 array."""
+        ...
+
     def zeros(self, shape: Shape, dtype: DType) -> Native:
         """Return an array of zeros; raises MemoryError."""
         ...

@@ -14,7 +14,7 @@ import numpy as np
 from ..dtypes import DType
 from ..errors import expected
 from ..layout import Layout, Shape
-from ..pool import POOL, POOLED, aligned
+from ..pool import POOL, POOLED, aligned, cut
 
 
 def _quiet_context() -> Context:
@@ -100,10 +100,15 @@ class CPUBackend:
         return xp
 
     def allocate(self, nbytes: int) -> Any:
+        return cut(*self.lend(nbytes), nbytes)
+
+    def lend(self, nbytes: int) -> tuple[Any, int]:
         try:
-            return POOL.allocate(nbytes)
+            return POOL.lend(nbytes)
         except MemoryError:
             raise MemoryError(expected("empty", "shape", "fit into memory", f"{nbytes} bytes")) from None
+
+    cut = staticmethod(cut)
 
     def zeros(self, shape: Shape, dtype: DType) -> Any:
         nbytes = prod(shape) * dtype.itemsize

@@ -86,6 +86,13 @@ class CUDA:
     def allocate(self, nbytes: int) -> Any:
         return self.call(self.library.empty, (nbytes,), np.uint8)
 
+    def lend(self, nbytes: int) -> tuple[Any, int]:
+        memory = self.allocate(nbytes)
+        return memory, memory.data.ptr
+
+    def cut(self, memory: Any, address: int, nbytes: int) -> Any:
+        return memory
+
     def zeros(self, shape: Shape, dtype: DType) -> Any:
         return self.call(self.library.zeros, shape, dtype)
 

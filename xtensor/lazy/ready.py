@@ -109,7 +109,7 @@ class Ready:
         for number, given, after in self._leaves:
             blob = blobs[given]
             addresses[number] = (blob._address or blob.address) + after
-        device, allocate = self._device, self._device.backend.allocate
+        device = self._device
         if self._scratch:
             scratch = Buffer(device, self._scratch)
             base = scratch.address
@@ -120,9 +120,10 @@ class Ready:
             if isinstance(step, Launch):
                 made = []
                 for number, nbytes, dtype, layout, packed in step.makes:
-                    blob = found[number] = TBlob(Buffer(device, nbytes, allocate(nbytes)), dtype, layout, device)
+                    buffer = Buffer(device, nbytes)
+                    blob = found[number] = TBlob(buffer, dtype, layout, device)
                     blob._packed = packed
-                    addresses[number] = blob.address
+                    addresses[number] = blob._address = buffer.lend()
                     made.append(blob)
                 step.run(addresses, made)
             elif isinstance(step, Library):
@@ -244,6 +245,7 @@ def _lie(blob: TBlob) -> tuple[Layout, DType]:
 
 
 def _made(number: int, blob: TBlob) -> Made:
+    assert blob.layout.offset == 0
     return Made(number, blob.buffer.nbytes, blob.dtype, blob.layout, blob._packed)
 
 

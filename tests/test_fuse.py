@@ -843,6 +843,34 @@ def test_small_arrays() -> None:
         assert few.why(x) == ""
 
 
+@needs_llvm
+def test_small_arrays_are_not_looked_up_each_time() -> None:
+    """That holds for nothing but calls as small, under the settings it was found out under."""
+    plain = Counted(lambda x: x + 1.0)
+    fused = xt.fuse(plain)
+    small, large = array(1000), array(1_000_000)
+    few, many = [xt.asarray(x, copy=True).numpy() + 1.0 for x in (small, large)]
+    for _ in range(20):
+        fused(small)
+        fused(large)
+    calls = plain.calls
+    fused(large)
+    assert plain.calls == calls
+    for _ in range(3):
+        fused(small)
+    calls = plain.calls
+    assert np.array_equal(fused(large).numpy(), many)
+    assert np.array_equal(fused(x=small).numpy(), few)
+    assert plain.calls == calls + 1
+    for _ in range(3):
+        fused(small)
+    with xt.options(engine="llvm"):
+        fused(small)
+        calls = plain.calls
+        assert np.array_equal(fused(small).numpy(), few)
+        assert plain.calls == calls
+
+
 # ---- running
 
 

@@ -144,14 +144,13 @@ class Buffer:
         if self._storage is None:
             with first_use:
                 if self._storage is None:
-                    self.lend()
-                    assert self._address is not None
-                    self._storage = self.device.backend.cut(self._memory, self._address, self.nbytes)
+                    address = self.lend()
+                    self._storage = self.device.backend.cut(self._memory, address, self.nbytes)
         return self._storage
 
     def lend(self) -> int:
         """Allocate the bytes if they are not; return their address. For who holds `first_use`, or is alone yet."""
-        if self._memory is None:
+        if self._address is None:
             self._memory, self._address = self.device.backend.lend(self.nbytes)
         return self._address
 

@@ -162,7 +162,24 @@ def _spell(op: Op) -> None:
     call = _binary(op, _or_not_implemented)
     _install(name, call, "self", "other")
     if op.name not in COMPARED:
-        _install(f"r{name}", lambda self, other, /: call(other, self), "self", "other")
+        _install(f"r{name}", _reflected(op, call), "self", "other")
+
+
+def _reflected(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator with its operands in the other order, of which the first is mostly a number."""
+    kernel: Any = op.kernel(CPU)
+    takes_arrays = type(kernel) is np.ufunc
+
+    def reflected(self: Tensor, other: Any, /) -> Any:
+        b = self._small
+        if b is not None and takes_arrays and type(other) is float and not always_somewhere[0]:
+            try:
+                return wrap(quickly(kernel, floats_beside(self._dtype, other), b), self._device)
+            except REFUSED:
+                pass
+        return call(other, self)
+
+    return reflected
 
 
 def _install(name: str, call: Callable[..., Any], *parameters: str) -> None:

@@ -38,6 +38,10 @@ REMEMBERED = 64
 # First calls that are not watched after one for which something had to be forgotten that was never used again.
 UNWATCHED = 15
 
+# Calls with small arguments that are plain ones without being looked up, where library calls cost less for the kind of
+# arguments that came last, and came twice.
+NOT_LOOKED_UP = 15
+
 # Why a call is a plain one, where it is not for something that the function did.
 NEW = "no call with such arguments has been watched, or it was forgotten"
 RETURNS = "it returns something else than tensors, or nested tuples, lists, dicts or dataclasses of them"
@@ -82,7 +86,9 @@ class Fused(Generic[P, R]):
         update_wrapper(self, function)
         self._function: Callable[..., R] = function
         self._known: dict[tuple[Any, ...], _Known] = {}
-        self._uses = self._unwatched = 0
+        self._uses = self._unwatched = self._not_looked_up = 0
+        self._last: _Known | None = None
+        self._plain: Settings | None = None
 
     def __repr__(self) -> str:
         return f"fuse({getattr(self._function, '__qualname__', repr(self._function))})"
@@ -94,6 +100,13 @@ class Fused(Generic[P, R]):
         return str(getattr(self, "__qualname__", self))  # a decorated function is found by its name
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._not_looked_up and not kwargs and self._plain is settings():
+            for x in args:
+                if type(x) is Tensor and x._small is None:
+                    break
+            else:
+                self._not_looked_up -= 1
+                return self._function(*args)
         if not watchers or not is_watched():
             found = _signature(args, kwargs)
             if type(found) is not str:
@@ -105,6 +118,8 @@ class Fused(Generic[P, R]):
                 results = known.results(blobs)
                 if results is not None:
                     return cast(R, known.rebuild([face(blob) for blob in results]))
+                self._not_looked_up = NOT_LOOKED_UP * (known is self._last)
+                self._plain, self._last = known.plain, known
         return self._function(*args, **kwargs)
 
     def why(self, /, *args: P.args, **kwargs: P.kwargs) -> str:

@@ -26,7 +26,7 @@ from .vecmath import FUNCTIONS
 # argument, for a byte that an element moves within the cache, and for a function of 4 bytes (of 8, four times that).
 # Ready kernels: a run of them, each, one that reduces other axes than the last, for a byte, and the part of
 # `Program.seconds` that they take when they are compiled well.
-CALL, REDUCTION, VIEW, BYTE, FUNCTION = 0.9e-6, 3e-6, 2.5e-6, 0.006e-9, 0.45e-9
+CALL, REDUCTION, VIEW, BYTE, FUNCTION = 0.9e-6, 3e-6, 1e-6, 0.006e-9, 0.45e-9
 RUN, LAUNCH, FOLD, MOVED, PART = 1.8e-6, 1.3e-6, 8e-6, 0.01e-9, 1 / 3
 
 # Why an expression is not one of arguments alone, or why it is not run by kernels.

@@ -46,7 +46,7 @@ def macro(function: F, /) -> F:
             if type(result) is Tensor and type(result._value) is Node:
                 if len(known) >= REMEMBERED:
                     known.clear()
-                known[key] = _macro_of(function.__name__, result, inputs)
+                known[key] = _macro_of(function.__name__, result._value, inputs)
             return result
         found, limits = known[key], settings()
         if found is None or not worth_recording(limits, found.nbytes, pending):
@@ -82,11 +82,19 @@ def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[An
     return ((*key, device), tuple(inputs), device, pending) if inputs else None
 
 
-def _macro_of(name: str, result: Tensor, inputs: Sequence[Node | TBlob]) -> Macro | None:
+def macro_of(name: str, result: Tensor, *given: Tensor) -> Macro | None:
+    """Return what a composition of some tensors has recorded, as one node; None where that is not possible."""
+    inputs = [read_later(x) for x in given]
+    if type(result._value) is not Node or None in inputs:
+        return None
+    return _macro_of(name, result._value, [value for value in inputs if value is not None])
+
+
+def _macro_of(name: str, result: Node, inputs: Sequence[Node | TBlob]) -> Macro | None:
     """Return the steps that a call has recorded; None where it has not, or has read what is no input."""
     numbers: dict[Any, int] = {value: number for number, value in enumerate(inputs)}
     steps: list[MacroStep] = []
-    stack = [result._value]
+    stack = [result]
     while stack:
         node = stack[-1]
         if node in numbers:

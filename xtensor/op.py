@@ -20,8 +20,9 @@ from .dtypes import Category, DType, canonical, check_real, promote
 from .errors import expected, mismatch, prefixed
 from .layout import Shape, as_axes, as_axis
 from .lazy import element as elements
-from .lazy.graph import Node, Part, node_of
+from .lazy.graph import Macro, Node, Part, node_of
 from .lazy.run import seen_later
+from .macros import macro_of
 from .operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .options import always_somewhere, settings
 from .recording import enter, pays_to_wait, read_later, recorded_before, worth_recording
@@ -48,8 +49,8 @@ class Op:
     rule: its derivative; an empty one where there is none.
     slow: the characters of the dtypes in which the library takes long for it.
     recorded: the result dtypes of calls recorded before, by their nodes' signatures.
-    reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked
-        parameters, shape (None for a composed one) and dtype.
+    reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
+        shape and dtype, or for a composed one what stands for all it records, None where nothing can.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Op:
         self.rule = Rule(self.name, {})
         self.slow = SLOW.get(self.name, "")
         self.recorded: dict[int, DType] = {}
-        self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], Shape | None, DType]] = {}
+        self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
         self._dtypes: dict[Any, DType] = {}
         REGISTRY[self.name] = self
 
@@ -312,10 +313,10 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
         composed = op.composed(x, dict(params))
         if composed is not None:
-            _remember_reduction(op, x, given, (params, None, x.dtype))
+            _remember_reduction(op, x, given, (params, macro_of(op.name, composed, x)))
             return composed
     dtype = _dtype_of(op, (x.dtype,), params)
-    _remember_reduction(op, x, given, (params, shape, dtype))
+    _remember_reduction(op, x, given, (params, (shape, dtype)))
     return _record(op, (x,), params, shape, dtype, x.device)
 
 
@@ -329,9 +330,9 @@ _PLAIN_AXES = (int, tuple, type(None))
 
 
 def _remember_reduction(
-    op: Op, x: Tensor, given: tuple[Any, ...], found: tuple[dict[str, Any], Shape | None, DType]
+    op: Op, x: Tensor, given: tuple[Any, ...], found: tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]
 ) -> None:
-    """Remember what a reduction's parameters come to, where they are of the usual types."""
+    """Remember what a reduction's parameters come to, and what is recorded then, where they are of the usual types."""
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
         if len(op.reduced) >= 1024:
             op.reduced.clear()
@@ -355,10 +356,12 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     if found is None:
         return None
-    checked, shape, dtype = found
-    if shape is None:
+    checked, known = found
+    if type(known) is tuple:
+        return enter(node_of(op, (value,), checked, *known, x._device), limits)
+    if known is None or always_somewhere[0]:
         return None if op.composed is None else op.composed(x, checked)
-    return enter(node_of(op, (value,), checked, shape, dtype, x._device), limits)
+    return enter(known.node((value,), x._device), limits)
 
 
 def _keeps_dtype(dtype: DType | None, own: DType) -> bool:

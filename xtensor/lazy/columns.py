@@ -20,11 +20,11 @@ import numpy as np
 
 from ..dtypes import DType
 from ..layout import Shape
-from ..pool import ALIGNMENT, address_of, aligned
+from ..pool import ALIGNMENT, POOL, address_of
 from ..threads import Shares, worth
 from . import launch, reduce
 from .column_driver import AFTER, BEFORE, BLOCK, DRIVER, HEAD, ITEM, PIECE, SCRATCH, TABLE, VALUES
-from .compile import handmade, host
+from .compile import CHEAP, counts, handmade, host
 from .launch import Box, Nest, Ready, remembered, scalar_bytes, scalars_of, seconds_together
 from .loop import identity, lanes_of
 from .plan import Columns, Kernel, Named, Plan, Program, Reduction, Step
@@ -176,7 +176,7 @@ class Prepared:
         self._numbers, self._nbytes = writer.numbers, writer.nbytes
         self._driver = handmade(DRIVER)
         self._codes = [item.ready.code for item in self.items]
-        self._addresses = [code.address for code in self._codes]
+        self._improved, self._cheap = counts.improved, True
         parts = min(threads, strips.number)
         bounds = [strips.number * part // parts for part in range(parts + 1)]
         self._first = HEAD + len(writer.starts)
@@ -185,24 +185,27 @@ class Prepared:
             table, nbytes = _table(writer, range(bounds[part], bounds[part + 1]), self._nbytes)
             self._tables.append(table)
             self._nbytes += nbytes
+        self._where = [struct.pack("=q", address_of(table)) for table in self._tables]
+        self._pack = struct.Struct(f"={1 + len(self._numbers)}q").pack
         self._shares = Shares([1] * parts, 8 * (VALUES + len(self._numbers) + writer.scalars))
 
     def run(self, addresses: Any, scalars: bytes) -> None:
         """Run over values at these addresses, by number."""
         started = perf_counter()
-        found = [code.address for code in self._codes]
-        if found != self._addresses:  # code has been made better
-            self._addresses = found
+        if counts.improved != self._improved:  # some code has been made better, perhaps of these
+            self._improved = counts.improved
+            found = [code.address for code in self._codes]
             for table in self._tables:
                 table[self._first : self._first + ITEM * len(found) : ITEM] = found
-        memory = aligned(np.empty, self._nbytes)
-        words = [address_of(memory), *[addresses[number] for number in self._numbers]]
-        given = struct.pack(f"={len(words)}q", *words) + scalars
-        arguments = [struct.pack("=q", address_of(table)) + given for table in self._tables]
-        launch.share_calls(self._driver, self._shares, b"".join(arguments))
-        seconds = (perf_counter() - started) / len(self._codes)
-        for code in self._codes:
-            code.used(seconds)
+        memory, scratch = POOL.lend(self._nbytes)
+        given = self._pack(scratch, *[addresses[number] for number in self._numbers]) + scalars
+        launch.share_calls(self._driver, self._shares, b"".join([where + given for where in self._where]))
+        del memory
+        if self._cheap:
+            seconds = (perf_counter() - started) / len(self._codes)
+            for code in self._codes:
+                code.used(seconds)
+            self._cheap = any([code.level == CHEAP for code in self._codes])
 
 
 def _strips_of(columns: Columns, values: Sequence[Any], threads: int) -> Strips:

@@ -28,6 +28,9 @@ histories = [0]
 # Held while a list of readers changes.
 reading = fork_safe_lock()
 
+# From how many readers on dead ones are looked for.
+MANY_READERS = 64
+
 Native = Any  # a numpy.ndarray or a cupy.ndarray
 
 
@@ -37,13 +40,19 @@ class Readers(list["weakref.ref[Any]"]):
     __slots__ = ()
 
     def add(self, reference: weakref.ref[Any]) -> None:
-        """Remember a node; dead and finished ones are dropped as often as their number doubles.
+        """Remember a node; dead and finished ones are dropped as often as their number doubles. (A node that is recorded
+        does so itself: graph.node_of.)
 
         Appending needs no lock, and forgetting only replaces what was there before: no thread loses what another adds.
         """
         self.append(reference)
+        if len(self) >= MANY_READERS:
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop dead and finished nodes where their number has doubled."""
         count = len(self)
-        if count >= 64 and not count & (count - 1):
+        if not count & (count - 1):
             with reading:
                 count = len(self)
                 self[:count] = [one for one in self[:count] if _pending(one) is not None]

@@ -36,7 +36,8 @@ def pair_recorded_before(op: Op, x1: Any, x2: Any) -> Tensor | None:
         if type(value1) is Node and value1.blob is None:
             mark1, steps, pending = value1.signature, 1 + value1.steps, True
         else:
-            value1 = read_later(x1)
+            if type(value1) is not TBlob or value1._buffer is None or value1._buffer.shared:
+                value1 = read_later(x1)
             if value1 is None:
                 return None
             mark1, held = x1._dtype.num, (value1._buffer or value1.buffer).nbytes
@@ -49,7 +50,8 @@ def pair_recorded_before(op: Op, x1: Any, x2: Any) -> Tensor | None:
             mark2, pending = value2.signature, True
             steps += value2.steps
         else:
-            value2 = read_later(x2)
+            if type(value2) is not TBlob or value2._buffer is None or value2._buffer.shared:
+                value2 = read_later(x2)
             if value2 is None:
                 return None
             mark2 = x2._dtype.num

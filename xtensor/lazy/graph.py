@@ -12,7 +12,7 @@ from operator import index
 from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
-from ..blob import Readers, TBlob
+from ..blob import MANY_READERS, Readers, TBlob
 from ..devices import Backend, Device
 from ..dtypes import DType
 from ..layout import Layout, Shape, contiguous
@@ -177,10 +177,19 @@ def node_of(
     node.reference = reference = ref(node)
     for value in inputs:  # last of all: from here on other threads see the node
         kind = type(value)
-        if kind is TBlob:
-            value._buffer.readers.add(reference)
-        elif kind is Node:
-            value.read_by(reference)
+        if kind is Node:
+            readers = value.readers
+            if readers is None:
+                readers = value.readers = Readers()
+        elif kind is TBlob:
+            readers = value._buffer.readers
+        else:
+            continue
+        readers.append(reference)
+        if len(readers) >= MANY_READERS:
+            readers.forget()
+        if kind is Node and value.blob is not None:  # another thread has just finished it
+            value.blob.buffer.readers.add(reference)
     return node
 
 

@@ -40,8 +40,7 @@ class Readers(list["weakref.ref[Any]"]):
     __slots__ = ()
 
     def add(self, reference: weakref.ref[Any]) -> None:
-        """Remember a node; dead and finished ones are dropped as often as their number doubles. (A node that is recorded
-        does so itself: graph.node_of.)
+        """Remember a node; dead and finished ones are dropped as often as their number doubles.
 
         Appending needs no lock, and forgetting only replaces what was there before: no thread loses what another adds.
         """

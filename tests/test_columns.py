@@ -163,7 +163,7 @@ def test_what_explain_says(by_columns: None) -> None:
     assert "plan: 5 kernels, moving 96 kB to and from memory" in text
     assert "hands on" in text
     assert "llvm of all kernels:" in text
-    assert text.count("define void @kernel") > 4
+    assert text.count("define internal void @step") > 4
     assert z.is_pending
 
 

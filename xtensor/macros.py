@@ -104,7 +104,7 @@ def _macro_of(name: str, result: Node, inputs: Sequence[Node | TBlob]) -> Macro 
             return None
         if type(node.op) is Macro:
             node.op.spell_out(node)
-        read = [value for value in node.inputs if isinstance(value, (Node, TBlob))]
+        read: list[Any] = [value for value in node.inputs if isinstance(value, (Node, TBlob))]
         above = [value for value in read if value not in numbers]
         if above:
             stack += above

@@ -357,7 +357,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     if found is None:
         return None
     checked, known = found
-    if type(known) is tuple:
+    if isinstance(known, tuple):
         return enter(node_of(op, (value,), checked, *known, x._device), limits)
     if known is None or always_somewhere[0]:
         return None if op.composed is None else op.composed(x, checked)

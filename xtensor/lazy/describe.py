@@ -17,7 +17,6 @@ from ..layout import Shape
 from ..options import Settings
 from ..threads import worth
 from . import columns, cuda_rows, cuda_run, engines, launch, reduce, rows
-from .column_driver import DRIVER
 from .graph import Node
 from .llvm import source
 from .loop import PACKED, Form
@@ -157,7 +156,7 @@ class _Description:
         seconds = launch.seconds_together(found.kernels, self.plan.kept, self.trace.values)
         threads, contract = worth(seconds), self.limits.fast_math
         made = columns.Prepared(found, self.plan.kept, self.trace.values, contract, threads, True)
-        return [*dict.fromkeys(item.ready.code.text.rstrip() for item in made.items), DRIVER.strip()]
+        return [made.code.text.rstrip()]
 
     def _fits_rows(self) -> bool:
         """Return whether a plan's rows lie in few enough ways to go through all kernels."""

@@ -246,7 +246,7 @@ class Table(NamedTuple):
     own: list[tuple[int, int]]
     nbytes: int
 
-    def run(self, code: Code, addresses: Sequence[int]) -> None:
+    def run(self, code: Code, addresses: Sequence[int] | Mapping[int, int]) -> None:
         """Call code with these addresses of its operands."""
         slots = self.slots.copy()
         for slot, operand, offset in self.moves:

@@ -358,10 +358,11 @@ def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
     return run
 
 
-def _several(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
-    """Return what runs prepared code of several calls."""
+def _several(ready: launch.Ready | columns.Prepared, numbers: Sequence[int] | None, scalars: bytes) -> Run:
+    """Return what runs prepared code of several calls; numbers: those of its operands, where it does not know them."""
     code, table = ready.code, ready.table(scalars)
-    table = table._replace(moves=[(slot, numbers[operand], offset) for slot, operand, offset in table.moves])
+    if numbers is not None:
+        table = table._replace(moves=[(slot, numbers[operand], offset) for slot, operand, offset in table.moves])
 
     def run(addresses: Addresses, made: list[TBlob]) -> None:
         if code.level != CHEAP:
@@ -415,8 +416,7 @@ def _by_columns(evaluation: Evaluation, limits: Settings) -> Launch | None:
 
     def make(threads: int) -> Run:
         prepared = columns.Prepared(found, plan.kept, values, limits.fast_math, threads, True)
-        scalars = launch.scalars_of(found.kernels, values)
-        return lambda addresses, made: prepared.run(addresses, scalars)
+        return _several(prepared, None, launch.scalars_of(found.kernels, values))
 
     try:
         seconds = launch.seconds_together(found.kernels, plan.kept, values)

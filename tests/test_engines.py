@@ -1626,3 +1626,17 @@ def test_small_parts_of_pending_values(engine: str) -> None:
         assert_same(row, right[3])
         z[3, :5] = 7.0
         assert row[:5].tolist() == [7.0] * 5
+
+
+@every_engine
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("exponent", [2, 3, 4, 3.0])
+def test_small_powers_are_the_same_products_everywhere(engine: str, dtype: str, exponent: float) -> None:
+    a = np.linspace(-3, 3, 5000).astype(dtype)
+    a[:3] = np.inf, -np.inf, -0.0
+    squared = a * a
+    expected = {2: squared, 3: squared * a, 4: squared * squared}[int(exponent)]
+    plain = xt.asarray(a, copy=True) ** exponent
+    with under(engine):
+        recorded = (xt.asarray(a, copy=True) ** exponent).evaluate()
+    assert plain.numpy().tobytes() == recorded.numpy().tobytes() == expected.tobytes()

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..blob import TBlob
+from ..devices.cpu import SMALL_POWERS
 from ..dtypes import DType, promote
 from .graph import Node, Operation, View, node_of
 from .vecmath import FUNCTIONS
@@ -39,9 +40,6 @@ COSTS = {
     **dict.fromkeys(("floor_divide", "remainder"), (27, 30)),
 }
 FUNCTION_COSTS, CHEAP_COSTS, REDUCING_COST = (70, 90), (2.5, 2.5), 10
-
-# Exponents that become multiplications; all other scalars are run-time arguments of the code.
-SMALL_POWERS = (2, 3, 4)
 
 
 class Named(NamedTuple):
@@ -258,7 +256,7 @@ class Trace:
                 number = len(values)
                 values.append(value)
                 key.append(kind)
-                if node.op.name == "pow" and value in SMALL_POWERS:
+                if node.op.name == "pow" and value in SMALL_POWERS:  # other scalars are run-time arguments of the code
                     self.known[number] = value
                     key.append(value)
             arguments.append(number)

@@ -297,6 +297,22 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     The bounds broadcast against x. A Python integer beyond what x's dtype can hold binds nothing. Raises
     TypeError for complex dtypes. Standard: Elementwise Functions, clip.
     """
+    if type(x) is not Tensor or x.dtype.kind != "f" or not {type(min), type(max)} <= _PLAIN_BOUNDS:
+        x = _checked_for_clip(x, min, max)
+    result = x
+    if min is not None and not _beyond(min, x, below=True):
+        result = maximum(result, min)
+    if max is not None and not _beyond(max, x, below=False):
+        result = minimum(result, max)
+    return positive(x) if result is x else result
+
+
+# Kinds of bounds that need no check beside floats.
+_PLAIN_BOUNDS = frozenset((float, type(None)))
+
+
+def _checked_for_clip(x: Any, min: Any, max: Any) -> Tensor:
+    """Return clip's x as a tensor; raises what clip says of it and its bounds."""
     x = as_tensor(x, "clip")
     bounds = [
         as_operand(bound, "clip", name, x.device) for bound, name in ((min, "min"), (max, "max")) if bound is not None
@@ -305,12 +321,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
         if isinstance(operand, complex) or (isinstance(operand, Tensor) and operand.dtype.kind == "c"):
             raise TypeError(expected("clip", name, "be real", getattr(operand, "dtype", "complex")))
     broadcast("clip", (x, *bounds))
-    result = x
-    if min is not None and not _beyond(min, x, below=True):
-        result = maximum(result, min)
-    if max is not None and not _beyond(max, x, below=False):
-        result = minimum(result, max)
-    return positive(x) if result is x else result
+    return x
 
 
 def _is_within(x: Tensor, low: Any, high: Any) -> Any:

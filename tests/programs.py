@@ -18,10 +18,12 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import xtensor as xt
 
@@ -38,7 +40,12 @@ MODES: dict[str, dict[str, Any]] = {
     "direct": {"lazy": "always", "engine": "direct"},
     "interpret": {"lazy": "always", "engine": "interpret"},
     "llvm": {"lazy": "always", "engine": "llvm", "cache_dir": ""},
+    "large": {"lazy": "auto", "engine": "interpret"},
+    "large, llvm": {"lazy": "auto", "engine": "llvm", "cache_dir": ""},
 }
+# Arrays count as large ones, and programs run so often: what is recorded for the second time is one node, what is
+# evaluated for the third is launched.
+TIMES = {"large": 3, "large, llvm": 3}
 # Generated code has functions and float sums of its own: its programs are made without them, and agree in every bit.
 EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "llvm"]
 
@@ -73,7 +80,7 @@ class Oracle:
     def where(condition: Any, a: Any, b: Any) -> np.ndarray:
         """Return numpy.where, which alone of NumPy's functions wraps a Python integer that does not fit."""
         dtype = np.result_type(a, b)
-        return np.where(condition, np.asarray(a, dtype), np.asarray(b, dtype))
+        return np.where(condition, *[x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x in (a, b)])
 
     @staticmethod
     def unstack(x: np.ndarray, axis: int = 0) -> tuple[np.ndarray, ...]:
@@ -188,6 +195,24 @@ def run_oracle(lines: list[str]) -> Side:
 
 
 def run_ours(lines: list[str], mode: str) -> Side:
+    with all_large() if mode in TIMES else nullcontext():
+        for _ in range(TIMES.get(mode, 1) - 1):
+            _run_ours(lines, mode)
+        return _run_ours(lines, mode)
+
+
+@contextmanager
+def all_large() -> Iterator[None]:
+    """Let no array be small enough for library calls at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in sys.modules if name.startswith("xtensor.")]:
+            for limit in ("DIRECT_BELOW", "DIRECT_BYTES"):
+                if hasattr(sys.modules[name], limit):
+                    patch.setattr(sys.modules[name], limit, -1)
+        yield
+
+
+def _run_ours(lines: list[str], mode: str) -> Side:
     side = Side(Ours(), lambda x: x)
     with xt.options(**MODES[mode]):
         for line in lines:

@@ -897,6 +897,21 @@ def test_nobody_is_kept_alive(function: Any, shapes: Any) -> None:
                 assert not any(reference() is not None for reference in memory)
 
 
+def test_a_result_that_asks_for_a_gradient() -> None:
+    """Such a function is called each time."""
+
+    def function(x: Any) -> Any:
+        w = x * 2.0
+        w.requires_grad = True
+        return w * 3.0
+
+    fused = xt.fuse(function)
+    for _ in range(3):
+        x = array()
+        assert fused(x).requires_grad
+        assert fused.why(x) == room.REQUIRES
+
+
 def test_exceptions_pass_through() -> None:
     """And nothing is remembered."""
     error = RuntimeError("mine")

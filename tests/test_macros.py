@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from programs import all_large
 
 import xtensor as xt
 from xtensor import nn
+from xtensor.lazy.compile import host
 from xtensor.lazy.graph import Macro, Node
 from xtensor.macros import macro
 
 SHAPE = (150, 300)
+
+needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
 
 
 def numbers(seed: int = 0, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
@@ -202,3 +208,90 @@ def test_in_several_threads() -> None:
             for found in pool.map(lambda k, y=shared: np.asarray(y * float(k)), range(8)):
                 assert found.shape == SHAPE
             assert_close(shared, right)
+
+
+LAID_OUT = {
+    "mean": lambda x: xt.mean(x, axis=0),
+    "var": lambda x: xt.var(x, axis=1, keepdims=True, correction=1),
+    "std": lambda x: xt.std(x),
+    "softmax": lambda x: nn.softmax(x, axis=1),
+    "layer_norm": nn.layer_norm,
+    "silu": nn.silu,
+}
+
+
+@pytest.mark.parametrize("doubled", [False, True])
+@pytest.mark.parametrize("name", LAID_OUT)
+def test_layouts_that_come_late(name: str, doubled: bool) -> None:
+    """An expression that is recognised by its last node may lie as no earlier one did."""
+    function = LAID_OUT[name]
+    a = numbers(shape=(300, 300))
+    views: list[Any] = [lambda x: x] * 4
+    views += [lambda x: xt.flip(x, axis=0), lambda x: x.T, lambda x: x[::-1, ::-1], lambda x: x[::2], lambda x: x]
+    for view in views:
+        x = view(own(a))
+        z = function(x) * 2.0 if doubled else function(x)
+        right = stepwise(function, view(own(a)))
+        assert_close(z, right * 2.0 if doubled else right)
+        x[...] = 0.0
+
+
+def test_reductions_made_of_others_are_one_node() -> None:
+    x = own(numbers(shape=(200, 200)))
+    for _ in range(2):
+        found = [xt.mean(x, axis=0), xt.std(x, axis=1), xt.var(x)]
+    assert all(is_macro(one) for one in found)
+    with xt.options(lazy="always"):
+        assert not is_macro(xt.mean(x, axis=0))
+
+
+WHOLE: list[Any] = [xt.mean, xt.var, xt.std, nn.silu, nn.gelu]
+ALONG: list[Any] = [xt.mean, xt.var, xt.std, nn.softmax]
+VIEWS: list[Any] = [
+    lambda x: x,
+    lambda x: x.T,
+    lambda x: x[::-1],
+    lambda x: x[:, ::-1],
+    lambda x: x[::2],
+    lambda x: x[:, 3:11],
+    lambda x: x[:1],
+    lambda x: x[0],
+    lambda x: xt.broadcast_to(x[:, :1], x.shape),
+]
+TAILS: list[Any] = [
+    lambda z, x: z,
+    lambda z, x: z * 2.0,
+    lambda z, x: x - z if z.shape in ((), x.shape) else z + 1.0,
+    lambda z, x: xt.abs(z) + z,
+    lambda z, x: xt.sum(z),
+]
+
+
+@pytest.mark.parametrize("engine", ["auto", "interpret", pytest.param("llvm", marks=needs_llvm)])
+def test_random_compositions(engine: str) -> None:
+    """Met again and again in other shapes, dtypes and layouts, and among other steps."""
+    draw = random.Random(5)
+    with all_large(), xt.options(engine=engine):
+        for turn in range(500):
+            shape, dtype = draw.choice([(24, 24), (20, 16), (1, 16)]), draw.choice(["float32", "float64"])
+            a, function = numbers(turn % 7, shape).astype(dtype), composition(draw)
+            x = own(a)
+            found, right = function(x), stepwise(function, own(a))
+            rtol = 1e-11 if dtype == "float64" else 3e-4
+            np.testing.assert_allclose(np.asarray(found), right, rtol=rtol, atol=rtol)
+            assert (found.shape, found.dtype) == (right.shape, right.dtype)
+            x[...] = 0.0
+
+
+def composition(draw: random.Random) -> Any:
+    """Return a random function of views, functions that are recorded as one node, and other steps."""
+    view, tail, function = draw.choice(VIEWS), draw.choice(TAILS), draw.choice(WHOLE)
+    if draw.random() < 0.6:
+        function = partial(draw.choice(ALONG), axis=draw.choice([0, -1]))
+    outer = draw.choice(ALONG) if draw.random() < 0.3 else None
+
+    def call(x: xt.Tensor) -> xt.Tensor:
+        y = function(view(x))
+        return tail(outer(y, axis=-1) if outer and y.ndim else y, view(x))
+
+    return call

@@ -459,6 +459,32 @@ def test_a_call_inside_every_step_of_a_call(monkeypatch: pytest.MonkeyPatch) -> 
     assert mine.stats().in_use == 0 and mine.trim() > 0 and mine.stats().idle == 0
 
 
+def test_an_interrupt_before_the_owner_has_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost, and nothing given back twice."""
+    mine = Pool()
+
+    class HitError(Exception):
+        pass
+
+    def short(*given: Any) -> Any:
+        made = owner(*given)
+        if place == "before":
+            raise HitError
+        return made
+
+    owner = mine._owner
+    for place in ("before", "never"):
+        monkeypatch.setattr(mine, "_owner", short)
+        if place == "before":
+            with pytest.raises(HitError):
+                mine.lend(MIB)
+        else:
+            memory, _ = mine.lend(MIB)
+            assert mine.stats().in_use == MIB
+            del memory
+        assert mine.stats().in_use == 0
+
+
 @needs_fork
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_fork_in_the_middle_of_use() -> None:

@@ -49,6 +49,7 @@ COMPUTED = "a result was computed at once, or is an argument or a view of one"
 NO_TENSOR = "no argument is a tensor"
 SHARED = "an argument's memory can be written from outside (copy it: xt.asarray(x, copy=True))"
 GRADIENT = "an argument takes part in a gradient (fuse the function that computes the gradient)"
+REQUIRES = "a result has a gradient, which the function asks for itself"
 ELSEWHERE = "an argument is not on the CPU"
 ASKED = "the options ask for plain calls (lazy='never', engine='direct' or show)"
 INSIDE = "another function is being watched, which calls this one"
@@ -269,6 +270,8 @@ def _known(parts: list[Any], rebuild: Callable[[list[Any]], Any], watch: Watch) 
     """Return what is to be remembered of a call that was watched; evaluate its result if that is an expression."""
     if not parts or not all(type(part) is Tensor for part in parts):
         return _Known(None, rebuild, RETURNS)
+    if any(part.requires_grad for part in parts):
+        return _Known(None, rebuild, REQUIRES)
     nodes = [part.value for part in parts]
     if watch.reason or not all(type(node) is Node and node.blob is None for node in nodes):
         return _Known(None, rebuild, watch.reason or COMPUTED)

@@ -155,7 +155,7 @@ def _owner_class(pool: weakref.ref[Pool]) -> Any:
 
         def __del__(self) -> None:
             home = pool()
-            if home is not None and not _ending():
+            if home is not None and not _ending() and hasattr(self, "block"):  # an interrupt may have come before it
                 home.take_back(self.block)
 
     return Owner
@@ -198,13 +198,14 @@ class Pool:
             memory = _empty(nbytes + ALIGNMENT, _BYTE)
             begin = address_of(memory)
             return memory, begin + -begin % ALIGNMENT
-        block = self._take(nbytes)
+        block, owner = self._take(nbytes), None
         try:
             owner = self._owner(block.nbytes, _BYTE, block.memory, block.start)
+            owner.block = block
         except BaseException:
-            self.take_back(block)
+            if not hasattr(owner, "block"):  # which gives it back
+                self.take_back(block)
             raise
-        owner.block = block
         return owner, block.address
 
     def take_back(self, block: Block) -> None:

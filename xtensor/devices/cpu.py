@@ -286,7 +286,7 @@ def _where(condition: Any, x1: Any, x2: Any) -> Any:
                 return result
         return np.where(condition, x1, x2)
     dtype = np.result_type(x1, x2)
-    return np.where(condition, np.asarray(x1, dtype), np.asarray(x2, dtype))
+    return np.where(condition, *[x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x in (x1, x2)])
 
 
 def _real(x: Any) -> Any:

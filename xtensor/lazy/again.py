@@ -18,7 +18,7 @@ from ..options import Settings, settings
 from . import cuda_run, engines
 from .describe import described
 from .find import Loop, known, lying, remember
-from .graph import Node
+from .graph import Macro, Node
 from .launch import run_packed
 from .plan import Plan, Trace, plan_of
 from .planned import Evaluation
@@ -63,6 +63,9 @@ def evaluate_again(node: Node, small: int) -> bool:
         if node.blob is None:  # not finished meanwhile, by a signal handler say
             node.finish(blob)
         return True
+    for value in values:  # what is planned and described is steps
+        if type(value) is Node and type(value.op) is Macro:
+            value.op.spell_out(value)
     trace = expression.trace.of(values)
     here = node.device.backend is CPU
     if here and limits.engine == "auto" and plan.largest(values) * node.dtype.itemsize <= small:

@@ -137,7 +137,7 @@ class Evaluation:
             return (node.op.layout(layout, itemsize, **node.params) or contiguous(node.shape, itemsize)).strides
         arguments = [a for a in self.trace.arguments[number] if a in self.strides]
         domain = self.values[arguments[0]].shape if node.op.kind == "reduction" else node.shape
-        operands = [_over(domain, self.values[a].shape, self._read_strides(a, number)) for a in arguments]
+        operands = [_over(domain, self.values[a].shape, self.strides[a]) for a in arguments]
         if name == "astype":
             return dense_like(Layout(domain, operands[0]), itemsize).strides
         if node.op.kind == "elementwise":
@@ -148,14 +148,6 @@ class Evaluation:
         axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)
         strides = keep_order(domain, itemsize, operands, axes)
         return tuple([s for a, s in enumerate(strides) if node.params["keepdims"] or a not in axes])
-
-    def _read_strides(self, argument: int, number: int) -> Shape:
-        """Return the strides of an operand as its node reads it: `where` first makes converted copies."""
-        value, node, strides = self.values[argument], self.values[number], self.strides[argument]
-        chosen = node.op.name == "where" and argument != self.trace.arguments[number][0]
-        if chosen and value.dtype != node.dtype:
-            return dense_like(Layout(value.shape, strides), node.dtype.itemsize).strides
-        return strides
 
 
 def _over(domain: Shape, shape: Shape, strides: Shape) -> Shape:

@@ -289,7 +289,8 @@ def seen_later(value: Any, way: str, given: Any) -> Node | None:
 
 def can_look(node: Node) -> bool:
     """Return whether parts of a pending node can be computed alone: all it needs is elementwise, of one shape."""
-    below = pending_below([node])
+    with turn():
+        below = pending_below([node])
     return all(one.op.kind == "elementwise" and one.shape == node.shape for one in below)
 
 
@@ -313,7 +314,8 @@ class Ledger:
                 with turn():
                     self._settle(limits.pinned_limit)
         if node.steps > limits.fuse_limit:
-            node.steps = len(pending_below([node]))  # what is shared was counted once per use
+            with turn():
+                node.steps = len(pending_below([node]))  # what is shared was counted once per use
             if node.steps > limits.fuse_limit:
                 evaluate([node])
 

@@ -630,7 +630,9 @@ class Maker:
         axis: Any = self.rng.choice([None, self.axis(x.ndim)])
         if not function.startswith("arg") and self.chance(0.3) and x.ndim:
             axis = tuple(self.rng.sample(range(x.ndim), self.rng.randint(0, x.ndim)))
-        return f"{self.target()} = xp.{function}({name}, axis={axis}, keepdims={self.chance(0.4)})"
+        # Which of two zeros is the larger one, the standard leaves open.
+        one_zero = " + 0.0" if self.exact and x.dtype.kind == "f" and function in ("max", "min") else ""
+        return f"{self.target()} = xp.{function}({name}{one_zero}, axis={axis}, keepdims={self.chance(0.4)})"
 
     def cast(self) -> str | None:
         name, dtype = self.any_of(), self.rng.choice(DTYPES)

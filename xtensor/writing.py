@@ -115,8 +115,16 @@ def _is_alone(target: Tensor) -> bool:
     return type(value) is TBlob and value._buffer is None and value.writeable and computed
 
 
-# In-place work on more bytes goes through the engine even where nothing is pending: it has the threads.
-_LARGE_UPDATE = 1 << 20
+# In-place work on more bytes goes through the engine in one pass, even where nothing is pending: it has the threads. On
+# less, what is pending is computed aside, in half the time that a pass into given memory takes to be planned.
+LARGE_UPDATE = 1 << 20
+
+
+def _in_one_pass(target: Tensor, pending: bool) -> bool:
+    """Return whether to compute straight into a target: where it is large, or elsewhere, or all is recorded."""
+    if target.nbytes >= LARGE_UPDATE:
+        return True
+    return pending and (settings().lazy == "always" or target.device.backend is not CPU)
 
 
 def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
@@ -124,7 +132,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     pending = isinstance(operand, Tensor) and is_node(operand)
     if settings().lazy == "never" or op.fails_on_values(target.dtype, kind) or target.blob.writeable is False:
         return False
-    if not pending and target.nbytes < _LARGE_UPDATE:
+    if not _in_one_pass(target, pending):
         return False
     if isinstance(operand, Tensor) and not reads_later(operand):
         return False
@@ -143,6 +151,8 @@ def store(target: Tensor, operand: Tensor, function: str) -> bool:
     writable_blob(target, function)
     value = operand.value
     if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
+        return False
+    if not _in_one_pass(target, True):
         return False
     node = node_of(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device)
     return _write(node, target, operand, _HELD_BY_ASSIGNMENT)

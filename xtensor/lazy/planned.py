@@ -142,6 +142,8 @@ class Evaluation:
             return dense_like(Layout(domain, operands[0]), itemsize).strides
         if node.op.kind == "elementwise":
             return keep_order(domain, itemsize, operands)
+        if 0 in domain:  # NumPy reduces nothing into a new array
+            return contiguous(node.shape, itemsize).strides
         if name == "count_nonzero" and self.values[arguments[0]].dtype != bool:  # NumPy counts in a copy as booleans
             operands = [dense_like(Layout(domain, operands[0]), 1).strides]
         axes = node.params["axis"]

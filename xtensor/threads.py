@@ -512,10 +512,10 @@ def aside(task: Callable[[], T]) -> T:
 
     For libraries that an interrupt between two of their lines would leave with a lock shut.
     """
-    found: list[T] = []
-    job = _Job([lambda: found.append(task())])
     if _here.working or threading.current_thread() is not threading.main_thread():
         return task()
+    found: list[T] = []
+    job = _Job([lambda: found.append(task())])
     job.active.add(job)  # before it begins
 
     def work() -> None:

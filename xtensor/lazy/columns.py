@@ -13,7 +13,6 @@ import struct
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from time import perf_counter
 from typing import Any, NamedTuple
 
 from ..dtypes import DType
@@ -122,13 +121,11 @@ def run(
         return Prepared(columns, kept, values, contract, threads, aligned_alike)
 
     made: Prepared = remembered(columns.kernels[0].program, key, make)
-    started = perf_counter()
-    made.table(scalars_of(columns.kernels, values)).run(made.code, addresses)
-    made.code.used(perf_counter() - started)
+    made.run(addresses, scalars_of(columns.kernels, values))
 
 
-class Prepared:
-    """A column program for one shape, ready to run: all is known but the addresses and the scalars."""
+class Prepared(launch.Prepared):
+    """A column program for one shape, ready to run; its scalars are those of the kernels."""
 
     def __init__(
         self,
@@ -145,17 +142,10 @@ class Prepared:
         self._made = made = _Steps(columns, kept, values, strips, is_aligned)
         self._threads = min(threads, strips.number)
         form = ColumnForm(tuple(made.steps), len(made.memories), machine.vector_bytes, strips.far)
-        self.code = code_of((form, contract), lambda: source(form, contract=contract))
-        self._table: Table | None = None
-
-    def table(self, scalars: bytes) -> Table:
-        """Return the calls of all threads, with these scalars of the kernels; those of the last time are at hand."""
-        table = self._table
-        if table is None or table.scalars != scalars:
-            table = self._table = self._laid_out(scalars)
-        return table
+        super().__init__(code_of((form, contract), lambda: source(form, contract=contract)))
 
     def _laid_out(self, scalars: bytes) -> Table:
+        """Return the calls of all threads, each of which goes over some of the strips."""
         made, strips, parts = self._made, self._strips, self._threads
         given = b"".join([scalars[words.start : words.stop] if type(words) is slice else words for words in made.given])
         numbers = [word for (word,) in struct.iter_unpack("=q", given)]

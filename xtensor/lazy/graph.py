@@ -175,7 +175,8 @@ def node_of(
     node.steps = steps
     node.held = held
     node.reference = reference = ref(node)
-    for value in inputs:  # last of all: from here on other threads see the node
+    # Last of all: from here on other threads see the node. This is `read_by` written out, for the sake of every step.
+    for value in inputs:
         kind = type(value)
         if kind is Node:
             readers = value.readers

@@ -259,14 +259,39 @@ class Table(NamedTuple):
         share_calls(code, self.shares, struct.pack(f"={len(slots)}q", *slots))
 
 
-class Ready:
-    """A program over a nest, ready to run: all is known but the addresses and the scalars.
+class Prepared:
+    """Code and its calls, ready to run: all is known but the addresses and the scalars."""
+
+    __slots__ = ("_table", "code")
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self._table: Table | None = None
+
+    def run(self, addresses: Sequence[int] | Mapping[int, int], scalars: bytes) -> None:
+        started = perf_counter()
+        self.table(scalars).run(self.code, addresses)
+        self.code.used(perf_counter() - started)
+
+    def table(self, scalars: bytes) -> Table:
+        """Return the calls of all threads, with these scalars; those of the last time are at hand."""
+        table = self._table
+        if table is None or table.scalars != scalars:
+            table = self._table = self._laid_out(scalars)
+        return table
+
+    def _laid_out(self, scalars: bytes) -> Table:
+        raise AssertionError("who prepares calls lays them out")
+
+
+class Ready(Prepared):
+    """A program over a nest, ready to run.
 
     positions: where in the slots the addresses go. groups: the calls that each thread makes. own: memory that each
     thread works in: where in the slots its address goes, how far it lies from the first of them, and its bytes.
     """
 
-    __slots__ = ("_table", "code", "groups", "own", "pack", "positions")
+    __slots__ = ("groups", "own", "pack", "positions")
 
     def __init__(
         self,
@@ -286,7 +311,7 @@ class Ready:
         ]
         for place, distance in ahead.items():
             kept[place] = (*kept[place], distance)
-        self.code = code
+        super().__init__(code)
         self.positions = []
         after = depth + 2 * goes_on
         for strides in kept:
@@ -298,19 +323,6 @@ class Ready:
         tail = [slot for strides in kept for slot in (0, *strides)] + [0] * len(own)
         outer = len(nest.lengths) - depth
         self.groups = [[call for box in boxes for call in _calls(nest, outer, box, goes_on, tail)] for boxes in groups]
-        self._table: Table | None = None
-
-    def run(self, addresses: Sequence[int], scalars: bytes) -> None:
-        started = perf_counter()
-        self.table(scalars).run(self.code, addresses)
-        self.code.used(perf_counter() - started)
-
-    def table(self, scalars: bytes) -> Table:
-        """Return the calls of all threads, with these scalars; those of the last time are at hand."""
-        table = self._table
-        if table is None or table.scalars != scalars:
-            table = self._table = self._laid_out(scalars)
-        return table
 
     def _laid_out(self, scalars: bytes) -> Table:
         """Return the calls of all threads, one after the other, each followed by the scalars."""

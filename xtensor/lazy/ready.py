@@ -358,7 +358,7 @@ def _caller(ready: launch.Ready, numbers: Sequence[int], scalars: bytes) -> Run:
     return run
 
 
-def _several(ready: launch.Ready | columns.Prepared, numbers: Sequence[int] | None, scalars: bytes) -> Run:
+def _several(ready: launch.Prepared, numbers: Sequence[int] | None, scalars: bytes) -> Run:
     """Return what runs prepared code of several calls; numbers: those of its operands, where it does not know them."""
     code, table = ready.code, ready.table(scalars)
     if numbers is not None:

@@ -414,11 +414,11 @@ def test_a_failure_in_the_background() -> None:
     good("""
 seen = []
 real = compiling._make
-def failing(code, level):
+def failing(code, text, level):
     if level == compiling.GOOD:
         seen.append(code)
         raise (MemoryError if len(seen) % 2 else RuntimeError)("no better code today")
-    return real(code, level)
+    return real(code, text, level)
 compiling._make = failing
 threading.excepthook = lambda args: None
 work(100, 30)

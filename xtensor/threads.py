@@ -506,14 +506,15 @@ def _lead(job: _Job, workers: list[_Worker]) -> None:
     job.work()
 
 
-def aside(task: Callable[[], T]) -> T:
+def aside(task: Callable[[], T], afterwards: Task = lambda: None) -> T:
     """Return what a task returns that no interrupt (Ctrl-C) may hit: the main thread, which is the one that hears of
     them, has another thread do it. An interrupt comes when it is done.
 
-    For libraries that an interrupt between two of their lines would leave with a lock shut.
+    For libraries that an interrupt between two of their lines would leave with a lock shut. afterwards: what that
+    thread does next, while the caller goes on.
     """
     if _here.working or threading.current_thread() is not threading.main_thread():
-        return task()
+        return _in_turn(task, afterwards)
     found: list[T] = []
     job = _Job([lambda: found.append(task())])
     job.active.add(job)  # before it begins
@@ -521,14 +522,21 @@ def aside(task: Callable[[], T]) -> T:
     def work() -> None:
         _here.working = True
         job.help(job)
+        afterwards()
 
     try:
         start_new_thread(work, ())
     except RuntimeError:  # none is to be had
-        return task()
+        return _in_turn(task, afterwards)
     job.wait()
     job.finish()
     return found[0]
+
+
+def _in_turn(task: Callable[[], T], afterwards: Task) -> T:
+    result = task()
+    afterwards()
+    return result
 
 
 @cache

@@ -84,12 +84,15 @@ def _described_host() -> Host | None:
 
 
 class Code:
-    """One kernel's machine code. `call(slots)` runs it; it is exchanged for better code when that is ready."""
+    """One kernel's machine code. `call(slots)` runs it; it is exchanged for better code when that is ready.
 
-    __slots__ = ("address", "cache_dir", "call", "calls", "level", "library", "seconds", "text")
+    write: returns the text of the better code.
+    """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    __slots__ = ("_write", "address", "cache_dir", "call", "calls", "level", "library", "seconds")
+
+    def __init__(self, write: Callable[[], str]) -> None:
+        self._write = write
         self.cache_dir = settings().cache_dir  # better code goes where this code goes
         self.calls = 0
         self.seconds = 0.0
@@ -97,6 +100,11 @@ class Code:
         self.library: Any = None
         self.call: Function = _no_code
         self.address = 0
+
+    @property
+    def text(self) -> str:
+        """What is compiled well: LLVM IR."""
+        return self._write()
 
     def used(self, seconds: float) -> None:
         """Count a use; hot code is compiled well, once, in the background."""
@@ -127,27 +135,29 @@ counts = Counts()
 _codes: dict[Hashable, Code] = {}
 
 
-def code_of(key: Hashable, write: Callable[[], str]) -> Code:
+def code_of(key: Hashable, write: Callable[[], str], write_briefly: Callable[[], str] | None = None) -> Code:
     """Return the machine code under a key, made if need be of the text that is written then.
 
-    Raises LacksError where the text cannot be written, as generated code lacks a step.
+    write_briefly: where another text computes the same and is compiled faster, what returns that; it is compiled
+    first. Raises LacksError where the text cannot be written, as generated code lacks a step.
     """
     found = _codes.get(key)
     if found is not None:
         counts.hits += 1
         return found
     started = perf_counter()
-    code = Code(write())
-    aside(partial(_compile, key, code))
+    code = Code(write)
+    text = (write_briefly or write)()
+    aside(partial(_compile, key, code, text), _save_all)
     counts.seconds += perf_counter() - started
     return code
 
 
-def _compile(key: Hashable, code: Code) -> None:
-    """Make machine code and remember it under a key."""
+def _compile(key: Hashable, code: Code, text: str) -> None:
+    """Make machine code of a text and remember it under a key."""
     with _compiling:
         try:
-            _make(code, CHEAP)
+            _make(code, text, CHEAP)
         except RuntimeError as error:
             raise CompileError(f"code, because compiling it failed: {error}") from error
         if len(_codes) >= CODES:
@@ -159,14 +169,14 @@ def _compile(key: Hashable, code: Code) -> None:
 @cache
 def handmade(text: str) -> Code:
     """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
-    code = Code(text)
-    aside(partial(_compile_well, code))
+    code = Code(lambda: text)
+    aside(partial(_compile_well, code), _save_all)
     return code
 
 
 def _compile_well(code: Code) -> None:
     with _compiling:
-        _make(code, GOOD, Counts())
+        _make(code, code.text, GOOD, Counts())
 
 
 def cached() -> int:
@@ -182,9 +192,9 @@ def forget() -> None:
 # ---- from text to an address
 
 
-def _make(code: Code, level: int, tally: Counts = counts) -> None:
-    """Compile a kernel, or load what an earlier process compiled, and link it; `tally` counts it."""
-    name = _file_name(code.text, level)
+def _make(code: Code, text: str, level: int, tally: Counts = counts) -> None:
+    """Compile a text, or load what an earlier process compiled, and link it; `tally` counts it."""
+    name = _file_name(text, level)
     found = _disk.load(name, code.cache_dir)
     if found is not None:
         try:
@@ -193,10 +203,10 @@ def _make(code: Code, level: int, tally: Counts = counts) -> None:
             return
         except RuntimeError:  # not an object file, whatever its seal says
             _disk.drop(name, code.cache_dir)
-    made = _object_of(code.text, level)
+    made = _object_of(text, level)
     tally.compiled += 1
     _link(code, made, level)
-    _disk.save(name, made, code.cache_dir)
+    _unsaved.append((name, made, code.cache_dir))
 
 
 @cache
@@ -290,10 +300,11 @@ class _Improver:
             try:
                 with _compiling:
                     if not self.closed:
-                        _make(code, GOOD)
+                        _make(code, code.text, GOOD)
                         counts.improved += 1
             except (RuntimeError, MemoryError):
                 continue  # the cheap code does the same
+            _save_all()
 
     def _close(self) -> None:
         """At exit, begin nothing more and wait for what is being compiled: LLVM must not be unloaded under it."""
@@ -302,6 +313,7 @@ class _Improver:
             self.waiting.clear()
         with _compiling:
             pass
+        _save_all()
 
     def wait(self) -> None:
         """Wait until nothing is waiting; for benchmarks and tests."""
@@ -314,6 +326,17 @@ wait_for_better_code = _improver.wait
 
 
 # ---- the disk
+
+# What is to be saved: names, machine code, and folders. The code is in use by then: nobody waits for the disk.
+_unsaved: list[tuple[str, bytes, str | None]] = []
+_saving = fork_waiting_lock()
+
+
+def _save_all() -> None:
+    """Save what was compiled, and wait for another thread that does so."""
+    with _saving, suppress(MemoryError):
+        while _unsaved:
+            _disk.save(*_unsaved.pop())
 
 
 def _file_name(text: str, level: int) -> str:

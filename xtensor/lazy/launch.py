@@ -25,7 +25,7 @@ from ..threads import Shares, run, share, worth
 from . import mailbox  # noqa: F401 - tells `share` how
 from .compile import Code, code_of, host
 from .llvm import source
-from .loop import CROSSWISE, PACKED, SAME, STRIDED, Form, lanes_of
+from .loop import CROSSWISE, PACKED, SAME, STRIDED, Form, brief, lanes_of
 from .plan import Kernel, Program
 from .tiles import WIDTH, width
 
@@ -413,7 +413,11 @@ def ready(
     tiles = [lanes * width(lanes) * itemsizes[place] for place in crosswise]
     fetched = {place: distance for place, distance in (ahead or {}).items() if lie[place] == PACKED}
     form = Form(lanes, depth, tuple(lie), streams and machine.streams, tuple(fetched), strip, tuple(roomy))
-    code = code_of((program, form, contract), lambda: source(program, form, contract=contract))
+    code = code_of(
+        (program, form, contract),
+        lambda: source(program, form, contract=contract),
+        lambda: source(program, brief(program, form, machine.vector_bytes), contract=contract),
+    )
     lies = [*lie, *(None for _ in program.reductions)]
     return Ready(code, nest, lies, groups, fetched, tiles, goes_on=form.streams)
 

@@ -38,7 +38,8 @@ class Form(NamedTuple):
     fetches: the packed inputs of which memory further on is fetched with each load; one more slot says how far on.
     strip: whether rows are parts of a strip of columns: what is further on is fetched row by row, and who calls the
     code waits for what goes past the caches. roomy: the operands that have room for a whole vector at their end: what
-    is stored under a mask is not at hand when it is loaded again at once.
+    is stored under a mask is not at hand when it is loaded again at once. brief: whether there is to be one loop for
+    whole and partial rounds, however few the steps are.
     """
 
     lanes: int
@@ -48,6 +49,7 @@ class Form(NamedTuple):
     fetches: tuple[int, ...] = ()
     strip: bool = False
     roomy: tuple[int, ...] = ()
+    brief: bool = False
 
 
 def memory_type(dtype: DType) -> str:
@@ -72,6 +74,17 @@ def lanes_of(program: Program, vector_bytes: int) -> int:
     """
     registers = 2 if any([step.op.name in FUNCTIONS for step in program.steps]) else 1
     return max(registers * vector_bytes // program.widest, 1)
+
+
+def brief(program: Program, form: Form, vector_bytes: int) -> Form:
+    """Return a form whose code computes the same bits, takes the same arguments, and is compiled in less time.
+
+    Vectors are of one register, but where reductions combine lanes, tiles have as many rows, or stores past the caches
+    need whole vectors.
+    """
+    if program.reductions or form.streams or CROSSWISE in form.lie:
+        return form._replace(brief=True)
+    return form._replace(brief=True, lanes=max(vector_bytes // program.widest, 1))
 
 
 class Loop:
@@ -211,7 +224,7 @@ class Loop:
     def _is_light(self) -> bool:
         """Return whether a loop of its own for whole rounds pays: where masks cost as much as the few steps."""
         steps = self.program.steps
-        return len(steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in steps)
+        return not self.form.brief and len(steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in steps)
 
     def _quick_run(self, before: str, same: dict[int, Vector], begin: str, first: str, end: str) -> None:
         """Write a loop over whole rounds, between %head for a first and a last one that are not."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .measure import Times, print_table, repeated, seconds_of, take_turns, warmed
-from .overhead import ROOT
+from .overhead import surroundings
 from .peers import cold_caches
 from .workloads import WORKLOADS, ten_cheap
 
@@ -119,8 +118,7 @@ def print_first_ever(engine: str, repeats: int) -> None:
 
 def in_fresh_process(engine: str, folder: str) -> float:
     """Return the seconds of a new process's first evaluation, its compiled code kept in a folder."""
-    environment = {**os.environ, "XTENSOR_CACHE_DIR": folder, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", CHILD, engine]
+    command, environment = [sys.executable, "-c", CHILD, engine], surroundings(XTENSOR_CACHE_DIR=folder)
     return float(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 
 

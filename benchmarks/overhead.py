@@ -76,12 +76,17 @@ def print_imports(repeats: int) -> None:
 
 def process(code: str) -> Callable[[], float]:
     """Return a function that runs code in a fresh interpreter and returns the seconds that took."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # or every process would compile what was edited last
 
     def measure() -> float:
         start = perf_counter()
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+        subprocess.run([sys.executable, "-c", code], env=surroundings(), check=True)
         return perf_counter() - start
 
     return measure
+
+
+def surroundings(**more: str) -> dict[str, str]:
+    """Return the environment variables of a fresh process that imports this xtensor, and more of them."""
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), **more}
+    found.pop("PYTHONDONTWRITEBYTECODE", None)  # or every process would compile what was edited last
+    return found

@@ -18,6 +18,7 @@ import pytest
 
 import xtensor as xt
 import xtensor.memory
+from xtensor.lazy import again
 from xtensor.lazy import compile as compiling
 from xtensor.lazy.vecmath import FUNCTIONS
 from xtensor.op import REGISTRY
@@ -1313,6 +1314,46 @@ def into_columns(xp: Any, x: Any, y: Any, z: Any) -> list[Any]:
     return keep(t + 0)
 
 
+@program
+def updates_again(xp: Any, x: Any, y: Any, z: Any) -> list[Any]:
+    for _ in range(5):
+        x -= 2 * y + z
+    waiting = x * 3
+    x -= 2 * y + z
+    step = 2 * y + z
+    x -= step
+    y += 1
+    x -= 2 * x + z
+    x -= 2 * y[::-1] + z
+    return keep(waiting, step, step + x)
+
+
+@program
+def assignments_again(xp: Any, x: Any, y: Any, z: Any) -> list[Any]:
+    for _ in range(5):
+        x[...] = y * 2 + z
+    waiting = x - 1
+    x[...] = y * 2 + z
+    value = y * 2 + z
+    x[...] = value
+    z += 1
+    x[...] = x * 2 + z
+    x[...] = x.T * 2 + z
+    return keep(waiting, value, value + x)
+
+
+@program
+def rows_again(xp: Any, x: Any, y: Any, z: Any) -> list[Any]:
+    for _ in range(5):
+        x[1:] += y[1:] * 2 - z[1:]
+    x[1:] += x[:-1] * 2 - z[1:]
+    x[1:] += x[1:] * 2 - z[1:]
+    x[:-1] += y[1:] * 2 - x[1:]
+    below = x[1:]
+    below += y[1:] * 2 - z[1:]
+    return keep(below)
+
+
 class Plain:
     """NumPy with the two reductions these programs use."""
 
@@ -1347,6 +1388,34 @@ def test_fused_writes(dtype: str, size: int, name: str, engine: str) -> None:
                 assert_same(zero_signs_dropped(mine[0] if inset else x), zero_signs_dropped(n), what)
                 for place, (one, other) in enumerate(zip([*mine[1:], *got], [m, k, *right], strict=True)):
                     assert_same(zero_signs_dropped(one), zero_signs_dropped(other), (*what, place))
+
+
+@pytest.mark.skipif(compiling.host() is None, reason="nothing compiles here")
+@pytest.mark.parametrize("size", [50_000, 300_000])
+def test_updates_that_come_again_are_not_planned(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written before is one loop into the target at once, while nobody waits to read that."""
+    planned = []
+    real = again.Evaluation
+    monkeypatch.setattr(again, "Evaluation", lambda *given: planned.append(1) or real(*given))
+
+    def work(x: Any, y: Any, z: Any) -> None:
+        x -= 0.25 * y
+        z += x * 2.0 + y
+        y[...] = x * 0.5 - z * 0.125
+
+    mine = [tensor(np.arange(size, dtype=np.float32) % 17 - place) for place in range(3)]
+    right = [np.arange(size, dtype=np.float32) % 17 - np.float32(place) for place in range(3)]
+    with xt.options(engine="llvm", cache_dir=""):
+        for turn in range(12):
+            if turn == 6:
+                planned.clear()
+            work(*mine)
+            work(*right)
+            if turn == 8:
+                waiting, expected = mine[0] * 3.0, right[0] * np.float32(3)
+    assert len(planned) <= 2  # where somebody waited, and his own
+    for x, n in zip([*mine, waiting], [*right, expected], strict=True):
+        assert_same(x, n)
 
 
 @every_engine

@@ -146,6 +146,12 @@ class Op:
             found = self._dtypes[key] = np.asarray(result).dtype
         return found
 
+    def recorded_as(self, node: Node) -> None:
+        """Remember the result dtype of a call that was recorded, for calls of its structure."""
+        if len(self.recorded) >= 4096:
+            self.recorded.clear()
+        self.recorded[node.signature] = node.dtype
+
     def refusal(self, operands: Iterable[DType | type], error: Exception | None = None) -> Exception:
         """Return the error for operands the kernel did not take: the first whose dtype is not accepted is named."""
         dtypes = [d if isinstance(d, np.dtype) else promote(d) for d in operands]
@@ -255,9 +261,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     if _recordable(op, operands, kinds, shape):
         dtype = op.dtype(*kinds)
         result = _record(op, operands, {}, shape, dtype, device)
-        if len(op.recorded) >= 4096:
-            op.recorded.clear()
-        op.recorded[cast(Any, result._value).signature] = dtype
+        op.recorded_as(cast(Any, result._value))
         return result
     return _direct(op, operands, kinds, {}, device)
 

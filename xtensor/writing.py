@@ -18,11 +18,12 @@ from .dtypes import DType
 from .errors import StrangerError, expected, prefixed
 from .history import refuse_leaf, written
 from .layout import Shape
-from .lazy.graph import Node, node_of
-from .lazy.run import before_write, write
+from .lazy.graph import NO_PARAMS, Node, node_of
+from .lazy.run import before_write, is_learnt, write, write_again
 from .op import CAST, REGISTRY, Op, apply, fits, is_node, native_of, reads_later, value_of
 from .operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .options import always_somewhere, settings
+from .recording import pair_recorded_before
 from .rules import xt
 from .tape import OFF, Leaf, active, recording, step_of, steps_of
 from .tensor import Tensor
@@ -34,13 +35,13 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     Every pending reader of that memory is evaluated first. Raises ValueError for a read-only target or an
     operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
     """
-    if target._small is not None and not always_somewhere[0] and _update_small(target, REGISTRY[name], other):
+    op = REGISTRY[name]
+    if _update_quickly(target, op, other):
         return target
     try:
         operand = as_operand(other, name, "x2")
     except StrangerError:
         return NotImplemented
-    op = REGISTRY[name]
     device = common_device(name, (target, operand))
     kind = operand.dtype if isinstance(operand, Tensor) else type(operand)
     check_cast(op.dtype(target.dtype, kind), target.dtype, name)
@@ -69,11 +70,22 @@ def update(target: Tensor, name: str, other: Any) -> Any:
     return target
 
 
-def _update_small(target: Tensor, op: Op, other: Any) -> bool:
-    """Update a small target by the library's own function; return whether it took the call, else nothing is done."""
-    native = other._small if type(other) is Tensor else other if type(other) in SCALARS else None
-    kernel = op.kernel(CPU)
-    if native is None or not isinstance(kernel, np.ufunc) or not target._small.flags.writeable:
+def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
+    """Update a target in one of the ways that need few questions; return whether one did, else nothing is done."""
+    if target._small is None:
+        if active[0] and steps_of((target, other)) is not None:
+            return False
+        if target.nbytes >= LARGE_UPDATE or (type(other) is Tensor and is_node(other)):
+            return _update_again(target, op, other)
+    return not always_somewhere[0] and _update_at_once(target, op, other)
+
+
+def _update_at_once(target: Tensor, op: Op, other: Any) -> bool:
+    """Update a target by the library's own function, where all is computed; return whether it took the call."""
+    if type(other) is Tensor and other._device is not target._device:
+        return False
+    native, kernel, own = _at_hand(other), op.cpu_kernel, _at_hand(target)
+    if native is None or own is None or not isinstance(kernel, np.ufunc) or not own.flags.writeable:
         return False
     if op.fails_on_values(target.dtype, other.dtype if type(other) is Tensor else type(other)):
         return False
@@ -83,6 +95,29 @@ def _update_small(target: Tensor, op: Op, other: Any) -> bool:
     except (TypeError, ValueError, OverflowError):  # refused before anything is written
         return False
     return True
+
+
+def _at_hand(x: Any) -> Any:
+    """Return a number, or the NumPy array of a tensor that is computed; None for anything else."""
+    if type(x) is not Tensor:
+        return x if type(x) in SCALARS else None
+    if x._small is not None:
+        return x._small
+    value: Any = x._value
+    return value.native() if type(value) is TBlob and x._device.backend is CPU else None
+
+
+def _update_again(target: Tensor, op: Op, other: Any) -> bool:
+    """Update a target in one pass as it was updated before; return whether that was possible, else nothing is done."""
+    blob: Any = target._value
+    if type(blob) is not TBlob or not blob.writeable:
+        return False
+    result = pair_recorded_before(op, target, other)
+    if result is None or result._dtype != target._dtype or result._shape != target._shape:
+        return False
+    passing = other._value if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN else None
+    node: Any = result._value
+    return write_again(node, blob, passing if type(passing) is Node else None)
 
 
 def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
@@ -116,15 +151,16 @@ def _is_alone(target: Tensor) -> bool:
 
 
 # In-place work on more bytes goes through the engine in one pass, even where nothing is pending: it has the threads. On
-# less, what is pending is computed aside, in half the time that a pass into given memory takes to be planned.
+# less, what is pending is computed aside, in half the time that a pass into given memory takes to be planned, where it
+# would be planned each time.
 LARGE_UPDATE = 1 << 20
 
 
-def _in_one_pass(target: Tensor, pending: bool) -> bool:
-    """Return whether to compute straight into a target: where it is large, or elsewhere, or all is recorded."""
-    if target.nbytes >= LARGE_UPDATE:
+def _in_one_pass(target: Tensor, node: Node) -> bool:
+    """Return whether to compute a node that waits for others straight into a target."""
+    if target.nbytes >= LARGE_UPDATE or settings().lazy == "always" or target.device.backend is not CPU:
         return True
-    return pending and (settings().lazy == "always" or target.device.backend is not CPU)
+    return target.blob.is_packed and not is_learnt(node)
 
 
 def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
@@ -132,15 +168,16 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     pending = isinstance(operand, Tensor) and is_node(operand)
     if settings().lazy == "never" or op.fails_on_values(target.dtype, kind) or target.blob.writeable is False:
         return False
-    if not _in_one_pass(target, pending):
+    if not pending and target.nbytes < LARGE_UPDATE:
         return False
     if isinstance(operand, Tensor) and not reads_later(operand):
         return False
     value = value_of(operand) if isinstance(operand, Tensor) else operand
     if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):
         return False
-    node = node_of(op, (target.blob, value), {}, target.shape, op.dtype(target.dtype, kind), target.device)
-    return _write(node, target, operand, _HELD_BY_UPDATE)
+    node = node_of(op, (target.blob, value), NO_PARAMS, target.shape, op.dtype(target.dtype, kind), target.device)
+    op.recorded_as(node)
+    return _in_one_pass(target, node) and _write(node, target, operand, _HELD_BY_UPDATE)
 
 
 def store(target: Tensor, operand: Tensor, function: str) -> bool:
@@ -152,14 +189,15 @@ def store(target: Tensor, operand: Tensor, function: str) -> bool:
     value = operand.value
     if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
         return False
-    if not _in_one_pass(target, True):
-        return False
-    node = node_of(CAST, (value,), {"dtype": value.dtype}, value.shape, value.dtype, value.device)
-    return _write(node, target, operand, _HELD_BY_ASSIGNMENT)
+    node = node_of(CAST, (value,), {"dtype": target.dtype}, value.shape, target.dtype, value.device)
+    passing = value if getrefcount(operand) <= _HELD_BY_ASSIGNMENT - 1 else None
+    if write_again(node, target.blob, passing):
+        return True
+    return _in_one_pass(target, node) and _write(node, target, operand, _HELD_BY_ASSIGNMENT)
 
 
 # References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds.
-_HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT = 7, 8
+_HELD_AGAIN, _HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT = 6, 7, 8
 
 
 def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:

@@ -7,7 +7,8 @@ which scalars there are decides whether launches are ready (see `ready`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..layout import contiguous
 from ..options import Settings, settings
 from . import cuda_run, engines
 from .describe import described
-from .find import Loop, known, lying, remember
+from .find import Loop, is_new, known, lying, remember
 from .graph import Macro, Node
 from .launch import run_packed
 from .plan import Plan, Trace, plan_of
@@ -35,11 +36,10 @@ def evaluate(
     if limits.show:
         result = Evaluation(trace, plan, into, limits).result
         print(described(trace, plan, limits.show, limits, result), file=sys.stderr)
-    if into is None and not is_piece:
-        if len(wanted) == 1:
-            remember(wanted[0], trace, plan)
-        if _launch(trace, plan, limits, *lying(trace.values)):
-            return
+    if len(wanted) == 1 and not is_piece:
+        remember(wanted[0], trace, plan)
+    if into is None and not is_piece and _launch(trace, plan, limits, *lying(trace.values)):
+        return
     Evaluation(trace, plan, into, limits).run()
 
 
@@ -77,8 +77,40 @@ def evaluate_again(node: Node, small: int) -> bool:
     return True
 
 
-def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -> bool:
-    """Compute a node that is one compiled loop over packed arrays of one size; return False where it is not that."""
+def write_again(node: Node, blob: TBlob) -> Callable[[], bool] | None:
+    """Return what computes a node into memory by one compiled loop, and says whether it did; None where there is none.
+
+    There is one for an expression that was planned before, where the memory is packed and nothing below the node reads
+    it but the node itself, element by element.
+    """
+    expression = known(node)
+    limits = settings()
+    if expression is None or expression.loop is None or limits.engine == "direct" or limits.show:
+        return None
+    found = expression.find(node)
+    if found is None or not blob.is_packed:
+        return None
+    values, loop = found[0], expression.loop
+    for number in loop.inputs:
+        read = values[number]
+        if read.buffer is blob.buffer and (number not in loop.last or read.layout != blob.layout):
+            return None
+    return partial(_run_loop, node, loop, values, limits, blob)
+
+
+def is_learnt(node: Node) -> bool:
+    """Return whether `write_again` will never do for an expression what it did not do now."""
+    expression = known(node)
+    if expression is None:
+        return not is_new(node)
+    return expression.loop is None or not engines.may_be_compiled(expression.loop.program)
+
+
+def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, into: TBlob | None = None) -> bool:
+    """Compute a node that is one compiled loop over packed arrays of one size; return False where it is not that.
+
+    into: packed memory for the result, where it has some.
+    """
     shape = node.shape
     size = prod(shape)
     blobs = [values[number] for number in loop.inputs]
@@ -87,9 +119,7 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -
         return False
     if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
         return False
-    itemsize = node.dtype.itemsize
-    blob = TBlob(Buffer(node.device, size * itemsize), node.dtype, contiguous(shape, itemsize), node.device)
-    blob._packed = True
+    blob = into or _new_blob(node)
     addresses = [one._address or one.address for one in blobs]
     addresses.append(blob.address)
     scalars = loop.pack([values[number] for number in loop.scalars])
@@ -99,6 +129,15 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings) -
         return False
     node.finish(blob)
     return True
+
+
+def _new_blob(node: Node) -> TBlob:
+    """Return packed memory for a node's result."""
+    itemsize = node.dtype.itemsize
+    layout = contiguous(node.shape, itemsize)
+    blob = TBlob(Buffer(node.device, prod(node.shape) * itemsize), node.dtype, layout, node.device)
+    blob._packed = True
+    return blob
 
 
 # Launches that one plan has ready, for operands that lie in so many ways or go with so many scalars.

@@ -102,6 +102,11 @@ def is_compiled(program: Program) -> bool:
     return COMPILED in program.notes
 
 
+def may_be_compiled(program: Program) -> bool:
+    """Return whether a program that has not run as generated code may do so yet."""
+    return COMPILED not in program.notes and LACKING not in program.notes and host() is not None
+
+
 def library_seconds(program: Program) -> float:
     """Estimate what the library's own functions take for one element of a program."""
     each = 0.0

@@ -15,8 +15,8 @@ from .graph import Node
 from .launch import scalar_slots
 from .plan import Plan, Program, Trace, bare
 
-# Expressions remembered at most.
-REMEMBERED = 4096
+# Expressions remembered at most, and the evaluations after which one that is not remembered yet need not be waited for.
+REMEMBERED, LEARNT = 4096, 4
 
 # A graph's numbered values, what launches depend on beside the plan, and the values that are blobs.
 Found = tuple[list[Any], tuple[Any, ...], list[TBlob]]
@@ -24,11 +24,15 @@ Find = Callable[[Node], Found | None]
 
 
 class Loop(NamedTuple):
-    """A plan that is one loop with one result: its program, and the numbers of its operands."""
+    """A plan that is one loop with one result: its program, and the numbers of its operands.
+
+    last: the inputs that only the last step reads.
+    """
 
     program: Program
     inputs: tuple[int, ...]
     scalars: tuple[int, ...]
+    last: frozenset[int]
 
     def pack(self, scalars: Sequence[Any]) -> bytes:
         """Return the slots of the scalars."""
@@ -48,7 +52,7 @@ class Known(NamedTuple):
 
 
 _known: dict[int, Known] = {}
-_met: set[int] = set()
+_met: dict[int, int] = {}
 
 
 def known(node: Node) -> Known | None:
@@ -61,25 +65,33 @@ def remember(root: Node, trace: Trace, plan: Plan) -> None:
 
     The function is worth writing for an expression that is met a second time.
     """
-    if trace.kept != {trace.numbers[root]} or root.signature in _known:
+    if root.signature in _known:
         return
-    if root.signature not in _met:
-        if len(_met) >= REMEMBERED:
-            _met.clear()
-        _met.add(root.signature)
+    before = _met.get(root.signature, 0)
+    if not before and len(_met) >= REMEMBERED:
+        _met.clear()
+    _met[root.signature] = before + 1
+    if not before or trace.kept != {trace.numbers[root]}:
         return
     find = _finder(root, trace)
     if find is not None:
         if len(_known) >= REMEMBERED:
             _known.clear()
-        _known[root.signature] = Known(find, trace.without_values(), plan, _loop_of(plan))
+        _known[root.signature] = Known(find, trace.without_values(), plan, _loop_of(plan, trace))
 
 
-def _loop_of(plan: Plan) -> Loop | None:
+def is_new(node: Node) -> bool:
+    """Return whether an expression was planned so seldom that it may be remembered yet."""
+    return node.signature not in _known and _met.get(node.signature, 0) < LEARNT
+
+
+def _loop_of(plan: Plan, trace: Trace) -> Loop | None:
     kernel = plan.kernels[0]
     if len(plan.kernels) > 1 or kernel.direct is not None or kernel.program.reductions or not kernel.inputs:
         return None
-    return Loop(kernel.program, kernel.inputs, kernel.scalars)
+    *others, _ = trace.arguments.values()
+    last = frozenset(kernel.inputs).difference(*others)
+    return Loop(kernel.program, kernel.inputs, kernel.scalars, last)
 
 
 def _finder(root: Node, trace: Trace) -> Find | None:

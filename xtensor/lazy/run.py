@@ -182,6 +182,29 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         return True
 
 
+def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
+    """Do what `write` does at once, where an expression like this was written before; return whether it was."""
+    with turn():
+        if node.blob is not None or not _loaded or any([one is not node for one in blob.buffer.readers.waiting()]):
+            return False
+        face = None if passing is None else passing.face
+        if passing is not None and not passing.is_seen():
+            passing.face = None
+        run = _loaded[0].write_again(node, blob)
+        if run is not None:
+            _count_write(blob.buffer)
+            if run():
+                return True
+        if passing is not None:
+            passing.face = face
+        return False
+
+
+def is_learnt(node: Node) -> bool:
+    """Return whether `write_again` will never do for an expression what it did not do now."""
+    return bool(_loaded) and _loaded[0].is_learnt(node)
+
+
 def _is_saved(node: Node) -> bool:
     """Return whether somebody kept a node for a gradient, who could not compute it again after the write."""
     return node.saver is not None and node.saver() is not None

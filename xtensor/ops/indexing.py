@@ -258,7 +258,8 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     """Assign an operand whose dtype and device have been checked."""
     target = x
     if _is_basic(key):
-        target, key = x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,))), ...
+        if key is not Ellipsis:
+            target, key = x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,))), ...
         if isinstance(operand, Tensor) and operand.is_pending and store(target, operand, function):
             return
     native_key = _native_key(x, key)

@@ -10,7 +10,7 @@ import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
@@ -696,6 +696,22 @@ def test_reductions_of_nothing_keep_the_order(engine: str) -> None:
     with under(engine):
         mine = xt.prod(xt.permute_dims(tensor(np.zeros((0, 2, 3))), (2, 0, 1)), axis=1).evaluate()
     assert mine.native().strides == np.prod(a, axis=1).strides
+
+
+@every_engine
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_lie_as_numpys_do(name: str, engine: str) -> None:
+    """What comes after a reduction inside an expression lies as after NumPy's, whatever the order of the axes."""
+    base = np.random.default_rng(4).integers(0, 3, (4, 3, 2)).astype("float64")
+    for order in permutations(range(3)):
+        a = np.transpose(base, order)
+        for axis, keepdims in product(axes_of(name, 3), (False, True)):
+            with under(engine):
+                reduced = getattr(xt, name)(xt.permute_dims(tensor(base), order), axis=axis, keepdims=keepdims)
+                mine = (reduced == reduced).evaluate()
+            right = numpys_reduction(name, a, axis=axis, keepdims=keepdims)
+            for length, stride, numpys in zip(mine.shape, mine.native().strides, (right == right).strides, strict=True):
+                assert length == 1 or stride == numpys, (order, axis, keepdims)
 
 
 LARGE = [

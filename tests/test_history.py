@@ -215,7 +215,16 @@ def detached_is_apart(x: Any) -> Any:
 
 
 def constant_views_seen_later(x: Any) -> Any:
-    base = xt.ones((4, 3))
+    return _views_seen_later(xt.ones((4, 3)), x)
+
+
+def views_of_zeros_seen_later(x: Any) -> Any:
+    base = xt.zeros((4, 3))
+    base[...] = 1.0
+    return _views_seen_later(base, x)
+
+
+def _views_seen_later(base: Any, x: Any) -> Any:
     old = base[:, 1]
     older = old[::-1]
     base *= x
@@ -243,6 +252,7 @@ PROGRAMS: list[Callable[[Any], Any]] = [
     small_results_alone,
     copies_are_apart,
     constant_views_seen_later,
+    views_of_zeros_seen_later,
     parts_of_complex,
     reread,
     real_into_complex,
@@ -256,6 +266,7 @@ REAL_ONLY = (
     in_a_loop,
     real_into_complex,
     constant_views_seen_later,
+    views_of_zeros_seen_later,
 )
 
 

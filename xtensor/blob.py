@@ -57,11 +57,15 @@ class Readers(list["weakref.ref[Any]"]):
                 self[:count] = [one for one in self[:count] if _pending(one) is not None]
 
     def waiting(self) -> list[Any]:
-        """Return the nodes that are alive and still wait to read."""
+        """Return the nodes that are alive and still wait to read; forget the others."""
         if not self:
             return []
         with reading:
-            return [node for reference in self if (node := _pending(reference)) is not None]
+            count = len(self)
+            alive = [(node, reference) for reference in self[:count] if (node := _pending(reference)) is not None]
+            if len(alive) < count:
+                self[:count] = [reference for _, reference in alive]
+            return [node for node, _ in alive]
 
 
 def _pending(reference: weakref.ref[Any]) -> Any:

@@ -60,7 +60,7 @@ def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> list[str]:
     wanted = [node for node in nodes if node in set(piece)]
     trace = Trace(piece, wanted, is_piece=len(piece) < len(order))
     if run.goes_direct(list(order)):
-        text = "\n".join([*graph_lines(trace), f"plan: one library call per step: {_why_direct(limits)}"])
+        text = "\n".join([*graph_lines(trace), f"plan: one library call per step: {_why_direct(order, limits)}"])
     else:
         plan = plan_of(trace)
         text = described(trace, plan, show, limits, Evaluation(trace, plan, None, limits).result)
@@ -68,7 +68,9 @@ def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> list[str]:
     return [text, *([f"then {more} steps more, in pieces of at most {run.PIECE}"] if more else [])]
 
 
-def _why_direct(limits: Settings) -> str:
+def _why_direct(order: Sequence[Node], limits: Settings) -> str:
     if limits.engine == "direct":
         return "asked for"
-    return f"no array takes more than {run.DIRECT_BYTES >> 10} KiB"
+    if all(run.is_small(node) for node in order):
+        return f"no array takes more than {run.DIRECT_BYTES >> 10} KiB"
+    return f"complex work, of which the results take no more than {run.DIRECT_COMPLEX_BYTES >> 10} KiB"

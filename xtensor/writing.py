@@ -72,11 +72,10 @@ def update(target: Tensor, name: str, other: Any) -> Any:
 
 def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
     """Update a target in one of the ways that need few questions; return whether one did, else nothing is done."""
-    if target._small is None:
-        if active[0] and steps_of((target, other)) is not None:
-            return False
-        if target.nbytes >= LARGE_UPDATE or (type(other) is Tensor and is_node(other)):
-            return _update_again(target, op, other)
+    if active[0] and steps_of((target, other)) is not None:
+        return False
+    if target._small is None and (target.nbytes >= LARGE_UPDATE or (type(other) is Tensor and is_node(other))):
+        return _update_again(target, op, other)
     return not always_somewhere[0] and _update_at_once(target, op, other)
 
 
@@ -160,7 +159,7 @@ def _in_one_pass(target: Tensor, node: Node) -> bool:
     """Return whether to compute a node that waits for others straight into a target."""
     if target.nbytes >= LARGE_UPDATE or settings().lazy == "always" or target.device.backend is not CPU:
         return True
-    return target.blob.is_packed and not is_learnt(node)
+    return not is_learnt(node)
 
 
 def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:

@@ -345,7 +345,7 @@ def _nothing(function: Callable[..., Any], x: Any, axis: Axes, params: dict[str,
 
 def _count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """numpy.count_nonzero, which is quick only when not told about axes."""
-    if not keepdims and (axis is None or (isinstance(axis, tuple) and len(axis) == x.ndim)):
+    if not keepdims and (axis is None or (isinstance(axis, tuple) and sorted(axis) == list(range(x.ndim)))):
         return np.count_nonzero(x)
     return np.count_nonzero(x, axis, keepdims=keepdims)
 

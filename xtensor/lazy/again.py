@@ -20,7 +20,7 @@ from . import cuda_run, engines
 from .describe import described
 from .find import Loop, is_new, known, lying, remember
 from .graph import Macro, Node
-from .launch import run_packed
+from .launch import operand, run_map, run_packed
 from .plan import Plan, Trace, plan_of
 from .planned import Evaluation
 from .ready import Ready
@@ -80,15 +80,15 @@ def evaluate_again(node: Node, small: int) -> bool:
 def write_again(node: Node, blob: TBlob) -> Callable[[], bool] | None:
     """Return what computes a node into memory by one compiled loop, and says whether it did; None where there is none.
 
-    There is one for an expression that was planned before, where the memory is packed and nothing below the node reads
-    it but the node itself, element by element.
+    There is one for an expression that was planned before, where nothing below the node reads the memory but the node
+    itself, element by element.
     """
     expression = known(node)
     limits = settings()
     if expression is None or expression.loop is None or limits.engine == "direct" or limits.show:
         return None
     found = expression.find(node)
-    if found is None or not blob.is_packed:
+    if found is None or (not blob.is_packed and blob.layout.may_repeat()):
         return None
     values, loop = found[0], expression.loop
     for number in loop.inputs:
@@ -107,9 +107,8 @@ def is_learnt(node: Node) -> bool:
 
 
 def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, into: TBlob | None = None) -> bool:
-    """Compute a node that is one compiled loop over packed arrays of one size; return False where it is not that.
-
-    into: packed memory for the result, where it has some.
+    """Compute a node that is one compiled loop, over packed arrays of one size or into given memory; return False where
+    it is not that.
     """
     shape = node.shape
     size = prod(shape)
@@ -117,12 +116,18 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, i
     here = node.device.backend is CPU
     if limits.engine == "interpret" or 0 in shape or (here and not engines.is_compiled(loop.program)):
         return False
-    if not all([blob._layout.shape == shape and blob.is_packed for blob in blobs]):
+    packed = all([blob._layout.shape == shape and blob.is_packed for blob in blobs])
+    packed = packed and (into is None or into.is_packed)
+    if not packed and (into is None or not here):
         return False
     blob = into or _new_blob(node)
+    scalars = loop.pack([values[number] for number in loop.scalars])
+    if not packed:
+        run_map(loop.program, shape, [operand(one, shape) for one in (*blobs, blob)], scalars, limits.fast_math)
+        node.finish(blob)
+        return True
     addresses = [one._address or one.address for one in blobs]
     addresses.append(blob.address)
-    scalars = loop.pack([values[number] for number in loop.scalars])
     if here:
         run_packed(loop.program, size, addresses, scalars, limits.fast_math)
     elif not cuda_run.run_packed(loop.program, size, addresses, scalars, node.device.backend, limits.fast_math):

@@ -63,9 +63,9 @@ def known(node: Node) -> Known | None:
 def remember(root: Node, trace: Trace, plan: Plan) -> None:
     """Remember the plan of the expression that ends in a node, if nothing else of it is kept.
 
-    The function is worth writing for an expression that is met a second time.
+    The function is worth writing for an expression that is met a second time, and has generated code.
     """
-    if root.signature in _known:
+    if root.signature in _known or any([value.dtype.kind == "c" for value in trace.values if hasattr(value, "dtype")]):
         return
     before = _met.get(root.signature, 0)
     if not before and len(_met) >= REMEMBERED:

@@ -31,8 +31,9 @@ def turn() -> AbstractContextManager[Any]:
 # Graphs of more nodes are evaluated piece by piece.
 PIECE = 192
 
-# Work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
-DIRECT_BYTES = 32 * 1024
+# Work on arrays of at most so many bytes costs less when each step is called at once than when it is planned. Complex
+# work, for which there is no generated code, does so where all results together take no more bytes than this.
+DIRECT_BYTES, DIRECT_COMPLEX_BYTES = 32 * 1024, 1 << 20
 
 
 # What is so many times smaller than what it was computed from is a result that costs no memory.
@@ -127,17 +128,25 @@ def _evaluate(
 def goes_direct(order: list[Node]) -> bool:
     """Return whether to call the library step by step: asked for, or the arrays small and on the CPU."""
     engine = settings().engine
-    if engine == "direct":
-        return True
-    return engine == "auto" and order[0].device.backend is CPU and all([_is_small(node) for node in reversed(order)])
+    if engine != "auto" or order[0].device.backend is not CPU:
+        return engine == "direct"
+    return all([is_small(node) for node in reversed(order)]) or _is_brief(order)
 
 
-def _is_small(node: Node) -> bool:
+def is_small(node: Node) -> bool:
     """Return whether neither a node nor what it reduces is large."""
     if prod(node.shape) * node.dtype.itemsize > DIRECT_BYTES:
         return False
     read = [value for value in node.inputs if isinstance(value, (Node, TBlob))] if node.op.kind == "reduction" else []
     return all([prod(value.shape) * value.dtype.itemsize <= DIRECT_BYTES for value in read])
+
+
+def _is_brief(order: list[Node]) -> bool:
+    """Return whether nodes are complex work of which the results are small."""
+    read = [value for value in order[0].inputs if isinstance(value, (Node, TBlob))]
+    if not any([value.dtype.kind == "c" for value in (order[0], *read)]):
+        return False
+    return sum([prod(node.shape) * node.dtype.itemsize for node in order]) <= DIRECT_COMPLEX_BYTES
 
 
 def before_write(buffer: Buffer) -> None:

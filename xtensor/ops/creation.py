@@ -7,20 +7,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, Literal, cast
 
 import numpy as np
 
 from ..blob import TBlob
 from ..devices import Device, as_device
-from ..devices.cpu import CPU
+from ..devices.cpu import CPU, quickly
 from ..dtypes import DEFAULTS, DType, canonical, check_real, real_of
 from ..errors import expected, one_of
 from ..layout import Shape, as_index, as_shape
 from ..methods import moved
-from ..op import on
+from ..op import REFUSED, on
 from ..operands import as_tensor, asarray_host, common_device
-from ..options import settings
+from ..options import always_somewhere, settings
 from ..rules import Like, sum_to, xt
 from ..tape import OFF, active, begin, differentiable, is_recording, recording
 from ..tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
@@ -240,8 +241,19 @@ def full_like(
     return _filled("full_like", x.shape, fill_value, x.dtype if dtype is None else dtype, device or x.device)
 
 
+# Elements of what NumPy fills at once.
+FEW = 4096
+
+
 def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceLike) -> Tensor:
     place = _device(device, function)
+    if place.backend is CPU and type(value) in (bool, int, float) and prod(shape) <= FEW and not always_somewhere[0]:
+        kind = _dtype(dtype, _default_of(value, function), function)
+        if type(value) is not float or kind.kind in "fc":
+            try:
+                return wrap(quickly(np.full, shape, value, kind), place)
+            except REFUSED:
+                pass  # the long way says what is wrong
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         value = moved(as_tensor(value, function, "fill_value"), place)
     kind = value.dtype if isinstance(value, Tensor) else _default_of(value, function)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from ..devices.cpu import CPU, quickly
 from ..doors import elementwise
 from ..dtypes import (
     ANY,
@@ -28,9 +29,10 @@ from ..lazy.element import log1p as e_log1p
 from ..lazy.element import maximum as e_maximum
 from ..lazy.element import where as e_where
 from ..operands import Operand, as_operand, as_tensor, broadcast
+from ..options import always_somewhere
 from ..rules import times, xt
 from ..tape import differentiable
-from ..tensor import Tensor
+from ..tensor import Tensor, wrap
 
 __all__ = [
     "abs",
@@ -299,6 +301,8 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     """
     if type(x) is not Tensor or x.dtype.kind != "f" or not {type(min), type(max)} <= _PLAIN_BOUNDS:
         x = _checked_for_clip(x, min, max)
+    elif x._small is not None and not (always_somewhere[0] or min is None or max is None):
+        return wrap(quickly(CPU.xp.clip, x._small, min, max), x._device)
     result = x
     if min is not None and not _beyond(min, x, below=True):
         result = maximum(result, min)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..blob import Native
+from ..blob import Native, TBlob
 from ..devices.cpu import CPU
 from ..dtypes import check_real
 from ..errors import expected, prefixed
@@ -25,7 +25,7 @@ from ..options import always_somewhere
 from ..rules import Like, sum_to, xt
 from ..tape import OFF, active, differentiable, recording, step_of, steps_of
 from ..tensor import Tensor, face, from_native, wrap
-from ..writing import store, writable
+from ..writing import store, writable, writable_blob
 
 __all__ = [
     "take",
@@ -260,6 +260,9 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     if _is_basic(key):
         if key is not Ellipsis:
             target, key = x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,))), ...
+        if isinstance(operand, Tensor) and _is_there(operand, target):
+            writable_blob(target, function)
+            return
         if isinstance(operand, Tensor) and operand.is_pending and store(target, operand, function):
             return
     native_key = _native_key(x, key)
@@ -271,6 +274,14 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
         raise prefixed("index", error) from None
     except (ValueError, TypeError, OverflowError) as error:
         raise prefixed(function, error) from None
+
+
+def _is_there(operand: Tensor, target: Tensor) -> bool:
+    """Return whether an operand is the memory it is assigned to, as in the last step of `x[key] += y`."""
+    blob, other = target._value, operand._value
+    if type(blob) is not TBlob or type(other) is not TBlob or other._buffer is None:
+        return False
+    return other._buffer is blob.buffer and other.layout == blob.layout and other.dtype == blob.dtype
 
 
 def _set_small(x: Tensor, key: Any, value: Any, function: str) -> bool:

@@ -50,11 +50,8 @@ class Readers(list["weakref.ref[Any]"]):
 
     def forget(self) -> None:
         """Drop dead and finished nodes where their number has doubled."""
-        count = len(self)
-        if not count & (count - 1):
-            with reading:
-                count = len(self)
-                self[:count] = [one for one in self[:count] if _pending(one) is not None]
+        if not len(self) & (len(self) - 1):
+            self.waiting()
 
     def waiting(self) -> list[Any]:
         """Return the nodes that are alive and still wait to read; forget the others."""

@@ -176,7 +176,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
         return False
     node = node_of(op, (target.blob, value), NO_PARAMS, target.shape, op.dtype(target.dtype, kind), target.device)
     op.recorded_as(node)
-    return _in_one_pass(target, node) and _write(node, target, operand, _HELD_BY_UPDATE)
+    return _write(node, target, operand, _HELD_BY_UPDATE)
 
 
 def store(target: Tensor, operand: Tensor, function: str) -> bool:
@@ -189,10 +189,7 @@ def store(target: Tensor, operand: Tensor, function: str) -> bool:
     if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
         return False
     node = node_of(CAST, (value,), {"dtype": target.dtype}, value.shape, target.dtype, value.device)
-    passing = value if getrefcount(operand) <= _HELD_BY_ASSIGNMENT - 1 else None
-    if write_again(node, target.blob, passing):
-        return True
-    return _in_one_pass(target, node) and _write(node, target, operand, _HELD_BY_ASSIGNMENT)
+    return _write(node, target, operand, _HELD_BY_ASSIGNMENT)
 
 
 # References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds.
@@ -206,8 +203,11 @@ def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
     """
     if node.dtype != target.dtype:
         node = node_of(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
-    passing = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held else None
-    return write(node, target.blob, passing if isinstance(passing, Node) else None)
+    passing: Any = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held else None
+    passing = passing if isinstance(passing, Node) else None
+    if write_again(node, target.blob, passing):
+        return True
+    return _in_one_pass(target, node) and write(node, target.blob, passing)
 
 
 def writable(target: Tensor, function: str) -> Native:

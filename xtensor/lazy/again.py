@@ -12,9 +12,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from ..blob import Buffer, TBlob
+from ..blob import TBlob
 from ..devices.cpu import CPU
-from ..layout import contiguous
 from ..options import Settings, settings
 from . import cuda_run, engines
 from .describe import described
@@ -120,7 +119,7 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, i
     packed = packed and (into is None or into.is_packed)
     if not packed and (into is None or not here):
         return False
-    blob = into or _new_blob(node)
+    blob = into or TBlob.empty(shape, node.dtype, node.device)
     scalars = loop.pack([values[number] for number in loop.scalars])
     if not packed:
         run_map(loop.program, shape, [operand(one, shape) for one in (*blobs, blob)], scalars, limits.fast_math)
@@ -134,15 +133,6 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, i
         return False
     node.finish(blob)
     return True
-
-
-def _new_blob(node: Node) -> TBlob:
-    """Return packed memory for a node's result."""
-    itemsize = node.dtype.itemsize
-    layout = contiguous(node.shape, itemsize)
-    blob = TBlob(Buffer(node.device, prod(node.shape) * itemsize), node.dtype, layout, node.device)
-    blob._packed = True
-    return blob
 
 
 # Launches that one plan has ready, for operands that lie in so many ways or go with so many scalars.

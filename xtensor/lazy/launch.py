@@ -355,7 +355,9 @@ def share_calls(code: Code, shares: Shares, arguments: bytes) -> None:
     if len(arguments) == shares.size:
         code.call(arguments)
     elif len(shares.counts) == 1:
-        _each(code.call, shares.apart(arguments)[0])
+        call, size = code.call, shares.size
+        for at in range(0, len(arguments), size):
+            call(arguments[at : at + size])
     elif not share(code.address, shares, arguments):
         run([partial(_each, code.call, own) for own in shares.apart(arguments)])
 

@@ -318,9 +318,15 @@ def _reducer(reducing: reduce.Reducing, numbers: Sequence[int], scalars: bytes) 
         return _caller(reducing.ready, numbers, scalars)
     results = len(reducing.partials)
     plain = numbers[:-results]
+    every = range(len(numbers))
+    calls = [(_several(one, None, scalars), which) for one, which in reducing.folds or ((reducing.ready, every),)]
 
     def run(addresses: Addresses, made: list[TBlob]) -> None:
-        reducing.run([addresses[number] for number in plain], made[-results:], scalars)
+        blobs = made[-results:]
+        memories, given = reducing.places([addresses[number] for number in plain], blobs)
+        for call, which in calls:
+            call([given[place] for place in which], made)
+        reducing.finish(memories, blobs)
 
     return run
 

@@ -16,6 +16,7 @@ from ..blob import TBlob
 from ..devices.cpu import CPU
 from ..dtypes import DType
 from ..layout import Shape, c_strides
+from ..pool import address_of
 from ..threads import worth
 from . import launch
 from .launch import (
@@ -76,10 +77,12 @@ class Partial(NamedTuple):
     def finish(self, memory: Any, blob: TBlob) -> None:
         """Combine what the kernels left into the destination."""
         function = _COMBINE[self.reduction.op.name]
-        result = memory
+        native, result = blob.native(), memory
+        if not self.shape and not native.ndim:
+            CPU.call(function, memory, None, memory.dtype, native)
+            return
         if self.axes:
             result = CPU.call(function, memory, axis=self.axes, dtype=memory.dtype)
-        native = blob.native()
         if not self.shape:
             native[...] = result if result.ndim == 0 else result.reshape(native.shape)
             return
@@ -100,16 +103,23 @@ class Reducing(NamedTuple):
 
     def run(self, addresses: Sequence[int], blobs: Sequence[TBlob], scalars: bytes) -> None:
         """Run over operands at these addresses, into the blobs of the reductions' results."""
-        memories = [one.memory(blob) for one, blob in zip(self.partials, blobs, strict=True)]
-        places = [
-            blob.address if memory is None else memory.__array_interface__["data"][0]
-            for memory, blob in zip(memories, blobs, strict=True)
-        ]
-        given = [*addresses, *places]
+        memories, given = self.places(addresses, blobs)
         if not self.folds:
             self.ready.run(given, scalars)
         for fold, which in self.folds:
             fold.run([given[place] for place in which], scalars)
+        self.finish(memories, blobs)
+
+    def places(self, addresses: Sequence[int], blobs: Sequence[TBlob]) -> tuple[list[Any], list[int]]:
+        """Return memory for partial results, None where there are none, and addresses: of operands, then of that."""
+        memories = [one.memory(blob) for one, blob in zip(self.partials, blobs, strict=True)]
+        places = [
+            blob.address if memory is None else address_of(memory) for memory, blob in zip(memories, blobs, strict=True)
+        ]
+        return memories, [*addresses, *places]
+
+    def finish(self, memories: Sequence[Any], blobs: Sequence[TBlob]) -> None:
+        """Combine partial results into the blobs."""
         for one, memory, blob in zip(self.partials, memories, blobs, strict=True):
             if memory is not None:
                 one.finish(memory, blob)

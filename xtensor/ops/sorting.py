@@ -64,10 +64,8 @@ def _wants_stable(a: Native, stable: bool) -> bool:
         return stable
     if a.dtype.kind != "f":
         return a.itemsize <= 2
-    if not stable:
-        return False
     signs = np.signbit(a[a == 0])
-    return bool(signs.any()) and not signs.all()
+    return stable and bool(signs.any()) and not signs.all()
 
 
 def _order(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:

@@ -3,6 +3,7 @@
 python -m benchmarks            what a call costs beside NumPy's, and the engine beside its peers
 python -m benchmarks overhead   the first of these
 python -m benchmarks engine     the second: tables, a chart and a JSON file
+python -m benchmarks functions  functions one by one, and writes in place, beside NumPy's
 python -m benchmarks latency    first evaluations, compiled kernels, small arrays
 python -m benchmarks memory     the peak of a long chain
 python -m benchmarks accuracy   errors of the elementary functions

@@ -11,7 +11,18 @@ from .peers import PEERS
 from .workloads import DTYPES, WORKLOADS
 
 # Each is a file of this folder with a function main; it is given the options that its parameters name.
-BENCHMARKS = ("overhead", "engine", "latency", "memory", "accuracy", "gradients", "convolution", "nn", "gpu")
+BENCHMARKS = (
+    "overhead",
+    "engine",
+    "functions",
+    "latency",
+    "memory",
+    "accuracy",
+    "gradients",
+    "convolution",
+    "nn",
+    "gpu",
+)
 USUAL = ("overhead", "engine")
 USUAL_ON_CUDA = ("gpu",)
 

@@ -49,6 +49,20 @@ def test_overhead_prints_a_line_for_everything() -> None:
     assert "xtensor / numpy" in done.stdout
 
 
+def test_functions_beside_numpys() -> None:
+    """A table for each size, with a ratio to NumPy's time in each line."""
+    done = run("functions", "--quick")
+    assert done.returncode == 0, done.stderr
+    tables = done.stdout.strip().split("\n\n")
+    assert [one.split(" elements: ")[0] for one in tables] == ["100", "10,000"]
+    for one in tables:
+        for line in one.splitlines()[3:]:
+            ours, numpys, ratio = map(float, line.split()[-3:])
+            assert ours > 0
+            assert numpys > 0
+            assert ratio > 0
+
+
 def test_an_unknown_benchmark() -> None:
     """It is answered with those there are."""
     done = run("speed")

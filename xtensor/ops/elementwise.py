@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ..devices.cpu import CPU, quickly
+from ..devices.cpu import quickly
 from ..doors import elementwise
 from ..dtypes import (
     ANY,
@@ -302,7 +302,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     if type(x) is not Tensor or x.dtype.kind != "f" or not {type(min), type(max)} <= _PLAIN_BOUNDS:
         x = _checked_for_clip(x, min, max)
     elif x._small is not None and not (always_somewhere[0] or min is None or max is None):
-        return wrap(quickly(CPU.xp.clip, x._small, min, max), x._device)
+        return wrap(quickly(x._small.clip, min, max), x._device)
     result = x
     if min is not None and not _beyond(min, x, below=True):
         result = maximum(result, min)

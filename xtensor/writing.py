@@ -7,7 +7,7 @@ is served first.
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 import numpy as np
@@ -114,9 +114,8 @@ def _update_again(target: Tensor, op: Op, other: Any) -> bool:
     result = pair_recorded_before(op, target, other)
     if result is None or result._dtype != target._dtype or result._shape != target._shape:
         return False
-    passing = other._value if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN else None
-    node: Any = result._value
-    return write_again(node, blob, passing if type(passing) is Node else None)
+    passing: Any = other._value if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN else None
+    return write_again(cast(Node, result._value), blob, passing if type(passing) is Node else None)
 
 
 def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:

@@ -7,7 +7,7 @@ integers) selects a copy, by NumPy's rules for advanced indexing.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -278,10 +278,9 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:
     """Return whether an operand is the memory it is assigned to, as in the last step of `x[key] += y`."""
-    blob, other = target._value, operand._value
-    if type(blob) is not TBlob or type(other) is not TBlob or other._buffer is None:
-        return False
-    return other._buffer is blob.buffer and other.layout == blob.layout and other.dtype == blob.dtype
+    blob, other = target.blob, cast(Any, operand._value)
+    seen = type(other) is TBlob and other._buffer is blob.buffer
+    return bool(seen and (other.layout, other.dtype) == (blob.layout, blob.dtype))
 
 
 def _set_small(x: Tensor, key: Any, value: Any, function: str) -> bool:

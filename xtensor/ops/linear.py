@@ -10,15 +10,16 @@ import numpy as np
 
 from ..blob import TBlob
 from ..devices import Backend
-from ..devices.cpu import CPU
+from ..devices.cpu import CPU, quickly
 from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
-from ..op import is_node, library_later, on
+from ..op import REFUSED, is_node, library_later, on
 from ..operands import Operand, as_tensor, as_tensors
+from ..options import always_somewhere
 from ..rules import Like, sum_to, xt
 from ..tape import differentiable, is_recording
-from ..tensor import DIRECT_BELOW, Tensor, face
+from ..tensor import DIRECT_BELOW, Tensor, face, wrap
 from ..threads import dismiss
 from ..writing import check_cast
 
@@ -39,6 +40,11 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
+    if x1._small is not None and x2._small is not None and not always_somewhere[0]:
+        try:
+            return wrap(quickly(np.matmul, x1._small, x2._small), x1._device)
+        except REFUSED:
+            pass  # what follows says what is wrong
     if not x1.shape or not x2.shape:
         raise ValueError(expected("matmul", "x2" if x1.shape else "x1", "have at least 1 axis", "shape ()"))
     inner = x2.shape[-2] if x2.ndim > 1 else x2.shape[-1]

@@ -54,12 +54,12 @@ def _values(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Na
     return xp.sort(given, axis=axis, descending=descending, stable=stable)
 
 
-# NumPy's stable sorts take 5 to 30 times as long as its others, which are vector code, but for small integers, where
-# they are radix sorts and take a tenth. So they do the work where that is so, or where the result tells.
-
-
 def _wants_stable(a: Native, stable: bool) -> bool:
-    """Return whether to sort values by a stable sort: small integers, and equal values that differ, as -0.0 and 0.0."""
+    """Return whether to sort values by a stable sort: small integers, and equal values that differ, as -0.0 and 0.0.
+
+    NumPy's stable sorts take 5 to 30 times as long as its others, which are vector code, but for small integers, where
+    they are radix sorts and take a tenth. So they do the work where that is so, or where the result tells.
+    """
     if type(a) is not np.ndarray or a.dtype.kind not in "biuf" or a.dtype == np.float16:
         return stable
     if a.dtype.kind != "f":
@@ -69,14 +69,13 @@ def _wants_stable(a: Native, stable: bool) -> bool:
 
 
 def _order(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:
-    """Return the indices that sort an array; of floats by a stable sort only where some are equal."""
-    if stable and type(a) is np.ndarray and a.dtype.char in "fd" and a.size > FEW:
+    """Return the indices that sort an array; of floats by a stable sort only where some are equal.
+
+    Of few elements, that takes no longer than finding out whether it is needed.
+    """
+    if stable and type(a) is np.ndarray and a.dtype.char in "fd" and a.size > 2000:
         order = xp.argsort(a, axis=axis, descending=descending, stable=False)
         found = np.moveaxis(np.take_along_axis(a, order, axis=axis), axis, 0)
         if not (found[1:] == found[:-1]).any() and np.count_nonzero(found != found) < 2:
             return order
     return xp.argsort(a, axis=axis, descending=descending, stable=stable)
-
-
-# Elements of arrays whose stable sort takes no longer than finding out that it is not needed.
-FEW = 2000

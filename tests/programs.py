@@ -333,6 +333,9 @@ REDUCTIONS = ["sum", "prod", "max", "min", "mean", "var", "any", "all", "argmax"
 EXACT_UNARY = [form for form in UNARY if "exp" not in form and "sin" not in form]
 EXACT_REDUCTIONS = [name for name in REDUCTIONS if name not in ("sum", "prod", "mean", "var")]
 SCALARS = ["0", "1", "2", "3", "-1", "2", "3", "1.5", "-0.25", "True", "(1+2j)", "100", "300", "2**40", "2**70"]
+# Indices that are written out at most: products of large shapes have millions.
+LISTED = 20_000
+
 BIG = [(5000,), (70, 70), (3, 40, 50), (2, 3, 30, 30), (1, 9000)]
 
 
@@ -575,7 +578,7 @@ class Maker:
         n = shape[0]
         if not n:
             return "[]"
-        length = length if self.chance(0.8) else 1
+        length = length if self.chance(0.8) and length <= LISTED else 1
         low, high = (-n, n) if not self.chance(0.02) else (0, n + 2)
         indices = [self.rng.randrange(low, high) for _ in range(length)]
         kind = self.rng.random()
@@ -740,7 +743,7 @@ class Maker:
         length = self.rng.randint(1, shape[axis])
         before = ":, " * axis
         target, source = (f"{name}[{before}{self.span(shape[axis], length)}]" for _ in range(2))
-        if self.chance(0.4):
+        if self.chance(0.4) and length <= LISTED:
             indices = [self.rng.randrange(-shape[axis], shape[axis]) for _ in range(length)]
             return f"{name}[{before}{indices}] = xp.apart({source})"
         return f"{target} {self.rng.choice(['=', '=', '+=', '-=', '*='])} {source}"

@@ -255,7 +255,7 @@ def reduction(
             params = defaults | given
             if len(params) != len(defaults):
                 unknown = next(iter(given.keys() - defaults.keys()))
-                raise TypeError(expected(op.name, "a keyword", one_of(list(defaults)), repr(unknown)))
+                raise TypeError(expected(op.name, "a keyword", one_of(defaults), repr(unknown)))
             if "ddof" in params:
                 ddof = params.pop("ddof")
                 params["correction"] = params["correction"] if ddof is None else ddof

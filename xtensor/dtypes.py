@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import expected, one_of
+from .errors import check_choice, expected
 
 __all__ = [
     "bool",
@@ -141,8 +141,7 @@ def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> Any:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str):
-        if kind not in KINDS:
-            raise ValueError(expected("isdtype", "kind", one_of(list(KINDS)), repr(kind)))
+        check_choice("isdtype", "kind", kind, KINDS)
         return dtype.kind in {one.kind for one in KINDS[kind].values()}  # by letter, so that float16 counts
     return dtype == canonical(kind, "isdtype", "kind")
 

@@ -7,7 +7,7 @@ NotImplementedError for what exists in the standard's text but not here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 
 class AxisError(ValueError, IndexError):
@@ -40,6 +40,12 @@ def prefixed(function: str, error: Exception) -> Exception:
     return kind(f"{function}: {text}")
 
 
-def one_of(choices: Sequence[object]) -> str:
+def one_of(choices: Collection[object]) -> str:
     """Return the 'must' part for a closed set of choices."""
     return "be one of " + ", ".join(repr(choice) for choice in choices)
+
+
+def check_choice(function: str, argument: str, value: object, choices: Collection[object]) -> None:
+    """Raise ValueError for a value that is none of a closed set of choices."""
+    if value not in choices:
+        raise ValueError(expected(function, argument, one_of(choices), repr(value)))

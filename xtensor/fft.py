@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 from .devices import as_device
 from .dtypes import DEFAULTS, DType, canonical
-from .errors import expected, one_of
+from .errors import check_choice, expected
 from .layout import as_axes, as_axis, as_index
 from .op import on
 from .operands import as_tensor
@@ -293,7 +293,7 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
     """Transform along one axis."""
     x = as_tensor(x, name)
     along = as_axis(axis, x.ndim, name)
-    _check_norm(name, norm)
+    check_choice(name, "norm", norm, _NORMS)
     if n is not None and as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))
     return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, n=n, axis=along, norm=norm))
@@ -302,7 +302,7 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
 def _transform_n(name: str, x: Any, s: Sequence[int] | None, axes: Sequence[int] | None, norm: Norm) -> Tensor:
     """Transform along several axes; without `axes` the last len(s) ones, or all."""
     x = as_tensor(x, name)
-    _check_norm(name, norm)
+    check_choice(name, "norm", norm, _NORMS)
     if axes is None:
         transformed = x.ndim if s is None else len(s)
         if transformed > x.ndim:
@@ -313,11 +313,6 @@ def _transform_n(name: str, x: Any, s: Sequence[int] | None, axes: Sequence[int]
     if s is not None and len(s) != len(along):
         raise ValueError(expected(name, "s", f"have {len(along)} lengths", tuple(s)))
     return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, s=s, axes=along, norm=norm))
-
-
-def _check_norm(name: str, norm: str) -> None:
-    if norm not in _NORMS:
-        raise ValueError(expected(name, "norm", one_of(_NORMS), repr(norm)))
 
 
 def _frequencies(name: str, n: int, d: float, dtype: Any, device: DeviceLike) -> Tensor:

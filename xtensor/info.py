@@ -7,7 +7,7 @@ from typing import Any
 from . import dtypes
 from .devices import Device, as_device, devices
 from .dtypes import DType
-from .errors import expected, one_of
+from .errors import check_choice
 from .layout import MAX_NDIM
 from .options import settings
 
@@ -37,8 +37,7 @@ class Info:
             return dict(dtypes.ALL)
         found: dict[str, DType] = {}
         for one in kind if isinstance(kind, tuple) else (kind,):
-            if one not in dtypes.KINDS:
-                raise ValueError(expected("dtypes", "kind", one_of(list(dtypes.KINDS)), repr(one)))
+            check_choice("dtypes", "kind", one, dtypes.KINDS)
             found |= dtypes.KINDS[one]
         return found
 

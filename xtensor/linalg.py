@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Literal, NamedTuple, cast
 
 from .dtypes import DType, canonical
-from .errors import expected, mismatch, one_of
+from .errors import check_choice, expected, mismatch
 from .factors import (
     of_cholesky,
     of_det,
@@ -236,14 +236,12 @@ def matrix_norm(
     ord: "fro" (Frobenius), "nuc" (nuclear), 1, -1, 2, -2, inf, -inf. Standard: Linear Algebra Extension,
     matrix_norm.
     """
-    if ord not in ("fro", "nuc", 1, -1, 2, -2, inf, -inf, None):
-        raise ValueError(expected("matrix_norm", "ord", one_of(("fro", "nuc", 1, -1, 2, -2, inf, -inf)), repr(ord)))
+    ord = "fro" if ord is None else ord
+    check_choice("matrix_norm", "ord", ord, ("fro", "nuc", 1, -1, 2, -2, inf, -inf))
     x = _matrices(x, "matrix_norm")
     if x.device != "cpu":  # CuPy's takes no stacks for every order
         return xt.expand_dims(_norm_of(x, ord), axis=(-2, -1)) if keepdims else _norm_of(x, ord)
-    return on(
-        x, "matrix_norm", lambda xp, a: xp.linalg.matrix_norm(a, keepdims=keepdims, ord="fro" if ord is None else ord)
-    )
+    return on(x, "matrix_norm", lambda xp, a: xp.linalg.matrix_norm(a, keepdims=keepdims, ord=ord))
 
 
 def _of_matrix_power(g: Tensor, x: Tensor, n: int) -> Tensor | None:
@@ -320,8 +318,7 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
 
     Standard: Linear Algebra Extension, qr.
     """
-    if mode not in ("reduced", "complete"):
-        raise ValueError(expected("qr", "mode", one_of(("reduced", "complete")), repr(mode)))
+    check_choice("qr", "mode", mode, ("reduced", "complete"))
     return QRResult(*on(_matrices(x, "qr"), "qr", lambda xp, a: tuple(xp.linalg.qr(a, mode=mode))))
 
 

@@ -12,7 +12,7 @@ from contextvars import ContextVar, Token
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from .errors import expected, one_of
+from .errors import check_choice, expected, one_of
 from .locks import fork_safe_lock
 
 Lazy = Literal["auto", "always", "never"]
@@ -56,9 +56,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, words in (("lazy", LAZY), ("engine", ENGINES), ("gradients", GRADIENTS)):
-            value = getattr(self, name)
-            if value not in words:
-                raise ValueError(expected("options", name, one_of(words), repr(value)))
+            check_choice("options", name, getattr(self, name), words)
         if not isinstance(self.device, str):
             raise TypeError(expected("options", "device", "be a string", repr(self.device)))
         if not isinstance(self.fast_math, bool):
@@ -116,8 +114,7 @@ def _environment(setting: Field[Any]) -> Any:
     if text is None or "str" in str(setting.type) or "Literal" in str(setting.type) or isinstance(setting.default, str):
         return text
     if isinstance(setting.default, bool):
-        if text not in _SWITCHES:
-            raise ValueError(expected("options", name, one_of(list(_SWITCHES)), repr(text)))
+        check_choice("options", name, text, _SWITCHES)
         return _SWITCHES[text]
     try:
         return int(text)

@@ -11,7 +11,7 @@ from math import inf, pi, sqrt
 
 from ..doors import elementwise
 from ..dtypes import REAL_FLOATING
-from ..errors import expected, one_of
+from ..errors import check_choice, expected
 from ..lazy.element import Element, absolute, minimum, primitive, where
 from ..lazy.element import exp as e_exp
 from ..lazy.vecmath import ERF_FAR, ERF_NEAR
@@ -164,8 +164,7 @@ def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
     for other words. Source: torch.nn.functional.gelu.
     """
     x = floating(x, "gelu")
-    if approximate not in ("none", "tanh"):
-        raise ValueError(expected("gelu", "approximate", one_of(["none", "tanh"]), repr(approximate)))
+    check_choice("gelu", "approximate", approximate, ("none", "tanh"))
     if approximate == "none":
         return (0.5 * x) * (1 + erf(x * sqrt(0.5)))
     inner = xt.clip(x, -10.0, 10.0)  # the tangent is 1 long before, and the cube of what is huge would overflow

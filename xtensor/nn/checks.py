@@ -6,7 +6,7 @@ from math import prod
 from numbers import Integral, Real
 from typing import Any
 
-from ..errors import expected, one_of
+from ..errors import check_choice, expected
 from ..layout import as_axis
 from ..operands import as_tensor
 from ..rules import xt
@@ -75,8 +75,7 @@ def alike(x: Any, target: Any, function: str) -> tuple[Tensor, Tensor]:
 
 def check_reduction(reduction: Any, function: str, *more: str) -> None:
     """Raise ValueError for an unknown way to reduce a loss."""
-    if reduction not in (*REDUCTIONS, *more):
-        raise ValueError(expected(function, "reduction", one_of((*REDUCTIONS, *more)), repr(reduction)))
+    check_choice(function, "reduction", reduction, (*REDUCTIONS, *more))
 
 
 def reduced(loss: Tensor, reduction: Any, function: str) -> Tensor:

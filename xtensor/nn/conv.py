@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from ..devices import library_of
 from ..dtypes import NUMERIC, DType, promote
-from ..errors import expected, mismatch, one_of
+from ..errors import check_choice, expected, mismatch
 from ..layout import Shape
 from ..operands import as_tensor, as_tensors, common_device
 from ..rules import xt
@@ -166,8 +166,7 @@ def conv_transpose(
 
 def _folded_back(x: Tensor, plan: Plan, pairs: Pairs, mode: PaddingMode) -> Tensor:
     """Return inputs with what lies in their padding added to the elements it was made from."""
-    if mode not in PADDING_MODES:
-        raise ValueError(expected(plan.function, "padding_mode", one_of(PADDING_MODES), repr(mode)))
+    check_choice(plan.function, "padding_mode", mode, PADDING_MODES)
     channels = x.shape[-1] if plan.x_last else x.shape[1]
     shape = batched(x.shape[0], channels, sizes(plan.axes), plan.x_last)
     widths = ((0, 0), *pairs, (0, 0)) if plan.x_last else ((0, 0), (0, 0), *pairs)
@@ -240,8 +239,7 @@ def convolve(x1: Tensor, x2: Tensor, /, mode: Mode = "full") -> Tensor:
 
 def _pair(function: str, x1: Any, x2: Any, mode: str) -> tuple[Tensor, Tensor]:
     x1, x2 = as_tensors(function, x1=x1, x2=x2)
-    if mode not in MODES:
-        raise ValueError(expected(function, "mode", one_of(MODES), repr(mode)))
+    check_choice(function, "mode", mode, MODES)
     if x1.ndim != x2.ndim or not 1 <= x1.ndim <= 3 or not x1.size or not x2.size:
         raise ValueError(mismatch(function, x1.shape, x2.shape, "both need elements and the same 1, 2 or 3 axes"))
     return x1, x2
@@ -309,8 +307,7 @@ def _plan(
 ) -> Plan:
     if not isinstance(workspace_mb, (int, float)) or not workspace_mb > 0:
         raise ValueError(expected(function, "workspace_mb", "be a positive number", repr(workspace_mb)))
-    if algorithm not in ALGORITHMS:
-        raise ValueError(expected(function, "algorithm", one_of(ALGORITHMS), repr(algorithm)))
+    check_choice(function, "algorithm", algorithm, ALGORITHMS)
     return Plan(function, axes, int(groups), x_last, y_last, int(workspace_mb * 1e6), algorithm)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..devices import library_of
 from ..dtypes import check_real
-from ..errors import expected, one_of
+from ..errors import check_choice, expected
 from ..layout import Shape, as_axes
 from ..op import on
 from ..operands import as_tensor
@@ -42,8 +42,7 @@ def pad(
     length, "replicate" needs an element, nothing may be left shorter than nothing.
     """
     x = as_tensor(x, "pad")
-    if mode not in MODES:
-        raise ValueError(expected("pad", "mode", one_of(MODES), repr(mode)))
+    check_choice("pad", "mode", mode, MODES)
     several = isinstance(width, (tuple, list))
     if axes is None and several:
         if len(width) > x.ndim:

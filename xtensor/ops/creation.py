@@ -16,7 +16,7 @@ from ..blob import TBlob
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
 from ..dtypes import DEFAULTS, DType, canonical, check_real, real_of
-from ..errors import expected, one_of
+from ..errors import check_choice, expected
 from ..layout import Shape, as_index, as_shape
 from ..methods import moved
 from ..op import REFUSED, on
@@ -410,8 +410,7 @@ def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Ten
 
     Raises ValueError for another indexing or arrays of more than 1 axis. Standard: Creation Functions, meshgrid.
     """
-    if indexing not in ("xy", "ij"):
-        raise ValueError(expected("meshgrid", "indexing", one_of(("xy", "ij")), repr(indexing)))
+    check_choice("meshgrid", "indexing", indexing, ("xy", "ij"))
     tensors = tuple(as_tensor(x, "meshgrid", "arrays") for x in arrays)
     for x in tensors:
         if x.ndim > 1:

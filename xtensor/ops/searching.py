@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ..doors import elementwise, reduction
 from ..dtypes import ANY, REAL
-from ..errors import expected, one_of
+from ..errors import check_choice, expected
 from ..op import on
 from ..operands import Operand, as_tensor, as_tensors
 from ..rules import xt
@@ -62,8 +62,7 @@ def searchsorted(
     for another side or an x1 that is not 1-d. Standard: Searching Functions, searchsorted.
     """
     x1, x2 = as_tensors("searchsorted", x1=x1, x2=x2)
-    if side not in ("left", "right"):
-        raise ValueError(expected("searchsorted", "side", one_of(("left", "right")), repr(side)))
+    check_choice("searchsorted", "side", side, ("left", "right"))
     if x1.ndim != 1:
         raise ValueError(expected("searchsorted", "x1", "have 1 axis", f"shape {x1.shape}"))
     given = () if sorter is None else (as_tensor(sorter, "searchsorted", "sorter", x1),)

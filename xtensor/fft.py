@@ -46,14 +46,6 @@ _NORMS: tuple[Norm, ...] = get_args(Norm)
 # ---- derivatives: each transform is linear, so its adjoint is a transform of the cotangent the other way
 
 
-def _of_fft(g: Tensor, like: Like, axis: int, norm: Norm) -> Tensor:
-    return _resized(ifft(g, axis=axis, norm=_adjoint_norm(norm)), like, (axis,))
-
-
-def _of_ifft(g: Tensor, like: Like, axis: int, norm: Norm) -> Tensor:
-    return _resized(fft(g, axis=axis, norm=_adjoint_norm(norm)), like, (axis,))
-
-
 def _of_fftn(g: Tensor, like: Like, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
     along = _axes_of(like, s, axes)
     return _resized(ifftn(g, axes=along, norm=_adjoint_norm(norm)), like, along)
@@ -62,17 +54,6 @@ def _of_fftn(g: Tensor, like: Like, s: Lengths, axes: Lengths, norm: Norm) -> Te
 def _of_ifftn(g: Tensor, like: Like, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
     along = _axes_of(like, s, axes)
     return _resized(fftn(g, axes=along, norm=_adjoint_norm(norm)), like, along)
-
-
-def _of_rfft(g: Tensor, like: Like, n: int | None, axis: int, norm: Norm) -> Tensor:
-    length = like.shape[axis] if n is None else n
-    half = _times_inner(g, axis, length, 0.5)
-    return _resized(irfft(half, n=length, axis=axis, norm=_adjoint_norm(norm)), like, (axis,))
-
-
-def _of_irfft(g: Tensor, like: Like, axis: int, norm: Norm) -> Tensor:
-    half = rfft(g, axis=axis, norm=_adjoint_norm(norm))
-    return _resized(_times_inner(half, axis, g.shape[axis], 2.0), like, (axis,))
 
 
 def _of_rfftn(g: Tensor, like: Like, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
@@ -137,7 +118,7 @@ def _resized(x: Tensor, target: Like, axes: Sequence[int]) -> Tensor:
 # ---- transforms
 
 
-@differentiable(x=_of_fft)
+@differentiable(x=lambda g, like, axis, norm: _of_fftn(g, like, None, (axis,), norm))
 def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the discrete Fourier transform along an axis, as complex.
 
@@ -146,7 +127,7 @@ def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "bac
     return _transform("fft", x, n, axis, norm)
 
 
-@differentiable(x=_of_ifft)
+@differentiable(x=lambda g, like, axis, norm: _of_ifftn(g, like, None, (axis,), norm))
 def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the inverse of fft().
 
@@ -156,14 +137,7 @@ def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "ba
 
 
 @differentiable(x=_of_fftn)
-def fftn(
-    x: Tensor,
-    /,
-    *,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: Norm = "backward",
-) -> Tensor:
+def fftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm = "backward") -> Tensor:
     """Return the transform along several axes (None: the last len(s), or all), as complex.
 
     Standard: Fast Fourier Transform Extension, fftn.
@@ -172,14 +146,7 @@ def fftn(
 
 
 @differentiable(x=_of_ifftn)
-def ifftn(
-    x: Tensor,
-    /,
-    *,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: Norm = "backward",
-) -> Tensor:
+def ifftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm = "backward") -> Tensor:
     """Return the inverse of fftn().
 
     Standard: Fast Fourier Transform Extension, ifftn.
@@ -187,7 +154,7 @@ def ifftn(
     return _transform_n("ifftn", x, s, axes, norm)
 
 
-@differentiable(x=_of_rfft)
+@differentiable(x=lambda g, like, n, axis, norm: _of_rfftn(g, like, None if n is None else (n,), (axis,), norm))
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the n // 2 + 1 non-negative frequencies of the transform of real x.
 
@@ -196,7 +163,7 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "ba
     return _transform("rfft", x, n, axis, norm)
 
 
-@differentiable(x=_of_irfft)
+@differentiable(x=lambda g, like, axis, norm: _of_irfftn(g, like, None, (axis,), norm))
 def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """Return the inverse of rfft(), real; n is the output's length.
 
@@ -206,14 +173,7 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "b
 
 
 @differentiable(x=_of_rfftn)
-def rfftn(
-    x: Tensor,
-    /,
-    *,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: Norm = "backward",
-) -> Tensor:
+def rfftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm = "backward") -> Tensor:
     """Return the transform of real x along several axes, the last of them one-sided.
 
     Standard: Fast Fourier Transform Extension, rfftn.
@@ -222,14 +182,7 @@ def rfftn(
 
 
 @differentiable(x=_of_irfftn)
-def irfftn(
-    x: Tensor,
-    /,
-    *,
-    s: Sequence[int] | None = None,
-    axes: Sequence[int] | None = None,
-    norm: Norm = "backward",
-) -> Tensor:
+def irfftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm = "backward") -> Tensor:
     """Return the inverse of rfftn(), real; s is the output's shape.
 
     Standard: Fast Fourier Transform Extension, irfftn.
@@ -299,7 +252,7 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
     return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, n=n, axis=along, norm=norm))
 
 
-def _transform_n(name: str, x: Any, s: Sequence[int] | None, axes: Sequence[int] | None, norm: Norm) -> Tensor:
+def _transform_n(name: str, x: Any, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
     """Transform along several axes; without `axes` the last len(s) ones, or all."""
     x = as_tensor(x, name)
     check_choice(name, "norm", norm, _NORMS)

@@ -9,23 +9,9 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Literal, NamedTuple, cast
 
+from . import factors
 from .dtypes import DType, canonical
 from .errors import check_choice, expected, mismatch
-from .factors import (
-    of_cholesky,
-    of_det,
-    of_diagonal,
-    of_eig,
-    of_eigenvalues,
-    of_eigh,
-    of_inv,
-    of_pinv,
-    of_qr,
-    of_singular_values,
-    of_slogdet,
-    of_svd,
-    through,
-)
 from .layout import as_axes, as_axis, as_index
 from .op import on
 from .operands import as_tensor, as_tensors
@@ -110,7 +96,7 @@ def _matrices(x: Any, function: str, argument: str = "x", *, square: bool = Fals
     return x
 
 
-@differentiable(x=of_cholesky)
+@differentiable(x=factors.of_cholesky)
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     """Return the Cholesky factor of Hermitian positive-definite matrices (..., n, n), lower unless `upper`.
 
@@ -142,13 +128,13 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return on((x1, x2), "cross", lambda xp, a, b: xp.linalg.cross(a, b, axis=axis))
 
 
-@differentiable(x=of_det)
+@differentiable(x=factors.of_det)
 def det(x: Tensor, /) -> Tensor:
     """Return the determinants (...) of square matrices (..., n, n). Standard: Linear Algebra Extension, det."""
     return on(_matrices(x, "det", square=True), "det", lambda xp, a: xp.linalg.det(a))
 
 
-@differentiable(x=of_diagonal, view=True)
+@differentiable(x=factors.of_diagonal, view=True)
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """Return the diagonals of (..., n, m) as views (..., k); offset > 0 lies above the main one.
 
@@ -158,7 +144,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     return x.viewed(x.blob.layout.diagonal(as_index(offset, "diagonal", "offset")))
 
 
-@differentiable(x=of_eig)
+@differentiable(x=factors.of_eig)
 def eig(x: Tensor, /) -> EigResult:
     """Return the (complex) eigenvalues and eigenvectors of square matrices (..., n, n).
 
@@ -185,16 +171,16 @@ def _complex(part: Any, matrix: Any) -> Any:
     return part.astype("complex64" if single else "complex128", copy=False)
 
 
-@differentiable(x=of_eigh)
+@differentiable(x=factors.of_eigh)
 def eigh(x: Tensor, /) -> EighResult:
     """Return the eigenvalues and eigenvectors of Hermitian matrices (..., n, n), read from the lower triangle.
 
     Standard: Linear Algebra Extension, eigh.
     """
-    return EighResult(*on(_matrices(x, "eigh", square=True), "eigh", lambda xp, a: tuple(xp.linalg.eigh(a))))
+    return EighResult(*on(_matrices(x, "eigh", square=True), "eigh", lambda xp, a: xp.linalg.eigh(a)))
 
 
-@differentiable(x=lambda g, x: of_eigenvalues(g, xt.linalg.eigh(x).eigenvectors))
+@differentiable(x=lambda g, x: factors.of_eigenvalues(g, xt.linalg.eigh(x).eigenvectors))
 def eigvalsh(x: Tensor, /) -> Tensor:
     """Return the eigenvalues (..., n), ascending, of Hermitian matrices (..., n, n).
 
@@ -203,14 +189,14 @@ def eigvalsh(x: Tensor, /) -> Tensor:
     return on(_matrices(x, "eigvalsh", square=True), "eigvalsh", lambda xp, a: xp.linalg.eigvalsh(a))
 
 
-@differentiable(x=of_inv)
+@differentiable(x=factors.of_inv)
 def inv(x: Tensor, /) -> Tensor:
     """Return the inverses of square matrices (..., n, n). Standard: Linear Algebra Extension, inv."""
     return on(_matrices(x, "inv", square=True), "inv", lambda xp, a: xp.linalg.inv(a))
 
 
 def _of_matrix_norm(g: Tensor, x: Tensor, keepdims: bool, ord: Any) -> Tensor:
-    return through(lambda a: _norm_of(a, ord), x, xt.squeeze(g, axis=(-2, -1)) if keepdims else g)
+    return factors.through(lambda a: _norm_of(a, ord), x, xt.squeeze(g, axis=(-2, -1)) if keepdims else g)
 
 
 def _norm_of(x: Tensor, ord: Any) -> Tensor:
@@ -245,7 +231,7 @@ def matrix_norm(
 
 
 def _of_matrix_power(g: Tensor, x: Tensor, n: int) -> Tensor | None:
-    return through(lambda a: _power(a, as_index(n, "matrix_power", "n")), x, g) if n else None
+    return factors.through(lambda a: _power(a, as_index(n, "matrix_power", "n")), x, g) if n else None
 
 
 def _power(x: Tensor, n: int) -> Tensor:
@@ -277,7 +263,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     return _with_rtol("matrix_rank", x, rtol)
 
 
-@differentiable(x=of_pinv)
+@differentiable(x=factors.of_pinv)
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """Return the Moore-Penrose pseudo-inverses (..., m, n) of (..., n, m).
 
@@ -312,25 +298,23 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     return on((x1, x2), "outer", lambda xp, a, b: xp.linalg.outer(a, b))
 
 
-@differentiable(x=of_qr)
+@differentiable(x=factors.of_qr)
 def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """Return Q (..., n, k) and R (..., k, m) of matrices (..., n, m), k = min(n, m), or n if "complete".
 
     Standard: Linear Algebra Extension, qr.
     """
     check_choice("qr", "mode", mode, ("reduced", "complete"))
-    return QRResult(*on(_matrices(x, "qr"), "qr", lambda xp, a: tuple(xp.linalg.qr(a, mode=mode))))
+    return QRResult(*on(_matrices(x, "qr"), "qr", lambda xp, a: xp.linalg.qr(a, mode=mode)))
 
 
-@differentiable(x=of_slogdet)
+@differentiable(x=factors.of_slogdet)
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """Return sign and log-magnitude of the determinants of square matrices (..., n, n).
 
     Standard: Linear Algebra Extension, slogdet.
     """
-    return SlogdetResult(
-        *on(_matrices(x, "slogdet", square=True), "slogdet", lambda xp, a: tuple(xp.linalg.slogdet(a)))
-    )
+    return SlogdetResult(*on(_matrices(x, "slogdet", square=True), "slogdet", lambda xp, a: xp.linalg.slogdet(a)))
 
 
 def _solve_by_x1(g: Tensor, x1: Tensor, x2: Any, y: Tensor, like: Like) -> Tensor:
@@ -365,19 +349,19 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     return on((x1, x2), "solve", lambda xp, a, b: xp.linalg.solve(a, b))
 
 
-@differentiable(x=of_svd)
+@differentiable(x=factors.of_svd)
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """Return U (..., n, n), S (..., k) and Vh (..., m, m) of matrices (..., n, m), k = min(n, m).
 
     full_matrices=False: U is (..., n, k) and Vh (..., k, m). Standard: Linear Algebra Extension, svd.
     """
     x = _matrices(x, "svd")
-    return SVDResult(*on(x, "svd", lambda xp, a: tuple(xp.linalg.svd(a, full_matrices=full_matrices))))
+    return SVDResult(*on(x, "svd", lambda xp, a: xp.linalg.svd(a, full_matrices=full_matrices)))
 
 
 def _of_svdvals(g: Tensor, x: Tensor) -> Tensor:
     u, _, vh = svd(x, full_matrices=False)
-    return of_singular_values(g, u, vh)
+    return factors.of_singular_values(g, u, vh)
 
 
 @differentiable(x=_of_svdvals)
@@ -404,7 +388,7 @@ def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool,
         return None
     if abs(ord) == inf:
         extreme = xt.max if ord > 0 else xt.min
-        return through(lambda a: extreme(xt.abs(a), axis=axis, keepdims=keepdims), x, g)
+        return factors.through(lambda a: extreme(xt.abs(a), axis=axis, keepdims=keepdims), x, g)
     g, y = spread(g, x, axis, keepdims), spread(y, x, axis, keepdims)
     if ord == 1:
         return cast(Tensor, g * xt.sign(x))

@@ -64,7 +64,7 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
     Standard: Set Functions, unique_all.
     """
-    return UniqueAll(*on(as_tensor(x, "unique_all"), "unique_all", lambda xp, a: tuple(xp.unique_all(a))))
+    return UniqueAll(*on(as_tensor(x, "unique_all"), "unique_all", lambda xp, a: xp.unique_all(a)))
 
 
 @differentiable(x=lambda g, x: _at_first(g[0], x))
@@ -73,7 +73,7 @@ def unique_counts(x: Tensor, /) -> UniqueCounts:
 
     Standard: Set Functions, unique_counts.
     """
-    return UniqueCounts(*on(as_tensor(x, "unique_counts"), "unique_counts", lambda xp, a: tuple(xp.unique_counts(a))))
+    return UniqueCounts(*on(as_tensor(x, "unique_counts"), "unique_counts", lambda xp, a: xp.unique_counts(a)))
 
 
 @differentiable(x=lambda g, x: _at_first(g[0], x))
@@ -82,9 +82,7 @@ def unique_inverse(x: Tensor, /) -> UniqueInverse:
 
     Standard: Set Functions, unique_inverse.
     """
-    return UniqueInverse(
-        *on(as_tensor(x, "unique_inverse"), "unique_inverse", lambda xp, a: tuple(xp.unique_inverse(a)))
-    )
+    return UniqueInverse(*on(as_tensor(x, "unique_inverse"), "unique_inverse", lambda xp, a: xp.unique_inverse(a)))
 
 
 @differentiable(x=lambda g, x: _at_first(g, x))

@@ -315,8 +315,7 @@ class Tensor(Operators):
         backend: Any = next((one.backend for one in (target, self.device) if one != "cpu"), None)
         if backend is None:
             raise ValueError(expected("to_device", "stream", f"be None on {target}", repr(stream)))
-        moved: Tensor = backend.on_stream(stream, self.to_device, target)
-        return moved
+        return backend.on_stream(stream, self.to_device, target)
 
     def __dlpack_device__(self) -> DLPackDevice:
         """Return (device type, device id) as DLPack counts them."""
@@ -356,8 +355,7 @@ class Tensor(Operators):
             if copy is False:
                 raise ValueError(expected("__array__", "dtype", f"be {self.dtype} when copy=False", wanted))
             return np.array(self.native(), dtype=wanted)
-        host: np.ndarray[Any, Any] = self.exported().view()
-        return host
+        return self.exported().view()
 
     def _refuse_to_leave(self, function: str, error: type[Exception]) -> None:
         """Raise where a gradient would be lost on the way out that somebody may have asked for."""
@@ -371,8 +369,7 @@ class Tensor(Operators):
 
     def host(self) -> np.ndarray[Any, Any]:
         """Return a NumPy array for reading: of this memory on the CPU, of a copy elsewhere."""
-        host: np.ndarray[Any, Any] = self.device.backend.host(self.native())
-        return host
+        return self.device.backend.host(self.native())
 
     # ---- Python's protocols
 
@@ -468,8 +465,7 @@ class Tensor(Operators):
 
     def item(self, *index: int) -> Scalar:
         """Return one element (the only one, or the one at `index`) as a Python scalar."""
-        value: Scalar = self.host().item(*index)
-        return value
+        return self.host().item(*index)
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python scalars."""

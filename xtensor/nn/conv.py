@@ -17,6 +17,7 @@ from ..dtypes import NUMERIC, DType, promote
 from ..errors import check_choice, expected, mismatch
 from ..layout import Shape
 from ..operands import as_tensor, as_tensors, common_device
+from ..ops.linear import conjugate
 from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor
@@ -221,8 +222,8 @@ def correlate(x1: Tensor, x2: Tensor, /, mode: Mode = "valid") -> Tensor:
     """
     x1, x2 = _pair("correlate", x1, x2, mode)
     if x1.ndim == 1 and x1.size < x2.size:
-        return xt.flip(_conj(correlate(x2, x1, mode)))
-    return _slid("correlate", x1, _conj(x2), mode)
+        return xt.flip(conjugate(correlate(x2, x1, mode)))
+    return _slid("correlate", x1, conjugate(x2), mode)
 
 
 def convolve(x1: Tensor, x2: Tensor, /, mode: Mode = "full") -> Tensor:
@@ -314,21 +315,16 @@ def _plan(
 # ---- the three functions and how each is the derivative of the others
 
 
-def _conj(x: Tensor) -> Tensor:
-    conjugate: Tensor = xt.conj(x) if x.dtype.kind == "c" else x
-    return conjugate
-
-
 def _inputs_of(g: Tensor, w: Tensor, plan: Plan) -> Tensor:
-    return _inputs(g, _conj(w), None, plan)
+    return _inputs(g, conjugate(w), None, plan)
 
 
 def _weights_of(x: Tensor, g: Tensor, plan: Plan) -> Tensor:
-    return _weights(_conj(x), g, plan)
+    return _weights(conjugate(x), g, plan)
 
 
 def _weights_by(results: Tensor, g: Tensor, plan: Plan) -> Tensor:
-    return _weights(g, _conj(results), plan)
+    return _weights(g, conjugate(results), plan)
 
 
 def _sum_beside(g: Tensor, last: bool) -> Tensor:
@@ -357,7 +353,7 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
 
 
 @differentiable(
-    results=lambda g, w, plan: _outputs(g, _conj(w), None, plan),
+    results=lambda g, w, plan: _outputs(g, conjugate(w), None, plan),
     w=lambda g, results, plan: _weights_by(results, g, plan),
     bias=lambda g, plan: _sum_beside(g, plan.x_last),
 )
@@ -374,8 +370,8 @@ def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tens
 
 
 @differentiable(
-    x=lambda g, results, plan: _inputs(_conj(results), g, None, plan),
-    results=lambda g, x, plan: _outputs(_conj(x), g, None, plan),
+    x=lambda g, results, plan: _inputs(conjugate(results), g, None, plan),
+    results=lambda g, x, plan: _outputs(conjugate(x), g, None, plan),
 )
 def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     """Return weights from inputs and outputs: each output times the window it came from, added up."""

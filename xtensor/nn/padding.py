@@ -80,15 +80,13 @@ def _back(g: Tensor, width: Pairs, mode: Mode, like: Like) -> Tensor:
 @differentiable(x=_back)
 def _padded(x: Tensor, width: Pairs, mode: Mode, value: Scalar) -> Tensor:
     """Pad all axes."""
-    found: Tensor = on(x, "pad", lambda xp, a: _pad_native(a, width, mode, value))
-    return found
+    return on(x, "pad", lambda xp, a: _pad_native(a, width, mode, value))
 
 
 @differentiable(g=lambda g, width, mode: _padded(g, width, mode, 0))
 def unpadded(g: Tensor, width: Pairs, mode: Mode, shape: Shape) -> Tensor:
     """Return the sums of what came from each element: the adjoint of _padded."""
-    found: Tensor = on(g, "pad", lambda xp, a: _unpad_native(a, width, mode, shape))
-    return found
+    return on(g, "pad", lambda xp, a: _unpad_native(a, width, mode, shape))
 
 
 def _pad_native(a: Any, width: Pairs, mode: Mode, value: Any) -> Any:

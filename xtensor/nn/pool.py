@@ -136,8 +136,7 @@ def avg_pool(
     counts = _counts(plan, pairs if count_include_pad else ((0, 0),) * len(pairs))
     if isinstance(counts, float):
         return _summed(x, plan) / counts
-    average: Tensor = _summed(x, plan) / xt.asarray(counts, dtype=xt.abs(x[:0]).dtype, device=x.device)
-    return average
+    return _summed(x, plan) / xt.asarray(counts, dtype=xt.abs(x[:0]).dtype, device=x.device)
 
 
 def lp_pool(
@@ -163,22 +162,19 @@ def lp_pool(
     size = xt.abs(x)
     total = _summed(size if p == 1 else size * size if p == 2 else size**p, plan)
     zero = total == 0
-    root: Tensor = xt.where(zero, 0, xt.where(zero, 1, total) ** (1.0 / p))
-    return root
+    return xt.where(zero, 0, xt.where(zero, 1, total) ** (1.0 / p))
 
 
 def global_max_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
     """Return the largest element over all spatial axes, which stay with length 1."""
     x, axes = _all_spatial("global_max_pool", x, layout)
-    found: Tensor = xt.max(x, axis=axes, keepdims=True)
-    return found
+    return xt.max(x, axis=axes, keepdims=True)
 
 
 def global_avg_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
     """Return the average over all spatial axes, which stay with length 1."""
     x, axes = _all_spatial("global_avg_pool", x, layout)
-    found: Tensor = xt.mean(x, axis=axes, keepdims=True)
-    return found
+    return xt.mean(x, axis=axes, keepdims=True)
 
 
 def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:

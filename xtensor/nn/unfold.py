@@ -95,8 +95,7 @@ def _unfolded(x: Tensor, axes: Axes, last: bool) -> Tensor:
         columns = found.reshape(_columns(a.shape, axes))
         return library_of(a).ascontiguousarray(library_of(a).swapaxes(columns, 1, 2)) if last else columns
 
-    columns: Tensor = on(x, "unfold", run)
-    return columns
+    return on(x, "unfold", run)
 
 
 def _columns(shape: Shape, axes: Axes) -> Shape:
@@ -119,5 +118,4 @@ def _folded(columns: Tensor, axes: Axes, last: bool) -> Tensor:
             target[(..., *targets)] += windows[(slice(None), slice(None), *element, *places)]
         return found
 
-    images: Tensor = on(columns, "fold", run)
-    return images
+    return on(columns, "fold", run)

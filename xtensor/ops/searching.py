@@ -49,8 +49,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     x = as_tensor(x, "nonzero")
     if x.ndim == 0:
         raise ValueError(expected("nonzero", "x", "have at least 1 axis", "shape ()"))
-    found: tuple[Tensor, ...] = on(x, "nonzero", lambda xp, a: xp.nonzero(a))
-    return found
+    return on(x, "nonzero", lambda xp, a: xp.nonzero(a))
 
 
 def searchsorted(

@@ -6,7 +6,6 @@ length 1), and returns a new array without the reduced axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import nan
 from math import prod as prod_of
 from typing import Any
@@ -242,7 +241,6 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: Any, include_initial
     target = None if dtype is None else canonical(dtype, name)
 
     def run(xp: Any, a: Any) -> Any:
-        function: Callable[..., Any] = getattr(xp, name)
-        return function(a, axis=along, dtype=target, include_initial=include_initial)
+        return getattr(xp, name)(a, axis=along, dtype=target, include_initial=include_initial)
 
     return on(x, name, run)

@@ -8,6 +8,7 @@ weights, inputs from outputs and weights, weights from inputs and outputs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from math import gcd
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
@@ -37,6 +38,7 @@ from .windows import (
     batched,
     channels_last,
     each,
+    halves,
     kernels,
     outs,
     padding_of,
@@ -191,8 +193,7 @@ def _transposed_axes(
     if padding in ("same", "same_lower"):
         totals = [max(span - s, 0) for span, s in zip(spans, strides, strict=True)]
         more = tuple(n + max(s - span, 0) for n, s, span in zip(more, strides, spans, strict=True))
-        halves = [(total // 2, total - total // 2) for total in totals]
-        pairs = tuple(halves if padding == "same" else [(high, low) for low, high in halves])
+        pairs = halves(totals, padding)
     else:
         pairs = padding_of(padding, lengths, spans, strides, name)
     full = [(max(n, 1) - 1) * s + span for n, s, span in zip(lengths, strides, spans, strict=True)]
@@ -444,11 +445,7 @@ def _tuned(kind: Any, run: Callable[[str], None]) -> str:
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
-    phases: list[list[tuple[slice, slice, Axis]]] = [_phases(axis) for axis in plan.axes]
-    chosen: list[tuple[tuple[slice, slice, Axis], ...]] = [()]
-    for several in phases:
-        chosen = [(*one, phase) for one in chosen for phase in several]
-    for phase in chosen:
+    for phase in product(*map(_phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
         if any(axis.kernel == 0 for axis in axes):

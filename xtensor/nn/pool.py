@@ -21,7 +21,7 @@ from .contraction import empty, natively
 from .layers import check_classes
 from .planes import sweep
 from .shifted import combine
-from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, kernel_of, outs, sizes, spatial, taps
+from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, outs, sizes, spatial, taps
 
 __all__ = [
     "adaptive_avg_pool",
@@ -244,7 +244,7 @@ def _windows(
     x, _ = _all_spatial(function, x, layout)
     rank = x.ndim - 2
     last, _ = channels_last(layout, rank, function)
-    window = kernel_of(kernel, rank, function)
+    window = each(kernel, rank, function, "kernel", least=1)
     steps = window if stride is None else stride
     axes, pairs = axes_of(function, x.shape, spatial(x.shape, last), window, steps, padding, dilation)
     if any(not 0 <= one < axis.span for pair, axis in zip(pairs, axes, strict=True) for one in pair):
@@ -293,12 +293,18 @@ def _shared(g: Tensor, plan: Plan) -> Tensor:
 @differentiable(x=lambda g, plan: _shared(g, plan))
 def _summed(x: Tensor, plan: Plan) -> Tensor:
     """Return the sum of each window."""
+    return _combined(x, plan, largest=False)
+
+
+def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
+    """Return the largest or the sum of each window."""
 
     def run(a: Any) -> Any:
         y = _empty(a, outs(plan.axes), plan.last)
         given, target = _view(a, plan.last), _view(y, plan.last)
-        if not sweep(given, None, target, None, plan.axes):
-            combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.add, 0, SCRATCH)
+        if not sweep(given, None, target, None, plan.axes, largest=largest):
+            both, fill = (xt.maximum, _least(a.dtype)) if largest else (xt.add, 0)
+            combine(given, target, plan.axes, lambda _: lambda one, _: one, both, fill, SCRATCH)
         return y
 
     return natively(plan.function, (x,), run)
@@ -326,15 +332,7 @@ def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:
 @differentiable(x=_of_largest)
 def _largest(x: Tensor, plan: Plan) -> Tensor:
     """Return the largest of each window."""
-
-    def run(a: Any) -> Any:
-        y = _empty(a, outs(plan.axes), plan.last)
-        given, target = _view(a, plan.last), _view(y, plan.last)
-        if not sweep(given, None, target, None, plan.axes, largest=True):
-            combine(given, target, plan.axes, lambda _: lambda one, _: one, xt.maximum, _least(a.dtype), SCRATCH)
-        return y
-
-    return natively(plan.function, (x,), run)
+    return _combined(x, plan, largest=True)
 
 
 def _least(dtype: DType) -> Any:

@@ -14,7 +14,7 @@ from ..op import on
 from ..operands import as_tensor
 from ..tape import differentiable
 from ..tensor import Tensor
-from .windows import Axes, axes_of, batched, channels_last, kernel_of, kernels, outs, sizes, spatial, taps, volume
+from .windows import Axes, axes_of, batched, channels_last, each, kernels, outs, sizes, spatial, taps, volume
 
 __all__ = ["fold", "unfold"]
 
@@ -41,7 +41,7 @@ def unfold(
     if not 1 <= rank <= 3:
         raise ValueError(expected("unfold", "x", "have 3, 4 or 5 axes", f"shape {x.shape}"))
     last, _ = channels_last(layout, rank, "unfold")
-    window = kernel_of(kernel, rank, "unfold")
+    window = each(kernel, rank, "unfold", "kernel", least=1)
     axes, _ = axes_of("unfold", x.shape, spatial(x.shape, last), window, stride, padding, dilation)
     return _unfolded(x, axes, last)
 
@@ -69,7 +69,7 @@ def fold(
         shapes = f"columns {columns.shape}, lengths {inner}"
         raise ValueError(expected("fold", "columns", "have 3 axes, and lengths 1, 2 or 3 numbers", shapes))
     last, _ = channels_last(layout, len(inner), "fold")
-    window = kernel_of(kernel, len(inner), "fold")
+    window = each(kernel, len(inner), "fold", "kernel", least=1)
     axes, _ = axes_of("fold", columns.shape, inner, window, stride, padding, dilation)
     rows, places = columns.shape[2 if last else 1], columns.shape[1 if last else 2]
     if rows % volume(axes) or places != prod(outs(axes)):

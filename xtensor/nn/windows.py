@@ -7,6 +7,7 @@ what lies outside the input counts as nothing. `low` may be negative: the first 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -52,23 +53,21 @@ Places = tuple[Any, ...]  # slices
 
 def taps(axes: Axes) -> Iterator[tuple[tuple[int, ...], Places, Places]]:
     """Yield each element of the window, in C order: its index, the outputs it counts for, and where it lies."""
-    found: list[tuple[tuple[int, ...], Places, Places]] = [((), (), ())]
-    for axis in axes:
-        parts = [(k, *axis.inside(k)) for k in range(axis.kernel)]
-        found = [((*i, k), (*o, out), (*p, place)) for i, o, p in found for k, out, place in parts]
-    yield from found
+    for tap in product(*([(k, *axis.inside(k)) for k in range(axis.kernel)] for axis in axes)):
+        element, outputs, sources = zip(*tap, strict=True)
+        yield element, outputs, sources
 
 
 # ---- arguments
 
 
-def each(value: Any, rank: int, function: str, argument: str, *, least: int | None = None) -> tuple[int, ...]:
+def each(value: Any, rank: int, function: str, argument: str, *, least: int) -> tuple[int, ...]:
     """Return a number, or one per spatial axis, as one per spatial axis; raises ValueError, TypeError."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
     if len(values) != rank:
         raise ValueError(expected(function, argument, f"be a number or {rank} of them", value))
     numbers = tuple(as_index(one, function, argument) for one in values)
-    if least is not None and any(one < least for one in numbers):
+    if any(one < least for one in numbers):
         raise ValueError(expected(function, argument, f"be at least {least}", value))
     return numbers
 
@@ -89,22 +88,26 @@ def _pair(value: Any, function: str, argument: str) -> tuple[int, int]:
     return as_index(pair[0], function, argument), as_index(pair[1], function, argument)
 
 
-def padding_of(
-    padding: Any, sizes: Shape, spans: Sequence[int], strides: Sequence[int], function: str, *, words: bool = True
-) -> Pairs:
+def padding_of(padding: Any, sizes: Shape, spans: Sequence[int], strides: Sequence[int], function: str) -> Pairs:
     """Return the padding before and after each axis that a number, numbers, pairs or a word stand for."""
     if not isinstance(padding, str):
         return as_pairs(padding, len(sizes), function)
-    if not words or padding not in PADDINGS:
-        must = one_of(PADDINGS) + ", a number, numbers or pairs" if words else "be a number, numbers or pairs"
-        raise ValueError(expected(function, "padding", must, repr(padding)))
+    if padding not in PADDINGS:
+        raise ValueError(
+            expected(function, "padding", f"{one_of(PADDINGS)}, a number, numbers or pairs", repr(padding))
+        )
     if padding == "valid":
         return ((0, 0),) * len(sizes)
     if padding == "full":
         return tuple((span - 1, span - 1) for span in spans)
     totals = [max((-(-n // s) - 1) * s + span - n, 0) for n, span, s in zip(sizes, spans, strides, strict=True)]
-    halves = tuple((total // 2, total - total // 2) for total in totals)
-    return halves if padding == "same" else tuple((high, low) for low, high in halves)
+    return halves(totals, padding)
+
+
+def halves(totals: Sequence[int], word: str) -> Pairs:
+    """Return so much padding along each axis as "same" divides it: what is odd goes after; "same_lower": before."""
+    pairs = tuple((total // 2, total - total // 2) for total in totals)
+    return pairs if word == "same" else tuple((high, low) for low, high in pairs)
 
 
 def axes_of(
@@ -127,11 +130,6 @@ def axes_of(
         )
     )
     return axes, pairs
-
-
-def kernel_of(value: Any, rank: int, function: str, argument: str = "kernel") -> Shape:
-    """Return the lengths of a window; raises ValueError for one below 1."""
-    return each(value, rank, function, argument, least=1)
 
 
 def channels_last(layout: Any, rank: int, function: str) -> tuple[bool, bool]:

@@ -93,6 +93,11 @@ class Category:
     def __repr__(self) -> str:
         return self.word
 
+    def check(self, dtype: DType, function: str, argument: str) -> None:
+        """Raise TypeError for a dtype that is not in this category."""
+        if dtype.kind not in self.letters:
+            raise TypeError(expected(function, argument, f"be {self.word}", dtype))
+
     def dtypes(self) -> list[DType]:
         """Return the standard's dtypes in this category."""
         return [dtype for dtype in ALL.values() if dtype.kind in self.letters]
@@ -204,8 +209,7 @@ def iinfo(type: Any, /) -> iinfo_object:
     Raises TypeError for any other dtype. Standard: Data Type Functions, iinfo.
     """
     dtype = dtype_of(type, "iinfo")
-    if dtype not in INTEGER:
-        raise TypeError(expected("iinfo", "type", "be integer", dtype))
+    INTEGER.check(dtype, "iinfo", "type")
     return iinfo_object(dtype)
 
 
@@ -215,8 +219,7 @@ def finfo(type: Any, /) -> finfo_object:
     Raises TypeError for any other dtype. Standard: Data Type Functions, finfo.
     """
     dtype = dtype_of(type, "finfo")
-    if dtype not in FLOATING:
-        raise TypeError(expected("finfo", "type", "be floating", dtype))
+    FLOATING.check(dtype, "finfo", "type")
     return finfo_object(dtype)
 
 

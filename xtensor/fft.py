@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, cast, get_args
 
 from .devices import as_device
-from .dtypes import DEFAULTS, DType, canonical
+from .dtypes import DEFAULTS, FLOATING, DType, canonical
 from .errors import check_choice, expected
 from .layout import as_axes, as_axis, as_index
 from .op import on
@@ -273,8 +273,7 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: DeviceLike) ->
     kind = DEFAULTS["real floating"] if dtype is None else canonical(dtype, name)
     if as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))
-    if kind.kind not in "fc":
-        raise TypeError(expected(name, "dtype", "be floating", kind))
+    FLOATING.check(kind, name, "dtype")
     backend = target.backend
     return wrap(backend.call(getattr(backend.xp.fft, name), n, d=d).astype(kind), target)
 

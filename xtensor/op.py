@@ -386,8 +386,7 @@ def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:
         raise TypeError(expected(op.name, "correction", "be a real number", repr(params["correction"])))
     if params.get("dtype") is not None:
         dtype = params["dtype"] = canonical(params["dtype"], op.name)
-        if dtype not in op.accepts:
-            raise TypeError(expected(op.name, "dtype", f"be {op.accepts.word}", dtype))
+        op.accepts.check(dtype, op.name, "dtype")
         check_real(x.dtype, dtype, op.name, "x")
 
 

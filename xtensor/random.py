@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .devices import Device, as_device
-from .dtypes import DType, canonical, float32, float64
+from .dtypes import REAL_FLOATING, DType, canonical, float32, float64
 from .errors import expected
 from .layout import as_axis
 from .operands import as_tensor
@@ -191,8 +191,7 @@ def _plain(x: Any) -> Any:
 
 def _floating(dtype: Any, function: str) -> DType:
     wanted = np.dtype(float64) if dtype is None else canonical(dtype, function)
-    if wanted.kind != "f":
-        raise TypeError(expected(function, "dtype", "be real floating", wanted))
+    REAL_FLOATING.check(wanted, function, "dtype")
     return wanted
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from .blob import Native, TBlob, Window, first_use
 from .devices import Device, as_device
 from .devices.cpu import CPU, WAYS, sliced
-from .dtypes import DType, canonical
+from .dtypes import INTEGER, DType, canonical
 from .errors import expected
 from .layout import Layout, Shape, dense_like
 from .lazy import run
@@ -400,8 +400,7 @@ class Tensor(Operators):
         return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
-        if self.dtype.kind not in "iu":
-            raise TypeError(expected("index", "x", "be integer", self.dtype))
+        INTEGER.check(self.dtype, "index", "x")
         return int(self._scalar("index"))
 
     def __len__(self) -> int:

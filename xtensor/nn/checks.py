@@ -6,6 +6,7 @@ from math import prod
 from numbers import Integral, Real
 from typing import Any
 
+from ..dtypes import INTEGER, REAL_FLOATING
 from ..errors import check_choice, expected
 from ..layout import as_axis
 from ..operands import as_tensor
@@ -18,16 +19,14 @@ REDUCTIONS = ("mean", "sum", "none")
 def floating(x: Any, function: str, argument: str = "x") -> Tensor:
     """Return x as a tensor; raises TypeError unless it is real floating-point."""
     x = as_tensor(x, function, argument)
-    if x.dtype.kind != "f":
-        raise TypeError(expected(function, argument, "be real floating", x.dtype))
+    REAL_FLOATING.check(x.dtype, function, argument)
     return x
 
 
 def whole(x: Any, function: str, argument: str) -> Tensor:
     """Return x as a tensor; raises TypeError unless it holds integers."""
     x = as_tensor(x, function, argument)
-    if x.dtype.kind not in "iu":
-        raise TypeError(expected(function, argument, "be integer", x.dtype))
+    INTEGER.check(x.dtype, function, argument)
     return x
 
 

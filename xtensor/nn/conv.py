@@ -274,8 +274,8 @@ def _operands(function: str, x: Any, w: Any, bias: Any) -> tuple[Tensor, Tensor,
     x, w = as_tensors(function, x=x, w=w)
     bias = None if bias is None else as_tensor(bias, function, "bias", x)
     for one, name in ((x, "x"), (w, "w"), (bias, "bias")):
-        if one is not None and one.dtype not in NUMERIC:
-            raise TypeError(expected(function, name, "be numeric", one.dtype))
+        if one is not None:
+            NUMERIC.check(one.dtype, function, name)
     if not 3 <= w.ndim <= 5:
         raise ValueError(expected(function, "w", "have 3, 4 or 5 axes (1, 2 or 3 of the window)", f"shape {w.shape}"))
     if x.ndim != w.ndim:

@@ -69,7 +69,7 @@ def max_pool(
     complex numbers and booleans.
     """
     plan, _, x = _windows("max_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
-    _check_real("max_pool", x)
+    REAL.check(x.dtype, "max_pool", "x")
     return _largest(x, plan)
 
 
@@ -90,7 +90,7 @@ def max_pool_with_indices(
     nothing but padding. Parameters and errors are those of max_pool.
     """
     plan, _, x = _windows("max_pool_with_indices", x, kernel, stride, padding, dilation, ceil_mode, layout)
-    _check_real("max_pool_with_indices", x)
+    REAL.check(x.dtype, "max_pool_with_indices", "x")
     found = _largest(x, plan)
     return found, xt.astype(_origins(x, found, plan), xt.int64)
 
@@ -230,11 +230,6 @@ def _all_spatial(function: str, x: Any, layout: str | None) -> tuple[Tensor, tup
 def _check_floating(function: str, x: Tensor) -> None:
     if x.dtype not in FLOATING:
         raise TypeError(expected(function, "x", "be floating-point", x.dtype))
-
-
-def _check_real(function: str, x: Tensor) -> None:
-    if x.dtype not in REAL or x.dtype.kind == "b":
-        raise TypeError(expected(function, "x", "be real", x.dtype))
 
 
 def _windows(

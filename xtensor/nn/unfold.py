@@ -80,8 +80,7 @@ def fold(
 
 def _numeric(function: str, x: Any) -> Tensor:
     tensor = as_tensor(x, function)
-    if tensor.dtype not in NUMERIC:
-        raise TypeError(expected(function, "x", "be numeric", tensor.dtype))
+    NUMERIC.check(tensor.dtype, function, "x")
     return tensor
 
 

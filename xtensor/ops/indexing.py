@@ -13,7 +13,7 @@ import numpy as np
 
 from ..blob import Native, TBlob
 from ..devices.cpu import CPU
-from ..dtypes import check_real
+from ..dtypes import INTEGER, check_real
 from ..errors import expected, prefixed
 from ..history import refuse_leaf, written
 from ..layout import Shape, as_axis, contiguous
@@ -49,7 +49,7 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     if axis is None and x.ndim != 1:
         raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
     along = as_axis(0 if axis is None else axis, x.ndim, "take")
-    _check_integers("take", indices)
+    INTEGER.check(indices.dtype, "take", "indices")
     return on((x, indices), "take", lambda xp, a, i: xp.take(a, i, axis=along))
 
 
@@ -96,7 +96,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     """
     x, indices = as_tensors("take_along_axis", x=x, indices=indices)
     along = as_axis(axis, x.ndim, "take_along_axis")
-    _check_integers("take_along_axis", indices)
+    INTEGER.check(indices.dtype, "take_along_axis", "indices")
     if x.ndim != indices.ndim:
         raise ValueError(expected("take_along_axis", "indices", f"have {x.ndim} axes", f"shape {indices.shape}"))
     return on((x, indices), "take_along_axis", lambda xp, a, i: xp.take_along_axis(a, i, axis=along))
@@ -118,11 +118,6 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
     grid[axis] = native
     g.device.backend.add_at(result.native(), tuple(grid), g.native())
     return result
-
-
-def _check_integers(function: str, indices: Tensor) -> None:
-    if indices.dtype.kind not in "iu":
-        raise TypeError(expected(function, "indices", "be integer", indices.dtype))
 
 
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)

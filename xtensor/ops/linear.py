@@ -257,8 +257,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """
     x1, x2 = as_tensors("vecdot", x1=x1, x2=x2)
     for x, name in ((x1, "x1"), (x2, "x2")):
-        if x.dtype not in NUMERIC:
-            raise TypeError(expected("vecdot", name, "be numeric", x.dtype))
+        NUMERIC.check(x.dtype, "vecdot", name)
         as_axis(axis, x.ndim, "vecdot")
     if x1.shape[axis] != x2.shape[axis]:
         raise ValueError(mismatch("vecdot", x1.shape, x2.shape, f"{x1.shape[axis]} != {x2.shape[axis]}"))

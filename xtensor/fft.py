@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, cast, get_args
 
-from .devices import as_device
 from .dtypes import DEFAULTS, FLOATING, DType, canonical
 from .errors import check_choice, expected
 from .layout import as_axes, as_axis, as_index
 from .op import on
-from .operands import as_tensor
-from .ops.casting import DeviceLike
-from .options import settings
+from .operands import DeviceLike, as_tensor, chosen_device
 from .rules import Like, xt
 from .tape import differentiable
 from .tensor import Tensor, wrap
@@ -269,7 +266,7 @@ def _transform_n(name: str, x: Any, s: Lengths, axes: Lengths, norm: Norm) -> Te
 
 
 def _frequencies(name: str, n: int, d: float, dtype: Any, device: DeviceLike) -> Tensor:
-    target = as_device(settings().device if device is None else device, name)
+    target = chosen_device(device, name)
     kind = DEFAULTS["real floating"] if dtype is None else canonical(dtype, name)
     if as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))

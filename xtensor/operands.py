@@ -16,6 +16,7 @@ from .options import settings
 from .tensor import Scalar, Tensor, from_native
 
 Operand = Tensor | Scalar
+DeviceLike = Device | str | None
 SCALARS = get_args(Scalar)
 
 
@@ -83,6 +84,11 @@ def asarray_host(
     return from_native(native, device)
 
 
+def chosen_device(device: DeviceLike, function: str) -> Device:
+    """Return the device of that name; where it is None, the one that the option `device` names."""
+    return as_device(settings().device if device is None else device, function)
+
+
 def common_device(function: str, operands: Iterable[Any]) -> Device:
     """Return the one device of all tensors among the operands; raises ValueError naming two that differ."""
     found: Device | None = None
@@ -92,7 +98,7 @@ def common_device(function: str, operands: Iterable[Any]) -> Device:
                 found = operand.device
             elif operand.device is not found and operand.device != found:
                 raise ValueError(mismatch(function, f"on {found}", f"on {operand.device}", "devices differ"))
-    return found or as_device(settings().device, function)
+    return found or chosen_device(None, function)
 
 
 def broadcast(function: str, operands: Iterable[Any]) -> Shape:

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from .devices import Device, as_device
+from .devices import Device
 from .dtypes import REAL_FLOATING, DType, canonical, float32, float64
 from .errors import expected
 from .layout import as_axis
-from .operands import as_tensor
-from .ops.casting import DeviceLike
-from .options import settings
+from .operands import DeviceLike, as_tensor, chosen_device
 from .tensor import Tensor, from_native
 from .writing import writable
 
@@ -38,7 +36,7 @@ def default_rng(seed: Any = None, *, device: DeviceLike = None) -> Generator:
     """
     if isinstance(seed, Generator):
         return seed
-    target = as_device(settings().device if device is None else device, "default_rng")
+    target = chosen_device(device, "default_rng")
     return Generator(np.random.default_rng(seed), target)
 
 

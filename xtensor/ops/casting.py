@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..devices import Device, as_device
+from ..devices import as_device
 from ..dtypes import DType, canonical, check_real, promote
 from ..errors import expected
 from ..op import cast_later, on
-from ..operands import SCALARS, as_tensor
+from ..operands import SCALARS, DeviceLike, as_tensor
 from ..options import always_somewhere
 from ..tape import differentiable
 from ..tensor import Tensor, wrap
@@ -17,8 +17,6 @@ __all__ = [
     "astype",
     "result_type",
 ]
-
-DeviceLike = Device | str | None
 
 
 @differentiable(x=lambda g: g)

@@ -20,12 +20,12 @@ from ..errors import check_choice, expected
 from ..layout import Shape, as_index, as_shape
 from ..methods import moved
 from ..op import REFUSED, on
-from ..operands import as_tensor, asarray_host, common_device
-from ..options import always_somewhere, settings
+from ..operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device
+from ..options import always_somewhere
 from ..rules import Like, sum_to, xt
 from ..tape import OFF, active, begin, differentiable, is_recording, recording
 from ..tensor import DIRECT_BELOW, Scalar, Tensor, face, from_native, wrap
-from .casting import DeviceLike, astype
+from .casting import astype
 from .indexing import setitem
 
 __all__ = [
@@ -49,10 +49,6 @@ __all__ = [
 
 
 CUDA = (2, 13)  # DLPack's numbers of memory on CUDA devices, and of memory that they share with the host
-
-
-def _device(device: DeviceLike, function: str) -> Device:
-    return as_device(settings().device if device is None else device, function)
 
 
 def _dtype(dtype: Any, default: DType, function: str) -> DType:
@@ -91,7 +87,7 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
     wanted = None if dtype is None else canonical(dtype, "asarray")
     if isinstance(obj, Tensor):
         return _from_tensor(obj, wanted, device, copy)
-    target = _device(device, "asarray")
+    target = chosen_device(device, "asarray")
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
@@ -205,7 +201,7 @@ def empty(shape: int | Sequence[int], *, dtype: DType | None = None, device: Dev
     Standard: Creation Functions, empty.
     """
     lengths = as_shape(shape, "empty")
-    return face(TBlob.empty(lengths, _dtype(dtype, DEFAULTS["real floating"], "empty"), _device(device, "empty")))
+    return face(TBlob.empty(lengths, _dtype(dtype, DEFAULTS["real floating"], "empty"), chosen_device(device, "empty")))
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
@@ -246,7 +242,7 @@ FEW = 4096
 
 
 def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceLike) -> Tensor:
-    place = _device(device, function)
+    place = chosen_device(device, function)
     if place.backend is CPU and type(value) in (bool, int, float) and prod(shape) <= FEW and not always_somewhere[0]:
         kind = _dtype(dtype, _default_of(value, function), function)
         if type(value) is not float or kind.kind in "fc":
@@ -277,7 +273,7 @@ def _default_of(scalar: Any, function: str) -> DType:
 def zeros(shape: int | Sequence[int], *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """Return a tensor of zeros. Standard: Creation Functions, zeros."""
     lengths = as_shape(shape, "zeros")
-    kind, target = _dtype(dtype, DEFAULTS["real floating"], "zeros"), _device(device, "zeros")
+    kind, target = _dtype(dtype, DEFAULTS["real floating"], "zeros"), chosen_device(device, "zeros")
     return wrap(target.backend.zeros(lengths, kind), target)
 
 
@@ -330,7 +326,7 @@ def arange(
         raise TypeError(expected("arange", "start", "be a number", start))
     bounds = (0, start) if stop is None else (start, stop)
     low, high, by = (_plain_number(bound) for bound in (*bounds, step))
-    place = _device(device, "arange")
+    place = chosen_device(device, "arange")
     try:
         native = np.arange(low, high, by, dtype=target)
     except (ValueError, MemoryError) as error:
@@ -374,7 +370,7 @@ def linspace(
     if length < 0:
         raise ValueError(expected("linspace", "num", "not be negative", length))
     low, high = (bound.host() if isinstance(bound, Tensor) else bound for bound in (start, stop))
-    place = _device(device, "linspace")
+    place = chosen_device(device, "linspace")
     target = None if dtype is None else canonical(dtype, "linspace")
     if target is not None:
         check_real(np.result_type(low, high), target, "linspace", "start and stop")

@@ -282,12 +282,17 @@ def _position(item: Any, length: int, axis: int) -> int:
 
 def c_strides(shape: Sequence[int], itemsize: int) -> Shape:
     """Return the strides of a packed C-order array."""
-    strides: list[int] = []
+    return _packed_strides(shape, itemsize, range(len(shape) - 1, -1, -1))
+
+
+def _packed_strides(shape: Sequence[int], itemsize: int, fastest_first: Iterable[int]) -> Shape:
+    """Return the strides of a packed array whose axes lie in that order; those left out get 0."""
+    strides = [0] * len(shape)
     step = itemsize
-    for length in reversed(shape):
-        strides.append(step)
-        step *= max(length, 1)
-    return tuple(reversed(strides))
+    for axis in fastest_first:
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
 
 
 @lru_cache(maxsize=1024)
@@ -298,13 +303,8 @@ def contiguous(shape: Shape, itemsize: int) -> Layout:
 
 def dense_like(layout: Layout, itemsize: int) -> Layout:
     """Return a packed layout of the same shape whose axes keep the memory order of `layout` (NumPy's order="K")."""
-    strides = [0] * layout.ndim
-    step = itemsize
-    moving = sorted(range(layout.ndim - 1, -1, -1), key=lambda axis: abs(layout.strides[axis]))
-    for axis in moving:
-        strides[axis] = step
-        step *= max(layout.shape[axis], 1)
-    return Layout(layout.shape, tuple(strides))
+    order = sorted(range(layout.ndim - 1, -1, -1), key=lambda axis: abs(layout.strides[axis]))
+    return Layout(layout.shape, _packed_strides(layout.shape, itemsize, order))
 
 
 def keep_order(shape: Shape, itemsize: int, operands: Sequence[Shape], axes: Sequence[int] = ()) -> Shape:
@@ -314,13 +314,7 @@ def keep_order(shape: Shape, itemsize: int, operands: Sequence[Shape], axes: Seq
     rule of its iterator. axes: those that a reduction removes; they get stride 0.
     """
     order = _memory_order(len(shape), operands)
-    strides = [0] * len(shape)
-    step = itemsize
-    for axis in order:
-        if axis not in axes:
-            strides[axis] = step
-            step *= max(shape[axis], 1)
-    return tuple(strides)
+    return _packed_strides(shape, itemsize, [axis for axis in order if axis not in axes] if axes else order)
 
 
 def _memory_order(ndim: int, operands: Sequence[Shape]) -> list[int]:

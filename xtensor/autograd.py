@@ -21,7 +21,7 @@ from functools import wraps
 from typing import Any, cast
 from weakref import ref
 
-from .back import Way, beginnings, go_back, leads_elsewhere, way_back, whole
+from .back import Way, beginnings, go_back, leads_elsewhere, walk_back, way_back, whole
 from .blob import TBlob, histories
 from .checking import check_grads as check_grads
 from .errors import expected
@@ -133,7 +133,7 @@ class _Entry:
         """Return whether nothing but these leaves stands behind outputs: then the way back needs no tape."""
         if any(step.parents for step in self.steps):
             return False
-        return not leads_elsewhere(way.others, self.steps)
+        return not (way.others and leads_elsewhere(way.others, self.steps))
 
     def close(self) -> None:
         """Say that nobody but this entry will ask for gradients of its leaves."""
@@ -540,19 +540,7 @@ def checkpoint(f: Function) -> Function:
 
 def _outside(steps: Sequence[Step], first: int) -> list[Step]:
     """Return the steps before `first` that steps since then depend on."""
-    found: dict[Step, None] = {}
-    seen: set[Step] = set()
-    stack = list(steps)
-    while stack:
-        step = stack.pop()
-        if step in seen:
-            continue
-        seen.add(step)
-        if step.serial < first:
-            found[step] = None
-        else:
-            stack.extend(step.parents)
-    return list(found)
+    return [step for step in walk_back(steps, lambda step: step.serial < first) if step.serial < first]
 
 
 class _Again:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from sys import getrefcount
 from typing import Any, NamedTuple, cast
@@ -64,36 +64,29 @@ def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
     return Way(order, useful, others)
 
 
-def leads_elsewhere(outputs: Sequence[Step], leaves: Sequence[Step]) -> bool:
-    """Return whether outputs depend on other beginnings of a tape whose gradients somebody may ask for."""
-    seen = set(leaves)
-    stack = list(outputs)
+def walk_back(ends: Iterable[Step], stop: Callable[[Step], bool] | None = None) -> Iterator[Step]:
+    """Yield the steps that ends depend on, those included, once each; nothing behind one where it is to stop."""
+    seen: set[Step] = set()
+    stack = list(ends)
     while stack:
         step = stack.pop()
-        if step in seen:
-            continue
-        seen.add(step)
-        if step.parents:
-            stack += step.parents
-        elif not (type(step) is Leaf and step.over):
-            return True
-    return False
+        if step not in seen:
+            seen.add(step)
+            yield step
+            if stop is None or not stop(step):
+                stack += step.parents
+
+
+def leads_elsewhere(outputs: Iterable[Step], leaves: Iterable[Step]) -> bool:
+    """Return whether outputs depend on other beginnings of a tape whose gradients somebody may ask for."""
+    known = set(leaves)
+    others = (step for step in walk_back(outputs, known.__contains__) if not step.parents and step not in known)
+    return any(not (type(step) is Leaf and step.over) for step in others)
 
 
 def beginnings(step: Step) -> set[Step]:
     """Return the leaves whose gradients were asked for and that a step depends on."""
-    seen = {step}
-    stack = [step]
-    leaves: set[Step] = set()
-    while stack:
-        one = stack.pop()
-        if type(one) is Leaf and one.asked:
-            leaves.add(one)
-        for parent in one.parents:
-            if parent not in seen:
-                seen.add(parent)
-                stack.append(parent)
-    return leaves
+    return {one for one in walk_back([step]) if type(one) is Leaf and one.asked}
 
 
 def go_back(

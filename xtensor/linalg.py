@@ -210,13 +210,7 @@ def _norm_of(x: Tensor, ord: Any) -> Tensor:
 
 
 @differentiable(x=_of_matrix_norm)
-def matrix_norm(
-    x: Tensor,
-    /,
-    *,
-    keepdims: bool = False,
-    ord: float | Literal["fro", "nuc"] | None = "fro",
-) -> Tensor:
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] | None = "fro") -> Tensor:
     """Return the norms (...) of matrices (..., n, m).
 
     ord: "fro" (Frobenius), "nuc" (nuclear), 1, -1, 2, -2, inf, -inf. Standard: Linear Algebra Extension,

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 xt: Any = sys.modules[__name__.partition(".")[0]]
 
 # How functions are spelled as operators: doors.py gives tensors those of the functions it makes, for one call less.
-COMPARED = {
-    "less": "lt",
-    "less_equal": "le",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "equal": "eq",
-    "not_equal": "ne",
-}
+COMPARED = {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne"}
 SPELLED = COMPARED | {
     "add": "add",
     "subtract": "sub",

@@ -216,13 +216,7 @@ class Step:
 
     __slots__ = ("device", "dtype", "given", "parents", "rule", "seen", "serial", "shape", "slots", "within")
 
-    def __init__(
-        self,
-        rule: Rule | None,
-        parents: tuple[Step, ...],
-        result: Tensor | Like,
-        slots: Slots = (),
-    ) -> None:
+    def __init__(self, rule: Rule | None, parents: tuple[Step, ...], result: Tensor | Like, slots: Slots = ()) -> None:
         self.serial = next(_serial)
         self.rule = rule
         self.parents = parents

@@ -24,13 +24,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def pad(
-    x: Tensor,
-    /,
-    width: Any,
-    *,
-    mode: Mode = "zeros",
-    value: Scalar = 0,
-    axes: int | tuple[int, ...] | None = None,
+    x: Tensor, /, width: Any, *, mode: Mode = "zeros", value: Scalar = 0, axes: int | tuple[int, ...] | None = None
 ) -> Tensor:
     """Return x with elements added around it, and with elements taken away where a width is negative.
 

@@ -13,10 +13,7 @@ from ..options import always_somewhere
 from ..tape import differentiable
 from ..tensor import Tensor, wrap
 
-__all__ = [
-    "astype",
-    "result_type",
-]
+__all__ = ["astype", "result_type"]
 
 
 @differentiable(x=lambda g: g)

@@ -382,13 +382,7 @@ def linspace(
 
 
 def eye(
-    n_rows: int,
-    n_cols: int | None = None,
-    /,
-    *,
-    k: int = 0,
-    dtype: DType | None = None,
-    device: DeviceLike = None,
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | None = None, device: DeviceLike = None
 ) -> Tensor:
     """Return a matrix with ones on the k-th diagonal (k > 0 above the main one) and zeros elsewhere.
 

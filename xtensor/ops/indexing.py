@@ -27,10 +27,7 @@ from ..tape import OFF, active, differentiable, recording, step_of, steps_of
 from ..tensor import Tensor, face, from_native, wrap
 from ..writing import store, writable, writable_blob
 
-__all__ = [
-    "take",
-    "take_along_axis",
-]
+__all__ = ["take", "take_along_axis"]
 
 
 def _of_taken(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
@@ -223,10 +220,7 @@ def _as_broadcast(value: Tensor, shape: Shape) -> Tensor:
     return value if extra <= 0 else xt.reshape(value, value.shape[extra:])
 
 
-@differentiable(
-    x=lambda g, key: _without(g, key),
-    value=lambda g, key, like: _last_written(g, key, like),
-)
+@differentiable(x=lambda g, key: _without(g, key), value=lambda g, key, like: _last_written(g, key, like))
 def _replaced(x: Tensor, key: Any, value: Tensor) -> Tensor:
     """Return a copy of x with `copy[key] = value`."""
     copy = x.copy()

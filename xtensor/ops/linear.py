@@ -23,12 +23,7 @@ from ..tensor import DIRECT_BELOW, Tensor, face, wrap
 from ..threads import dismiss
 from ..writing import check_cast
 
-__all__ = [
-    "matmul",
-    "matrix_transpose",
-    "tensordot",
-    "vecdot",
-]
+__all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 
 
 @differentiable(x1=lambda g, x2, like: _matmul_by_x1(g, x2, like), x2=lambda g, x1, like: _matmul_by_x2(g, x1, like))

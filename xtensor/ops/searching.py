@@ -13,14 +13,7 @@ from ..rules import xt
 from ..tensor import Tensor
 from .statistical import Axis
 
-__all__ = [
-    "argmax",
-    "argmin",
-    "count_nonzero",
-    "nonzero",
-    "searchsorted",
-    "where",
-]
+__all__ = ["argmax", "argmin", "count_nonzero", "nonzero", "searchsorted", "where"]
 
 
 @reduction(REAL, one_axis=True)

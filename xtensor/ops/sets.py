@@ -11,13 +11,7 @@ from ..tape import differentiable
 from ..tensor import Tensor
 from .indexing import added
 
-__all__ = [
-    "isin",
-    "unique_all",
-    "unique_counts",
-    "unique_inverse",
-    "unique_values",
-]
+__all__ = ["isin", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
 
 
 class UniqueAll(NamedTuple):

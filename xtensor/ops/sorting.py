@@ -14,10 +14,7 @@ from ..rules import xt
 from ..tape import differentiable
 from ..tensor import Tensor
 
-__all__ = [
-    "argsort",
-    "sort",
-]
+__all__ = ["argsort", "sort"]
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:

@@ -24,17 +24,7 @@ from ..tensor import Tensor
 from .casting import astype
 from .elementwise import divide, multiply, sqrt, subtract
 
-__all__ = [
-    "cumulative_prod",
-    "cumulative_sum",
-    "max",
-    "mean",
-    "min",
-    "prod",
-    "std",
-    "sum",
-    "var",
-]
+__all__ = ["cumulative_prod", "cumulative_sum", "max", "mean", "min", "prod", "std", "sum", "var"]
 
 Axis = int | tuple[int, ...] | None
 

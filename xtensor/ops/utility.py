@@ -13,11 +13,7 @@ from ..tape import differentiable
 from ..tensor import Tensor
 from .statistical import Axis
 
-__all__ = [
-    "all",
-    "any",
-    "diff",
-]
+__all__ = ["all", "any", "diff"]
 
 
 @reduction(ANY, of_nothing=True)
@@ -49,13 +45,7 @@ def _differences(x: Tensor, n: int, axis: int) -> Tensor:
 
 
 def diff(
-    x: Tensor,
-    /,
-    *,
-    axis: int = -1,
-    n: int = 1,
-    prepend: Tensor | None = None,
-    append: Tensor | None = None,
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     """Return the n-th differences of neighbours along an axis, which becomes n shorter.
 

@@ -143,7 +143,7 @@ INTERNAL = {
     "indexing": {"added", "getitem", "setitem"},
     "linear": {"adjoint", "along", "conjugate", "dot", "on_diagonal", "update_matmul"},
     "manipulation": {"split"},
-    "statistical": {"spread"},
+    "statistical": {"size_along", "spread"},
 }
 
 STANDARD = """

@@ -6,7 +6,7 @@ from math import inf, sqrt
 from typing import Any
 
 from ..errors import expected
-from ..layout import broadcast_shapes
+from ..layout import broadcast_shapes, contiguous
 from ..macros import macro
 from ..operands import as_tensor
 from ..rules import xt
@@ -85,11 +85,7 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
     """Return scores as far as a mask lets them be seen, or with a mask added."""
     name = "scaled_dot_product_attention"
-    try:
-        fits = broadcast_shapes(scores.shape, mask.shape) == scores.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if contiguous(mask.shape, 1).broadcast_to(scores.shape) is None:
         raise ValueError(expected(name, "mask", f"broadcast to (..., L, S), {scores.shape}", mask.shape))
     if mask.dtype.kind == "b":
         return xt.where(mask, scores, -inf)

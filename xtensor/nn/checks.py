@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from numbers import Integral, Real
 from typing import Any
 
@@ -88,8 +87,3 @@ def reduced(loss: Tensor, reduction: Any, function: str) -> Tensor:
 def along(x: Tensor, axis: int, ndim: int) -> Tensor:
     """Return a vector with as many axes as it takes to lie along one of `ndim` axes."""
     return x if axis == ndim - 1 else xt.reshape(x, (1,) * axis + (x.size,) + (1,) * (ndim - axis - 1))
-
-
-def size_along(x: Tensor, axes: tuple[int, ...]) -> int:
-    """Return how many elements of x there are along some axes."""
-    return prod([x.shape[axis] for axis in axes])

@@ -33,7 +33,7 @@ from ..tensor import Tensor, wrap
 from . import elsewhere
 from .blas import can_be_held, one_thread
 from .product import multiply, product_for, suits, worth_compiling
-from .windows import Axes, kernels, outs, volume
+from .windows import Axes, kernels, outs, overlap, sizes, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -210,11 +210,8 @@ class Tiles:
         else:
             padded = scratch.array((*x.shape[:3], *lengths), self.dtype)
         padded.fill(0)
-        lows = [max(start, 0) for start in starts]
-        highs = [min(stop, axis.size) for stop, axis in zip(stops, self.axes, strict=True)]
-        if all(low < high for low, high in zip(lows, highs, strict=True)):
-            target = [slice(a - start, b - start) for a, b, start in zip(lows, highs, starts, strict=True)]
-            np.copyto(padded[(..., *target)], x[(..., *map(slice, lows, highs))], casting="unsafe")
+        target, source = overlap(sizes(self.axes), list(zip(starts, stops, strict=True)))
+        np.copyto(padded[(..., *target)], x[(..., *source)], casting="unsafe")
         return padded
 
     def outputs(self, tile: Tile) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..devices import library_of
 from ..dtypes import DType
-from .windows import Axes, kernels, outs, taps, volume
+from .windows import Axes, kernels, outs, overlap, sizes, taps, volume
 
 Array = Any  # a cupy.ndarray
 
@@ -69,11 +69,6 @@ def _columns(x: Array, axes: Axes, dtype: DType) -> Array:
 def padded(x: Array, axes: Axes, reach: list[tuple[int, int]], fill: Any) -> Array:
     """Return what windows reach of x, with `fill` where they go beyond it."""
     found = library_of(x).full((*x.shape[:3], *(stop - start for start, stop in reach)), fill, x.dtype)
-    target, source = [], []
-    for (start, stop), axis in zip(reach, axes, strict=True):
-        first = max(start, 0)
-        last = max(min(stop, axis.size), first)
-        target.append(slice(first - start, last - start))
-        source.append(slice(first, last))
+    target, source = overlap(sizes(axes), reach)
     found[(..., *target)] = x[(..., *source)]
     return found

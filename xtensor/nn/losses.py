@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from ..errors import expected
-from ..layout import Shape, as_axis
+from ..layout import Shape, as_axis, contiguous
 from ..macros import macro
 from ..op import on
 from ..rules import xt
@@ -112,9 +112,8 @@ def cross_entropy(
         target = xt.asarray(target, device=x.device)
     if target.dtype.kind == "f":
         return _of_probabilities(x - most, total, target, weight, smoothing, reduction, axis)
-    return _of_classes(
-        x, (most, total), target, "cross_entropy", axis, weight, ignore_index, reduction, smoothing=smoothing
-    )
+    sums = (most, total)
+    return _of_classes(x, sums, target, "cross_entropy", axis, weight, ignore_index, reduction, smoothing)
 
 
 def nll_loss(
@@ -145,8 +144,7 @@ def _class_axis(x: Tensor, axis: int | None, function: str) -> int:
 
 def _weight_of(weight: Any, x: Tensor, axis: int, function: str) -> Tensor:
     """Return the weights of the classes lying along their axis; ones where there are none."""
-    weight = per_channel(weight, (x.shape[axis],), function, "weight")
-    return along(weight, axis, x.ndim)
+    return along(per_channel(weight, (x.shape[axis],), function, "weight"), axis, x.ndim)
 
 
 def _check_target(x: Tensor, target: Tensor, shape: Shape, function: str) -> None:
@@ -241,11 +239,7 @@ def binary_cross_entropy_with_logits(
 def _spread(value: Any, x: Tensor, function: str, argument: str) -> Tensor:
     """Return weights as a floating tensor; raises ValueError unless they broadcast to x."""
     value = floating(value, function, argument)
-    try:
-        fits = xt.broadcast_shapes(value.shape, x.shape) == x.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    if contiguous(value.shape, 1).broadcast_to(x.shape) is None:
         raise ValueError(expected(function, argument, f"broadcast to x, {x.shape}", value.shape))
     return value
 

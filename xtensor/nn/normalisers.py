@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ..layout import as_axes
 from ..macros import macro
-from ..ops.statistical import Axis, spread
+from ..ops.statistical import Axis, size_along, spread
 from ..rules import xt
 from ..tape import OFF, differentiable, recording
 from ..tensor import Tensor
-from .checks import floating, size_along
+from .checks import floating
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 

@@ -13,10 +13,11 @@ from ..errors import expected
 from ..layout import as_axes
 from ..lazy.element import sqrt as root
 from ..macros import macro
+from ..ops.statistical import size_along
 from ..rules import xt
 from ..tape import OFF, differentiable, recording
 from ..tensor import Tensor
-from .checks import along, channel_axis, count_of, floating, per_channel, size_along, within
+from .checks import along, channel_axis, count_of, floating, per_channel, within
 
 __all__ = ["batch_norm", "group_norm", "layer_norm"]
 

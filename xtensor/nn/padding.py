@@ -15,7 +15,7 @@ from ..operands import as_tensor
 from ..rules import Like
 from ..tape import differentiable
 from ..tensor import Scalar, Tensor
-from .windows import Pairs, as_pairs
+from .windows import Pairs, as_pairs, overlap
 
 __all__ = ["pad"]
 
@@ -103,11 +103,7 @@ def _pad_native(a: Any, width: Pairs, mode: Mode, value: Any) -> Any:
 
 def _overlap(shape: Shape, width: Pairs) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """Return where a padded array holds what was there before, and what of it that is."""
-    target = tuple(
-        slice(max(low, 0), n + low + high - max(high, 0)) for n, (low, high) in zip(shape, width, strict=True)
-    )
-    source = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(shape, width, strict=True))
-    return target, source
+    return overlap(shape, [(-low, n + high) for n, (low, high) in zip(shape, width, strict=True)])
 
 
 def _sources(length: int, low: int, high: int, mode: Mode) -> Any:

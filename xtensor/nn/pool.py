@@ -101,13 +101,13 @@ def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout:
     x, indices: of one shape, as max_pool_with_indices returns them. Elements at the same place are added. Raises
     ValueError where shapes do not fit, TypeError for indices that are no integers, IndexError for places outside.
     """
-    x, _ = _all_spatial("max_unpool", x, layout)
+    x, _, last = _all_spatial("max_unpool", x, layout)
     indices, inner = whole(indices, "max_unpool", "indices"), as_shape(lengths, "max_unpool", "lengths")
     if indices.shape != x.shape or len(inner) != x.ndim - 2:
         shapes = f"x {x.shape}, indices {indices.shape}, lengths {inner}"
         raise ValueError(expected("max_unpool", "indices", "have x's shape, and lengths one of each axis", shapes))
     check_classes(indices, prod(inner), "max_unpool", "indices")
-    return _placed(x, indices, inner, channels_last(layout, len(inner), "max_unpool")[0])
+    return _placed(x, indices, inner, last)
 
 
 def avg_pool(
@@ -167,13 +167,13 @@ def lp_pool(
 
 def global_max_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
     """Return the largest element over all spatial axes, which stay with length 1."""
-    x, axes = _all_spatial("global_max_pool", x, layout)
+    x, axes, _ = _all_spatial("global_max_pool", x, layout)
     return xt.max(x, axis=axes, keepdims=True)
 
 
 def global_avg_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
     """Return the average over all spatial axes, which stay with length 1."""
-    x, axes = _all_spatial("global_avg_pool", x, layout)
+    x, axes, _ = _all_spatial("global_avg_pool", x, layout)
     return xt.mean(x, axis=axes, keepdims=True)
 
 
@@ -183,22 +183,21 @@ def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
     lengths: the spatial ones of the result. Part i of n goes from floor(i * length / n) to
     ceil((i + 1) * length / n). Raises ValueError for lengths below 1, TypeError for other than floating-point numbers.
     """
-    x, spatial_axes = _all_spatial("adaptive_avg_pool", x, layout)
+    x, spatial_axes, _ = _all_spatial("adaptive_avg_pool", x, layout)
     _check_floating("adaptive_avg_pool", x)
     parts_along = each(lengths, len(spatial_axes), "adaptive_avg_pool", "lengths", least=1)
     for axis, wanted in zip(spatial_axes, parts_along, strict=True):
         shares = np.zeros((x.shape[axis], wanted))
         for part, (start, stop) in enumerate(_parts(x.shape[axis], wanted)):
             shares[start:stop, part] = 1.0 / (stop - start)
-        x = xt.moveaxis(
-            xt.matmul(xt.moveaxis(x, axis, -1), xt.asarray(shares, dtype=x.dtype, device=x.device)), -1, axis
-        )
+        weights = xt.asarray(shares, dtype=x.dtype, device=x.device)
+        x = xt.moveaxis(xt.matmul(xt.moveaxis(x, axis, -1), weights), -1, axis)
     return x
 
 
 def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:
     """Return the largest elements of the windows of adaptive_avg_pool; ties share the derivative."""
-    x, spatial_axes = _all_spatial("adaptive_max_pool", x, layout)
+    x, spatial_axes, _ = _all_spatial("adaptive_max_pool", x, layout)
     parts_along = each(lengths, len(spatial_axes), "adaptive_max_pool", "lengths", least=1)
     for axis, wanted in zip(spatial_axes, parts_along, strict=True):
         parts = _parts(x.shape[axis], wanted)
@@ -215,8 +214,8 @@ def _parts(length: int, wanted: int) -> list[tuple[int, int]]:
 # ---- arguments
 
 
-def _all_spatial(function: str, x: Any, layout: str | None) -> tuple[Tensor, tuple[int, ...]]:
-    """Return a tensor and its spatial axes, which hold elements."""
+def _all_spatial(function: str, x: Any, layout: str | None) -> tuple[Tensor, tuple[int, ...], bool]:
+    """Return a tensor, its spatial axes, which hold elements, and whether channels are its last axis."""
     x = as_tensor(x, function)
     if not 3 <= x.ndim <= 5:
         raise ValueError(expected(function, "x", "have 3, 4 or 5 axes", f"shape {x.shape}"))
@@ -224,7 +223,7 @@ def _all_spatial(function: str, x: Any, layout: str | None) -> tuple[Tensor, tup
     axes = tuple(range(1, x.ndim - 1) if last else range(2, x.ndim))
     if not all(x.shape[axis] for axis in axes):
         raise ValueError(expected(function, "x", "have elements along the spatial axes", f"shape {x.shape}"))
-    return x, axes
+    return x, axes, last
 
 
 def _check_floating(function: str, x: Tensor) -> None:
@@ -236,10 +235,8 @@ def _windows(
     function: str, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, layout: Any
 ) -> tuple[Plan, Pairs, Tensor]:
     """Return the windows, the padding, and x as a tensor."""
-    x, _ = _all_spatial(function, x, layout)
-    rank = x.ndim - 2
-    last, _ = channels_last(layout, rank, function)
-    window = each(kernel, rank, function, "kernel", least=1)
+    x, _, last = _all_spatial(function, x, layout)
+    window = each(kernel, x.ndim - 2, function, "kernel", least=1)
     steps = window if stride is None else stride
     axes, pairs = axes_of(function, x.shape, spatial(x.shape, last), window, steps, padding, dilation)
     if any(not 0 <= one < axis.span for pair, axis in zip(pairs, axes, strict=True) for one in pair):

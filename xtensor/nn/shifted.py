@@ -18,7 +18,7 @@ from ..rules import xt
 from ..tape import OFF, recording
 from ..tensor import Tensor, wrap
 from .elsewhere import padded as padded_elsewhere
-from .windows import Axes, Places
+from .windows import Axes, Places, overlap, sizes
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -57,13 +57,8 @@ def combine(
         for images, groups in _chunks(x, budget):
             part = _padded(x[images, groups], axes, fill)
             terms = term(groups)
-            found = reduce(
-                both,
-                (
-                    terms(tensor(part[(..., *_where(axes, element))]), element)
-                    for element in product(*(range(axis.kernel) for axis in axes))
-                ),
-            )
+            elements = product(*(range(axis.kernel) for axis in axes))
+            found = reduce(both, (terms(tensor(part[(..., *_where(axes, element))]), element) for element in elements))
             tensor(y[images, groups])[...] = finish(found, groups)
 
 
@@ -126,9 +121,6 @@ def _where(axes: Axes, element: tuple[int, ...]) -> Places:
 
 def _padded(x: Array, axes: Axes, fill: Any) -> Array:
     """Return what windows touch of a chunk, copied with `fill` around it where they go beyond it."""
-    target: Any
-    source: Any
-    edges: list[Any]
     reach = _reach(axes)
     if all(start >= 0 and stop <= axis.size for (start, stop), axis in zip(reach, axes, strict=True)):
         return x[(..., *(slice(start, stop) for start, stop in reach))]
@@ -139,14 +131,12 @@ def _padded(x: Array, axes: Axes, fill: Any) -> Array:
     shape = (*x.shape[:3], *lengths)
     memory = CPU.allocate(prod(shape) * x.itemsize).view(x.dtype)
     padded: Array = memory.reshape([shape[axis] for axis in order]).transpose(np.argsort(order))
-    target, source, edges = [], [], []
-    for place, ((start, stop), axis) in enumerate(zip(reach, axes, strict=True)):
-        first, last = max(start, 0), max(min(stop, axis.size), max(start, 0))
-        target.append(slice(first - start, last - start))
-        source.append(slice(first, last))
+    target, source = overlap(sizes(axes), reach)
+    edges: list[Places] = []
+    for place, inside in enumerate(target):
         before = (..., *[slice(None)] * place)
         after = [slice(None)] * (len(axes) - place - 1)
-        edges += [(*before, slice(0, first - start), *after), (*before, slice(last - start, None), *after)]
+        edges += [(*before, slice(0, inside.start), *after), (*before, slice(inside.stop, None), *after)]
 
     def copy(own: Array, given: Array) -> None:
         for edge in edges:

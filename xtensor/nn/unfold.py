@@ -9,7 +9,7 @@ from typing import Any
 from ..devices import library_of
 from ..dtypes import NUMERIC
 from ..errors import expected
-from ..layout import Shape, as_shape
+from ..layout import as_shape
 from ..op import on
 from ..operands import as_tensor
 from ..tape import differentiable
@@ -91,14 +91,10 @@ def _unfolded(x: Tensor, axes: Axes, last: bool) -> Tensor:
         found: Any = library_of(a).zeros((*a.shape[:2], *kernels(axes), *outs(axes)), a.dtype)
         for element, places, sources in taps(axes):
             found[(slice(None), slice(None), *element, *places)] = a[(..., *sources)]
-        columns = found.reshape(_columns(a.shape, axes))
+        columns = found.reshape(*a.shape[:1], a.shape[1] * volume(axes), prod(outs(axes)))
         return library_of(a).ascontiguousarray(library_of(a).swapaxes(columns, 1, 2)) if last else columns
 
     return on(x, "unfold", run)
-
-
-def _columns(shape: Shape, axes: Axes) -> Shape:
-    return (shape[0], shape[1] * volume(axes), prod(outs(axes)))
 
 
 def _added(g: Tensor, axes: Axes, last: bool) -> Tensor:

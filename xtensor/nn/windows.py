@@ -58,6 +58,17 @@ def taps(axes: Axes) -> Iterator[tuple[tuple[int, ...], Places, Places]]:
         yield element, outputs, sources
 
 
+def overlap(lengths: Shape, reach: Sequence[tuple[int, int]]) -> tuple[Places, Places]:
+    """Return which places of parts that reach from one position to behind another lie inside, and what lies there."""
+    target, source = [], []
+    for length, (start, stop) in zip(lengths, reach, strict=True):
+        first = max(start, 0)
+        last = max(min(stop, length), first)
+        target.append(slice(first - start, last - start))
+        source.append(slice(first, last))
+    return tuple(target), tuple(source)
+
+
 # ---- arguments
 
 
@@ -93,9 +104,8 @@ def padding_of(padding: Any, sizes: Shape, spans: Sequence[int], strides: Sequen
     if not isinstance(padding, str):
         return as_pairs(padding, len(sizes), function)
     if padding not in PADDINGS:
-        raise ValueError(
-            expected(function, "padding", f"{one_of(PADDINGS)}, a number, numbers or pairs", repr(padding))
-        )
+        must = f"{one_of(PADDINGS)}, a number, numbers or pairs"
+        raise ValueError(expected(function, "padding", must, repr(padding)))
     if padding == "valid":
         return ((0, 0),) * len(sizes)
     if padding == "full":

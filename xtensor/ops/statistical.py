@@ -31,12 +31,12 @@ Axis = int | tuple[int, ...] | None
 
 def _mean_of(x: Tensor, params: dict[str, Any]) -> Tensor:
     """The mean as a sum and a quotient, so that it fuses with what surrounds it."""
-    return _quotient(sum(x, axis=params["axis"], keepdims=params["keepdims"]), _count(x, params["axis"]))
+    return _quotient(sum(x, axis=params["axis"], keepdims=params["keepdims"]), size_along(x, params["axis"]))
 
 
 def _var_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
     """The variance as the mean squared distance from the mean; None where the divisor is not positive."""
-    divisor = _count(x, params["axis"]) - params["correction"]
+    divisor = size_along(x, params["axis"]) - params["correction"]
     if not divisor > 0:
         return None
     distance = subtract(x, _mean_of(x, {"axis": params["axis"], "keepdims": True}))
@@ -58,7 +58,8 @@ def _quotient(total: Tensor, divisor: float) -> Tensor:
     return astype(divide(astype(total, float64), float(divisor)), total.dtype)
 
 
-def _count(x: Tensor | Like, axes: tuple[int, ...]) -> int:
+def size_along(x: Tensor | Like, axes: tuple[int, ...]) -> int:
+    """Return how many elements there are along some axes."""
     return prod_of(x.shape[axis] for axis in axes)
 
 
@@ -74,7 +75,7 @@ def spread(g: Tensor, like: Like | Tensor, axis: Axis, keepdims: bool) -> Tensor
 
 
 def _share_of_mean(g: Tensor, like: Like, axis: Axis, keepdims: bool) -> Tensor:
-    return spread(g, like, axis, keepdims) / float(_count(like, as_axes(axis, like.ndim, "mean")))
+    return spread(g, like, axis, keepdims) / float(size_along(like, as_axes(axis, like.ndim, "mean")))
 
 
 def _chosen(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool) -> Tensor:
@@ -85,7 +86,7 @@ def _chosen(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool) -> Tens
 
 
 def _of_variance(g: Tensor, x: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
-    divisor = _count(x, as_axes(axis, x.ndim, "var")) - correction
+    divisor = size_along(x, as_axes(axis, x.ndim, "var")) - correction
     distance = x - mean(x, axis=axis, keepdims=True)
     return spread(g, x, axis, keepdims) * distance * (2.0 / divisor if divisor > 0 else nan)
 
@@ -102,7 +103,7 @@ def _product_of_others(x: Tensor, axis: Axis, dtype: DType | None) -> Tensor:
     others = tuple(a for a in range(x.ndim) if a not in axes)
     order = (*others, *axes)
     moved = xt.permute_dims(x if dtype is None else astype(x, dtype), order)
-    rows = xt.reshape(moved, (*moved.shape[: len(others)], _count(x, axes)))
+    rows = xt.reshape(moved, (*moved.shape[: len(others)], size_along(x, axes)))
     before = xt.cumulative_prod(rows, axis=-1, include_initial=True)[..., :-1]
     after = xt.flip(xt.cumulative_prod(xt.flip(rows, axis=-1), axis=-1, include_initial=True)[..., :-1], axis=-1)
     back = tuple(order.index(a) for a in range(x.ndim))

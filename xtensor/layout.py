@@ -7,6 +7,7 @@ A layout is (shape, strides, offset); strides and offset count bytes, as NumPy's
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from operator import index
@@ -19,27 +20,13 @@ Shape = tuple[int, ...]
 MAX_NDIM = 64  # NumPy's and CuPy's
 
 
+@dataclass(slots=True, unsafe_hash=True)
 class Layout:
     """Shape, strides (bytes) and offset (bytes) of a view."""
 
-    __slots__ = ("offset", "shape", "strides")
-
-    def __init__(self, shape: Shape, strides: Shape, offset: int = 0) -> None:
-        self.shape = shape
-        self.strides = strides
-        self.offset = offset
-
-    def __repr__(self) -> str:
-        return f"Layout(shape={self.shape}, strides={self.strides}, offset={self.offset})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Layout) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[Shape, Shape, int]:
-        return self.shape, self.strides, self.offset
+    shape: Shape
+    strides: Shape
+    offset: int = 0
 
     @property
     def ndim(self) -> int:

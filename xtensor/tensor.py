@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from math import prod
 from operator import attrgetter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Final, cast
 from weakref import ref
 
 import numpy as np
@@ -207,19 +207,9 @@ class Tensor(Operators):
 
     # ---- what it looks like; attrgetter makes properties that are read at the speed of C
 
-    if TYPE_CHECKING:
-
-        @property
-        def shape(self) -> Shape: ...
-        @property
-        def dtype(self) -> DType: ...
-        @property
-        def device(self) -> Device: ...
-
-    else:
-        shape = property(attrgetter("_shape"), doc="Length of each axis, a tuple of ints.")
-        dtype = property(attrgetter("_dtype"), doc="The data type, a numpy.dtype.")
-        device = property(attrgetter("_device"), doc="Where the memory is.")
+    shape: Final[Shape] = cast(Any, property(attrgetter("_shape"), doc="Length of each axis, a tuple of ints."))
+    dtype: Final[DType] = cast(Any, property(attrgetter("_dtype"), doc="The data type, a numpy.dtype."))
+    device: Final[Device] = cast(Any, property(attrgetter("_device"), doc="Where the memory is."))
 
     @property
     def ndim(self) -> int:

@@ -17,7 +17,7 @@ floating result of a function without a rule raises NotImplementedError on the w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import reduce, wraps
 from typing import Any, cast
 from weakref import ref
 
@@ -25,8 +25,10 @@ from .back import Way, beginnings, go_back, leads_elsewhere, walk_back, way_back
 from .blob import TBlob, histories
 from .checking import check_grads as check_grads
 from .errors import expected
+from .layout import Shape
 from .lazy.graph import Node
 from .operands import as_tensor
+from .ops.linear import conjugate
 from .rules import Rule, first_cotangent, pull_of, xt
 from .tape import (
     BARE,
@@ -206,6 +208,13 @@ def _results(function: str, out: Any) -> list[Tensor]:
     return leaves
 
 
+def _check_shapes(function: str, argument: str, given: Sequence[Tensor], shapes: list[Shape]) -> None:
+    """Raise ValueError for cotangents, or tangents, that have other shapes than what they belong to."""
+    found = [one.shape for one in given]
+    if found != shapes:
+        raise ValueError(expected(function, argument, f"have shapes {shapes}", found))
+
+
 def _scalar(function: str, out: Any) -> Tensor:
     if not isinstance(out, Tensor):
         raise TypeError(expected(function, "the function", "return a tensor", type(out).__name__))
@@ -293,20 +302,17 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Function]:
         out = f(*entry.trees)
     results = _results("vjp", out)
     steps = [step_of(result) for result in results]
-    likes = [(result.shape, result.dtype) for result in results]
+    shapes, dtypes = [result.shape for result in results], [result.dtype for result in results]
     device = results[0].device if results else None
     entry.close()
     outside = not entry.is_inside(entry.way([step for step in steps if step is not None]))
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         leaves = [as_tensor(one, "vjp", "the cotangent", device) for one in flatten(cotangent)[0]]
-        if [one.shape for one in leaves] != [shape for shape, _ in likes]:
-            raise ValueError(
-                expected("vjp", "the cotangent", f"have shapes {[s for s, _ in likes]}", [one.shape for one in leaves])
-            )
+        _check_shapes("vjp", "the cotangent", leaves, shapes)
         seeds = [
             (step, xt.astype(g, dtype, copy=False))
-            for step, g, (_, dtype) in zip(steps, leaves, likes, strict=True)
+            for step, g, dtype in zip(steps, leaves, dtypes, strict=True)
             if step is not None
         ]
         record = outside or any(step_of(one) is not None for one in leaves)
@@ -328,10 +334,7 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     primal_leaves, tangent_leaves = flatten(list(primals))[0], flatten(list(tangents))[0]
     tangent_leaves = [as_tensor(one, "jvp", "the tangents") for one in tangent_leaves]
     shapes = [as_tensor(one, "jvp", "the primals").shape for one in primal_leaves]
-    if [one.shape for one in tangent_leaves] != shapes:
-        raise ValueError(
-            expected("jvp", "the tangents", f"have shapes {shapes}", [one.shape for one in tangent_leaves])
-        )
+    _check_shapes("jvp", "the tangents", tangent_leaves, shapes)
     out, pull = vjp(f, *primals)
     leaves, rebuild = flatten(out)
 
@@ -386,10 +389,8 @@ def _stacked(rows: list[Any], out: Tensor, argument: Any) -> Any:
     if not rows:
         return rebuilt(rebuild, [xt.zeros((*out.shape, *s), dtype=out.dtype, device=out.device) for s in shapes])
     columns = zip(*[flatten(row)[0] for row in rows], strict=True)
-    stacked = [
-        xt.reshape(xt.stack(column), (*out.shape, *shape)) for column, shape in zip(columns, shapes, strict=True)
-    ]
-    return rebuilt(rebuild, stacked)
+    pairs = zip(columns, shapes, strict=True)
+    return rebuilt(rebuild, [xt.reshape(xt.stack(column), (*out.shape, *shape)) for column, shape in pairs])
 
 
 def hessian(f: Function, argnums: int = 0) -> Function:
@@ -409,13 +410,8 @@ def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
 
     def slope(*args: Any) -> Tensor:
         grads = flatten(list(grad(f, tuple(range(len(args))))(*args)))[0]
-        terms = [
-            xt.sum(xt.real(g * (xt.conj(v) if v.dtype.kind == "c" else v))) for g, v in zip(grads, vectors, strict=True)
-        ]
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return cast(Tensor, total)
+        terms = [xt.sum(xt.real(g * conjugate(v))) for g, v in zip(grads, vectors, strict=True)]
+        return cast(Tensor, reduce(xt.add, terms))
 
     found = grad(slope, tuple(range(len(primals))))(*primals)
     return found if len(primals) > 1 else found[0]

@@ -380,9 +380,8 @@ class TBlob:
         capacity = prod(as_shape(shape, "reserve")) * self.dtype.itemsize
         if capacity <= self.buffer.nbytes:
             return
-        grown = TBlob(
-            Buffer(self.device, capacity), self.dtype, contiguous(self.shape, self.dtype.itemsize), self.device
-        )
+        packed = contiguous(self.shape, self.dtype.itemsize)
+        grown = TBlob(Buffer(self.device, capacity), self.dtype, packed, self.device)
         if self.buffer.is_allocated:
             self.device.backend.assign(grown.native(), ..., self.native())
         self._buffer, self._layout = grown.buffer, grown.layout

@@ -93,8 +93,8 @@ def _checked(
     pairs = [(t.host(), g) for t, g in zip(tangents, grads, strict=True)]
     forward = sum([_inner(g, one.host()) for g, one in zip(weights, pushed, strict=True)])
     size = sum([float(np.sum(np.abs(t) * np.abs(g))) for t, g in pairs])
-    if not abs(forward - sum([_inner(g, t) for t, g in pairs])) <= tolerance.atol + tolerance.rtol * size:
-        backward = sum([_inner(g, t) for t, g in pairs])
+    backward = sum([_inner(g, t) for t, g in pairs])
+    if not abs(forward - backward) <= tolerance.atol + tolerance.rtol * size:
         raise AssertionError(f"check_grads: {order}, jvp along a random tangent: got {forward}, expected {backward}")
     return pulled
 

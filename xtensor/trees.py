@@ -56,12 +56,8 @@ def _opened(tree: Any) -> tuple[Iterator[str], Sequence[Any], Callable[[list[Any
         return (f"[{place}]" for place in range(len(tree))), tree, type(tree)
     if is_dataclass(tree) and not isinstance(tree, type):
         names = [one.name for one in fields(tree)]
-        values = [getattr(tree, name) for name in names]
-        return (
-            (f".{name}" for name in names),
-            values,
-            lambda parts: replace(tree, **dict(zip(names, parts, strict=True))),
-        )
+        labels, values = (f".{name}" for name in names), [getattr(tree, name) for name in names]
+        return labels, values, lambda parts: replace(tree, **dict(zip(names, parts, strict=True)))
     return iter(()), (), None
 
 

@@ -74,45 +74,37 @@ class Generator:
 
     def random(self, size: Size = None, dtype: Any = None) -> Tensor:
         """Return numbers evenly spread over [0, 1); of float32, drawn as such."""
-        wanted = _floating(dtype, "random")
-        return self._drawn(self.native.random(size, _drawn_as(wanted)), wanted)
+        return self._standard("random", size, dtype)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
         """Return numbers evenly spread over [low, high), drawn in float64 and rounded to the dtype."""
-        wanted = _floating(dtype, "uniform")
-        return self._drawn(self.native.uniform(_plain(low), _plain(high), size), wanted)
+        return self._rounded("uniform", (low, high), size, dtype)
 
     def standard_normal(self, size: Size = None, dtype: Any = None) -> Tensor:
         """Return normal numbers of mean 0 and deviation 1; of float32, drawn as such."""
-        wanted = _floating(dtype, "standard_normal")
-        return self._drawn(self.native.standard_normal(size, _drawn_as(wanted)), wanted)
+        return self._standard("standard_normal", size, dtype)
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
         """Return normal numbers of mean loc and deviation scale, drawn in float64 and rounded to the dtype."""
-        wanted = _floating(dtype, "normal")
-        return self._drawn(self.native.normal(_plain(loc), _plain(scale), size), wanted)
+        return self._rounded("normal", (loc, scale), size, dtype)
 
     # ---- other distributions
 
     def standard_exponential(self, size: Size = None, dtype: Any = None) -> Tensor:
         """Return exponentially distributed numbers of mean 1; of float32, drawn as such."""
-        wanted = _floating(dtype, "standard_exponential")
-        return self._drawn(self.native.standard_exponential(size, _drawn_as(wanted)), wanted)
+        return self._standard("standard_exponential", size, dtype)
 
     def exponential(self, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
         """Return exponentially distributed numbers of mean `scale`, drawn in float64 and rounded to the dtype."""
-        wanted = _floating(dtype, "exponential")
-        return self._drawn(self.native.exponential(_plain(scale), size), wanted)
+        return self._rounded("exponential", (scale,), size, dtype)
 
     def gamma(self, shape: Any, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
         """Return gamma distributed numbers of mean shape * scale, drawn in float64 and rounded to the dtype."""
-        wanted = _floating(dtype, "gamma")
-        return self._drawn(self.native.gamma(_plain(shape), _plain(scale), size), wanted)
+        return self._rounded("gamma", (shape, scale), size, dtype)
 
     def beta(self, a: Any, b: Any, size: Size = None, dtype: Any = None) -> Tensor:
         """Return beta distributed numbers of mean a / (a + b), drawn in float64 and rounded to the dtype."""
-        wanted = _floating(dtype, "beta")
-        return self._drawn(self.native.beta(_plain(a), _plain(b), size), wanted)
+        return self._rounded("beta", (a, b), size, dtype)
 
     def poisson(self, lam: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
         """Return Poisson distributed counts of mean lam, as int64 or another dtype."""
@@ -175,6 +167,17 @@ class Generator:
         self.native.shuffle(host, axis)
         x.device.backend.assign(native, ..., x.device.backend.asarray(host))
 
+    def _standard(self, name: str, size: Size, dtype: Any) -> Tensor:
+        """Return numbers of a distribution without parameters, drawn in the dtype asked for."""
+        wanted = _floating(dtype, name)
+        own = np.float32 if wanted == float32 else np.float64
+        return self._drawn(getattr(self.native, name)(size, own), wanted)
+
+    def _rounded(self, name: str, parameters: tuple[Any, ...], size: Size, dtype: Any) -> Tensor:
+        """Return numbers of a distribution with parameters, drawn in float64 and rounded to the dtype asked for."""
+        wanted = _floating(dtype, name)
+        return self._drawn(getattr(self.native, name)(*map(_plain, parameters), size), wanted)
+
     def _drawn(self, numbers: Any, dtype: DType | None = None) -> Tensor:
         """Return drawn numbers as a tensor of a dtype."""
         native = np.asarray(numbers)
@@ -191,11 +194,6 @@ def _floating(dtype: Any, function: str) -> DType:
     wanted = np.dtype(float64) if dtype is None else canonical(dtype, function)
     REAL_FLOATING.check(wanted, function, "dtype")
     return wanted
-
-
-def _drawn_as(dtype: DType) -> Any:
-    """Return the dtype in which NumPy draws for another."""
-    return np.float32 if dtype == float32 else np.float64
 
 
 def _numeric(dtype: Any, function: str) -> DType | None:

@@ -20,7 +20,7 @@ from ..dtypes import DType
 from ..lazy.compile import Code, handmade, host
 from ..lazy.launch import moving_seconds, share_out
 from ..threads import worth
-from .product import TYPES, splat, worth_compiling
+from .product import TYPES, loads, splat, worth_compiling
 from .windows import Axes, Axis, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
@@ -177,7 +177,6 @@ class _Text:
 
     def module(self) -> str:
         form, kind = self.form, self.kind
-        names = [*((f"{name}.0", "ptr") for name in _POINTERS), *((name, "i64") for name in _NUMBERS)]
         for u in range(form.stride[0]):
             self._over(u)
         oldest = form.waiting - 1
@@ -187,8 +186,7 @@ class _Text:
             f"declare void @llvm.masked.store.{self.suffix}.p0({self.vector}, ptr, i32, {self.truth})",
             "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
             "define void @kernel(ptr %table) {\nentry:",
-            *(f"  %at.{name} = getelementptr i64, ptr %table, i64 {n}" for n, (name, _) in enumerate(names)),
-            *(f"  %{name} = load {of}, ptr %at.{name}" for name, of in names),
+            *loads([f"{name}.0" for name in _POINTERS], _NUMBERS),
             *self._spread("size", "size.w"),
             f"  %ahead = mul i64 %x.row, {ROWS_AHEAD}",
             "  br label %plane\nplane:\n  %n = phi i64 [0, %entry], [%n.n, %plane.next]",

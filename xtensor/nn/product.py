@@ -12,7 +12,7 @@ Every element is the sum in order, so it has the same bits whatever the size of 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from math import ceil
 from typing import Any
@@ -97,19 +97,19 @@ def _registers(rows: int) -> int:
 
 
 _SHARED = "ptr %offsets.at, ptr %c.at, i64 %depth, i64 %columns, i64 %lda, i64 %ldc, i1 %first"
-_POINTERS = ("a", "b", "offsets", "c", "bias")
+_POINTERS = ("a.0", "b.0", "offsets", "c.0", "bias.0")
 _NUMBERS = ("m", "k", "columns", "lda", "ldc", "a.step", "b.step", "c.step", "count", "block")
+
+
+def loads(pointers: Sequence[str], numbers: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that load what stands in %table: pointers, then numbers."""
+    for place, name in enumerate((*pointers, *numbers)):
+        yield f"  %at.{name} = getelementptr i64, ptr %table, i64 {place}"
+        yield f"  %{name} = load {'ptr' if name in pointers else 'i64'}, ptr %at.{name}"
 
 
 def _driver(kind: str, height: int, rest: int) -> str:
     """Return the function that goes over the matrices, blocks of the sum, and blocks of rows."""
-    loads = [
-        f"  %at.{name} = getelementptr i64, ptr %table, i64 {place}\n"
-        f"  %{name}{'.0' if name in ('a', 'b', 'c', 'bias') else ''} = load {of}, ptr %at.{name}"
-        for place, (name, of) in enumerate(
-            [*((name, "ptr") for name in _POINTERS), *((name, "i64") for name in _NUMBERS)]
-        )
-    ]
     arguments = f"ptr %b, {_SHARED}, ptr %bias.at"
     steps = (("a", "a.step"), ("b", "b.step"), ("c", "c.step"), ("bias", "m"))
     phis = [f"  %{name} = phi ptr [%{name}.0, %entry], [%{name}.n, %next]" for name, _ in steps]
@@ -117,7 +117,7 @@ def _driver(kind: str, height: int, rest: int) -> str:
     last = f"  call void @panel{rest}(ptr %a.at, {arguments})\n" if rest else ""
     return f"""define void @kernel(ptr %table) {{
 entry:
-{chr(10).join(loads)}
+{chr(10).join(loads(_POINTERS, _NUMBERS))}
   %whole = sub i64 %m, {rest}
   br label %matrix
 matrix:

@@ -126,14 +126,11 @@ class Slides(Tiles):
                 scratch.clear()
                 parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
                 plane = plane_of(self._axes, parts)
-                counts = tuple(stop - start for start, stop in parts)
                 given, channel, before = self._given(tile, plane, scratch, before)
                 offsets = np.add.outer(np.arange(self.x.shape[2]) * channel, plane.offsets).ravel()
                 part = np.moveaxis(self.y[(tile.batch, tile.groups, slice(None), *tile.box)], 0, 2)
-                steps = tuple(step * self.dtype.itemsize for step in plane.strides)
-                there = part.dtype == self.dtype and all(
-                    n == 1 or have == want for n, have, want in zip(counts, part.strides[2:], steps, strict=True)
-                )
+                steps = _times(plane.strides, self.dtype.itemsize)
+                there = part.dtype == self.dtype and _lies_in(part, steps)
                 sums = part if there else scratch.array((*part.shape[:2], plane.span), self.dtype)
                 own = None if bias is None else bias[tile.groups]
                 multiply(code, weights[tile.groups], given, sums, plane.span, offsets=offsets, bias=own)
@@ -149,24 +146,21 @@ class Slides(Tiles):
         """
         x = np.moveaxis(self.x[:, tile.groups], 0, 2)
         item, size = self.dtype.itemsize, plane.size
+        steps = _times(plane.strides, item)
         if not plane.padded and len(plane.copies) == 1 and x.dtype == self.dtype:
             (copy,) = plane.copies
             seen = x[(..., *copy.source)]
-            wanted = [step * item for step in plane.strides]
-            if all(n == 1 or a == b for n, a, b in zip(seen.shape[2:], seen.strides[2:], wanted, strict=True)):
+            if _lies_in(seen, steps):
                 return seen, seen.strides[1] // item, before
         padded = scratch.array((*x.shape[:2], size), self.dtype)
-        shape = (padded.shape, plane.lengths, [copy.places for copy in plane.copies])
-        if before != shape:
+        now = (padded.shape, plane.lengths, [copy.places for copy in plane.copies])
+        if before != now:
             padded.fill(0)
+        shape, strides = (*x.shape[:2], *plane.lengths), (*padded.strides[:2], *steps)
         for copy in plane.copies:
-            target: Any = as_strided(
-                padded[..., copy.begin :],
-                (*x.shape[:2], *plane.lengths),
-                (*padded.strides[:2], *_times(plane.strides, item)),
-            )
+            target: Any = as_strided(padded[..., copy.begin :], shape, strides)
             np.copyto(target[(..., *copy.places)], x[(..., *copy.source)], casting="unsafe")
-        return padded, size, shape
+        return padded, size, now
 
 
 def slide(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> bool:
@@ -183,6 +177,11 @@ def slide(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes:
         return False
     slides.write(weights, bias)
     return True
+
+
+def _lies_in(array: Array, steps: Shape) -> bool:
+    """Return whether the axes of an array after its first two go in these steps, as far as they are longer than 1."""
+    return all(n == 1 or own == step for n, own, step in zip(array.shape[2:], array.strides[2:], steps, strict=True))
 
 
 def _times(steps: Shape, item: int) -> Shape:

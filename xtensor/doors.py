@@ -226,7 +226,6 @@ def reduction(
     *,
     of_nothing: Scalar | None = None,
     one_axis: bool = False,
-    domain: tuple[float, float] = (-2.0, 2.0),
     composed: Callable[..., Tensor | None] | None = None,
     derivative: Any = None,
 ) -> Callable[[F], F]:
@@ -236,7 +235,7 @@ def reduction(
     """
 
     def decorate(stub: F) -> F:
-        op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, domain=domain, composed=composed)
+        op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, composed=composed)
         op.rule = _rule(op, derivative)
         defaults = op.defaults
 

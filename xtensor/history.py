@@ -166,9 +166,8 @@ def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
     there = _places(result, layout, values.dtype, flat.device)
     if layout.may_repeat():
         # a zero stride repeats the same places: what they share is one sum
-        stretched = tuple(
-            a for a, (n, s) in enumerate(zip(layout.shape, layout.strides, strict=True)) if n > 1 and not s
-        )
+        axes = enumerate(zip(layout.shape, layout.strides, strict=True))
+        stretched = tuple(axis for axis, (length, stride) in axes if length > 1 and not stride)
         once = there[tuple(slice(0, 1) if a in stretched else slice(None) for a in range(there.ndim))]
         backend.assign(once, ..., backend.call(values.native().sum, axis=stretched, keepdims=True))
     else:

@@ -307,13 +307,9 @@ KERNELS: dict[str, Function] = {
 # ---- library functions
 
 
-def _take(cp: Any, x: Array, indices: Array, axis: int) -> Array:
+def _taking(name: str) -> Function:
     """CuPy wraps an index out of bounds around; looking waits for the device."""
-    return cp.take(x, within(cp, indices, x.shape[axis], axis), axis=axis)
-
-
-def _take_along_axis(cp: Any, x: Array, indices: Array, axis: int) -> Array:
-    return cp.take_along_axis(x, within(cp, indices, x.shape[axis], axis), axis=axis)
+    return lambda cp, x, i, axis: getattr(cp, name)(x, within(cp, i, x.shape[axis], axis), axis=axis)
 
 
 def within(cp: Any, indices: Array, length: int, axis: int) -> Array:
@@ -431,8 +427,8 @@ FUNCTIONS: dict[str, Function] = {
     "repeat": _repeat,
     "searchsorted": _searchsorted,
     "sort": _sorted("sort"),
-    "take": _take,
-    "take_along_axis": _take_along_axis,
+    "take": _taking("take"),
+    "take_along_axis": _taking("take_along_axis"),
     "tensordot": tensordot,
     "vecdot": vecdot,
 }

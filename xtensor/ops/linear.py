@@ -206,9 +206,8 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     first, second = _contracted(x1, x2, axes)
     lengths, others = [x1.shape[a] for a in first], [x2.shape[a] for a in second]
     if lengths != others:
-        raise ValueError(
-            mismatch("tensordot", x1.shape, x2.shape, f"{lengths} != {others} along axes {first}, {second}")
-        )
+        why = f"{lengths} != {others} along axes {first}, {second}"
+        raise ValueError(mismatch("tensordot", x1.shape, x2.shape, why))
     return on((x1, x2), "tensordot", lambda xp, a, b: xp.tensordot(a, b, axes=(first, second)))
 
 
@@ -286,11 +285,7 @@ def dot(x1: Operand, x2: Operand) -> Tensor:
     return on((x1, x2), "dot", lambda xp, a, b: xp.dot(a, b))
 
 
-def _diagonal_of(g: Tensor, offset: int) -> Tensor:
-    return cast(Tensor, xt.linalg.diagonal(g, offset=offset))
-
-
-@differentiable(values=lambda g, offset: _diagonal_of(g, offset))
+@differentiable(values=lambda g, offset: xt.linalg.diagonal(g, offset=offset))
 def on_diagonal(values: Tensor, offset: int, shape: Sequence[int]) -> Tensor:
     """Return zeros (..., n, m) with values (..., k) on a diagonal."""
     result: Tensor = xt.zeros(shape, dtype=values.dtype, device=values.device)

@@ -117,6 +117,15 @@ def test_the_default_device(cp: Any) -> None:
     assert xt.zeros(2).device == "cpu"
 
 
+def test_a_native_array_takes_the_dtype_asked_for(cp: Any) -> None:
+    """Also float64, which NumPy says is equal to None."""
+    backend: Any = xt.zeros(1, device=CUDA).device.backend
+    native = cp.zeros(3, np.float32)
+    assert backend.asarray(native) is native is backend.asarray(native, np.dtype(np.float32))
+    for dtype in (np.float64, np.int64):
+        assert backend.asarray(native, np.dtype(dtype)).dtype == dtype
+
+
 def test_mixing_devices_names_both(cp: Any) -> None:
     here, there = xt.ones((2, 2)), xt.ones((2, 2), device=CUDA)
     for call in (

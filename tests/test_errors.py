@@ -339,6 +339,7 @@ INTEGERS: list[Row] = [
 COPIES: list[Row] = [
     ("xt.asarray([1, 2], copy=False)", ValueError, "asarray: copy must be None or True for Python scalars"),
     ("xt.asarray(f, dtype=xt.float32, copy=False)", ValueError, "asarray: copy must be None or True when dtype or"),
+    ("xt.asarray(i, dtype=xt.float64, copy=False)", ValueError, "asarray: copy must be None or True when dtype or"),
     ("xt.asarray(np.ones(3), dtype=xt.int8, copy=False)", ValueError, "asarray: copy must be None or True to make"),
     ("f.__array__(xt.int64, copy=False)", ValueError, "__array__: dtype must be float64 when copy=False, got int64"),
     ("ro.__dlpack__(copy=False)", BufferError, "__dlpack__: x must be packed, writable"),

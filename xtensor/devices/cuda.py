@@ -128,7 +128,7 @@ class CUDA:
         """Return a host value, or an array of this or another CUDA device, as a native array of this one."""
         cp = self.library
         if self.owns(value):
-            return value if dtype in (None, value.dtype) else self.astype(value, dtype)
+            return value if dtype is None or dtype == value.dtype else self.astype(value, dtype)
         if isinstance(value, cp.ndarray):
             value = self._from_beside(value)
         return self.call(repairs.asarray, cp, value, dtype)

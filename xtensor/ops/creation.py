@@ -102,11 +102,12 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
 
 def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool | None) -> Tensor:
     target = x.device if device is None else as_device(device, "asarray")
-    if copy is False and (target != x.device or dtype not in (None, x.dtype)):
+    changes = dtype is not None and dtype != x.dtype  # NumPy takes None for float64
+    if copy is False and (changes or target != x.device):
         raise ValueError(expected("asarray", "copy", "be None or True when dtype or device change", copy))
     x = moved(x, target)
-    if dtype is not None and dtype != x.dtype:
-        return astype(x, dtype)
+    if changes:
+        return astype(x, cast(DType, dtype))
     return x.copy("K") if copy else x
 
 

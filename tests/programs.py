@@ -605,7 +605,7 @@ class Maker:
         x = self.get(name)
         form = self.rng.random()
         if form < 0.2:
-            return f"{self.target()} = {self.rng.choice(UNARY if not self.exact else EXACT_UNARY).format(name)}"
+            return f"{self.target()} = {self.rng.choice(self.unary(x)).format(name)}"
         other = self.operand(x)
         if form < 0.3:
             return f"{self.target()} = xp.where({name} != {other}, {name}, {self.operand(x)})"
@@ -617,6 +617,11 @@ class Maker:
         pair = (name, other) if self.chance(0.7) else (other, name)
         chained = f" + {self.operand(x)}" if self.chance(0.2) else ""
         return f"{self.target()} = {f' {sign} '.join(pair)}{chained}"
+
+    def unary(self, x: np.ndarray) -> list[str]:
+        """The unary forms; exact ones leave out what NumPy rounds in two ways, by how complex numbers lie."""
+        forms = EXACT_UNARY if self.exact else UNARY
+        return [form for form in forms if form != "abs({})"] if self.exact and x.dtype.kind == "c" else forms
 
     def are_integers(self, x: np.ndarray, other: str) -> bool:
         """Return whether a floor division is one of integers: for infinities the standard says what NumPy does not."""

@@ -304,7 +304,8 @@ def _mean(x: Any, axis: Axes = None, *, dtype: DType | None = None, keepdims: bo
     """The mean; NaN over nothing, without NumPy's warning."""
     count = _count(x, axis)
     if not count:
-        return _nothing(np.mean, x, axis, {"dtype": dtype, "keepdims": keepdims})
+        dtype = dtype or np.mean(np.ones(1, x.dtype)).dtype
+        return _nan(_REPAIRED["sum"](x, axis, dtype, keepdims=keepdims))
     if dtype is None and count <= _EXACT.get(x.dtype.char, 0):
         return np.true_divide(_REPAIRED["sum"](x, axis, keepdims=keepdims), float(count))
     return np.mean(x, axis, dtype, keepdims=keepdims)
@@ -324,9 +325,13 @@ def _var(x: Any, axis: Axes = None, **params: Any) -> Any:
 
 def _spread(function: Callable[..., Any], x: Any, axis: Axes, params: dict[str, Any]) -> Any:
     """Variance or standard deviation; NaN where the divisor N - correction is not positive (standard)."""
-    if _count(x, axis) - params.get("correction", 0) > 0:
+    count = _count(x, axis)
+    if count - params.get("correction", 0) > 0:
         return function(x, axis, **params)
-    return _nothing(function, x, axis, {**params, "correction": 0})
+    if not count:  # ones in its place: over nothing NumPy warns
+        reduced = range(x.ndim) if axis is None else [one % x.ndim for one in np.atleast_1d(axis)]
+        x = np.ones(tuple(1 if one in reduced else n for one, n in enumerate(x.shape)), x.dtype)
+    return _nan(function(x, axis, **{**params, "correction": 0}))
 
 
 def _count(x: Any, axis: Axes) -> int:
@@ -335,11 +340,8 @@ def _count(x: Any, axis: Axes) -> int:
     return prod([x.shape[one] for one in axis]) if isinstance(axis, tuple) else int(x.shape[axis])
 
 
-def _nothing(function: Callable[..., Any], x: Any, axis: Axes, params: dict[str, Any]) -> Any:
-    """Return NaNs of the dtype and shape the function would give."""
-    reduced = range(x.ndim) if axis is None else [one % x.ndim for one in np.atleast_1d(axis)]
-    probe = np.ones(tuple(1 if one in reduced else n for one, n in enumerate(x.shape)), x.dtype)
-    result = function(probe, axis, **params)
+def _nan(result: Any) -> Any:
+    """Return an array like the result, NaN throughout."""
     return np.full_like(result, complex(np.nan, np.nan) if result.dtype.kind == "c" else np.nan)
 
 

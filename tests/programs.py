@@ -206,7 +206,7 @@ def all_large() -> Iterator[None]:
     """Let no array be small enough for library calls at once."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in sys.modules if name.startswith("xtensor.")]:
-            for limit in ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE"):
+            for limit in ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "AT_ONCE", "FAST_AT_ONCE"):
                 if hasattr(sys.modules[name], limit):
                     patch.setattr(sys.modules[name], limit, -1)
         yield

@@ -21,7 +21,7 @@ import xtensor as xt
 from xtensor.lazy import describe, engines
 from xtensor.lazy.compile import host, wait_for_better_code
 from xtensor.lazy.run import PIECE
-from xtensor.options import Settings
+from xtensor.options import Settings, settings
 
 N = 100_000
 
@@ -31,6 +31,7 @@ needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llv
 @pytest.fixture(autouse=True)
 def defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin with the default settings, whatever the environment asks of the other tests; leave the disk alone."""
+    settings()  # asks the environment, which opens the shortcut of small operands
     monkeypatch.setattr(sys.modules["xtensor.options"], "_from_environment", [Settings(cache_dir="")])
 
 

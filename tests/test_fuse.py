@@ -23,7 +23,7 @@ import xtensor as xt
 from xtensor.blob import watchers
 from xtensor.lazy import recorded
 from xtensor.lazy.compile import host
-from xtensor.options import Settings
+from xtensor.options import Settings, settings
 from xtensor.watch import LOOKED, WRITES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +44,7 @@ needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llv
 @pytest.fixture(autouse=True)
 def defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Begin with the default settings, whatever the environment asks of the other tests; leave nobody watching."""
+    settings()  # asks the environment, which opens the shortcut of small operands
     monkeypatch.setattr(sys.modules["xtensor.options"], "_from_environment", [Settings(cache_dir="")])
     yield
     assert not watchers
@@ -638,20 +639,51 @@ def test_later_writes_are_seen() -> None:
 
 
 def test_shared_memory() -> None:
-    """Memory that others can write is read by plain calls, whatever was known of such arguments before."""
-    fused = xt.fuse(lambda x: x + 1.0)
-    x = array(200_000)
-    for _ in range(3):
-        fused(x)
-    assert fused.why(x) == ""
-    outside = np.asarray(x)
-    for value in (5.0, 6.0):
-        outside[:] = value
-        result = fused(x)
-        outside[:] = 0.0
-        assert float(result[0]) == value + 1.0
-    assert fused.why(x) == room.SHARED
-    assert fused.why(xt.asarray(outside)) == room.SHARED
+    """Memory that others can write is read in the call, whether its kernels are known or not."""
+    fused = xt.fuse(lambda x, y: x + y * 0.0)
+    outside = np.zeros(200_000, np.float32)
+    shared, own = xt.asarray(outside), array(200_000)
+    exported = np.asarray(own)
+    for call in range(5):
+        for theirs, args in ((outside, (shared, array(200_000))), (exported, (own, shared))):
+            theirs[:] = call
+            result = fused(*args)
+            assert not result.is_pending
+            theirs[:] = -1.0
+            assert float(result[7]) == float(result[-1]) == call
+    assert fused.why(shared, own) == "" and (shared + 1.0).is_pending is False
+
+
+def test_what_a_call_leaves_behind_has_been_read() -> None:
+    """Also where its result is no expression, or none at all: what it kept read the memory as it was."""
+    outside = np.full(200_000, 3.0)
+    shared = xt.asarray(outside)
+    kept = []
+
+    def keeps(x: xt.Tensor, how: str) -> xt.Tensor | None:
+        kept.append(x * 2.0)
+        if how == "raises":
+            raise RuntimeError(how)
+        if how == "exports":
+            theirs = np.asarray(x)
+            y = x + 1.0
+            theirs[:] = 9.0
+            return y
+        return None if how == "nothing" else kept[-1] + float(x[0])
+
+    fused = xt.fuse(keeps)
+    for how in ("nothing", "looks", "exports", "raises"):
+        outside[:] = 3.0
+        kept.clear()
+        if how == "raises":
+            with pytest.raises(RuntimeError, match="raises"):
+                fused(shared, how)
+        else:
+            result = fused(shared, how)
+        outside[:] = -1.0
+        assert float(kept[0][5]) == 6.0, how
+        if how != "raises":
+            assert result is None or float(result[5]) == {"looks": 9.0, "exports": 4.0}[how]
 
 
 def test_nothing_to_fuse() -> None:

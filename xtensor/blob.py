@@ -7,8 +7,10 @@ offset; memory allocated when first needed; resize within capacity; shallow copi
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from ctypes import addressof, c_char
 from math import prod
+from threading import local
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .dtypes import DType
@@ -71,6 +73,15 @@ def _pending(reference: weakref.ref[Any]) -> Any:
     return node if node is not None and node.blob is None else None
 
 
+class _Trusted(local):
+    """The buffers that this thread reads as if nobody outside could write to them: see `run.at_once`."""
+
+    buffers: frozenset[Buffer] = frozenset()
+
+
+trusted = _Trusted()
+
+
 class Watcher(Protocol):
     """Who is told what happens to buffers: their bytes are asked for, written, or seen through another view."""
 
@@ -92,8 +103,10 @@ class Buffer:
     readers: the pending nodes that read it.
     savers: who kept views of it for a gradient, None before the first.
     history: what was written into it while a gradient was recorded, None before the first such write.
-    shared: whether someone outside xtensor can write to it (imported or exported without a copy); such memory
-        is never read lazily.
+    shared: whether someone outside xtensor was able to write to it when that was last asked (imported or exported
+        without a copy).
+    holders: what tells whether those outside still hold the memory, each a call that returns None once they do not;
+        None where nobody can tell.
     """
 
     __slots__ = (
@@ -103,6 +116,7 @@ class Buffer:
         "_version",
         "device",
         "history",
+        "holders",
         "nbytes",
         "readers",
         "savers",
@@ -113,6 +127,7 @@ class Buffer:
         self.device = device
         self.nbytes = nbytes
         self.shared = shared
+        self.holders: list[Callable[[], Any]] | None = None if shared else []
         self._version = 0
         self._storage = storage
         self._memory: Any = None  # what keeps the bytes alive of which nobody has asked for an array
@@ -124,6 +139,30 @@ class Buffer:
     def __repr__(self) -> str:
         state = "allocated" if self.is_allocated else "not allocated"
         return f"Buffer({self.nbytes} bytes on {self.device}, {state}, version {self.version})"
+
+    def is_exposed(self) -> bool:
+        """Return whether someone outside can write to it: such memory is never read later than it is asked for."""
+        if not self.shared or self in trusted.buffers:
+            return False
+        if self._is_held():
+            return True
+        with first_use:  # nobody comes to hold it meanwhile
+            if not self._is_held():
+                self.shared, self.holders = False, []
+            return self.shared
+
+    def _is_held(self) -> bool:
+        return self.holders is None or any(held() is not None for held in self.holders)
+
+    def expose(self, holder: Callable[[], Any] | None) -> None:
+        """Take note that someone outside can write to it, as long as `holder` does not return None; None: for ever."""
+        trusted.buffers = trusted.buffers - {self}
+        with first_use:
+            self.shared = True
+            if holder is None or self.holders is None:
+                self.holders = None
+            else:
+                self.holders = [*[held for held in self.holders if held() is not None], holder]
 
     def saved_by(self, reference: weakref.ref[Any]) -> None:
         """Remember somebody who kept a view for a gradient: he copies it before the next write."""
@@ -247,7 +286,13 @@ class TBlob:
         blob = cls(None, native.dtype, None, device, writeable=getattr(native.flags, "writeable", True))
         blob._native = native
         if shared:
-            blob.buffer.shared = True
+            borrowed = device.backend.borrowed(native)
+            if borrowed is None:
+                blob.buffer.expose(None)
+            else:
+                storage, blob._layout, holder = borrowed
+                blob._buffer, blob._native = Buffer(device, storage.nbytes, storage), None
+                blob._buffer.expose(holder)
         return blob
 
     @property
@@ -310,6 +355,14 @@ class TBlob:
             storage = self.buffer.storage
             self._native = self.device.backend.view(storage, self.dtype, self.layout, self.writeable)
         return self._native
+
+    def exported(self) -> Native:
+        """Return the native array for someone outside, who may write to it as long as it lives."""
+        lent = self.device.backend.lent(self.buffer.storage)
+        self.buffer.expose(None if lent is None else weakref.ref(lent))
+        if lent is None:
+            return self.native()
+        return self.device.backend.view(lent, self.dtype, self.layout, self.writeable)
 
     def view(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> TBlob:
         """Return another view of the same buffer; read-only views stay read-only."""

@@ -40,7 +40,7 @@ def _evaluated(x: Tensor) -> list[str]:
     facts = [f"{size_text(buffer.nbytes)} on {buffer.device}", f"version {buffer.version}"]
     if not blob.writeable:
         facts.append("read-only")
-    if buffer.shared:
+    if buffer.is_exposed():
         facts.append("others can write to it, so it is never read later")
     if waiting:
         facts.append(f"{waiting} pending value{'s' * (waiting > 1)} will read it")

@@ -22,8 +22,8 @@ from .devices.cpu import CPU
 from .errors import expected
 from .lazy import run
 from .lazy.graph import Node, Part
-from .op import record_part
 from .options import Settings, options, settings
+from .recording import record_part
 from .tape import active, steps_of
 from .tensor import DIRECT_BELOW, Tensor, evaluate, face
 from .trees import flatten, rebuilt
@@ -47,7 +47,6 @@ NEW = "no call with such arguments has been watched, or it was forgotten"
 RETURNS = "it returns something else than tensors, or nested tuples, lists, dicts or dataclasses of them"
 COMPUTED = "a result was computed at once, or is an argument or a view of one"
 NO_TENSOR = "no argument is a tensor"
-SHARED = "an argument's memory can be written from outside (copy it: xt.asarray(x, copy=True))"
 GRADIENT = "an argument takes part in a gradient (fuse the function that computes the gradient)"
 REQUIRES = "a result has a gradient, which the function asks for itself"
 ELSEWHERE = "an argument is not on the CPU"
@@ -66,6 +65,8 @@ def fuse(function: Callable[P, R], /) -> Fused[P, R]:
 
     What the function finds out elsewhere - a global number, the value of another tensor, whether two arguments are one
     object - is taken for constant, and what it does besides returning its result is done only in calls that run it.
+    Memory that an argument shares with a NumPy array is read when the call ends: the function itself must not write to
+    it through that array.
 
     Raises TypeError for what cannot be called; calls raise what the function raises.
 
@@ -140,15 +141,16 @@ class Fused(Generic[P, R]):
         given = [watch.stand_in(x) for x in args]
         named = {name: watch.stand_in(x) for name, x in kwargs.items()}
         steps = max(settings().fuse_limit, run.PIECE)  # a gradient has many, and is planned once
-        with watch, options(lazy="always", fuse_limit=steps):
-            result: Any = self._function(*given, **named)
-            given, rebuild = _taken_apart(result)
-            parts = [watch.own(part) for part in given]
-            for part in parts:
-                if type(part) is Tensor and type(part._value) is Part:
-                    record_part(part)
-        with run.turn():
-            known = _known(parts, rebuild, watch)
+        with run.at_once(watch.buffers):
+            with watch, options(lazy="always", fuse_limit=steps):
+                result: Any = self._function(*given, **named)
+                given, rebuild = _taken_apart(result)
+                parts = [watch.own(part) for part in given]
+                for part in parts:
+                    if type(part) is Tensor and type(part._value) is Part:
+                        record_part(part)
+            with run.turn():
+                known = _known(parts, rebuild, watch)
         if known.reason != DISTURBED:
             self._remember(signature, known)
         return cast(R, result if all(map(is_, parts, given)) else rebuild(parts))
@@ -190,8 +192,6 @@ def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if type(blob) is not TBlob:
                 blob = x.blob
             layout = blob._layout or blob.layout
-            if (blob._buffer or blob.buffer).shared:
-                return SHARED
             if blob.device.backend is not CPU:
                 return ELSEWHERE
             key += (blob.dtype.num, layout.shape, layout.strides)

@@ -12,8 +12,9 @@ from typing import Any, TypeVar, cast
 
 from .blob import TBlob
 from .lazy.graph import Macro, MacroStep, Node
+from .lazy.run import at_once
 from .options import always_somewhere, settings
-from .recording import enter, read_later, worth_recording
+from .recording import AT_ONCE, enter, exposed_memory, pays_at_once, read_later, worth_recording
 from .tape import active, steps_of
 from .tensor import Tensor
 
@@ -38,6 +39,11 @@ def macro(function: F, /) -> F:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Tensor:
         kinds = None if always_somewhere[0] else _kinds(args, kwargs)
+        if kinds is None and not always_somewhere[0]:
+            exposed = exposed_memory((*args, *kwargs.values()))
+            if pays_at_once(settings(), max([one.nbytes for one in exposed], default=0), AT_ONCE, pending=False):
+                with at_once(exposed):
+                    return call(*args, **kwargs)
         if kinds is None or (active[0] and steps_of((*args, *kwargs.values())) is not None):
             return plain(*args, **kwargs)
         key, inputs, device, pending = kinds

@@ -9,23 +9,34 @@ from functools import cached_property
 from math import prod
 from numbers import Real
 from typing import Any, cast
-from weakref import ref
 
 import numpy as np
 
-from .blob import Native, TBlob
+from .blob import Buffer, Native, TBlob
 from .devices import Backend, Device
-from .devices.cpu import CPU, SLOW, quickly
+from .devices.cpu import CPU, FAST, SLOW, quickly
 from .dtypes import Category, DType, canonical, check_real, promote
 from .errors import expected, mismatch, prefixed
 from .layout import Shape, as_axes, as_axis
 from .lazy import element as elements
 from .lazy.graph import Macro, Node, Part, node_of
-from .lazy.run import seen_later
+from .lazy.run import at_once
 from .macros import macro_of
 from .operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .options import always_somewhere, settings
-from .recording import enter, pays_to_wait, read_later, recorded_before, worth_recording
+from .recording import (
+    AT_ONCE,
+    FAST_AT_ONCE,
+    enter,
+    exposed_memory,
+    is_node,
+    pays_at_once,
+    pays_to_wait,
+    read_later,
+    record_part,
+    recorded_before,
+    worth_recording,
+)
 from .rules import Rule
 from .tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
 from .tensor import DIRECT_BELOW, Scalar, Tensor, settled, wrap
@@ -180,9 +191,11 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
 
 def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tensor:
     """Compute or record an elementwise op, and how its result goes back to operands that have a gradient."""
-    result = _apply_small(op, operands)
-    if result is None:
+    native = None if always_somewhere[0] else _quickly(op, operands, DIRECT_BELOW)
+    if native is None:
         result = _apply(op, operands)
+    else:
+        result = settled(native, next(x._device for x in operands if type(x) is Tensor))
     remember_elementwise(op.rule, op.slots, operands, steps, result)
     return result
 
@@ -191,38 +204,32 @@ def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tenso
 REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
 
 
-def _apply_small(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
-    """Call the library at once where all operands are small and on the CPU; None where one is not, or is refused."""
-    if always_somewhere[0]:
-        return None
+def _quickly(op: Op, operands: tuple[Any, ...], most: int) -> Native | None:
+    """Return what the library gives for operands of at most so many bytes that are computed and on the CPU; None where
+    one is not, or is refused.
+    """
     natives = []
-    device: Any = None
     for x in operands:
         if type(x) is Tensor:
-            value = x._value
-            native = value._native if type(value) is TBlob else x._small
-            if type(native) is not np.ndarray or native.nbytes > DIRECT_BELOW:
+            native = _native_up_to(x, most)
+            if native is None:
                 return None
             natives.append(native)
-            device = x._device
         elif type(x) in SCALARS:
             natives.append(x)
         else:
             return None
     try:
-        result = quickly(op.cpu_kernel, *natives)
+        return np.asarray(quickly(op.cpu_kernel, *natives))
     except REFUSED:
         return None  # the long way says what is wrong
-    if type(result) is not np.ndarray:
-        result = np.asarray(result)
-    return settled(result, device)
 
 
-def _small_native(x: Tensor) -> Native:
-    """Return what the direct way takes for a small tensor on the CPU, None for any other."""
+def _native_up_to(x: Tensor, most: int) -> Native | None:
+    """Return the NumPy array of a tensor that is computed, on the CPU and of at most so many bytes; None for others."""
     value = x._value
-    native = value._native if type(value) is TBlob else x._small
-    return native if type(native) is np.ndarray and native.nbytes <= DIRECT_BELOW else None
+    native = native_of(x) if type(value) is TBlob else x._small
+    return native if type(native) is np.ndarray and native.nbytes <= most else None
 
 
 _INT = frozenset((int,))
@@ -244,9 +251,14 @@ def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native |
 
 def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op, whatever its operands depend on."""
-    recorded = recorded_before(op, operands)
+    exposed: list[Buffer] = []
+    recorded = recorded_before(op, operands, exposed)
     if recorded is not None:
-        return recorded
+        return recorded.evaluate() if exposed else recorded
+    if exposed and not always_somewhere[0]:
+        native = _quickly(op, operands, AT_ONCE)
+        if native is not None:
+            return wrap(native, common_device(op.name, operands))
     near = common_device(op.name, operands)
     operands = tuple(as_operand(x, op.name, name, near) for x, name in zip(operands, op.parameters, strict=True))
     if not any(isinstance(x, Tensor) for x in operands):
@@ -262,7 +274,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         dtype = op.dtype(*kinds)
         result = _record(op, operands, {}, shape, dtype, device)
         op.recorded_as(cast(Any, result._value))
-        return result
+        return result.evaluate() if exposed_memory(operands) else result
     return _direct(op, operands, kinds, {}, device)
 
 
@@ -271,7 +283,7 @@ def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor
     if type(x) is not Tensor or always_somewhere[0]:
         return None
     steps = steps_of((x,))
-    native = None if steps is None else _small_native(x)
+    native = None if steps is None else _native_up_to(x, DIRECT_BELOW)
     if native is None or not native.size:
         return None
     reduced = reduce_small(kernel, native, given)
@@ -303,10 +315,21 @@ def _remember_reduced(op: Op, x: Tensor, given: dict[str, Any], steps: list[Any]
 
 def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     """Compute or record a reduction, whatever its operand depends on."""
-    recorded = _reduced_before(op, x, params)
-    if recorded is not None:
-        return recorded
-    given = tuple(params.values())
+    whole = params["axis"] is None and op.composed is None
+    reduced = _reduce_quickly(op, x, params) if whole else None
+    if reduced is None:
+        reduced = _reduced_before(op, x, params)
+    if reduced is not None:
+        return reduced
+    exposed = exposed_memory((x,))
+    if exposed:
+        if pays_at_once(settings(), x.nbytes, AT_ONCE, is_node(x)):
+            with at_once(exposed):
+                return _reduce(op, x, params)
+        reduced = None if whole else _reduce_quickly(op, x, params)
+        if reduced is not None:
+            return reduced
+    values = tuple(params.values())
     x = as_tensor(x, op.name)
     axes = _reduced_axes(op, x, params)
     _check_params(op, x, params)
@@ -317,10 +340,10 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
         composed = op.composed(x, dict(params))
         if composed is not None:
-            _remember_reduction(op, x, given, (params, macro_of(op.name, composed, x)))
+            _remember_reduction(op, x, values, (params, macro_of(op.name, composed, x)))
             return composed
     dtype = _dtype_of(op, (x.dtype,), params)
-    _remember_reduction(op, x, given, (params, (shape, dtype)))
+    _remember_reduction(op, x, values, (params, (shape, dtype)))
     return _record(op, (x,), params, shape, dtype, x.device)
 
 
@@ -328,6 +351,21 @@ def _dtype_of(op: Op, kinds: tuple[Any, ...], params: dict[str, Any]) -> DType:
     """Return the result dtype, which depends on no axes."""
     neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
     return op.dtype(*kinds, **{name: neutral.get(name, value) for name, value in params.items()})
+
+
+def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
+    """Reduce what is computed at once, where that takes the library less time than a launch; None for anything else.
+
+    A reduction of a whole array is little to wait for; others may go together with what follows.
+    """
+    if always_somewhere[0] or type(x) is not Tensor:
+        return None
+    native = _native_up_to(x, FAST_AT_ONCE if op.name in FAST else AT_ONCE)
+    if native is None or not native.size:
+        return None
+    given = {name: value for name, value in params.items() if value is not op.defaults[name]}
+    reduced = reduce_small(op.cpu_kernel, native, given)
+    return None if reduced is None else wrap(np.asarray(reduced), x._device)
 
 
 _PLAIN_AXES = (int, tuple, type(None))
@@ -411,29 +449,12 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     tensors = [x for x in operands if isinstance(x, Tensor)]
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
     pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
-    if not worth_recording(settings(), nbytes, pending) or op.fails_on_values(*kinds):
+    limits = settings()
+    if not worth_recording(limits, nbytes, pending) or op.fails_on_values(*kinds):
         return False
-    return all(reads_later(x) if isinstance(x, Tensor) else fits(x, kinds) for x in operands)
-
-
-def is_node(x: Tensor) -> bool:
-    """Return whether a tensor is a pending node, which recording spares from being computed now."""
-    return type(x._value) is Node and x._value.blob is None
-
-
-def reads_later(x: Tensor) -> bool:
-    """Return whether a tensor's memory can be read later: nobody outside may write to it meanwhile."""
-    if type(x._value) is Part:
-        record_part(x)
-    return is_node(x) or not x.blob.buffer.shared
-
-
-def record_part(x: Tensor) -> None:
-    """Make a part of what is pending a view of it, for others to read later, where all is recorded."""
-    part: Any = x._value
-    later = seen_later(part.whole, "index", part.key)
-    if later is not None:
-        x._value, later.face = later, ref(x)
+    if exposed_memory(tensors) and not pays_at_once(limits, nbytes, AT_ONCE, pending):
+        return False
+    return all(isinstance(x, Tensor) or fits(x, kinds) for x in operands)
 
 
 def fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
@@ -454,6 +475,8 @@ def _record(
 
 def value_of(x: Tensor) -> Node | TBlob:
     """Return what a node reads of a tensor: the pending node behind it, else its bytes."""
+    if type(x._value) is Part:
+        record_part(x)
     value = x.value
     return value if type(value) is Node and value.blob is None else x.blob
 
@@ -475,9 +498,13 @@ CAST = _Cast()
 def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
-    if not worth_recording(settings(), nbytes, is_node(x)) or not reads_later(x):
+    if not worth_recording(settings(), nbytes, is_node(x)):
         return None
-    return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
+    exposed = exposed_memory((x,))
+    if exposed and not pays_at_once(settings(), nbytes, AT_ONCE, is_node(x)):
+        return None
+    result = _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
+    return result.evaluate() if exposed else result
 
 
 def library_later(
@@ -488,7 +515,7 @@ def library_later(
     Only what is recorded always waits so: nothing fuses with such a step, but a watched function may hold one.
     """
     limits = settings()
-    if limits.lazy != "always" or not all(reads_later(x) for x in operands):
+    if limits.lazy != "always" or exposed_memory(operands):
         return None
     if prod(shape) * dtype.itemsize > limits.pinned_limit:
         return None

@@ -5,17 +5,18 @@ Most calls have the structure of one that was recorded before, of which nothing 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from .blob import TBlob
+from .blob import Buffer, TBlob
 from .dtypes import DType
 from .layout import Shape, broadcast_shapes
-from .lazy.graph import NO_PARAMS, Node, count_up, node_of, signatures
-from .lazy.run import DIRECT_BYTES, ledger
+from .lazy.graph import NO_PARAMS, Node, Part, count_up, node_of, signatures
+from .lazy.run import DIRECT_BYTES, ledger, seen_later
 from .options import Settings, settings
 from .tensor import DIRECT_BELOW, Tensor
 
@@ -94,9 +95,15 @@ def _beside(mark: Any, own: Shape, shape: Shape) -> tuple[Any, ...]:
     return (mark,) if own == shape else (mark, own, shape)
 
 
-def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
+# Bytes up to which the library takes less time than a launch for what cannot wait, and for fast reductions.
+AT_ONCE, FAST_AT_ONCE = 512 * 1024, 2 << 20
+
+
+def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Buffer]) -> Tensor | None:
     """Record the commonest calls without further questions: large or pending tensors, and Python numbers, in a
     structure that the op has recorded before. None for any other call.
+
+    exposed: takes the memory that others can write to, of which the result is evaluated at once.
     """
     shape: Any = None
     device: Any = None
@@ -113,13 +120,15 @@ def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
                 steps += value.steps
                 structure.append(value.signature)
             else:
-                value = read_later(x)
+                value = _read(x)
                 if value is None and x._small is not None and (pending or prod(shape or ()) * widest > DIRECT_BELOW):
                     value = x.blob  # of a small tensor beside a large one, made at its first use
-                    value = None if value.buffer.shared else value
                 if value is None:
                     return None
-                held += (value._buffer or value.buffer).nbytes
+                buffer = value._buffer or value.buffer
+                if buffer.shared and buffer.is_exposed():
+                    exposed.append(buffer)
+                held += buffer.nbytes
                 structure.append(x._dtype.num)
             if shape is None:
                 shape, device = x._shape, x._device
@@ -150,6 +159,8 @@ def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     nbytes = prod(shape) * widest
     if not worth_recording(limits, nbytes, pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))):
         return None
+    if exposed and not pays_at_once(limits, nbytes, AT_ONCE, pending):
+        return None
     return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, steps, held), limits)
 
 
@@ -157,6 +168,16 @@ def read_later(x: Tensor) -> Node | TBlob | None:
     """Return what a node can read of a tensor, the pending node behind it or its bytes; None where its memory may be
     written by others.
     """
+    value = _read(x)
+    if type(value) is TBlob:
+        buffer = value._buffer  # memory whose buffer nobody asked for yet is our own
+        if buffer is not None and buffer.is_exposed():
+            return None
+    return value
+
+
+def _read(x: Tensor) -> Node | TBlob | None:
+    """Return the pending node behind a tensor, or its bytes; None where it shows a part of something."""
     value: Any = x._value
     if type(value) is Node:
         if value.blob is None:
@@ -164,11 +185,35 @@ def read_later(x: Tensor) -> Node | TBlob | None:
         value = x._value = value.blob
     elif value is None:  # known by its native array alone
         value = x.value
-    if type(value) is TBlob:
-        buffer = value._buffer  # memory whose buffer nobody asked for yet is our own
-        if buffer is None or not buffer.shared:
-            return value
-    return None
+    return value if type(value) is TBlob else None
+
+
+def is_node(x: Tensor) -> bool:
+    """Return whether a tensor is a pending node, which recording spares from being computed now."""
+    return type(x._value) is Node and x._value.blob is None
+
+
+def exposed_memory(operands: Iterable[Any]) -> list[Buffer]:
+    """Return the memory of operands that others can write to: what reads it is computed before the call returns.
+
+    Parts of what is pending become views of it, where all is recorded.
+    """
+    found = []
+    for x in operands:
+        if type(x) is Tensor:
+            if type(x._value) is Part:
+                record_part(x)
+            if not is_node(x) and x.blob.buffer.is_exposed():
+                found.append(x.blob.buffer)
+    return found
+
+
+def record_part(x: Tensor) -> None:
+    """Make a part of what is pending a view of it, for others to read later, where all is recorded."""
+    part: Any = x._value
+    later = seen_later(part.whole, "index", part.key)
+    if later is not None:
+        x._value, later.face = later, ref(x)
 
 
 def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
@@ -179,6 +224,14 @@ def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
     if nbytes > limits.pinned_limit or limits.lazy == "never":
         return False
     return pending or nbytes > DIRECT_BELOW or limits.lazy == "always"
+
+
+def pays_at_once(limits: Settings, nbytes: int, most: int, pending: bool) -> bool:
+    """Return whether what reads memory that others can write to is worth a launch before the call returns.
+
+    most: the bytes up to which it is not, unless something is pending.
+    """
+    return limits.lazy == "always" or (limits.lazy == "auto" and (pending or nbytes > most))
 
 
 def pays_to_wait(op: Op, dtype: DType, nbytes: int) -> bool:

@@ -107,10 +107,9 @@ class Tensor(Operators):
 
     def exported(self) -> Native:
         """Return the native array for someone outside, who may write to it from now on."""
-        blob = self.blob
-        blob.buffer.shared = True  # first, so that no other thread records a reader in between
-        before_write(blob.buffer)
-        return blob.native()
+        native = self.blob.exported()  # first, so that no other thread records a reader in between
+        before_write(self.blob.buffer)
+        return native
 
     def viewed(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> Tensor:
         """Return another view of this tensor's memory."""
@@ -638,7 +637,10 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
         native, shared = target.backend.asarray(native, dtype), shared and target.backend is CPU
     elif native.dtype != dtype:
         native, shared = target.backend.astype(native, dtype), False
-    return face(TBlob.adopt(native, target, shared=shared))
+    tensor = face(TBlob.adopt(native, target, shared=shared))
+    if type(native) is _ARRAY and native.nbytes <= DIRECT_BELOW:
+        tensor._small = native
+    return tensor
 
 
 def evaluate(*tensors: Tensor) -> None:

@@ -23,6 +23,7 @@ class Watch:
 
     reason: why the result is no expression of the arguments, "" as long as it may be one; DISTURBED where that did
         not come out.
+    buffers: the arguments' memory.
     roots: the blobs that show arguments' memory, as `lazy.recorded.record` takes them.
     """
 
@@ -30,7 +31,7 @@ class Watch:
         self.reason = ""
         self.roots: dict[TBlob, tuple[int, int, bool]] = {}
         self.thread = get_ident()
-        self._buffers: set[Buffer] = set()
+        self.buffers: set[Buffer] = set()
         self._stand_ins: list[tuple[Tensor, Tensor, TBlob]] = []
 
     def stand_in(self, x: Any) -> Any:
@@ -41,7 +42,7 @@ class Watch:
         blob = TBlob(own.buffer, own.dtype, own.layout, own.device, writeable=own.writeable)
         blob.detached = own.detached
         self.roots[blob] = (len(self._stand_ins), 0, False)
-        self._buffers.add(blob.buffer)
+        self.buffers.add(blob.buffer)
         shown = face(blob)
         self._stand_ins.append((x, shown, blob))
         return shown
@@ -63,11 +64,11 @@ class Watch:
     # ---- what it is told
 
     def looked(self, buffer: Buffer) -> None:
-        if buffer in self._buffers:
+        if buffer in self.buffers:
             self._refuse(LOOKED)
 
     def written(self, buffer: Buffer) -> None:
-        if buffer in self._buffers or get_ident() == self.thread:
+        if buffer in self.buffers or get_ident() == self.thread:
             self._refuse(WRITES)
 
     def _refuse(self, reason: str) -> None:

@@ -20,10 +20,10 @@ from .history import refuse_leaf, written
 from .layout import Shape
 from .lazy.graph import NO_PARAMS, Node, node_of
 from .lazy.run import before_write, is_learnt, write, write_again
-from .op import CAST, REGISTRY, Op, apply, fits, is_node, native_of, reads_later, value_of
+from .op import CAST, REGISTRY, Op, apply, fits, native_of, value_of
 from .operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .options import always_somewhere, settings
-from .recording import pair_recorded_before
+from .recording import exposed_memory, is_node, pair_recorded_before
 from .rules import xt
 from .tape import OFF, Leaf, active, recording, step_of, steps_of
 from .tensor import Tensor
@@ -168,7 +168,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
         return False
     if not pending and target.nbytes < LARGE_UPDATE:
         return False
-    if isinstance(operand, Tensor) and not reads_later(operand):
+    if exposed_memory((operand,)):  # which may be the target's, through another buffer
         return False
     value = value_of(operand) if isinstance(operand, Tensor) else operand
     if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):

@@ -60,6 +60,18 @@ class Backend(Protocol):
         """Return the bytes a native array lies in, and its layout there."""
         ...
 
+    def borrowed(self, native: Native) -> tuple[Native, Layout, Callable[[], Any]] | None:
+        """Return the bytes of an array that others may hold, its layout there, and what returns None once nobody does;
+        None where nobody can tell.
+        """
+        ...
+
+    def lent(self, storage: Native) -> Native | None:
+        """Return the bytes again, as an array that lives as long as views that are made of it for others; None where
+        nobody can tell.
+        """
+        ...
+
     def kernel(self, name: str) -> Callable[..., Native] | None:
         """Return the library's own function for a primitive or reduction, repaired to the standard; else None."""
         ...

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from math import copysign, prod
+from sys import getrefcount
 from types import ModuleType
 from typing import Any
+from weakref import getweakrefcount
 
 import numpy as np
 
@@ -87,6 +90,24 @@ class _Memory:
         }
 
 
+# Of smaller arrays nobody counts who holds them: they are hardly ever read later.
+COUNTED = 128 * 1024
+
+
+def _references(view: Any) -> int:
+    """Return how many references there are to the array that a view looks at."""
+    return getrefcount(view.base)
+
+
+# Of an array that is held by its view alone.
+_ALONE = _references(np.empty(1).view(np.uint8))
+
+
+def _held(view: Any) -> Any:
+    """Return the array that a view looks at if others hold it too, or could come by it."""
+    return view.base if _references(view) > _ALONE or getweakrefcount(view.base) else None
+
+
 class CPUBackend:
     """NumPy as xtensor's CPU."""
 
@@ -133,6 +154,19 @@ class CPUBackend:
         address = native.__array_interface__["data"][0]
         memory = _Memory(low, high - low, native.flags.writeable, native)
         return np.asarray(memory), Layout(native.shape, native.strides, address - low)
+
+    def borrowed(self, native: Any) -> tuple[Any, Layout, Callable[[], Any]] | None:
+        packed = native if native.flags.c_contiguous else native.T if native.flags.f_contiguous else None
+        if packed is None or native.nbytes <= COUNTED:
+            return None
+        view = packed.reshape(-1).view(np.uint8)
+        if type(view.base) is not np.ndarray or not view.base.flags.owndata:
+            return None
+        # What is made of a memoryview refers to that, not to the array.
+        return np.frombuffer(memoryview(view), np.uint8), Layout(native.shape, native.strides), partial(_held, view)
+
+    def lent(self, storage: Any) -> Any:
+        return np.frombuffer(memoryview(storage), np.uint8) if storage.nbytes > COUNTED else None
 
     def kernel(self, name: str) -> Callable[..., Any] | None:
         return _REPAIRED.get(name) or getattr(np, name, None)
@@ -354,6 +388,9 @@ def _count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
 
 # Functions that NumPy computes one element at a time in loops of these types: generated code is ten times as fast.
 SLOW = {"sin": "d", "cos": "d", "hypot": "fd", "logaddexp": "fd"}
+
+# Reductions that NumPy computes about as fast as memory gives.
+FAST = frozenset(("max", "min", "argmax", "argmin"))
 
 # Reductions go to the ufunc at once: numpy.sum and its kin only parse arguments before they do the same.
 _REPAIRED: dict[str, Callable[..., Any]] = {

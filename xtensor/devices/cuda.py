@@ -107,6 +107,12 @@ class CUDA:
         storage = self.library.ndarray((high - low,), np.uint8, native.data + low)
         return storage, Layout(native.shape, native.strides, -low)
 
+    def borrowed(self, native: Any) -> None:
+        return None
+
+    def lent(self, storage: Any) -> None:
+        return None
+
     def owns(self, native: Any) -> bool:
         return isinstance(native, self.library.ndarray) and native.data.device_id == self.number
 

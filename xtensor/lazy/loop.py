@@ -387,7 +387,7 @@ class Loop:
         given = mask or f"<{', '.join(['i1 true'] * self.form.lanes)}>"
         self.lines.append(
             f"{name} = call {kind} @llvm.masked.gather.{short}.v{self.form.lanes}p0"
-            f"({pointers} align {dtype.itemsize} {address}, {self.mask} {given}, {kind} zeroinitializer)"
+            f"({pointers} align 1 {address}, {self.mask} {given}, {kind} zeroinitializer)"
         )
         return name
 
@@ -396,7 +396,7 @@ class Loop:
         dtype = self.program.inputs[place]
         kind, vector = memory_type(dtype), "poison"
         for lane, at in enumerate(self._each_address(place, address)):
-            self.lines.append(f"{at}.value = load {kind}, ptr {at}, align {dtype.itemsize}")
+            self.lines.append(f"{at}.value = load {kind}, ptr {at}, align 1")
             self.lines.append(
                 f"{name}.{lane} = insertelement {self._vector_type(dtype)} {vector}, {kind} {at}.value, i32 {lane}"
             )
@@ -408,7 +408,7 @@ class Loop:
         dtype = self.operands[place]
         for lane, at in enumerate(self._each_address(place, address)):
             self.lines.append(f"{at}.value = extractelement {vector}, i32 {lane}")
-            self.lines.append(f"store {memory_type(dtype)} {at}.value, ptr {at}, align {dtype.itemsize}")
+            self.lines.append(f"store {memory_type(dtype)} {at}.value, ptr {at}, align 1")
 
     def _each_address(self, place: int, address: str) -> list[str]:
         """Write where each element of a round is, one stride after the other; return the names."""
@@ -534,7 +534,7 @@ class Loop:
         given = mask or f"<{', '.join(['i1 true'] * self.form.lanes)}>"
         self.lines.append(
             f"call void @llvm.masked.scatter.{short}.v{self.form.lanes}p0"
-            f"({kind} {name}, {pointers} align {value.dtype.itemsize} {address}, {self.mask} {given})"
+            f"({kind} {name}, {pointers} align 1 {address}, {self.mask} {given})"
         )
 
     # ---- reductions of a row

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from typing import Any
 
-from ..blob import Buffer, Native, TBlob
+from ..blob import Buffer, Native, TBlob, trusted
 from ..devices.cpu import CPU
 from ..locks import fork_waiting_lock
 from ..options import Settings, settings
@@ -152,10 +152,37 @@ def _is_brief(order: list[Node]) -> bool:
 def before_write(buffer: Buffer) -> None:
     """Evaluate every pending reader of a buffer, so that a write cannot change what they saw; count the write."""
     with turn():
-        if len(buffer.readers):
-            evaluate(last_users(buffer.readers.waiting()))
-            evaluate(buffer.readers.waiting())
+        for other in trusted.buffers:  # which may be the same memory
+            _serve(other)
+        _serve(buffer)
         _count_write(buffer)
+
+
+def _serve(buffer: Buffer) -> None:
+    """Evaluate every pending reader of a buffer."""
+    if len(buffer.readers):
+        evaluate(last_users(buffer.readers.waiting()))
+        evaluate(buffer.readers.waiting())
+
+
+class at_once:  # noqa: N801 - reads as an adverb at the call
+    """A block in which this thread records what reads memory that others can write to; it is computed at the end.
+
+    buffers: that memory. No code of users' may run in the block, but where they have agreed to it.
+    """
+
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
+        self._buffers = frozenset([buffer for buffer in buffers if buffer.shared])
+
+    def __enter__(self) -> None:
+        self._before = trusted.buffers
+        trusted.buffers = self._before | self._buffers
+
+    def __exit__(self, *failure: object) -> None:
+        trusted.buffers = self._before
+        with turn():
+            for buffer in self._buffers - self._before:
+                _serve(buffer)
 
 
 def _count_write(buffer: Buffer) -> None:
@@ -176,7 +203,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     """
     with turn():
         order = pending_below([node])
-        if len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
+        if trusted.buffers or len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
             return False
         evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.buffer)])
         inside = set(pending_below([node]))
@@ -194,7 +221,12 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
 def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
     """Do what `write` does at once, where an expression like this was written before; return whether it was."""
     with turn():
-        if node.blob is not None or not _loaded or any([one is not node for one in blob.buffer.readers.waiting()]):
+        if (
+            trusted.buffers
+            or node.blob is not None
+            or not _loaded
+            or any([one is not node for one in blob.buffer.readers.waiting()])
+        ):
             return False
         face = None if passing is None else passing.face
         if passing is not None and not passing.is_seen():

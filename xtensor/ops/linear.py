@@ -14,9 +14,10 @@ from ..devices.cpu import CPU, quickly
 from ..dtypes import NUMERIC
 from ..errors import StrangerError, expected, mismatch
 from ..layout import as_axes, as_axis, as_index, broadcast_shapes
-from ..op import REFUSED, is_node, library_later, on
+from ..op import REFUSED, library_later, on
 from ..operands import Operand, as_tensor, as_tensors
 from ..options import always_somewhere
+from ..recording import is_node
 from ..rules import Like, sum_to, xt
 from ..tape import differentiable, is_recording
 from ..tensor import DIRECT_BELOW, Tensor, face, wrap

@@ -638,7 +638,7 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
     elif native.dtype != dtype:
         native, shared = target.backend.astype(native, dtype), False
     tensor = face(TBlob.adopt(native, target, shared=shared))
-    if type(native) is _ARRAY and native.nbytes <= DIRECT_BELOW:
+    if target.backend is CPU and native.nbytes <= DIRECT_BELOW:
         tensor._small = native
     return tensor
 

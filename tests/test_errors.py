@@ -17,7 +17,7 @@ import pytest
 import xtensor as xt
 from xtensor.blob import TBlob
 from xtensor.devices import Device, as_device
-from xtensor.tensor import face, from_native
+from xtensor.tensor import face
 
 
 def operands() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def operands() -> dict[str, Any]:
         "s": xt.asarray(1.5),
         "ro": xt.broadcast_to(xt.ones((4,)), (3, 4)),
         "imported": xt.asarray(read_only),
-        "there": from_native(np.ones((3, 4)), twin),
+        "there": face(TBlob.adopt(np.ones((3, 4)), twin)),
         "huge": face(TBlob.empty((1 << 45,), xt.float64, as_device("cpu", "tests"))),
     }
 

@@ -240,8 +240,9 @@ def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native |
     axis, keepdims = None, False
     if given:
         axis, keepdims = given.get("axis"), given.get("keepdims", False)
-        # NumPy takes an axis of what has none.
-        plain = axis is None or (type(axis) is int and native.ndim > 0) or (type(axis) is tuple and _INT.issuperset(map(type, axis)))
+        plain = axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))
+        if type(axis) is int and not native.ndim:  # which NumPy takes
+            return None
         if not plain or type(keepdims) is not bool or len(given) > ("axis" in given) + ("keepdims" in given):
             return None
     try:

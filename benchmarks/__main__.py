@@ -15,6 +15,7 @@ BENCHMARKS = (
     "overhead",
     "engine",
     "functions",
+    "imported",
     "latency",
     "memory",
     "accuracy",

@@ -65,6 +65,17 @@ def test_functions_beside_numpys() -> None:
             assert ratio > 0
 
 
+def test_memory_shared_with_numpy() -> None:
+    """A line for each workload, with ratios to NumPy's time."""
+    done = run("imported", "--quick")
+    assert done.returncode == 0, done.stderr
+    title, heading, _, *lines = done.stdout.strip().splitlines()
+    assert title == "10,000 elements, float64: times over NumPy's"
+    assert heading.split()[:3] == ["numpy", "us", "own"]
+    assert [line.split()[0] for line in lines] == ["axpy", "trigonometric", "heat"]
+    assert all(float(ratio) > 0 for line in lines for ratio in line.split()[1:])
+
+
 def test_an_unknown_benchmark() -> None:
     """It is answered with those there are."""
     done = run("speed")

@@ -257,7 +257,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     recorded = recorded_before(op, operands, exposed)
     if recorded is not None:
         return recorded.evaluate() if exposed else recorded
-    if exposed and not always_somewhere[0]:
+    if exposed and not op.slow and not always_somewhere[0]:
         native = _quickly(op, operands, AT_ONCE)
         if native is not None:
             return wrap(native, common_device(op.name, operands))

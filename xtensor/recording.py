@@ -157,9 +157,8 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Buffer]) ->
         return None
     limits = settings()
     nbytes = prod(shape) * widest
-    if not worth_recording(limits, nbytes, pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))):
-        return None
-    if exposed and not pays_at_once(limits, nbytes, AT_ONCE, pending):
+    pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
+    if not worth_recording(limits, nbytes, pending) or (exposed and not pays_at_once(limits, nbytes, AT_ONCE, pending)):
         return None
     return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, steps, held), limits)
 

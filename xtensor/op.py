@@ -219,8 +219,9 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int) -> Native | None:
             natives.append(x)
         else:
             return None
+    call = quickly if most == DIRECT_BELOW else CPU.compute
     try:
-        return np.asarray(quickly(op.cpu_kernel, *natives))
+        return np.asarray(call(op.cpu_kernel, *natives))
     except REFUSED:
         return None  # the long way says what is wrong
 
@@ -536,7 +537,7 @@ def _direct(
             dtype = _dtype_of(op, kinds, params)
             if not all(isinstance(x, Tensor) or fits(x, kinds) for x in operands):
                 CPU.call(op.cpu_kernel, *[np.ones(1, x.dtype) if isinstance(x, Tensor) else x for x in operands])
-        result = backend.call(op.kernel(backend), *natives, **params)
+        result = backend.compute(op.kernel(backend), *natives, **params)
     except TypeError as error:
         raise op.refusal(kinds, error) from None
     except (ValueError, OverflowError) as error:

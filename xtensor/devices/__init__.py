@@ -80,6 +80,10 @@ class Backend(Protocol):
         """Call a library function without floating-point warnings."""
         ...
 
+    def compute(self, kernel: Callable[..., Any], *natives: Any, **params: Any) -> Any:
+        """Call a kernel, whose result may lie in memory that was used before."""
+        ...
+
     def asarray(self, value: Any, dtype: DType | None = None) -> Native:
         """Return a host value or array as a native array, copied only where needed."""
         ...

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import Context
-from functools import partial
+from functools import lru_cache, partial
 from math import copysign, prod
 from sys import getrefcount
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 from weakref import getweakrefcount
 
 import numpy as np
@@ -90,6 +90,10 @@ class _Memory:
         }
 
 
+# Larger results lie in memory that was used before, which costs 4 us. NumPy may have to ask the system for pages,
+# and takes 12 to 220 us for the product of 20 000 complex numbers with themselves and the sum with them.
+REUSED = 256 * 1024
+
 # Of smaller arrays nobody counts who holds them: they are hardly ever read later.
 COUNTED = 128 * 1024
 
@@ -106,6 +110,17 @@ _ALONE = _references(np.empty(1).view(np.uint8))
 def _held(view: Any) -> Any:
     """Return the array that a view looks at if others hold it too, or could come by it."""
     return view.base if _references(view) > _ALONE or getweakrefcount(view.base) else None
+
+
+@lru_cache(maxsize=1024)
+def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
+    """Return the dtype of what a ufunc makes of arrays and Python numbers of these kinds; None where it takes none."""
+    if kernel.nin != len(kinds) or kernel.nout != 1:
+        return None
+    try:
+        return cast(DType, kernel.resolve_dtypes((*kinds, None))[-1])
+    except TypeError:
+        return None
 
 
 class CPUBackend:
@@ -180,6 +195,21 @@ class CPUBackend:
         # A finalizer or signal handler called us from inside a kernel on this thread.
         with np.errstate(all="ignore"):
             return function(*args, **params)
+
+    def compute(self, kernel: Callable[..., Any], *natives: Any, **params: Any) -> Any:
+        room = None if params or type(kernel) is not np.ufunc else self._room(kernel, natives)
+        return self.call(kernel, *natives, **params) if room is None else self.call(kernel, *natives, out=room)
+
+    def _room(self, kernel: Any, natives: tuple[Any, ...]) -> Any:
+        """Return memory for what a ufunc makes of large packed arrays of one shape; None for anything else."""
+        arrays = [one for one in natives if type(one) is np.ndarray and one.ndim]
+        shape, size = (arrays[0].shape, arrays[0].size) if arrays else ((), 0)
+        if size * 16 < REUSED or not all(one.shape == shape and one.flags.c_contiguous for one in arrays):
+            return None
+        dtype = _result_dtype(kernel, tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in natives]))
+        if dtype is None or size * dtype.itemsize < REUSED:
+            return None
+        return np.ndarray(shape, dtype, self.allocate(size * dtype.itemsize))
 
     def asarray(self, value: Any, dtype: DType | None = None) -> Any:
         return np.asarray(value, dtype)

@@ -107,6 +107,9 @@ class CUDA:
         storage = self.library.ndarray((high - low,), np.uint8, native.data + low)
         return storage, Layout(native.shape, native.strides, -low)
 
+    def compute(self, kernel: Any, *natives: Any, **params: Any) -> Any:
+        return self.call(kernel, *natives, **params)
+
     def borrowed(self, native: Any) -> None:
         return None
 

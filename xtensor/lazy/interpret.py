@@ -22,8 +22,10 @@ from ..threads import count, run
 from .plan import Program
 from .plan import program as the_program
 
-# Bytes of one operand in a block: a few of them fit the second-level cache beside each other.
-BLOCK_BYTES = 128 * 1024
+# Bytes of one operand in a block: a few of them fit the second-level cache beside each other. Several threads, which
+# wait for the interpreter's lock between steps, take less time with longer ones: gelu of a million numbers 1.5 ms
+# instead of 2.
+BLOCK_BYTES, LONG_BLOCK_BYTES = 128 * 1024, 512 * 1024
 
 # Bytes of all operands from which a second thread gains more than waking it costs.
 PARALLEL_BYTES = 4 << 20
@@ -59,8 +61,13 @@ def evaluate(program: Program, arrays: Sequence[Native], scalars: Sequence[Any],
     if 0 in shape:
         return
     widest = program.widest
-    blocks = list(blocks_of(shape, max(BLOCK_BYTES // widest, 1)))
-    parts = min(count(), len(blocks)) if prod(shape) * widest * len(arrays) > PARALLEL_BYTES else 1
+    size = prod(shape)
+    parts = count() if size * widest * len(arrays) > PARALLEL_BYTES else 1
+    limit = max((LONG_BLOCK_BYTES if parts > 1 else BLOCK_BYTES) // widest, 1)
+    if len(recipe.moves) == 1:  # nothing is read again
+        limit = -(-size // parts)
+    blocks = list(blocks_of(shape, limit))
+    parts = min(parts, len(blocks))
     bounds = [len(blocks) * part // parts for part in range(parts + 1)]
 
     largest = max(prod(outputs[0][key].shape) for key in blocks)

@@ -33,7 +33,7 @@ PIECE = 192
 
 # Work on arrays of at most so many bytes costs less when each step is called at once than when it is planned. Complex
 # work, for which there is no generated code, does so where all results together take no more bytes than this.
-DIRECT_BYTES, DIRECT_COMPLEX_BYTES = 32 * 1024, 1 << 20
+DIRECT_BYTES, DIRECT_COMPLEX_BYTES = 32 * 1024, 8 << 20
 
 
 # What is so many times smaller than what it was computed from is a result that costs no memory.
@@ -286,7 +286,7 @@ def _step(node: Node) -> TBlob:
         return node.op.of(force(*node.inputs), **node.params)
     backend = node.device.backend
     natives = [_operand(value) for value in node.inputs]
-    result = backend.call(node.op.kernel(backend), *natives, **node.params)
+    result = backend.compute(node.op.kernel(backend), *natives, **node.params)
     return TBlob.adopt(backend.asarray(result, node.dtype), node.device)
 
 

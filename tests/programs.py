@@ -46,6 +46,7 @@ MODES: dict[str, dict[str, Any]] = {
 # Arrays count as large ones, and programs run so often: what is recorded for the second time is one node, what is
 # evaluated for the third is launched.
 TIMES = {"large": 3, "large, llvm": 3}
+LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "AT_ONCE", "FAST_AT_ONCE", "COUNTED", "REUSED")
 # Generated code has functions and float sums of its own: its programs are made without them, and agree in every bit.
 EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "llvm"]
 
@@ -203,12 +204,12 @@ def run_ours(lines: list[str], mode: str) -> Side:
 
 @contextmanager
 def all_large() -> Iterator[None]:
-    """Let no array be small enough for library calls at once."""
+    """Let no array be small enough for library calls at once, for nobody to count who holds it, or for new memory."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in sys.modules if name.startswith("xtensor.")]:
-            for limit in ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "AT_ONCE", "FAST_AT_ONCE"):
+            for limit in LIMITS:
                 if hasattr(sys.modules[name], limit):
-                    patch.setattr(sys.modules[name], limit, -1)
+                    patch.setattr(sys.modules[name], limit, 0 if limit in ("COUNTED", "REUSED") else -1)
         yield
 
 

@@ -204,7 +204,7 @@ class CPUBackend:
         """Return memory for what a ufunc makes of large packed arrays of one shape; None for anything else."""
         arrays = [one for one in natives if type(one) is np.ndarray and one.ndim]
         shape, size = (arrays[0].shape, arrays[0].size) if arrays else ((), 0)
-        if size * 16 < REUSED or not all(one.shape == shape and one.flags.c_contiguous for one in arrays):
+        if not size or size * 16 < REUSED or not all(one.shape == shape and one.flags.c_contiguous for one in arrays):
             return None
         dtype = _result_dtype(kernel, tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in natives]))
         if dtype is None or size * dtype.itemsize < REUSED:

@@ -46,7 +46,7 @@ MODES: dict[str, dict[str, Any]] = {
 # Arrays count as large ones, and programs run so often: what is recorded for the second time is one node, what is
 # evaluated for the third is launched.
 TIMES = {"large": 3, "large, llvm": 3}
-LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "AT_ONCE", "FAST_AT_ONCE", "COUNTED", "REUSED")
+LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "LAUNCH_PAYS", "FAST_LAUNCH_PAYS", "COUNTED", "REUSED")
 # Generated code has functions and float sums of its own: its programs are made without them, and agree in every bit.
 EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "llvm"]
 

@@ -384,7 +384,7 @@ def test_evaluated_values() -> None:
     waiting = [x * 2, x * 3]
     assert "2 pending values will read it" in xt.explain(x)
     assert all(y.is_pending for y in waiting)
-    assert "others can write to it, so it is never read later" in xt.explain(xt.asarray(np.ones(3)))
+    assert "others can write to it, so it is read at once" in xt.explain(xt.asarray(np.ones(3)))
     channels = xt.permute_dims(ones(2, 4, 4, 3), (0, 3, 1, 2))
     assert "layout: channels last" in xt.explain(channels)
 

@@ -18,7 +18,7 @@ import pytest
 import xtensor as xt
 from xtensor import nn
 from xtensor.options import always_somewhere
-from xtensor.recording import AT_ONCE, FAST_AT_ONCE
+from xtensor.recording import FAST_LAUNCH_PAYS, LAUNCH_PAYS
 
 # Elements of arrays that the library computes at once, and of such as launches are worth.
 SMALL, MIDDLE, LARGE = 2_000, 20_000, 500_000
@@ -326,6 +326,61 @@ def test_threads_that_import_and_let_go() -> None:
     assert not failures
 
 
+def test_an_export_between_checking_and_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another thread, when a call has seen that nobody holds the memory and has not yet said that it reads it."""
+    from xtensor import recording
+
+    x = xt.asarray(numbers(MIDDLE), copy=True)
+    (x + 1.0).evaluate()
+    worth_recording, exported = recording.worth_recording, []
+
+    def interrupted(*args: Any) -> bool:
+        if not exported:
+            thread = threading.Thread(target=lambda: exported.append(np.asarray(x)))
+            thread.start()
+            thread.join()
+        return worth_recording(*args)
+
+    for call in (lambda x: x + 1.0, xt.exp, lambda x: xt.sum(x, axis=0), xt.mean):
+        call(x)
+        exported.clear()
+        monkeypatch.setattr(recording, "worth_recording", interrupted)
+        monkeypatch.setattr("xtensor.op.worth_recording", interrupted)
+        z, right = call(x), call(xt.asarray(numbers(MIDDLE), copy=True)).native().copy()
+        exported[0][:] = 100.0
+        np.testing.assert_array_equal(z.native(), right)
+        exported[0][:] = numbers(MIDDLE)
+        exported.clear()
+        monkeypatch.undo()
+
+
+def test_an_export_of_one_of_two_arguments() -> None:
+    """Inside a function that is watched: the other may be the same memory."""
+    theirs = numbers(MIDDLE)
+
+    def function(x: xt.Tensor, y: xt.Tensor) -> xt.Tensor:
+        exported = np.asarray(x)
+        z = y * 2.0
+        exported[:] = 7.0
+        return z
+
+    fused = xt.fuse(function)
+    for _ in range(3):
+        theirs[:] = 1.0
+        assert float(fused(xt.asarray(theirs), xt.asarray(theirs))[3]) == 2.0
+
+
+@pytest.mark.parametrize("size", [16, MIDDLE])
+def test_an_array_may_change_its_shape(size: int) -> None:
+    theirs = numbers(size)
+    x = xt.asarray(theirs)
+    theirs.shape = (4, -1)
+    assert x.shape == (x + 1.0).shape == x.native().shape == (size,)
+    theirs.setflags(write=False)
+    x += 1.0
+    assert float(theirs[0, 0]) == 1.5
+
+
 # ---- little work
 
 
@@ -333,10 +388,10 @@ def test_reductions_of_whole_arrays_are_not_recorded() -> None:
     """Where the library takes less time than a launch, and nothing is pending."""
     with xt.options(lazy="auto"):
         for size, function, waits in (
-            (AT_ONCE // 8, xt.sum, False),
-            (AT_ONCE // 8 + 1, xt.sum, True),
-            (FAST_AT_ONCE // 8, xt.max, False),
-            (FAST_AT_ONCE // 8 + 1, xt.argmin, True),
+            (LAUNCH_PAYS // 8, xt.sum, False),
+            (LAUNCH_PAYS // 8 + 1, xt.sum, True),
+            (FAST_LAUNCH_PAYS // 8, xt.max, False),
+            (FAST_LAUNCH_PAYS // 8 + 1, xt.argmin, True),
         ):
             x = xt.asarray(numbers(size), copy=True)
             assert function(x).is_pending is (waits or always_somewhere[0] > 0)

@@ -73,6 +73,11 @@ def _pending(reference: weakref.ref[Any]) -> Any:
     return node if node is not None and node.blob is None else None
 
 
+def _nobody_knows() -> bool:
+    """The lender of memory that may be held for ever."""
+    return True
+
+
 class _Trusted(local):
     """The buffers that this thread reads as if nobody outside could write to them: see `run.at_once`."""
 
@@ -104,9 +109,9 @@ class Buffer:
     savers: who kept views of it for a gradient, None before the first.
     history: what was written into it while a gradient was recorded, None before the first such write.
     shared: whether someone outside xtensor was able to write to it when that was last asked (imported or exported
-        without a copy).
-    holders: what tells whether those outside still hold the memory, each a call that returns None once they do not;
-        None where nobody can tell.
+        without a copy); `is_exposed` asks.
+    lender: of imported memory, what returns None once nobody else holds it. borrower: of exported memory, a reference
+        to what lives as long as somebody does. Both are None where there is none.
     """
 
     __slots__ = (
@@ -114,9 +119,10 @@ class Buffer:
         "_memory",
         "_storage",
         "_version",
+        "borrower",
         "device",
         "history",
-        "holders",
+        "lender",
         "nbytes",
         "readers",
         "savers",
@@ -127,7 +133,8 @@ class Buffer:
         self.device = device
         self.nbytes = nbytes
         self.shared = shared
-        self.holders: list[Callable[[], Any]] | None = None if shared else []
+        self.lender: Callable[[], Any] | None = _nobody_knows if shared else None
+        self.borrower: weakref.ref[Any] | None = None
         self._version = 0
         self._storage = storage
         self._memory: Any = None  # what keeps the bytes alive of which nobody has asked for an array
@@ -148,21 +155,34 @@ class Buffer:
             return True
         with first_use:  # nobody comes to hold it meanwhile
             if not self._is_held():
-                self.shared, self.holders = False, []
+                self.shared = False
             return self.shared
 
     def _is_held(self) -> bool:
-        return self.holders is None or any(held() is not None for held in self.holders)
+        lender, borrower = self.lender, self.borrower
+        return (lender is not None and lender() is not None) or (borrower is not None and borrower() is not None)
 
-    def expose(self, holder: Callable[[], Any] | None) -> None:
-        """Take note that someone outside can write to it, as long as `holder` does not return None; None: for ever."""
-        trusted.buffers = trusted.buffers - {self}
+    def expose(self, lender: Callable[[], Any] | None) -> None:
+        """Take note that someone outside can write to it: as long as `lender` does not return None, or for ever."""
+        trusted.buffers = frozenset()  # others of them may be the same memory
         with first_use:
+            self.shared, self.lender = True, lender or _nobody_knows
+
+    def hand_out(self) -> Native | None:
+        """Return the bytes for somebody outside, who can write to them as long as the array or a view of it lives; None
+        where nobody can tell how long that is.
+        """
+        given = self.device.backend.handed_out(self.storage)
+        if given is None:
+            self.expose(None)
+            return None
+        trusted.buffers = frozenset()
+        with first_use:
+            before = None if self.borrower is None else self.borrower()
             self.shared = True
-            if holder is None or self.holders is None:
-                self.holders = None
-            else:
-                self.holders = [*[held for held in self.holders if held() is not None], holder]
+            if before is None:
+                self.borrower = weakref.ref(given)
+        return given if before is None else before
 
     def saved_by(self, reference: weakref.ref[Any]) -> None:
         """Remember somebody who kept a view for a gradient: he copies it before the next write."""
@@ -290,9 +310,9 @@ class TBlob:
             if borrowed is None:
                 blob.buffer.expose(None)
             else:
-                storage, blob._layout, holder = borrowed
+                storage, blob._layout, lender = borrowed
                 blob._buffer, blob._native = Buffer(device, storage.nbytes, storage), None
-                blob._buffer.expose(holder)
+                blob._buffer.expose(lender)
         return blob
 
     @property
@@ -358,11 +378,10 @@ class TBlob:
 
     def exported(self) -> Native:
         """Return the native array for someone outside, who may write to it as long as it lives."""
-        lent = self.device.backend.lent(self.buffer.storage)
-        self.buffer.expose(None if lent is None else weakref.ref(lent))
-        if lent is None:
+        given = self.buffer.hand_out()
+        if given is None:
             return self.native()
-        return self.device.backend.view(lent, self.dtype, self.layout, self.writeable)
+        return self.device.backend.view(given, self.dtype, self.layout, self.writeable)
 
     def view(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> TBlob:
         """Return another view of the same buffer; read-only views stay read-only."""

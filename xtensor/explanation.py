@@ -41,7 +41,7 @@ def _evaluated(x: Tensor) -> list[str]:
     if not blob.writeable:
         facts.append("read-only")
     if buffer.is_exposed():
-        facts.append("others can write to it, so it is never read later")
+        facts.append("others can write to it, so it is read at once")
     if waiting:
         facts.append(f"{waiting} pending value{'s' * (waiting > 1)} will read it")
     layout = f"{lie}, strides {blob.layout.strides}, offset {blob.layout.offset}"

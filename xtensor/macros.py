@@ -14,7 +14,7 @@ from .blob import TBlob
 from .lazy.graph import Macro, MacroStep, Node
 from .lazy.run import at_once
 from .options import always_somewhere, settings
-from .recording import AT_ONCE, enter, exposed_memory, pays_at_once, read_later, worth_recording
+from .recording import LAUNCH_PAYS, enter, exposed_memory, pays_at_once, read_later, worth_recording
 from .tape import active, steps_of
 from .tensor import Tensor
 
@@ -41,7 +41,8 @@ def macro(function: F, /) -> F:
         kinds = None if always_somewhere[0] else _kinds(args, kwargs)
         if kinds is None and not always_somewhere[0]:
             exposed = exposed_memory((*args, *kwargs.values()))
-            if pays_at_once(settings(), max([one.nbytes for one in exposed], default=0), AT_ONCE, pending=False):
+            nbytes = max([x.nbytes for x in (*args, *kwargs.values()) if type(x) is Tensor], default=0)
+            if exposed and pays_at_once(settings(), nbytes, LAUNCH_PAYS, pending=False):
                 with at_once(exposed):
                     return call(*args, **kwargs)
         if kinds is None or (active[0] and steps_of((*args, *kwargs.values())) is not None):

@@ -25,8 +25,8 @@ from .macros import macro_of
 from .operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .options import always_somewhere, settings
 from .recording import (
-    AT_ONCE,
-    FAST_AT_ONCE,
+    FAST_LAUNCH_PAYS,
+    LAUNCH_PAYS,
     enter,
     exposed_memory,
     is_node,
@@ -257,9 +257,9 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     exposed: list[Buffer] = []
     recorded = recorded_before(op, operands, exposed)
     if recorded is not None:
-        return recorded.evaluate() if exposed else recorded
+        return recorded
     if exposed and not op.slow and not always_somewhere[0]:
-        native = _quickly(op, operands, AT_ONCE)
+        native = _quickly(op, operands, LAUNCH_PAYS)
         if native is not None:
             return wrap(native, common_device(op.name, operands))
     near = common_device(op.name, operands)
@@ -277,7 +277,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         dtype = op.dtype(*kinds)
         result = _record(op, operands, {}, shape, dtype, device)
         op.recorded_as(cast(Any, result._value))
-        return result.evaluate() if exposed_memory(operands) else result
+        return result
     return _direct(op, operands, kinds, {}, device)
 
 
@@ -326,7 +326,7 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         return reduced
     exposed = exposed_memory((x,))
     if exposed:
-        if pays_at_once(settings(), x.nbytes, AT_ONCE, is_node(x)):
+        if pays_at_once(settings(), x.nbytes, LAUNCH_PAYS, is_node(x)):
             with at_once(exposed):
                 return _reduce(op, x, params)
         reduced = None if whole else _reduce_quickly(op, x, params)
@@ -363,7 +363,7 @@ def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     """
     if always_somewhere[0] or type(x) is not Tensor:
         return None
-    native = _native_up_to(x, FAST_AT_ONCE if op.name in FAST else AT_ONCE)
+    native = _native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST else LAUNCH_PAYS)
     if native is None or not native.size:
         return None
     given = {name: value for name, value in params.items() if value is not op.defaults[name]}
@@ -455,7 +455,7 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     limits = settings()
     if not worth_recording(limits, nbytes, pending) or op.fails_on_values(*kinds):
         return False
-    if exposed_memory(tensors) and not pays_at_once(limits, nbytes, AT_ONCE, pending):
+    if exposed_memory(tensors) and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return False
     return all(isinstance(x, Tensor) or fits(x, kinds) for x in operands)
 
@@ -503,11 +503,9 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
     if not worth_recording(settings(), nbytes, is_node(x)):
         return None
-    exposed = exposed_memory((x,))
-    if exposed and not pays_at_once(settings(), nbytes, AT_ONCE, is_node(x)):
+    if exposed_memory((x,)) and not pays_at_once(settings(), nbytes, LAUNCH_PAYS, is_node(x)):
         return None
-    result = _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
-    return result.evaluate() if exposed else result
+    return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
 
 
 def library_later(

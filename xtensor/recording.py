@@ -16,7 +16,7 @@ from .blob import Buffer, TBlob
 from .dtypes import DType
 from .layout import Shape, broadcast_shapes
 from .lazy.graph import NO_PARAMS, Node, Part, count_up, node_of, signatures
-from .lazy.run import DIRECT_BYTES, ledger, seen_later
+from .lazy.run import DIRECT_BYTES, evaluate, ledger, seen_later
 from .options import Settings, settings
 from .tensor import DIRECT_BELOW, Tensor
 
@@ -95,15 +95,15 @@ def _beside(mark: Any, own: Shape, shape: Shape) -> tuple[Any, ...]:
     return (mark,) if own == shape else (mark, own, shape)
 
 
-# Bytes up to which the library takes less time than a launch for what cannot wait, and for fast reductions.
-AT_ONCE, FAST_AT_ONCE = 512 * 1024, 2 << 20
+# Bytes from which on a launch takes less time than the library for what cannot wait, and for fast reductions.
+LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 8 << 20
 
 
 def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Buffer]) -> Tensor | None:
     """Record the commonest calls without further questions: large or pending tensors, and Python numbers, in a
     structure that the op has recorded before. None for any other call.
 
-    exposed: takes the memory that others can write to, of which the result is evaluated at once.
+    exposed: takes the memory that others can write to.
     """
     shape: Any = None
     device: Any = None
@@ -158,7 +158,9 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Buffer]) ->
     limits = settings()
     nbytes = prod(shape) * widest
     pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
-    if not worth_recording(limits, nbytes, pending) or (exposed and not pays_at_once(limits, nbytes, AT_ONCE, pending)):
+    if not worth_recording(limits, nbytes, pending):
+        return None
+    if exposed and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return None
     return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, steps, held), limits)
 
@@ -244,7 +246,11 @@ def _can_generate() -> bool:
 
 
 def enter(node: Node, limits: Settings) -> Tensor:
-    """Return a tensor over a new node, evaluated at once where the graph has grown to its bounds."""
+    """Return a tensor over a new node, evaluated at once where it reads what others can write to, or the graph has
+    grown to its bounds.
+
+    Who comes to share memory says so first and then serves its readers; here the reader is there first.
+    """
     tensor = Tensor()
     node.face = ref(tensor)
     tensor._value = node
@@ -252,6 +258,11 @@ def enter(node: Node, limits: Settings) -> Tensor:
     tensor._shape = node.shape
     tensor._dtype = node.dtype
     tensor._device = node.device
+    if node.held:
+        for value in node.inputs:
+            if type(value) is TBlob and (value._buffer or value.buffer).shared and value.buffer.is_exposed():
+                evaluate([node])
+                return tensor
     if node.held or node.steps > limits.fuse_limit:
         ledger.enter(node, limits)
     return tensor

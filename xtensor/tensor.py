@@ -628,7 +628,7 @@ def settled(native: Native, device: Device) -> Tensor:
 def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:
     """Return a tensor over a native array, in xtensor's dtypes and byte order, moved to the device.
 
-    shared: whether others may write to the array; it is then never read lazily.
+    shared: whether others may write to the array, which is then read later only once they have let go of it.
     Raises TypeError for a dtype xtensor cannot hold.
     """
     dtype = canonical(native.dtype, "asarray")
@@ -637,6 +637,8 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
         native, shared = target.backend.asarray(native, dtype), shared and target.backend is CPU
     elif native.dtype != dtype:
         native, shared = target.backend.astype(native, dtype), False
+    if shared and target.backend is CPU:
+        native = native.view()  # whose shape nobody else can change
     tensor = face(TBlob.adopt(native, target, shared=shared))
     if target.backend is CPU and native.nbytes <= DIRECT_BELOW:
         tensor._small = native

@@ -66,7 +66,7 @@ class Backend(Protocol):
         """
         ...
 
-    def lent(self, storage: Native) -> Native | None:
+    def handed_out(self, storage: Native) -> Native | None:
         """Return the bytes again, as an array that lives as long as views that are made of it for others; None where
         nobody can tell.
         """

@@ -92,9 +92,10 @@ class _Memory:
 
 # Larger results lie in memory that was used before, which costs 4 us. NumPy may have to ask the system for pages,
 # and takes 12 to 220 us for the product of 20 000 complex numbers with themselves and the sum with them.
-REUSED = 256 * 1024
+REUSED = 128 * 1024
 
-# Of smaller arrays nobody counts who holds them: they are hardly ever read later.
+# Of smaller arrays nobody counts who holds them: they are hardly ever read later. (Not less than tensor.DIRECT_BELOW:
+# such a tensor holds the array itself.)
 COUNTED = 128 * 1024
 
 
@@ -103,13 +104,13 @@ def _references(view: Any) -> int:
     return getrefcount(view.base)
 
 
-# Of an array that is held by its view alone.
+# Of an array that is held by its view alone, as CPython counts.
 _ALONE = _references(np.empty(1).view(np.uint8))
 
 
 def _held(view: Any) -> Any:
     """Return the array that a view looks at if others hold it too, or could come by it."""
-    return view.base if _references(view) > _ALONE or getweakrefcount(view.base) else None
+    return view.base if getweakrefcount(view.base) or _references(view) > _ALONE else None
 
 
 @lru_cache(maxsize=1024)
@@ -180,7 +181,7 @@ class CPUBackend:
         # What is made of a memoryview refers to that, not to the array.
         return np.frombuffer(memoryview(view), np.uint8), Layout(native.shape, native.strides), partial(_held, view)
 
-    def lent(self, storage: Any) -> Any:
+    def handed_out(self, storage: Any) -> Any:
         return np.frombuffer(memoryview(storage), np.uint8) if storage.nbytes > COUNTED else None
 
     def kernel(self, name: str) -> Callable[..., Any] | None:

@@ -113,7 +113,7 @@ class CUDA:
     def borrowed(self, native: Any) -> None:
         return None
 
-    def lent(self, storage: Any) -> None:
+    def handed_out(self, storage: Any) -> None:
         return None
 
     def owns(self, native: Any) -> bool:

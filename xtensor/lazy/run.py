@@ -179,7 +179,7 @@ class at_once:  # noqa: N801 - reads as an adverb at the call
         trusted.buffers = self._before | self._buffers
 
     def __exit__(self, *failure: object) -> None:
-        trusted.buffers = self._before
+        trusted.buffers = trusted.buffers & self._before
         with turn():
             for buffer in self._buffers - self._before:
                 _serve(buffer)

@@ -68,10 +68,10 @@ def asarray(
     `__array__` object.
 
     copy: True always copies, False never (ValueError where it would have to), None only where needed; memory
-    of a NumPy array is shared. Tensors keep their gradient, also within sequences. requires_grad: whether the result
-    is to be one whose gradient is wanted; a constant `obj` itself stays one. Raises TypeError for dtypes outside the
-    standard and for one that can have no gradient, OverflowError for integers that do not fit. Standard: Creation
-    Functions, asarray.
+    of a NumPy array is shared, with those who hold the array or a view of it, not a bare address. Tensors keep their
+    gradient, also within sequences. requires_grad: whether the result is to be one whose gradient is wanted; a constant
+    `obj` itself stays one. Raises TypeError for dtypes outside the standard and for one that can have no gradient,
+    OverflowError for integers that do not fit. Standard: Creation Functions, asarray.
     """
     x = _asarray(obj, dtype, device, copy)
     if not requires_grad or x.requires_grad:

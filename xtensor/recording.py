@@ -96,7 +96,7 @@ def _beside(mark: Any, own: Shape, shape: Shape) -> tuple[Any, ...]:
 
 
 # Bytes from which on a launch takes less time than the library for what cannot wait, and for fast reductions.
-LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 8 << 20
+LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 4 << 20
 
 
 def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Buffer]) -> Tensor | None:

@@ -317,7 +317,10 @@ def _remember_reduced(op: Op, x: Tensor, given: dict[str, Any], steps: list[Any]
 
 
 def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
-    """Compute or record a reduction, whatever its operand depends on."""
+    """Compute or record a reduction, whatever its operand depends on.
+
+    Of a whole array it is asked of the library first, of other axes only where others can write to the operand.
+    """
     whole = params["axis"] is None and op.composed is None
     reduced = _reduce_quickly(op, x, params) if whole else None
     if reduced is None:

@@ -409,6 +409,44 @@ def test_a_process_that_ends_while_code_is_made(tmp_path: Path) -> None:
 
 
 @needs_llvm
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="asks Linux for memory, which takes the highest gap that is wide enough"
+)
+def test_memory_in_pieces() -> None:
+    """Where gaps of some pages are gigabytes apart, code and its constants lie together all the same."""
+    good("""
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+def reserve(nbytes):
+    return libc.mmap(None, nbytes, 0, 0x4022, -1, 0)  # private, anonymous, reserving nothing, for nobody to use
+
+work()
+wall, taken = reserve(6 << 30), []
+for size in (1 << 30, 64 << 20, 4 << 20, 256 << 10, 16 << 10, 4 << 10):
+    while (at := reserve(size)) > wall:
+        taken.append((at, size))
+    libc.munmap(at, size)
+gaps = [at for at, size in taken if size >= 16 << 10]
+n = np.linspace(0.1, 1.0, 1000)
+x = xt.asarray(n, copy=True)
+for pages in (1, 2, 3, 4):
+    for turn in range(4):
+        libc.munmap(gaps.pop(), pages * 4096)
+        with xt.options(lazy="always"):
+            y = (xt.exp(x) * 2.0 + xt.sin(x)).native()
+            for step in range(pages * 4 + turn):
+                x = x + 1.0 if step % 2 else x - 1.0
+            z = xt.log(xt.abs(x) + 2.0).native()
+        np.testing.assert_allclose(y, np.exp(n) * 2.0 + np.sin(n), rtol=1e-14)
+        x = xt.asarray(n, copy=True)
+""")
+
+
+@needs_llvm
 def test_a_failure_in_the_background() -> None:
     """A better version that cannot be made leaves the good one, and the next one is made all the same."""
     good("""

@@ -209,32 +209,31 @@ def _make(code: Code, text: str, level: int, tally: Counts = counts) -> None:
     _unsaved.append((name, made, code.cache_dir))
 
 
-@cache
-def _target_machine(level: int) -> Any:
+def _new_machine(level: int) -> Any:
+    """Return the host as LLVM generates code for it at a level."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = host()
     assert machine is not None
-    target = llvm.Target.from_triple(machine.triple)
-    return target.create_target_machine(
+    return llvm.Target.from_triple(machine.triple).create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="small", jit=True
     )
 
 
+_target_machine = cache(_new_machine)
+
+
 @cache
 def _linker() -> Any:
+    """Return what lays machine code out in memory: JITLink, which keeps a kernel and its constants together.
+
+    LLVM's older way asks for their memory apart, and ends the process where gigabytes of arrays lie between them.
+    """
     import llvmlite.binding as llvm
 
-    _target_machine(CHEAP)
-    machine = host()
-    assert machine is not None
-    return llvm.create_lljit_compiler(
-        llvm.Target.from_triple(machine.triple).create_target_machine(
-            cpu=machine.cpu, features=machine.features, opt=CHEAP, reloc="pic", codemodel="small", jit=True
-        )
-    )
+    return llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=True)  # to which the machine then belongs
 
 
 def _object_of(text: str, level: int) -> bytes:

@@ -74,6 +74,10 @@ def test_a_difference_is_seen(mode: str) -> None:
 HARD = [
     ["v0 = xp.zeros((0,), dtype=xp.complex64)", "v1 = xp.mean(v0)"],  # NaN in both parts
     ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (1, 0, 2))[..., :0]", "v1 = xp.mean(v0, axis=2)"],  # not in C order
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.sum(v0, axis=0)"],
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.sum(v0 * 2, axis=0)"],
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.mean(v0 * 2, axis=0)"],
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.count_nonzero(v0, axis=0)"],
     ["v0 = xp.arange(9)", "v0[1:] += v0[:-1]", "v0[::-1] = v0", "v0[2:] *= v0[6::-1]"],
     ["v0 = xp.reshape(xp.arange(9), (3, 3))", "v0 += xp.matrix_transpose(v0)", "v0 -= v0[1]", "v0 *= v0[:, 1:2]"],
     ["v0 = xp.arange(9000.0)", "v1 = v0 * v0", "v2 = v1 + v0[::-1]", "v0[...] = 7", "v0 += v1", "del v1"],

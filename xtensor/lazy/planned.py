@@ -138,14 +138,15 @@ class Evaluation:
         arguments = [a for a in self.trace.arguments[number] if a in self.strides]
         domain = self.values[arguments[0]].shape if node.op.kind == "reduction" else node.shape
         operands = [_over(domain, self.values[a].shape, self.strides[a]) for a in arguments]
+        nothing = (0,) * len(domain) if 0 in domain else ()  # the strides of what NumPy computes element by element
+        if nothing and node.op.kind == "elementwise":
+            return nothing
         if name == "astype":
             return dense_like(Layout(domain, operands[0]), itemsize).strides
         if node.op.kind == "elementwise":
             return keep_order(domain, itemsize, operands)
-        if 0 in domain:  # NumPy reduces nothing into a new array
-            return contiguous(node.shape, itemsize).strides
         if name == "count_nonzero" and self.values[arguments[0]].dtype != bool:  # NumPy counts in a copy as booleans
-            operands = [dense_like(Layout(domain, operands[0]), 1).strides]
+            operands = [nothing or dense_like(Layout(domain, operands[0]), 1).strides]
         axes = node.params["axis"]
         axes = tuple(range(len(domain))) if axes is None else axes if isinstance(axes, tuple) else (axes,)
         strides = keep_order(domain, itemsize, operands, axes)

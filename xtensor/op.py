@@ -191,7 +191,7 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
 
 def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tensor:
     """Compute or record an elementwise op, and how its result goes back to operands that have a gradient."""
-    native = None if always_somewhere[0] else _quickly(op, operands, DIRECT_BELOW)
+    native = None if always_somewhere[0] else _quickly(op, operands, DIRECT_BELOW, quickly)
     if native is None:
         result = _apply(op, operands)
     else:
@@ -204,9 +204,9 @@ def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tenso
 REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
 
 
-def _quickly(op: Op, operands: tuple[Any, ...], most: int) -> Native | None:
+def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., Any]) -> Native | None:
     """Return what the library gives for operands of at most so many bytes that are computed and on the CPU; None where
-    one is not, or is refused.
+    one is not, or is refused. call: how its functions are called.
     """
     natives = []
     for x in operands:
@@ -219,7 +219,6 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int) -> Native | None:
             natives.append(x)
         else:
             return None
-    call = quickly if most == DIRECT_BELOW else CPU.compute
     try:
         return np.asarray(call(op.cpu_kernel, *natives))
     except REFUSED:
@@ -228,9 +227,10 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int) -> Native | None:
 
 def _native_up_to(x: Tensor, most: int) -> Native | None:
     """Return the NumPy array of a tensor that is computed, on the CPU and of at most so many bytes; None for others."""
-    value = x._value
-    native = native_of(x) if type(value) is TBlob else x._small
-    return native if type(native) is np.ndarray and native.nbytes <= most else None
+    if prod(x._shape) * x._dtype.itemsize > most:  # before an array is made of what may be memory alone
+        return None
+    native = native_of(x) if type(x._value) is TBlob else x._small
+    return native if type(native) is np.ndarray else None
 
 
 _INT = frozenset((int,))
@@ -259,7 +259,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     if recorded is not None:
         return recorded
     if exposed and not op.slow and not always_somewhere[0]:
-        native = _quickly(op, operands, LAUNCH_PAYS)
+        native = _quickly(op, operands, LAUNCH_PAYS, CPU.compute)
         if native is not None:
             return wrap(native, common_device(op.name, operands))
     near = common_device(op.name, operands)

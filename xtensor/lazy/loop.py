@@ -380,6 +380,7 @@ class Loop:
                     f"(ptr align 1 {address}, {self.mask} {mask}, {kind} zeroinitializer)"
                 )
             return name
+        # align 1 throughout: memory that is shared with others begins anywhere.
         if mask is None and not self.form.brief:
             return self._load_each(place, address, name)
         pointers = f"<{self.form.lanes} x ptr>"

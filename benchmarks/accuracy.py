@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xtensor.lazy.vecmath import FUNCTIONS
-from xtensor.lazy.vector import SCALARS, Vector, Writer
+from xtensor.codegen.cpu.math import FUNCTIONS
+from xtensor.codegen.cpu.vector import SCALARS, Vector, Writer
 
 Array = np.ndarray[Any, Any]
 

@@ -45,7 +45,7 @@ def pytest_collection_finish() -> None:
     if os.environ.get("XTENSOR_DEVICE", "cpu") != "cpu":
         import xtensor
 
-        _pass_over_impossible_exports(xtensor.ops.creation.Tensor)
+        _pass_over_impossible_exports(xtensor.standard.creation.Tensor)
 
 
 def _pass_over_impossible_exports(kind: Any) -> None:

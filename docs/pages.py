@@ -156,7 +156,7 @@ def declared(function: Any) -> str:
 
 
 def calls(function: Any, name: str) -> bool:
-    """Return whether a function, or a private helper of its file that it calls, calls `name` of op.py."""
+    """Return whether a function, or a private helper of its file that it calls, calls `name` of calls/op.py."""
     module, seen, open_ = unwrap(function).__globals__, set(), [function.__name__]
     while open_:
         called = unwrap(module.get(open_.pop(), calls))

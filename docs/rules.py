@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pages
 
 import xtensor as xt
-from xtensor.rules import RULES, Pull, Rule
+from xtensor.autograd.rules import RULES, Pull, Rule
 
 PACKAGE = Path(inspect.getfile(xt)).parent
-MACHINERY = ("blob", "devices", "dtypes", "errors", "layout", "lazy", "op", "options", "tape", "tensor", "writing")
+MACHINERY = ("base", "storage", "devices", "graph", "run", "tensor", "autograd.tape", "calls")
 SWITCHES = ("view", "elementwise")  # what `differentiable` takes beside rules
 
 
@@ -117,8 +117,8 @@ def is_helper(function: Any) -> bool:
     """Return whether something is a function of rules, neither public nor of the machinery."""
     if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
         return False
-    room = function.__module__.split(".")
-    return room[0] == xt.__name__ and room[1] not in MACHINERY
+    package, _, room = function.__module__.partition(".")
+    return package == xt.__name__ and not f"{room}.".startswith(tuple(f"{name}." for name in MACHINERY))
 
 
 # ---- the rows, read

@@ -23,8 +23,8 @@ import ptx
 from ptx import build
 
 import xtensor as xt
-from xtensor import rules
-from xtensor.lazy import cuda_build
+from xtensor.autograd import rules
+from xtensor.codegen.cuda import nvrtc as cuda_build
 
 MISSING = host_cupy.MISSING or build.missing()
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.lazy.run import ledger
+from xtensor.run.executor import ledger
 
 N = 100_000  # elements: enough to be recorded
 

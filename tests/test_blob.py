@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.blob import Buffer, TBlob
+from xtensor.base.layout import Layout, contiguous
 from xtensor.devices import as_device
-from xtensor.layout import Layout, contiguous
+from xtensor.storage.blob import Buffer, TBlob
 
 CPU = as_device("cpu", "tests")
 F4 = np.dtype("float32")

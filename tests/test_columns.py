@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.lazy import columns, launch, plan, reduce
-from xtensor.lazy.compile import host
+from xtensor.codegen.cpu.compile import host
+from xtensor.plan import program as plan
+from xtensor.run import columns, launch, reduce
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 
@@ -91,8 +92,8 @@ def by_kernels(function: Callable[[Any], Any], x: Any, monkeypatch: pytest.Monke
 def test_same_bits_as_one_kernel_after_the_other(
     function: Any, dtype: str, threads: int, by_columns: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xtensor.threads.SHARE_PAYS", 0.0)
-    monkeypatch.setattr("xtensor.threads.WAKE_PAYS", 0.0)
+    monkeypatch.setattr("xtensor.base.threads.SHARE_PAYS", 0.0)
+    monkeypatch.setattr("xtensor.base.threads.WAKE_PAYS", 0.0)
     for shape in ((2, 64), (9, 64), (16, 65), (41, 130), (67, 211), (150, 1000)):
         a = np.random.default_rng(1).uniform(-2, 2, shape).astype(dtype)
         x = xt.asarray(a, copy=True)

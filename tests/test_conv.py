@@ -15,7 +15,7 @@ import pytest
 
 import xtensor as xt
 import xtensor.nn.product as product_
-from xtensor.lazy import compile as compile_
+from xtensor.codegen.cpu import compile as compile_
 from xtensor.nn import (
     contraction,
     conv,

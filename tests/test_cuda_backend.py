@@ -24,10 +24,10 @@ import xtensor as xt
 from tests import host_cupy
 from tests.samples import Sample, samples
 from xtensor import devices
-from xtensor.blob import Buffer, TBlob
-from xtensor.dtypes import ALL
-from xtensor.layout import Layout
-from xtensor.op import REGISTRY
+from xtensor.base.dtypes import ALL
+from xtensor.base.layout import Layout
+from xtensor.calls.op import REGISTRY
+from xtensor.storage.blob import Buffer, TBlob
 
 HOUSE = Path(xt.__file__).parent
 needs_cupy = pytest.mark.skipif(host_cupy.MISSING is not None, reason=str(host_cupy.MISSING))
@@ -658,8 +658,8 @@ def keywords_used() -> Iterator[tuple[str, tuple[str, ...]]]:
 @needs_cupy
 def test_every_library_function_that_is_asked_for_exists() -> None:
     """What the rest of the package asks of `xp`, repaired or by way of array-api-compat and CuPy."""
-    from xtensor import fft
     from xtensor.devices import cuda
+    from xtensor.standard import fft
 
     text = "".join(file.read_text(encoding="utf-8") for file in HOUSE.rglob("*.py"))
     used = set(re.findall(r"(?<![\w.])xp\.((?:linalg\.|fft\.)?[a-z_0-9]+)(?=\()", text)) | {"tril", "triu"}

@@ -14,14 +14,17 @@ import pytest
 from ptx.build import missing
 
 import xtensor as xt
-from xtensor.dtypes import ALL, DType
-from xtensor.lazy import cuda, cuda_build, cuda_rows, cuda_run
-from xtensor.lazy.cuda import COLUMN, MAP, ROW, Form, lanes_of
-from xtensor.lazy.graph import pending_below
-from xtensor.lazy.loop import PACKED, SAME, STRIDED
-from xtensor.lazy.plan import Kernel, Named, Plan, Program, Reduction, Step, Trace, loop_of, plan_of, program
-from xtensor.lazy.primitives import LacksError
-from xtensor.op import REGISTRY, Op
+from xtensor.base.dtypes import ALL, DType
+from xtensor.calls.op import REGISTRY, Op
+from xtensor.codegen.cpu.loop import PACKED, SAME, STRIDED
+from xtensor.codegen.cpu.primitives import LacksError
+from xtensor.codegen.cuda import kernel as cuda
+from xtensor.codegen.cuda import nvrtc as cuda_build
+from xtensor.codegen.cuda.kernel import COLUMN, MAP, ROW, Form, lanes_of
+from xtensor.graph.node import pending_below
+from xtensor.plan.program import Kernel, Named, Plan, Program, Reduction, Step, Trace, loop_of, plan_of, program
+from xtensor.run import cuda as cuda_run
+from xtensor.run import cuda_rows
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100")
 

@@ -23,11 +23,12 @@ from ptx import exact
 
 import xtensor as xt
 from benchmarks import gpu
-from xtensor.dtypes import ALL
-from xtensor.layout import Layout
-from xtensor.lazy import cuda_build, cuda_run
-from xtensor.op import Op
-from xtensor.tensor import face
+from xtensor.base.dtypes import ALL
+from xtensor.base.layout import Layout
+from xtensor.calls.op import Op
+from xtensor.codegen.cuda import nvrtc as cuda_build
+from xtensor.run import cuda as cuda_run
+from xtensor.tensor.face import face
 
 if emulated.MISSING:
     pytest.skip(emulated.MISSING, allow_module_level=True)

@@ -18,14 +18,16 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.blob import TBlob
+from xtensor.codegen.cpu import compile as compiling
+from xtensor.codegen.cuda import nvrtc as cuda_build
+from xtensor.codegen.cuda.nvrtc import BuildError, Function, LoadError
 from xtensor.devices import Device
 from xtensor.devices.cpu import CPUBackend
-from xtensor.lazy import compile as compiling
-from xtensor.lazy import cuda_build, cuda_run, plan
-from xtensor.lazy.cuda_build import BuildError, Function, LoadError
-from xtensor.lazy.graph import pending_below
-from xtensor.tensor import face
+from xtensor.graph.node import pending_below
+from xtensor.plan import program as plan
+from xtensor.run import cuda as cuda_run
+from xtensor.storage.blob import TBlob
+from xtensor.tensor.face import face
 
 Launches = list[tuple[Function, tuple[int, int], int, int, bytes]]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.lazy.compile import host
+from xtensor.codegen.cpu.compile import host
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 

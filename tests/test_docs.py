@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import xtensor as xt
-from xtensor.op import REGISTRY
+from xtensor.calls.op import REGISTRY
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -175,7 +175,7 @@ def test_every_rule_is_in_the_table() -> None:
 
 def test_functions_of_rules_are_shown_whole() -> None:
     """What a rule calls is listed under the table, and what that calls."""
-    text = rules.helpers()["xtensor/ops/statistical.py"]
+    text = rules.helpers()["xtensor/standard/statistical.py"]
     assert "def _of_deviation(" in text and "def _of_variance(" in text
 
 

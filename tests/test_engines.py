@@ -18,10 +18,10 @@ import pytest
 
 import xtensor as xt
 import xtensor.memory
-from xtensor.lazy import again
-from xtensor.lazy import compile as compiling
-from xtensor.lazy.vecmath import FUNCTIONS
-from xtensor.op import REGISTRY
+from xtensor.calls.op import REGISTRY
+from xtensor.codegen.cpu import compile as compiling
+from xtensor.codegen.cpu.math import FUNCTIONS
+from xtensor.run import again
 
 ENGINES = ["direct", "interpret", "llvm"]
 every_engine = pytest.mark.parametrize("engine", ENGINES)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.blob import TBlob
 from xtensor.devices import Device, as_device
-from xtensor.tensor import face
+from xtensor.storage.blob import TBlob
+from xtensor.tensor.face import face
 
 
 def operands() -> dict[str, Any]:

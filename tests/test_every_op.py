@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.dtypes import ALL
-from xtensor.lazy import element as elements
-from xtensor.op import REGISTRY, Op
-from xtensor.operators import Operators
-from xtensor.options import settings
+from xtensor.base.dtypes import ALL
+from xtensor.base.options import settings
+from xtensor.calls.op import REGISTRY, Op
+from xtensor.codegen import element as elements
+from xtensor.tensor.operators import Operators
 
 # What stands in the registry now: other tests may add rows of their own later. Rows of extensions, which NumPy does
 # not have, have tests of their own.

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.lazy import describe, engines
-from xtensor.lazy.compile import host, wait_for_better_code
-from xtensor.lazy.run import PIECE
-from xtensor.options import Settings, settings
+from xtensor.base.options import Settings, settings
+from xtensor.codegen.cpu.compile import host, wait_for_better_code
+from xtensor.run import describe, engines
+from xtensor.run.executor import PIECE
 
 N = 100_000
 

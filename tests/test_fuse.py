@@ -20,11 +20,11 @@ import pytest
 from programs import Maker, Ours, Side, differs
 
 import xtensor as xt
-from xtensor.blob import watchers
-from xtensor.lazy import recorded
-from xtensor.lazy.compile import host
-from xtensor.options import Settings, settings
-from xtensor.watch import LOOKED, WRITES
+from xtensor.base.options import Settings, settings
+from xtensor.calls.watch import LOOKED, WRITES
+from xtensor.codegen.cpu.compile import host
+from xtensor.run import recorded
+from xtensor.storage.blob import watchers
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package

@@ -56,7 +56,7 @@ from tests.test_cuda_backend import (  # noqa: F401 - run here once more, with t
     test_what_copies_by_itself,
     test_wrong_keys_raise_as_on_the_cpu,
 )
-from xtensor.lazy import cuda_build
+from xtensor.codegen.cuda import nvrtc as cuda_build
 
 
 def why_not() -> str:

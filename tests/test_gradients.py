@@ -17,8 +17,8 @@ import pytest
 import xtensor as xt
 from tests.samples import Array, Sample, complexes, normal, samples
 from xtensor.autograd import check_grads
-from xtensor.op import REGISTRY
-from xtensor.rules import RULES
+from xtensor.autograd.rules import RULES
+from xtensor.calls.op import REGISTRY
 
 # ---- every function of the standard, by what it has to do with gradients
 

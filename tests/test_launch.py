@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.lazy import launch, plan, reduce, rows
-from xtensor.lazy.compile import host
+from xtensor.codegen.cpu.compile import host
+from xtensor.plan import program as plan
+from xtensor.run import launch, reduce, rows
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 

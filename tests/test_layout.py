@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from xtensor.layout import (
+from xtensor.base.layout import (
     Layout,
     as_axes,
     as_axis,

@@ -22,11 +22,11 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.base.options import Settings, always_somewhere, settings
 from xtensor.devices.cpu import CPUBackend
-from xtensor.lazy.graph import Node
-from xtensor.lazy.run import DIRECT_BYTES, ledger
-from xtensor.options import Settings, always_somewhere, settings
-from xtensor.tensor import DIRECT_BELOW
+from xtensor.graph.node import Node
+from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES
+from xtensor.run.executor import ledger
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,9 @@ from programs import all_large
 
 import xtensor as xt
 from xtensor import nn
-from xtensor.lazy.compile import host
-from xtensor.lazy.graph import Macro, Node
-from xtensor.macros import macro
+from xtensor.calls.compositions import macro
+from xtensor.codegen.cpu.compile import host
+from xtensor.graph.node import Macro, Node
 
 SHAPE = (150, 300)
 

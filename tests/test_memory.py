@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor import memory, pool
+from xtensor import memory
+from xtensor.base import machine
 from xtensor.devices import as_device
-from xtensor.pool import IDLE_SECONDS, POOLED, Pool, size_class
+from xtensor.storage import pool
+from xtensor.storage.pool import IDLE_SECONDS, POOLED, Pool, size_class
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [0, 1, 63, 64, 65, 1000, POOLED - 1, POOLED, POOLED + 1, 100_000, MIB, 2 * MIB, 2 * MIB + 1, 5 * MIB, 33 * MIB]
@@ -522,7 +524,7 @@ def test_fork_in_the_middle_of_use() -> None:
 def test_exit_is_quiet() -> None:
     code = """
 import threading, time
-from xtensor.pool import POOL
+from xtensor.storage.pool import POOL
 keep = [POOL.allocate(1 << 20) for _ in range(3)]
 POOL.allocate(1 << 22)
 class Late:
@@ -548,9 +550,9 @@ def test_the_limit_is_a_quarter_of_the_memory(tmp_path: Path, monkeypatch: pytes
         return Pool().limit
 
     own = tmp_path / "own"
-    monkeypatch.setattr(pool, "_OWN_CGROUPS", own)
-    monkeypatch.setattr(pool, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(pool, "_physical_memory", lambda: 64 * MIB)
+    monkeypatch.setattr(machine, "_OWN_CGROUPS", own)
+    monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "_physical_memory", lambda: 64 * MIB)
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "memory" / "c").mkdir(parents=True)
     try:

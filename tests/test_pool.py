@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-import xtensor.lazy.compile as compile_
+import xtensor.codegen.cpu.compile as compile_
 from xtensor import nn
 from xtensor.nn import planes, product
 

@@ -10,8 +10,9 @@ import pytest
 from programs import MODES, Maker, difference, failures, run_oracle
 
 import xtensor as xt
-from xtensor.lazy import engines, plan
-from xtensor.pool import Pool
+from xtensor.plan import program as plan
+from xtensor.run import engines
+from xtensor.storage.pool import Pool
 
 
 @pytest.fixture(autouse=True)

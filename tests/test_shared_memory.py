@@ -17,8 +17,8 @@ import pytest
 
 import xtensor as xt
 from xtensor import nn
-from xtensor.options import always_somewhere
-from xtensor.recording import FAST_LAUNCH_PAYS, LAUNCH_PAYS
+from xtensor.base.options import always_somewhere
+from xtensor.plan.costs import FAST_LAUNCH_PAYS, LAUNCH_PAYS
 
 # Elements of arrays that the library computes at once, and of such as launches are worth.
 SMALL, MIDDLE, LARGE = 2_000, 20_000, 500_000
@@ -328,7 +328,7 @@ def test_threads_that_import_and_let_go() -> None:
 
 def test_an_export_between_checking_and_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     """By another thread, when a call has seen that nobody holds the memory and has not yet said that it reads it."""
-    from xtensor import recording
+    from xtensor.calls import record as recording
 
     x = xt.asarray(numbers(MIDDLE), copy=True)
     (x + 1.0).evaluate()
@@ -345,7 +345,7 @@ def test_an_export_between_checking_and_recording(monkeypatch: pytest.MonkeyPatc
         call(x)
         exported.clear()
         monkeypatch.setattr(recording, "worth_recording", interrupted)
-        monkeypatch.setattr("xtensor.op.worth_recording", interrupted)
+        monkeypatch.setattr("xtensor.calls.op.worth_recording", interrupted)
         z, right = call(x), call(xt.asarray(numbers(MIDDLE), copy=True)).native().copy()
         exported[0][:] = 100.0
         np.testing.assert_array_equal(z.native(), right)

@@ -22,9 +22,9 @@ import pytest
 import xtensor as xt
 from tests.samples import complexes, normal
 from xtensor.autograd import check_grads
-from xtensor.lazy.graph import Node
-from xtensor.tape import Step, is_recording
-from xtensor.trees import flatten, paths, rebuilt
+from xtensor.autograd.tape import Step, is_recording
+from xtensor.graph.node import Node
+from xtensor.tensor.trees import flatten, paths, rebuilt
 
 
 def asarray(*values: float) -> Any:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xtensor import pool, threads
-from xtensor.lazy import compile as compiling
-from xtensor.lazy import mailbox
+from xtensor.base import machine, threads
+from xtensor.codegen.cpu import compile as compiling
+from xtensor.codegen.cpu import mailbox
 
 ROOT = Path(__file__).resolve().parent.parent
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -542,8 +542,8 @@ def test_quotas_of_control_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     old = tmp_path / "cpu" / "c"
     inner.mkdir(parents=True)
     old.mkdir(parents=True)
-    monkeypatch.setattr(pool, "_OWN_CGROUPS", own)
-    monkeypatch.setattr(pool, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "_OWN_CGROUPS", own)
+    monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
     assert threads._quotas() == []
     own.write_text("0::/a/b\n", encoding="ascii")
     (inner / "cpu.max").write_text("max 100000\n", encoding="ascii")

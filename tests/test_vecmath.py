@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
 from benchmarks.accuracy import BINARY, DTYPES, compiled, partner, points, reference, true_value, ulps  # noqa: E402
-from xtensor.lazy.vecmath import FUNCTIONS  # noqa: E402 - after the skips
+from xtensor.codegen.cpu.math import FUNCTIONS  # noqa: E402 - after the skips
 
 INF, NAN = math.inf, math.nan
 BOUND = 2.0  # ulp

@@ -20,8 +20,8 @@ import pytest
 
 import xtensor as xt
 import xtensor.memory
-from xtensor.lazy import compile as compiling
-from xtensor.pool import POOL, Pool
+from xtensor.codegen.cpu import compile as compiling
+from xtensor.storage.pool import POOL, Pool
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ["direct", "interpret", "llvm"]

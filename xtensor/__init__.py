@@ -16,28 +16,28 @@ from . import linalg as linalg
 from . import memory as memory
 from . import random as random
 from .autograd import *
+from .base.dtypes import *
+from .base.options import options as options
+from .calls.capture import fuse as fuse
 from .devices import Device as Device
-from .dtypes import *
 from .explain import cache_info as cache_info
 from .explain import explain as explain
 from .explain import named as named
-from .fuse import fuse as fuse
-from .info import __array_namespace_info__ as __array_namespace_info__
-from .ops.casting import *
-from .ops.creation import *
-from .ops.elementwise import *
-from .ops.extras import *
-from .ops.indexing import *
-from .ops.linear import *
-from .ops.manipulation import *
-from .ops.searching import *
-from .ops.sets import *
-from .ops.sorting import *
-from .ops.statistical import *
-from .ops.utility import *
-from .options import options as options
-from .tensor import Tensor as Tensor
-from .tensor import evaluate as evaluate
+from .standard.casting import *
+from .standard.creation import *
+from .standard.elementwise import *
+from .standard.extras import *
+from .standard.indexing import *
+from .standard.inspection import __array_namespace_info__ as __array_namespace_info__
+from .standard.linear import *
+from .standard.manipulation import *
+from .standard.searching import *
+from .standard.sets import *
+from .standard.sorting import *
+from .standard.statistical import *
+from .standard.utility import *
+from .tensor.face import Tensor as Tensor
+from .tensor.face import evaluate as evaluate
 
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"

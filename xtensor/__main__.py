@@ -22,9 +22,9 @@ import numpy as np
 
 import xtensor as xt
 
+from .base.options import settings
+from .base.threads import count
 from .devices import devices
-from .options import settings
-from .threads import count
 
 DEMO = {"sklearn": "scikit-learn", "scipy": "scipy"}  # module: what pip calls it
 CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")  # one library under three names

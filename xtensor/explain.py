@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .errors import expected
-from .tensor import Tensor
+from .base.errors import expected
+from .tensor.face import Tensor
 
 __all__ = ["CacheInfo", "Explanation", "cache_info", "explain", "named"]
 
@@ -55,7 +55,7 @@ def named(x: Tensor, name: str, /) -> Tensor:
         raise TypeError(expected("named", "name", "be a string", type(name).__name__))
     if not _NAME.fullmatch(name):
         raise ValueError(expected("named", "name", "be a word of letters, digits, _ . / -", repr(name)))
-    from .lazy.describe import give_name
+    from .run.describe import give_name
 
     give_name(x, name)
     return x
@@ -82,7 +82,8 @@ class CacheInfo:
 
 def cache_info() -> CacheInfo:
     """Return what the cache of generated kernels holds and has done."""
-    from .lazy import compile, cuda_build
+    from .codegen.cpu import compile
+    from .codegen.cuda import nvrtc as cuda_build
 
     counts, kernels = compile.counts, compile.cached() + cuda_build.cached()
     return CacheInfo(kernels, counts.compiled, counts.improved, counts.loaded, counts.hits, counts.seconds)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .lazy import run
-from .lazy.describe import described, graph_lines, kind_of, labels_of, names, size_text
-from .lazy.graph import Node, Part, pending_below
-from .lazy.plan import Trace, plan_of
-from .lazy.planned import Evaluation
-from .options import Settings, settings
-from .tensor import Tensor
+from .base.options import Settings, settings
+from .graph.node import Node, Part, pending_below
+from .plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
+from .plan.program import Trace, plan_of
+from .run import executor as run
+from .run.describe import described, graph_lines, kind_of, labels_of, names, size_text
+from .run.planned import Evaluation
+from .tensor.face import Tensor
 
 
 def explanation(tensors: Sequence[Tensor], ir: bool) -> str:
@@ -72,5 +73,5 @@ def _why_direct(order: Sequence[Node], limits: Settings) -> str:
     if limits.engine == "direct":
         return "asked for"
     if all(run.is_small(node) for node in order):
-        return f"no array takes more than {run.DIRECT_BYTES >> 10} KiB"
-    return f"complex work, of which the results take no more than {run.DIRECT_COMPLEX_BYTES >> 10} KiB"
+        return f"no array takes more than {DIRECT_BYTES >> 10} KiB"
+    return f"complex work, of which the results take no more than {DIRECT_COMPLEX_BYTES >> 10} KiB"

@@ -11,8 +11,8 @@ less than 64 KiB and the memory of CUDA devices, which CuPy pools, are not count
 
 from __future__ import annotations
 
-from .errors import expected
-from .pool import POOL, Stats
+from .base.errors import expected
+from .storage.pool import POOL, Stats
 
 __all__ = ["Stats", "set_limit", "stats", "trim"]
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from .base.dtypes import REAL_FLOATING, DType, canonical, float32, float64
+from .base.errors import expected
+from .base.layout import as_axis
+from .calls.writes import writable
 from .devices import Device
-from .dtypes import REAL_FLOATING, DType, canonical, float32, float64
-from .errors import expected
-from .layout import as_axis
-from .operands import DeviceLike, as_tensor, chosen_device
-from .tensor import Tensor, from_native
-from .writing import writable
+from .tensor.face import Tensor, from_native
+from .tensor.operands import DeviceLike, as_tensor, chosen_device
 
 __all__ = ["Generator", "default_rng"]
 

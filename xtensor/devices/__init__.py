@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import expected, one_of
+from ..base.errors import expected, one_of
 
 if TYPE_CHECKING:
-    from ..blob import Native
-    from ..dtypes import DType
-    from ..layout import Layout, Shape
+    from ..base.dtypes import DType
+    from ..base.layout import Layout, Shape
+    from ..storage.blob import Native
 
 
 class Backend(Protocol):

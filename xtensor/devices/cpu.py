@@ -14,10 +14,10 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from ..dtypes import DType
-from ..errors import expected
-from ..layout import Layout, Shape
-from ..pool import POOL, POOLED, aligned, cut
+from ..base.dtypes import DType
+from ..base.errors import expected
+from ..base.layout import Layout, Shape
+from ..storage.pool import POOL, POOLED, aligned, cut
 
 
 def _quiet_context() -> Context:
@@ -94,7 +94,7 @@ class _Memory:
 # and takes 12 to 220 us for the product of 20 000 complex numbers with themselves and the sum with them.
 REUSED = 128 * 1024
 
-# Of smaller arrays nobody counts who holds them: they are hardly ever read later. (Not less than tensor.DIRECT_BELOW:
+# Of smaller arrays nobody counts who holds them: they are hardly ever read later. (Not less than DIRECT_BELOW:
 # such a tensor holds the array itself.)
 COUNTED = 128 * 1024
 

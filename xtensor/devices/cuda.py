@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType
-from ..errors import expected, one_of
-from ..layout import Layout, Shape
+from ..base.dtypes import DType
+from ..base.errors import expected, one_of
+from ..base.layout import Layout, Shape
 from . import cuda_keys as keys
 from . import cuda_repairs as repairs
 from .cpu import CPU

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..layout import Shape
+from ..base.layout import Shape
 from .cuda_repairs import asarray, within
 
 Array = Any  # a cupy.ndarray

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..dtypes import DType, promote
+from ..base.dtypes import DType, promote
 from .cpu import CPU
 
 Array = Any  # a cupy.ndarray

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from math import inf, pi, sqrt
 
-from ..doors import elementwise
-from ..dtypes import REAL_FLOATING
-from ..errors import check_choice, expected
-from ..lazy.element import Element, absolute, minimum, primitive, where
-from ..lazy.element import exp as e_exp
-from ..lazy.vecmath import ERF_FAR, ERF_NEAR
-from ..lazy.vector import F64
-from ..macros import macro
-from ..operands import Operand
-from ..rules import xt
-from ..tape import differentiable
-from ..tensor import Tensor
+from ..autograd.rules import xt
+from ..autograd.tape import differentiable
+from ..base.dtypes import REAL_FLOATING
+from ..base.errors import check_choice, expected
+from ..calls.compositions import macro
+from ..calls.rows import elementwise
+from ..codegen.cpu.math import ERF_FAR, ERF_NEAR
+from ..codegen.cpu.vector import F64
+from ..codegen.element import Element, absolute, minimum, primitive, where
+from ..codegen.element import exp as e_exp
+from ..tensor.face import Tensor
+from ..tensor.operands import Operand
 from .checks import floating, within
 
 __all__ = [
@@ -53,7 +53,7 @@ def _series(x: Element, coefficients: tuple[float, ...]) -> Element:
 
 
 def _erf(x: Element) -> Element:
-    """The same two polynomials as generated code has (lazy/vecmath.py), in plain arithmetic: within 2 ulp."""
+    """The same two polynomials as generated code has (codegen/cpu/math.py), in plain arithmetic: within 2 ulp."""
     a = absolute(x)
     far = 1.0 - e_exp(_series(minimum(a, 5.94) - 2.0, ERF_FAR[F64]))
     near = a + a * _series(a * a, ERF_NEAR[F64])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import inf, sqrt
 from typing import Any
 
-from ..errors import expected
-from ..layout import broadcast_shapes, contiguous
-from ..macros import macro
-from ..operands import as_tensor
-from ..rules import xt
-from ..tape import differentiable
-from ..tensor import Tensor
+from ..autograd.rules import xt
+from ..autograd.tape import differentiable
+from ..base.errors import expected
+from ..base.layout import broadcast_shapes, contiguous
+from ..calls.compositions import macro
+from ..tensor.face import Tensor
+from ..tensor.operands import as_tensor
 from .checks import floating, within
 from .layers import dropout
 from .normalisers import _softmax_back, largest

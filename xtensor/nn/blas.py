@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..locks import fork_safe_lock
+from ..base.locks import fork_safe_lock
 
 # How OpenBLAS is asked, in the wheels of NumPy and elsewhere.
 _SPELLINGS = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")

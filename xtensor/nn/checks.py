@@ -5,12 +5,12 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import Any
 
-from ..dtypes import INTEGER, REAL_FLOATING
-from ..errors import check_choice, expected
-from ..layout import as_axis
-from ..operands import as_tensor
-from ..rules import xt
-from ..tensor import Tensor
+from ..autograd.rules import xt
+from ..base.dtypes import INTEGER, REAL_FLOATING
+from ..base.errors import check_choice, expected
+from ..base.layout import as_axis
+from ..tensor.face import Tensor
+from ..tensor.operands import as_tensor
 
 REDUCTIONS = ("mean", "sum", "none")
 

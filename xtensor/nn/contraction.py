@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from .. import threads
+from ..base import threads
+from ..base.dtypes import DType
+from ..base.errors import expected
+from ..base.layout import Shape
+from ..calls.op import native_of
 from ..devices import library_of
 from ..devices.cpu import CPU
-from ..dtypes import DType
-from ..errors import expected
-from ..layout import Shape
-from ..op import native_of
-from ..operands import common_device
-from ..tensor import Tensor, wrap
+from ..tensor.face import Tensor, wrap
+from ..tensor.operands import common_device
 from . import elsewhere
 from .blas import can_be_held, one_thread
 from .product import multiply, product_for, suits, worth_compiling

@@ -13,15 +13,14 @@ from math import gcd
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
+from ..autograd.rules import conjugate, xt
+from ..autograd.tape import differentiable
+from ..base.dtypes import NUMERIC, DType, promote
+from ..base.errors import check_choice, expected, mismatch
+from ..base.layout import Shape
 from ..devices import library_of
-from ..dtypes import NUMERIC, DType, promote
-from ..errors import check_choice, expected, mismatch
-from ..layout import Shape
-from ..operands import as_tensor, as_tensors, common_device
-from ..ops.linear import conjugate
-from ..rules import xt
-from ..tape import differentiable
-from ..tensor import Tensor
+from ..tensor.face import Tensor
+from ..tensor.operands import as_tensor, as_tensors, common_device
 from .contraction import Array, contract, contract_weights, empty, natively
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dtypes import DType
 from ..devices import library_of
-from ..dtypes import DType
 from .windows import Axes, kernels, outs, overlap, sizes, taps, volume
 
 Array = Any  # a cupy.ndarray

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import expected
-from ..layout import as_axis
-from ..rules import xt
-from ..tensor import Tensor
+from ..autograd.rules import xt
+from ..base.errors import expected
+from ..base.layout import as_axis
+from ..tensor.face import Tensor
 from .checks import along, count_of, floating, per_channel, whole, within
 
 __all__ = ["dropout", "embedding", "linear", "one_hot"]

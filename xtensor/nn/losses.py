@@ -8,13 +8,13 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from ..errors import expected
-from ..layout import Shape, as_axis, contiguous
-from ..macros import macro
-from ..op import on
-from ..rules import xt
-from ..tape import differentiable
-from ..tensor import Tensor
+from ..autograd.rules import xt
+from ..autograd.tape import differentiable
+from ..base.errors import expected
+from ..base.layout import Shape, as_axis, contiguous
+from ..calls.compositions import macro
+from ..calls.op import on
+from ..tensor.face import Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within
 from .layers import check_classes, is_class

@@ -5,12 +5,12 @@ The largest element is subtracted first, so nothing overflows. `axis` is an inte
 
 from __future__ import annotations
 
-from ..layout import as_axes
-from ..macros import macro
-from ..ops.statistical import Axis, size_along, spread
-from ..rules import xt
-from ..tape import OFF, differentiable, recording
-from ..tensor import Tensor
+from ..autograd.rules import xt
+from ..autograd.tape import OFF, differentiable, recording
+from ..base.layout import as_axes
+from ..calls.compositions import macro
+from ..standard.statistical import Axis, size_along, spread
+from ..tensor.face import Tensor
 from .checks import floating
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from math import inf, sqrt
 
-from ..doors import elementwise
-from ..dtypes import REAL_FLOATING
-from ..errors import expected
-from ..layout import as_axes
-from ..lazy.element import sqrt as root
-from ..macros import macro
-from ..ops.statistical import size_along
-from ..rules import xt
-from ..tape import OFF, differentiable, recording
-from ..tensor import Tensor
+from ..autograd.rules import xt
+from ..autograd.tape import OFF, differentiable, recording
+from ..base.dtypes import REAL_FLOATING
+from ..base.errors import expected
+from ..base.layout import as_axes
+from ..calls.compositions import macro
+from ..calls.rows import elementwise
+from ..codegen.element import sqrt as root
+from ..standard.statistical import size_along
+from ..tensor.face import Tensor
 from .checks import along, channel_axis, count_of, floating, per_channel, within
 
 __all__ = ["batch_norm", "group_norm", "layer_norm"]

@@ -6,15 +6,15 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..autograd.rules import Like
+from ..autograd.tape import differentiable
+from ..base.dtypes import check_real
+from ..base.errors import check_choice, expected
+from ..base.layout import Shape, as_axes
+from ..calls.op import on
 from ..devices import library_of
-from ..dtypes import check_real
-from ..errors import check_choice, expected
-from ..layout import Shape, as_axes
-from ..op import on
-from ..operands import as_tensor
-from ..rules import Like
-from ..tape import differentiable
-from ..tensor import Scalar, Tensor
+from ..tensor.face import Scalar, Tensor
+from ..tensor.operands import as_tensor
 from .windows import Pairs, as_pairs, overlap
 
 __all__ = ["pad"]

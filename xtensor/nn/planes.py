@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..dtypes import DType
-from ..lazy.compile import Code, handmade, host
-from ..lazy.launch import moving_seconds, share_out
-from ..threads import worth
+from ..base.dtypes import DType
+from ..base.threads import worth
+from ..codegen.cpu.compile import Code, handmade, host
+from ..run.launch import moving_seconds, share_out
 from .product import TYPES, loads, splat, worth_compiling
 from .windows import Axes, Axis, volume
 

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..autograd.rules import xt
+from ..autograd.tape import differentiable
+from ..base.dtypes import FLOATING, REAL, DType
+from ..base.errors import expected
+from ..base.layout import Shape, as_shape
 from ..devices import device_of, library_of
-from ..dtypes import FLOATING, REAL, DType
-from ..errors import expected
-from ..layout import Shape, as_shape
-from ..operands import as_tensor
-from ..rules import xt
-from ..tape import differentiable
-from ..tensor import Tensor
+from ..tensor.face import Tensor
+from ..tensor.operands import as_tensor
 from .checks import whole
 from .contraction import empty, natively
 from .layers import check_classes

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType
-from ..lazy.compile import Code, handmade, host
-from ..options import settings
+from ..base.dtypes import DType
+from ..base.options import settings
+from ..codegen.cpu.compile import Code, handmade, host
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import threads
+from ..autograd.rules import xt
+from ..autograd.tape import OFF, recording
+from ..base import threads
+from ..base.errors import expected
 from ..devices import device_of, library_of
 from ..devices.cpu import CPU
-from ..errors import expected
-from ..rules import xt
-from ..tape import OFF, recording
-from ..tensor import Tensor, wrap
+from ..tensor.face import Tensor, wrap
 from .elsewhere import padded as padded_elsewhere
 from .windows import Axes, Places, overlap, sizes
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ..layout import Shape
+from ..base.layout import Shape
 from .contraction import Array, Scratch, Sizes, Tile, Tiles, rounded, store
 from .product import multiply, product_for, worth_compiling
 from .windows import Axes, Axis

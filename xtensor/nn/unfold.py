@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ..autograd.tape import differentiable
+from ..base.dtypes import NUMERIC
+from ..base.errors import expected
+from ..base.layout import as_shape
+from ..calls.op import on
 from ..devices import library_of
-from ..dtypes import NUMERIC
-from ..errors import expected
-from ..layout import as_shape
-from ..op import on
-from ..operands import as_tensor
-from ..tape import differentiable
-from ..tensor import Tensor
+from ..tensor.face import Tensor
+from ..tensor.operands import as_tensor
 from .windows import Axes, axes_of, batched, channels_last, each, kernels, outs, sizes, spatial, taps, volume
 
 __all__ = ["fold", "unfold"]

@@ -11,8 +11,8 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
-from ..errors import expected, one_of
-from ..layout import Shape, as_index
+from ..base.errors import expected, one_of
+from ..base.layout import Shape, as_index
 
 Pairs = tuple[tuple[int, int], ...]
 

@@ -1,0 +1,182 @@
+"""The way back along the tape: cotangents carried from results to what a gradient is wanted for, without recursion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
+from sys import getrefcount
+from typing import Any, NamedTuple, cast
+
+from ..graph.node import Node
+from ..storage.blob import Native, TBlob
+from ..tensor.face import Tensor
+from .rules import xt
+from .tape import Deferred, Leaf, Output, Step, is_recording
+
+_serial = attrgetter("serial")
+
+
+class Way(NamedTuple):
+    """What lies between the ends of a tape and the steps whose cotangents are wanted.
+
+    order: the steps to go through, the latest first. useful: the same as a set. others: where the tape leads to
+    something else: steps older than all that are wanted, and beginnings that are not.
+    """
+
+    order: list[Step]
+    useful: set[Step]
+    others: list[Step]
+
+
+def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
+    """Return the way from ends to wanted steps.
+
+    Nothing behind a wanted step counts, another wanted one included: what leads there is told by its own cotangent.
+    """
+    first = min(map(_serial, wanted), default=0)
+    found: set[Step] = set()
+    others: list[Step] = []
+    stack = list(ends)
+    while stack:
+        step = stack.pop()
+        if step in found:
+            continue
+        if step.serial < first:
+            others.append(step)
+            continue
+        found.add(step)
+        if step not in wanted:
+            if step.parents:
+                stack += step.parents
+            else:
+                others.append(step)
+    if not others:  # everything leads to what is wanted
+        return Way(sorted(found, key=_serial, reverse=True), found.union(wanted), others)
+    useful = set(wanted)
+    order = []
+    for step in sorted(found, key=_serial):
+        if step in useful:
+            order.append(step)
+        elif not useful.isdisjoint(step.parents):
+            useful.add(step)
+            order.append(step)
+    order.reverse()
+    return Way(order, useful, others)
+
+
+def walk_back(ends: Iterable[Step], stop: Callable[[Step], bool] | None = None) -> Iterator[Step]:
+    """Yield the steps that ends depend on, those included, once each; nothing behind one where it is to stop."""
+    seen: set[Step] = set()
+    stack = list(ends)
+    while stack:
+        step = stack.pop()
+        if step not in seen:
+            seen.add(step)
+            yield step
+            if stop is None or not stop(step):
+                stack += step.parents
+
+
+def leads_elsewhere(outputs: Iterable[Step], leaves: Iterable[Step]) -> bool:
+    """Return whether outputs depend on other beginnings of a tape whose gradients somebody may ask for."""
+    known = set(leaves)
+    others = (step for step in walk_back(outputs, known.__contains__) if not step.parents and step not in known)
+    return any(not (type(step) is Leaf and step.over) for step in others)
+
+
+def beginnings(step: Step) -> set[Step]:
+    """Return the leaves whose gradients were asked for and that a step depends on."""
+    return {one for one in walk_back([step]) if type(one) is Leaf and one.asked}
+
+
+def go_back(
+    seeds: Sequence[tuple[Step, Tensor]], wanted: Collection[Step], *, free: bool = False, way: Way | None = None
+) -> dict[Step, Tensor]:
+    """Carry cotangents from the ends of the tape back to the wanted steps; return theirs, without those of none.
+
+    free: whether the tape is used up on the way. way: that of these ends, if it is known. Raises RuntimeError on a
+    tape that was used up, NotImplementedError for a function without a rule.
+    """
+    order, useful, _ = way or way_back([step for step, _ in seeds], wanted)
+    order = order[::-1]
+    cotangents: dict[Step, Any] = {}
+    sums: set[Step] = set()
+    found: dict[Step, Tensor] = {}
+    _add_seeds(seeds, cotangents, sums)
+    while order:
+        step = order.pop()
+        g = cotangents.pop(step, None)
+        if g is None:
+            continue
+        if step in wanted:
+            found[step] = g
+        elif type(step) is Output:
+            parts = cotangents.setdefault(step.parents[0], {})
+            g = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
+            parts[step.place] = parts[step.place] + g if step.place in parts else g  # used here and by the rule itself
+        elif type(step) is Deferred:
+            seeds = step.ends(g, free=free)
+            inner, more, _ = way_back([end for end, _ in seeds], useful.intersection(step.parents))
+            order += [one for one in reversed(inner) if one not in useful]  # later than all that is left
+            useful |= more
+            _add_seeds(seeds, cotangents, sums)
+            del seeds, inner
+        elif step.parents:
+            for parent, contribution in step.pulled(g, useful):
+                before = cotangents.get(parent)
+                cotangents[parent] = contribution if before is None else _total(before, contribution, parent, sums)
+                del before, contribution  # only one of them is kept alive while the next is computed
+            if free:
+                step.given = None
+    return found
+
+
+def _add_seeds(seeds: Iterable[tuple[Step, Tensor]], cotangents: dict[Step, Any], sums: set[Step]) -> None:
+    for step, g in seeds:
+        before = cotangents.get(step)
+        cotangents[step] = g if before is None else _total(before, g, step, sums)
+
+
+def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
+    """Return the sum of two cotangents of one step.
+
+    What is pending stays so, to be fused; what has its bytes is added up now, so that only the sum is kept alive.
+    sums: the steps whose cotangent is such a sum, in memory of its own, to which more can be added in place.
+    """
+    if g._small is not None or before._small is not None or before.is_pending or g.is_pending:
+        sums.discard(step)
+        return before + g
+    if step in sums and not is_recording() and before.shape == step.shape:
+        before += g
+        return before
+    sums.add(step)
+    return (before + g).evaluate()
+
+
+def _is_own(value: Any, native: Native) -> bool:
+    """Return whether nobody else sees the memory behind a cotangent, nor keeps it for other rules."""
+    if type(value) is Node:
+        return value.op.kind != "view" and value.saver is None
+    if value is not None and (type(value) is not TBlob or value.saver is not None or not value.writeable):
+        return False
+    if native is not None and native.base is None:
+        return True
+    # of several blobs over one buffer each refers to it
+    return value is not None and value._buffer is not None and getrefcount(value._buffer) == 2
+
+
+def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
+    """Return a cotangent as a gradient that the user may keep and write to: of full shape, in memory of its own.
+
+    seen: the identities of those given away already.
+    """
+    if g.shape != step.shape:
+        return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
+    value: Any = g._value
+    if type(value) is Node and value.blob is not None:
+        value = g.blob
+    native: Native = g._small if value is None else getattr(value, "_native", None)
+    if id(g) in seen or not _is_own(value, native):
+        g = xt.positive(g)
+    seen.add(id(g))
+    return g

@@ -1,0 +1,200 @@
+"""Writes while a gradient is recorded: what one piece of memory holds, as a function of what was written into it.
+
+A Buffer that was written has a History: the step of its whole contents, as one flat array. A write puts new values
+into some places of it, and every tensor over the memory, view or base, takes its step from there by its layout. So a
+program that writes in place has the gradient of what it computes; nothing is refused, and nothing is silently lost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from ..base.dtypes import DType, real_of
+from ..base.errors import expected
+from ..base.layout import Layout
+from ..base.options import count_always
+from ..devices import Device
+from ..storage.blob import Buffer, Native, TBlob, histories
+from ..tensor.face import Tensor, face
+from .rules import Like, Rule, pull_of
+from .tape import Leaf, Step, carry, differentiable, now
+
+
+class Write(NamedTuple):
+    """One write: when, of what dtype and where to, and the step of what was written, None for constants."""
+
+    serial: int
+    dtype: DType
+    layout: Layout
+    step: Step | None
+
+
+class History:
+    """What was written into a buffer, and what it therefore holds, as steps of flat arrays.
+
+    contents: for every beginning from which somebody sees the memory, the step of the whole after so many writes, and
+        their number. A beginning is the step that a tensor, or what it is a view of, had before these writes, and goes
+        by its serial; 0 is that of constants.
+    The flat array is of the real dtype of what was written, so that complex numbers and their parts stand in it alike.
+    While a history is alive, small operands take no shortcuts: any of them may stand over its memory.
+    """
+
+    __slots__ = ("contents", "flat", "writes")
+
+    def __init__(self, buffer: Buffer, dtype: DType) -> None:
+        self.contents: dict[int, tuple[Step | None, int]] = {}
+        real = real_of(dtype)
+        self.flat = Like((buffer.nbytes // real.itemsize,), real, buffer.device)
+        self.writes: list[Write] = []
+        count_always(1)
+        count_always(1, histories)
+
+    def __del__(self) -> None:
+        count_always(-1)
+        count_always(-1, histories)
+
+    def step_of(self, x: Tensor) -> Step | None:
+        """Return the step of a tensor over this memory, None for constants and integers."""
+        step: Step | None = x._step
+        count = len(self.writes)
+        if (type(step) is Leaf and step.asked) or (
+            step is not None and step.seen is not None and step.seen[1] == count
+        ):
+            return step
+        if x.dtype.kind not in "fc":
+            return None
+        origin, layout = _origin(x)
+        key, done = (origin.seen if origin is not None else None) or self._beginning(origin)
+        if done == count and origin is not None and origin.seen is None:
+            return step  # it begins after the last write
+        contents, done = self.contents.get(key) or (self._begun(origin, layout), done)
+        for write in self.writes[done:]:
+            contents = self._put(contents, write)
+        self.contents[key] = contents, count
+        return None if contents is None else self._seen(x, contents, (key, count))
+
+    def _begun(self, origin: Step | None, layout: Layout) -> Step | None:
+        """Return the step of contents that begin with those of one tensor."""
+        return None if origin is None else self._put(None, Write(0, origin.dtype, layout, origin))
+
+    def _beginning(self, origin: Step | None) -> tuple[int, int]:
+        """Return the name of what a tensor saw first, and how many writes there were before."""
+        serial = 0 if origin is None else origin.serial
+        return serial, bisect_left(self.writes, serial, key=lambda write: write.serial)
+
+    def _seen(self, x: Tensor, contents: Step, seen: tuple[int, int]) -> Step:
+        """Return the step of a tensor that sees some places of the contents."""
+        rule: Rule = gathered.rule if self._holds(x.dtype) else _REREAD  # type: ignore[attr-defined]
+        step = Step(rule, (contents,), x)
+        step.slots = (("flat", None),)
+        step.given = {"layout": x.blob.layout, "dtype": x.dtype}
+        step.seen = seen
+        carry(x, step)
+        return step
+
+    def _put(self, contents: Step | None, write: Write) -> Step | None:
+        """Return the step of contents after a write, None where all is constant."""
+        parents = [(name, one) for name, one in (("flat", contents), ("new", write.step)) if one is not None]
+        if not parents:
+            return None
+        step = Step(_PUT if self._holds(write.dtype) else _REREAD, tuple([one for _, one in parents]), self.flat)
+        step.slots = tuple([(name, None) for name, _ in parents])
+        step.given = {"layout": write.layout, "dtype": write.dtype}
+        return step
+
+    def _holds(self, dtype: DType) -> bool:
+        """Return whether numbers of a dtype stand in the flat array as they are."""
+        return real_of(dtype) == self.flat.dtype
+
+
+def written(target: Tensor, step: Step | None) -> None:
+    """Take down that a target's memory was written; `step` is that of the values, None for constants."""
+    blob = target.blob
+    if blob.constant:
+        return
+    if blob.buffer.history is None:
+        blob.buffer.history = History(blob.buffer, target.dtype)
+    blob.buffer.history.writes.append(Write(now(), target.dtype, blob.layout, step))
+    target._small = None
+
+
+def refuse_leaf(target: Tensor, function: str) -> None:
+    """Raise RuntimeError for a target that is a leaf, or a view of one: its gradient would lose its meaning."""
+    step, _ = _origin(target)
+    if type(step) is Leaf and step.asked:
+        must = "not be a tensor that requires a gradient, or a view of one (write inside `with no_grad():`)"
+        raise RuntimeError(expected(function, "the target", must, f"one of shape {target.shape}"))
+
+
+def _origin(target: Tensor) -> tuple[Step | None, Layout]:
+    """Return the step of what a tensor is a view of, views of views followed back, and its layout."""
+    step, layout = target._step, target.blob.layout
+    while step is not None and step.within is not None:
+        within = step.within
+        layout, step = within if isinstance(within, Layout) else within(layout), step.parents[0]
+    return step, layout
+
+
+# ---- the flat array and its places; each is the adjoint of another, so that they can be differentiated again
+
+
+def _places(native: Native, layout: Layout, dtype: DType, device: Device) -> Native:
+    """Return the view of a packed flat array at the places of a layout."""
+    whole = TBlob.adopt(native, device)
+    there = Layout(layout.shape, layout.strides, layout.offset + whole.layout.offset)
+    return TBlob(whole.buffer, dtype, there, device).native()
+
+
+@differentiable(flat=lambda g, like, layout: _back_to(g, layout, like))
+def gathered(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
+    """Return the elements of a flat array at the places of a layout."""
+    backend = flat.device.backend
+    there = _places(backend.call(backend.library.ascontiguousarray, flat.native()), layout, dtype, flat.device)
+    return face(TBlob.adopt(backend.call(there.copy), flat.device))
+
+
+def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
+    return scattered(g, layout, like)
+
+
+@differentiable(values=lambda g, layout, like: gathered(g, layout, like.dtype))
+def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
+    """Return a flat array of zeros with values added at the places of a layout, which may repeat."""
+    backend = flat.device.backend
+    result = backend.zeros(flat.shape, flat.dtype)
+    there = _places(result, layout, values.dtype, flat.device)
+    if layout.may_repeat():
+        # a zero stride repeats the same places: what they share is one sum
+        axes = enumerate(zip(layout.shape, layout.strides, strict=True))
+        stretched = tuple(axis for axis, (length, stride) in axes if length > 1 and not stride)
+        once = there[tuple(slice(0, 1) if a in stretched else slice(None) for a in range(there.ndim))]
+        backend.assign(once, ..., backend.call(values.native().sum, axis=stretched, keepdims=True))
+    else:
+        backend.assign(there, ..., values.native())
+    return face(TBlob.adopt(result, flat.device))
+
+
+@differentiable(flat=lambda g, layout, dtype: _without(g, layout, dtype))
+def erased(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
+    """Return a flat array with zeros at the places of a layout."""
+    backend = flat.device.backend
+    copy = backend.call(flat.native().copy)
+    backend.assign(_places(copy, layout, dtype, flat.device), ..., 0)
+    return face(TBlob.adopt(copy, flat.device))
+
+
+def _without(g: Tensor, layout: Layout, dtype: DType) -> Tensor:
+    return erased(g, layout, dtype)
+
+
+_PUT = Rule(
+    "setitem",
+    {
+        "flat": pull_of(lambda g, layout, dtype: erased(g, layout, dtype)),
+        "new": pull_of(lambda g, layout, dtype: gathered(g, layout, dtype)),
+    },
+)
+
+# Of memory that was written as numbers of one size and is read or written as another: going back says so.
+_REREAD = Rule("view of another dtype", {})

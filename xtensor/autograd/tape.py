@@ -1,0 +1,545 @@
+"""The tape: how tensors were computed from those that require a gradient.
+
+A tensor that depends on a leaf carries a Step: the function's rule, the steps of its operands, and what the rule
+will ask for. Only what a rule names is kept, as a value and not as a tensor: what is pending stays pending, so that
+going back recomputes it inside the same kernels, and what has bytes is copied before somebody overwrites it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import ContextDecorator
+from contextvars import ContextVar, Token
+from functools import partial, wraps
+from itertools import compress, count
+from typing import Any, TypeVar, cast
+from weakref import ref
+
+import numpy as np
+
+from ..base.errors import expected
+from ..base.layout import Layout
+from ..base.options import active as active
+from ..base.options import always_somewhere, settings
+from ..graph.node import Node, View
+from ..plan.costs import DIRECT_BELOW
+from ..storage.blob import TBlob, Window, histories
+from ..tensor.face import Tensor, face
+from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The places of a call at which a tensor stands: the argument's name, and the place in it where it is a sequence.
+Slots = tuple[tuple[str, int | None], ...]
+
+# What is written on the tape: nothing, only who depends on whom, or all that the rules ask for.
+OFF, BARE, FULL = 0, 1, 2
+_mode: ContextVar[int] = ContextVar("xtensor_tape", default=FULL)
+
+_serial = count(1)
+
+
+def now() -> int:
+    """Return a number that is larger than those of all steps until now, and less than those of all others."""
+    return next(_serial)
+
+
+class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recording(OFF):`
+    """What is written on the tape inside a `with` block or a decorated function, in this thread."""
+
+    __slots__ = ("_mode", "_tokens")
+
+    def __init__(self, mode: int) -> None:
+        self._mode = mode
+        self._tokens: list[Token[int]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_mode.set(self._mode))
+
+    def __exit__(self, *failure: object) -> None:
+        _mode.reset(self._tokens.pop())
+
+    def __call__(self, function: F) -> F:
+        """Decorate a function; of a generator, what runs inside it and not what runs between its values."""
+        if not inspect.isgeneratorfunction(function):
+            return super().__call__(function)
+        generate: Callable[..., Any] = function
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._recreate_cm()._driven(generate(*args, **kwargs))
+
+        return cast(F, call)
+
+    def _driven(self, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        step: Callable[[Any], Any] = generator.send
+        given: Any = None
+        while True:
+            try:
+                with self:
+                    value = step(given)
+            except StopIteration as end:
+                return end.value
+            try:
+                step, given = generator.send, (yield value)
+            except GeneratorExit:
+                with self:
+                    generator.close()
+                raise
+            except BaseException as error:
+                step, given = generator.throw, error
+
+    def _recreate_cm(self) -> recording:
+        return recording(self._mode)
+
+
+def is_recording() -> bool:
+    """Return whether calls are written on the tape here."""
+    return _mode.get() != OFF
+
+
+def is_keeping() -> bool:
+    """Return whether what rules will ask for is kept as well."""
+    return _mode.get() == FULL
+
+
+# ---- what is kept
+
+
+class Saved:
+    """A value that rules will ask for: a pending Node, or bytes, which are copied before somebody overwrites them."""
+
+    __slots__ = ("__weakref__", "small", "value")
+
+    blob = None  # among a buffer's Readers: one that always waits
+
+    def __init__(self, value: Node | TBlob) -> None:
+        self.value = value
+        self.small: Tensor | None = None  # a constant tensor over small bytes, for all rules that ask for it
+        value.saver = ref(self)
+        if type(value) is TBlob and value._buffer is not None:
+            value._buffer.saved_by(value.saver)
+
+    def hold(self, blob: TBlob) -> None:
+        """Take the bytes of what was pending."""
+        self.value, self.small = blob, None
+        blob.saver = ref(self)
+        if blob._buffer is not None:
+            blob._buffer.saved_by(blob.saver)
+
+    def constant(self) -> Tensor:
+        """Return small bytes as a constant tensor that takes the shortcuts of small operands, and remember it."""
+        blob: Any = self.value
+        native = blob._native
+        x = self.small = Tensor()
+        x._value, x._small, x._step = blob, native, None
+        x._shape, x._dtype, x._device = native.shape, native.dtype, blob.device
+        return x
+
+    def protect(self) -> None:
+        """Move to a copy: the memory is about to be written."""
+        blob = self.value
+        assert type(blob) is TBlob
+        blob.saver = None
+        self.hold(TBlob.adopt(blob.device.backend.call(blob.native().copy), blob.device))
+
+
+class Kept:
+    """A saved value and the step of the tensor it was."""
+
+    __slots__ = ("saved", "step")
+
+    def __init__(self, x: Tensor, step: Step | None) -> None:
+        self.step = step
+        value = x._value
+        if type(value) is not TBlob and (type(value) is not Node or value.blob is not None):
+            value = x.blob
+        saved = None if value.saver is None else value.saver()
+        self.saved = Saved(value) if saved is None else saved
+
+    @property
+    def like(self) -> Like:
+        value = self.saved.value
+        return Like(value.shape, value.dtype, value.device)
+
+    def tensor(self, step: Step | None) -> Tensor:
+        """Return the value as a tensor, with its step where the way back is recorded as well."""
+        saved = self.saved
+        value = saved.value
+        if step is None or not _mode.get():
+            if saved.small is not None:
+                return saved.small
+            step = None
+            if type(value) is TBlob and _is_small(value):
+                return saved.constant()
+        if type(value) is Node:
+            if value.blob is None:
+                holder = value.face() if value.face is not None else None
+                if holder is not None and holder._value is value and (step is None or holder._step is step):
+                    return cast(Tensor, holder)
+            else:
+                value = value.blob
+        x = face(value)
+        x._step = step
+        return x
+
+
+def _is_small(blob: TBlob) -> bool:
+    """Return whether calling the library on a blob at once is cheaper than recording."""
+    native = blob._native
+    return type(native) is np.ndarray and native.nbytes <= DIRECT_BELOW
+
+
+# ---- steps
+
+# What a tape must do to be walked.
+UNUSED = "still have its graph (backward(retain_graph=True) keeps it for a second time)"
+
+
+class Several(tuple[Any, ...]):
+    """What is kept of a sequence."""
+
+    __slots__ = ()
+
+
+class Step:
+    """One call on the tape.
+
+    serial: its place in time; operands' steps have lower ones.
+    parents: the steps of the operands, those without one left out; `slots` says which argument each stands for,
+        and its place in that argument where it is a sequence.
+    given: by name, what the rule will ask for; None once the tape was used up.
+    shape, dtype, device: of the result.
+    within: of a view, the layout of what it is a view of, or what tells that from the view's.
+    seen: of what was made because its memory was written: the History's name for it, and how many writes it saw.
+    """
+
+    __slots__ = ("device", "dtype", "given", "parents", "rule", "seen", "serial", "shape", "slots", "within")
+
+    def __init__(self, rule: Rule | None, parents: tuple[Step, ...], result: Tensor | Like, slots: Slots = ()) -> None:
+        self.serial = next(_serial)
+        self.rule = rule
+        self.parents = parents
+        self.slots = slots
+        self.given: dict[str, Any] | None = {}
+        if type(result) is Tensor:  # past its properties
+            self.shape, self.dtype, self.device = result._shape, result._dtype, result._device
+        else:
+            self.shape, self.dtype, self.device = result.shape, result.dtype, result.device
+        self.within: Layout | Callable[[Layout], Layout] | None = None
+        self.seen: tuple[int, int] | None = None
+
+    def __repr__(self) -> str:
+        name = "leaf" if self.rule is None else self.rule.name
+        return f"Step({name}, shape={self.shape}, dtype={self.dtype})"
+
+    @property
+    def like(self) -> Like:
+        return Like(self.shape, self.dtype, self.device)
+
+    def pulled(self, g: Any, useful: Collection[Step]) -> Iterator[tuple[Step, Tensor]]:
+        """Yield useful parents with what the cotangent of the result comes to for them, each as it is computed."""
+        rule, given = self.rule, self.given
+        if given is None:
+            raise RuntimeError(expected("backward", "the result", UNUSED, f"one of {rule and rule.name} already used"))
+        assert rule is not None
+        full = self.shape if rule.elementwise else None
+        if type(g) is dict:  # one cotangent for each of several results that has one
+            g = tuple([g.get(place) for place in range(given["results"])])
+        elif full is None and g._shape != self.shape and (g._shape or not rule.reduction):
+            g = xt.broadcast_to(g, self.shape)
+        values: dict[str, Any] = {"g": g}
+        done: dict[str, Any] = {}
+        pulls = rule.pulls
+        for (name, place), parent in zip(self.slots, self.parents, strict=True):
+            if parent not in useful:
+                continue
+            pull = pulls.get(name)
+            if pull is None:
+                raise NotImplementedError(f"{rule.name}: no derivative with respect to {name} is known")
+            if place is None:
+                found = self._pull(pull, values, parent)
+            else:
+                if name not in done:
+                    done[name] = self._pull(pull, values, given[f"like {name}"])
+                found = done[name][place]
+            if found is not None:
+                if found._dtype is not parent.dtype or (full is not None and full != parent.shape):
+                    found = fit(found, parent.dtype, parent.shape, full)
+                yield parent, found
+
+    def _pull(self, pull: Pull, values: dict[str, Any], like: Any) -> Any:
+        """Apply a rule; `like` is the parent, or what is known of all members of a sequence."""
+        function, takes, asks, slope, likes = pull
+        if not takes:
+            return times(values["g"], function)
+        for name in asks:
+            if name not in values:
+                values[name] = self._restored(name)
+        if likes:
+            values["like"] = like.like if isinstance(like, Step) else like
+        found = function(*map(values.__getitem__, takes))
+        return times(values["g"], found) if slope else found
+
+    def _restored(self, name: str) -> Any:
+        assert self.given is not None
+        kept = self.given[name]
+        if type(kept) is Kept:
+            return kept.tensor(self if name == "y" else kept.step)
+        if name == "y" and type(kept) is Several:  # steps of results lead here, so none is held by this one
+            return tuple([one.tensor(Output(self, place, one.like)) for place, one in enumerate(kept)])
+        if type(kept) is Several:
+            return tuple([one.tensor(one.step) if type(one) is Kept else one for one in kept])
+        return kept
+
+
+class Leaf(Step):
+    """Where a gradient is wanted: the beginning of a tape.
+
+    asked: whether the user asked for it, so that the tensor must not be written while recording.
+    over: whether it belongs to a transform that is done with it: nobody will ask for its gradient again.
+    """
+
+    __slots__ = ("asked", "grad", "over")
+
+    def __init__(self, x: Tensor, *, asked: bool = True) -> None:
+        super().__init__(None, (), x)
+        self.grad: Tensor | None = None
+        self.asked = asked
+        self.over = False
+
+
+class Output(Step):
+    """One of several results of a call, whose own step is the only parent."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, call: Step, place: int, result: Tensor | Like) -> None:
+        super().__init__(None, (call,), result)
+        self.place = place
+
+
+class Deferred(Step):
+    """A call that was not written down in full: its steps are made when the way back comes to it.
+
+    again: takes cotangents of its results by their places, and returns the ends of its steps, made now, with theirs.
+    """
+
+    __slots__ = ("again",)
+
+    def __init__(self, again: Callable[[dict[int, Tensor]], Any], parents: tuple[Step, ...], result: Tensor) -> None:
+        super().__init__(None, parents, result)
+        self.again: Callable[[dict[int, Tensor]], Any] | None = again
+
+    def ends(self, cotangents: dict[int, Tensor], *, free: bool) -> list[tuple[Step, Tensor]]:
+        """Return the ends of the steps with their cotangents; raises RuntimeError on a tape that was used up."""
+        again = self.again
+        if again is None:
+            raise RuntimeError(expected("backward", "the result", UNUSED, "one of a checkpoint already used"))
+        if free:
+            self.again = None
+        return list(again(cotangents))
+
+
+# ---- recording
+
+
+def begin(x: Tensor, *, asked: bool = True) -> Leaf:
+    """Make a tensor a leaf and return its step."""
+    active[0] = True
+    leaf = Leaf(x, asked=asked)
+    carry(x, leaf)
+    return leaf
+
+
+def carry(x: Tensor, step: Step) -> None:
+    """Give a tensor its step; one that carries a step takes no shortcut of small operands."""
+    if x._small is not None:
+        _ = x.value
+        x._small = None
+    x._step = step
+
+
+def step_of(x: Tensor) -> Step | None:
+    """Return a tensor's step, as of the last write to its memory; None for a constant."""
+    value: Any = x._value
+    if type(value) is not TBlob and value is not None:
+        value = value.over if type(value) is Window else value.blob
+    buffer = None if value is None or value.constant else value._buffer
+    if buffer is not None and buffer.history is not None:
+        found: Step | None = buffer.history.step_of(x)
+        return found
+    return x._step  # type: ignore[no-any-return]
+
+
+def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
+    """Return the steps of operands, None where none has one or nothing is recorded here."""
+    found: list[Step | None] = []
+    tracked = False
+    for x in operands:
+        step = None if type(x) is not Tensor else step_of(x) if histories[0] else x._step
+        if step is not None:
+            tracked = True
+        found.append(step)
+    if always_somewhere[0] and settings().gradients == "always" and _mode.get():
+        found = [_begun(x) if step is None else step for x, step in zip(operands, found, strict=True)]
+        tracked = any(step is not None for step in found)
+    return found if tracked and _mode.get() else None
+
+
+def _begun(x: Any) -> Step | None:
+    """Return the step of an operand that nobody asked a gradient of, where every call is to be written down."""
+    return begin(x, asked=False) if type(x) is Tensor and x.dtype.kind in "fc" else None
+
+
+def remember(rule: Rule | None, slots: Slots, steps: Sequence[Step | None], result: Tensor) -> Step | None:
+    """Write one call on the tape; return its step, None for a result that cannot have a gradient.
+
+    What the rule asks for is added by `keep`.
+    """
+    if result._dtype.kind not in "fc":
+        return None
+    if None in steps:
+        slots, steps = _without_constants(slots, steps)
+    step = Step(rule, tuple(steps), result, slots)  # type: ignore[arg-type]
+    if result._small is None:
+        result._step = step
+    else:
+        carry(result, step)
+    return step
+
+
+def _without_constants(slots: Sequence[Any], steps: Sequence[Step | None]) -> tuple[tuple[Any, ...], list[Step | None]]:
+    """Return the slots that have a step, and those steps."""
+    return tuple(compress(slots, steps)), list(filter(None, steps))
+
+
+def remember_elementwise(
+    rule: Rule, slots: Slots, operands: Sequence[Any], steps: Sequence[Any], result: Tensor
+) -> None:
+    """Write an elementwise call on the tape."""
+    step = remember(rule, slots, steps, result)
+    if step is None or _mode.get() == BARE:
+        return
+    given = step.given
+    assert given is not None
+    for wanted, place in rule.asked(step.slots):
+        if place is None:
+            given[wanted] = Kept(result, None)
+        else:
+            x = operands[place]
+            given[wanted] = Kept(x, steps[place]) if type(x) is Tensor else x
+
+
+def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:
+    """Declare the derivative of a function that is no row of elementwise functions or reductions.
+
+    Each keyword names an argument (a tensor, or a sequence of them) and says how a cotangent comes to it; see Pull.
+    view: whether the result may share the argument's memory. elementwise: whether arguments broadcast.
+    """
+
+    def decorate(function: F) -> F:
+        taken = {name: pull_of(pull) for name, pull in pulls.items()}
+        rule = Rule(function.__name__, taken, elementwise=elementwise, view=view)
+        RULES[rule.name] = rule
+        parameters = list(inspect.signature(function).parameters.values())
+        names = [p.name for p in parameters]
+        first, several = next(((n, p.name) for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), (None, ""))
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not active[0] or not _mode.get():
+                return function(*args, **kwargs)
+            arguments = {**defaults, **dict(zip(names[:first], args, strict=False)), **kwargs}
+            if first is not None:
+                arguments[several] = args[first:]
+            slots = list(_slots(rule, arguments))
+            steps = steps_of([x for _, x in slots])
+            if steps is None:
+                return function(*args, **kwargs)
+            with recording(OFF):
+                result = function(*args, **kwargs)
+            _remember_call(rule, arguments, slots, steps, result)
+            return result
+
+        call.rule = rule  # type: ignore[attr-defined]
+        return cast(F, call)
+
+    return decorate
+
+
+def _slots(rule: Rule, arguments: dict[str, Any]) -> Iterator[tuple[tuple[str, int | None], Any]]:
+    """Yield the places of a call at which a tensor may stand, with what stands there."""
+    for name in rule.pulls:
+        value = arguments.get(name)
+        if isinstance(value, (list, tuple)):
+            for place, one in enumerate(value):
+                yield (name, place), one
+        else:
+            yield (name, None), value
+
+
+def _remember_call(rule: Rule, arguments: dict[str, Any], slots: Any, steps: Any, result: Any) -> None:
+    """Write a call on the tape, and what its rule asks for."""
+    if any(result is x for _, x in slots):
+        return  # the function gave back its argument
+    places = tuple([slot for slot, _ in slots])
+    if type(result) is Tensor:
+        step = remember(rule, places, steps, result)
+        if step is None:
+            return
+        if rule.view:
+            _note_view(step, slots[0][1], result)
+    else:
+        if not any(one.dtype.kind in "fc" for one in result):
+            return
+        places, steps = _without_constants(places, steps)
+        step = Step(rule, tuple(steps), result[0], places)
+        for place, one in enumerate(result):
+            if one.dtype.kind in "fc":
+                carry(one, Output(step, place, one))
+                if rule.view:
+                    _note_view(step, slots[0][1], one)
+                    _note_view(one._step, slots[0][1], one)
+    if _mode.get() == FULL:
+        keep(step, rule, arguments, result)
+
+
+def keep(step: Step, rule: Rule, arguments: dict[str, Any], result: Any) -> None:
+    """Keep what a rule will ask for."""
+    given = step.given
+    assert given is not None
+    if type(result) is not Tensor:
+        given["results"] = len(result)
+    tracked = {name for name, _ in step.slots}
+    for name in {wanted for one in tracked for wanted in rule.pulls[one].takes} - {"g", "like"}:
+        given[name] = _kept(result if name == "y" else arguments[name], constant=name == "y")
+    for name in tracked:
+        if isinstance(arguments[name], (list, tuple)):
+            given[f"like {name}"] = tuple(_like(one) for one in arguments[name])
+
+
+def _note_view(step: Step, x: Tensor, result: Tensor) -> None:
+    """Remember where a result lies in the memory of what it is a view of, if it is one."""
+    value: Any = result._value
+    if type(value) is Node and value.blob is None and type(value.op) is View and value.op.can_go_back:
+        step.within = partial(value.op.back, **value.params, shape=x.shape, itemsize=x.itemsize)
+    elif result.blob.buffer is x.blob.buffer:
+        step.within = x.blob.layout
+
+
+def _kept(value: Any, *, constant: bool = False) -> Any:
+    if type(value) is Tensor:
+        return Kept(value, None if constant else step_of(value))
+    if isinstance(value, (list, tuple)):
+        if any(type(one) is Tensor for one in value):
+            return Several(_kept(one, constant=constant) for one in value)
+        return type(value)(value) if type(value) is list else value
+    return Kept(xt.asarray(value, copy=True), None) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _like(x: Any) -> Like:
+    x = xt.asarray(x)
+    return Like(x.shape, x.dtype, x.device)

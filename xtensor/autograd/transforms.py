@@ -1,0 +1,637 @@
+"""Gradients: transforms of functions, and the same tape used directly.
+
+    >>> xt.grad(lambda x: xt.sum(x**2))(xt.asarray([1.0, 2.0]))
+    Tensor([2., 4.], dtype=float64)
+
+    >>> x = xt.asarray([1.0, 2.0], requires_grad=True)
+    >>> xt.sum(x**2).backward()
+    >>> x.grad
+    Tensor([2., 4.], dtype=float64)
+
+Transforms take functions of tensors, or of nested dicts, lists, tuples and dataclasses of them, and nest to any order.
+For a complex argument z = a + bi of a real loss L the gradient is dL/da + i dL/db (PyTorch's convention: the direction
+of steepest ascent). A function that is not differentiated where it is given an integer gives no gradient there; a
+floating result of a function without a rule raises NotImplementedError on the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce, wraps
+from typing import Any, cast
+from weakref import ref
+
+from ..base.errors import expected
+from ..base.layout import Shape
+from ..graph.node import Node
+from ..storage.blob import TBlob, histories
+from ..tensor.face import Tensor, face
+from ..tensor.operands import as_tensor
+from ..tensor.trees import Rebuild, flatten, rebuilt
+from .back import Way, beginnings, go_back, leads_elsewhere, walk_back, way_back, whole
+from .rules import Rule, conjugate, first_cotangent, pull_of, xt
+from .tape import (
+    BARE,
+    FULL,
+    OFF,
+    Deferred,
+    Kept,
+    Leaf,
+    Output,
+    Step,
+    active,
+    begin,
+    carry,
+    is_recording,
+    now,
+    recording,
+    step_of,
+    steps_of,
+)
+
+__all__ = [
+    "checkpoint",
+    "custom_vjp",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
+    "no_grad",
+    "stop_gradient",
+    "value_and_grad",
+    "vjp",
+]
+
+Function = Callable[..., Any]
+
+
+def no_grad() -> recording:
+    """Return a context manager, or decorator, within which nothing is recorded for gradients. Source: PyTorch."""
+    return recording(OFF)
+
+
+def stop_gradient(x: Tensor, /) -> Tensor:
+    """Return x's values as constants: no gradient goes through. Source: jax.lax.stop_gradient."""
+    with recording(OFF):
+        return cast(Tensor, xt.positive(as_tensor(x, "stop_gradient")))
+
+
+# ---- arguments become leaves, and leaves give gradients
+
+
+class _Entry:
+    """The leaves of a transform: fresh tensors over the arguments' values, where its tape begins.
+
+    steps: of the leaves; one whose argument has a step of its own (another transform is at work) leads on to it.
+    """
+
+    def __init__(self, function: str, trees: Sequence[Any], names: Sequence[str]) -> None:
+        active[0] = True
+        self.function = function
+        self.rebuilds: list[tuple[int, Rebuild]] = []
+        self.steps: list[Step] = []
+        self.trees: list[Any] = []
+        self.entered: list[Tensor] = []
+        for tree, name in zip(trees, names, strict=True):
+            leaves, rebuild = flatten(tree)
+            entered = [self._enter(leaf, name) for leaf in leaves]
+            self.rebuilds.append((len(leaves), rebuild))
+            self.trees.append(rebuilt(rebuild, entered))
+
+    def _enter(self, value: Any, name: str) -> Tensor:
+        x = as_tensor(value, self.function, name)
+        if x.dtype.kind not in "fc":
+            raise TypeError(expected(self.function, name, "be floating-point, to have a gradient", x.dtype))
+        outer = step_of(x) if is_recording() else None
+        entered = _alias(x)
+        if outer is not None and type(entered._value) is TBlob:
+            _ = entered._value.buffer  # asked for, so that a write goes to this memory, as it does for a leaf
+        step = Leaf(x, asked=False) if outer is None else Step(_SAME, (outer,), x)
+        step.slots = (("x", None),) * len(step.parents)
+        carry(entered, step)
+        self.steps.append(step)
+        self.entered.append(entered)
+        return entered
+
+    def leave(self, out: Any) -> None:
+        """Take results, and the memory of arguments that were written, off a tape that is over."""
+        first = min([step.serial for step in self.steps], default=0)
+        for leaf in flatten(out)[0]:
+            if isinstance(leaf, Tensor) and leaf._step is not None and leaf._step.serial >= first:
+                leaf._step = None
+        for x in self.entered if histories[0] else ():
+            buffer = _buffer_of(x)
+            if buffer is not None:
+                buffer.history = None
+
+    def way(self, outputs: Sequence[Step]) -> Way:
+        """Return the way from outputs back to the leaves."""
+        return way_back(outputs, set(self.steps))
+
+    def is_inside(self, way: Way) -> bool:
+        """Return whether nothing but these leaves stands behind outputs: then the way back needs no tape."""
+        if any(step.parents for step in self.steps):
+            return False
+        return not (way.others and leads_elsewhere(way.others, self.steps))
+
+    def close(self) -> None:
+        """Say that nobody but this entry will ask for gradients of its leaves."""
+        for step in self.steps:
+            if type(step) is Leaf:
+                step.over = True
+
+    def gradients(self, step: Step | None, one: Tensor, returned: Any) -> tuple[Any, ...]:
+        """Return the gradients of a scalar, for each argument; what the function returned leaves the tape."""
+        self.close()
+        way = self.way([] if step is None else [step])
+        record = not self.is_inside(way)
+        grads = tuple(self.back([] if step is None else [(step, one)], record=record, free=not record, way=way))
+        if not record:
+            self.leave(returned)
+        return grads
+
+    def back(
+        self, seeds: Sequence[tuple[Step, Tensor]], *, record: bool, free: bool = False, way: Way | None = None
+    ) -> list[Any]:
+        """Return the gradients of the leaves, in trees like the arguments.
+
+        free: whether the tape is used up. way: that of the seeds, if it is known.
+        """
+        with recording(FULL if record else OFF):
+            found = go_back(seeds, set(self.steps), free=free, way=way)
+            seen = {id(g) for _, g in seeds}
+            grads = [self._gradient(step, found.get(step), seen) for step in self.steps]
+        given = iter(grads)
+        return [rebuilt(rebuild, [next(given) for _ in range(count)]) for count, rebuild in self.rebuilds]
+
+    def _gradient(self, step: Step, g: Tensor | None, seen: set[int]) -> Tensor:
+        if g is None:
+            return cast(Tensor, xt.zeros(step.shape, dtype=step.dtype, device=step.device))
+        return whole(g, step, seen)
+
+
+_SAME = Rule("identity", {"x": pull_of(1)})
+
+
+def _alias(x: Tensor) -> Tensor:
+    """Return another tensor over the same value; a pending one stays shown by the first.
+
+    Of memory that was written while gradients were recorded, a copy: its tape is another one.
+    """
+    value = x.value
+    buffer = _buffer_of(x) if histories[0] else None
+    if buffer is not None and buffer.history is not None:
+        with recording(OFF):
+            return x.copy("K")
+    alias = face(value)
+    if type(value) is Node:
+        value.face = ref(x)
+    return alias
+
+
+def _buffer_of(x: Tensor) -> Any:
+    """Return the buffer behind a tensor, None where nobody asked for it yet."""
+    value: Any = x.value
+    blob = value if type(value) is TBlob else value.blob
+    return None if blob is None else blob._buffer
+
+
+def _results(function: str, out: Any) -> list[Tensor]:
+    """Return the tensors of what a differentiated function returned."""
+    leaves, _ = flatten(out)
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise TypeError(expected(function, "the function", "return tensors", type(leaf).__name__))
+    return leaves
+
+
+def _check_shapes(function: str, argument: str, given: Sequence[Tensor], shapes: list[Shape]) -> None:
+    """Raise ValueError for cotangents, or tangents, that have other shapes than what they belong to."""
+    found = [one.shape for one in given]
+    if found != shapes:
+        raise ValueError(expected(function, argument, f"have shapes {shapes}", found))
+
+
+def _scalar(function: str, out: Any) -> Tensor:
+    if not isinstance(out, Tensor):
+        raise TypeError(expected(function, "the function", "return a tensor", type(out).__name__))
+    if out.shape != () or out.dtype.kind != "f":
+        must = "return a real scalar (jacobian and vjp take others)"
+        raise ValueError(expected(function, "the function", must, f"shape {out.shape} of {out.dtype}"))
+    return out
+
+
+def _numbers(function: str, argnums: int | Sequence[int], count: int) -> list[int]:
+    """Return argument numbers, counted from 0; raises for those that do not exist."""
+    given: list[Any] = list(argnums) if isinstance(argnums, (tuple, list)) else [argnums]
+    for number in given:
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise TypeError(expected(function, "argnums", "be an integer or several", repr(argnums)))
+        if not -count <= number < count:
+            raise ValueError(expected(function, "argnums", f"name some of {count} positional arguments", number))
+    return [number % count for number in given]
+
+
+# ---- reverse mode
+
+
+def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
+    """Return a function that computes f's value and its gradient with respect to some positional arguments.
+
+    f: returns a real scalar tensor, or with has_aux=True a pair of that and anything else.
+    The gradient is like the argument named by argnums; a tuple of them for several. Raises TypeError for arguments
+    that are no floating-point tensors and results that are no tensors, ValueError for a result that is no real scalar
+    and for argnums out of range. Source: jax.value_and_grad.
+    """
+
+    @wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        entry, out, aux = _called(f, argnums, has_aux, args, kwargs)
+        grads = entry.gradients(step_of(out), first_cotangent(out), (out, aux))
+        result = grads if isinstance(argnums, (tuple, list)) else grads[0]
+        return ((out, aux), result) if has_aux else (out, result)
+
+    return call
+
+
+def _called(
+    f: Function, argnums: int | Sequence[int], has_aux: bool, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[_Entry, Tensor, Any]:
+    """Call a function with leaves in place of some arguments; return those, its value, and what else it returned."""
+    numbers = _numbers("grad", argnums, len(args))
+    entry = _Entry("grad", [args[n] for n in numbers], [f"argument {n}" for n in numbers])
+    given = list(args)
+    for number, tree in zip(numbers, entry.trees, strict=True):
+        given[number] = tree
+    with recording(FULL):
+        found = f(*given, **kwargs)
+    if has_aux and not (isinstance(found, tuple) and len(found) == 2):
+        raise TypeError(expected("grad", "the function", "return a pair with has_aux=True", type(found).__name__))
+    out, aux = found if has_aux else (found, None)
+    return entry, _scalar("grad", out), aux
+
+
+def grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
+    """Return a function that computes f's gradient, as value_and_grad does; with has_aux=True a pair of that and
+    what else f returns. Source: jax.grad.
+    """
+
+    @wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        entry, out, aux = _called(f, argnums, has_aux, args, kwargs)
+        step, one = step_of(out), first_cotangent(out)
+        del out  # nobody asks for the value: what it still waits for need not be kept
+        grads = entry.gradients(step, one, aux)
+        result = grads if isinstance(argnums, (tuple, list)) else grads[0]
+        return (result, aux) if has_aux else result
+
+    return call
+
+
+def vjp(f: Function, *primals: Any) -> tuple[Any, Function]:
+    """Return f(*primals), and the function that takes a cotangent like that to a tuple of cotangents like the primals.
+
+    The function may be called more than once. Raises TypeError for primals that are no floating-point tensors,
+    ValueError for a cotangent of other shape. Source: jax.vjp.
+    """
+    entry = _Entry("vjp", primals, [f"argument {n}" for n in range(len(primals))])
+    with recording(FULL):
+        out = f(*entry.trees)
+    results = _results("vjp", out)
+    steps = [step_of(result) for result in results]
+    shapes, dtypes = [result.shape for result in results], [result.dtype for result in results]
+    device = results[0].device if results else None
+    entry.close()
+    outside = not entry.is_inside(entry.way([step for step in steps if step is not None]))
+
+    def pull(cotangent: Any) -> tuple[Any, ...]:
+        leaves = [as_tensor(one, "vjp", "the cotangent", device) for one in flatten(cotangent)[0]]
+        _check_shapes("vjp", "the cotangent", leaves, shapes)
+        seeds = [
+            (step, xt.astype(g, dtype, copy=False))
+            for step, g, dtype in zip(steps, leaves, dtypes, strict=True)
+            if step is not None
+        ]
+        record = outside or any(step_of(one) is not None for one in leaves)
+        return tuple(entry.back(seeds, record=record))
+
+    if not outside:
+        entry.leave(out)
+    return out, pull
+
+
+# ---- forward mode, from two reverse ones: the pullback is linear in its cotangent
+
+
+def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """Return f(*primals) and the derivative of it along the tangents, which are like the primals.
+
+    Computed as the transpose of the pullback, so that no rule is written twice. Source: jax.jvp.
+    """
+    primal_leaves, tangent_leaves = flatten(list(primals))[0], flatten(list(tangents))[0]
+    tangent_leaves = [as_tensor(one, "jvp", "the tangents") for one in tangent_leaves]
+    shapes = [as_tensor(one, "jvp", "the primals").shape for one in primal_leaves]
+    _check_shapes("jvp", "the tangents", tangent_leaves, shapes)
+    out, pull = vjp(f, *primals)
+    leaves, rebuild = flatten(out)
+
+    def transposed(*cotangents: Tensor) -> list[Any]:
+        return flatten(list(pull(rebuilt(rebuild, cotangents))))[0]
+
+    zeros = [xt.zeros(one.shape, dtype=one.dtype, device=one.device) for one in leaves]
+    _, push = vjp(transposed, *zeros)
+    pushed = push(tangent_leaves)
+    return out, rebuilt(rebuild, pushed)
+
+
+def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
+    """Return a function that computes the derivatives of every element of f's result with respect to arguments.
+
+    For a result of shape s and an argument of shape t: shape s + t, row by row in reverse mode. Complex results are
+    not taken: raises TypeError. Source: jax.jacrev.
+    """
+
+    @wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        numbers = _numbers("jacobian", argnums, len(args))
+
+        def chosen(*some: Any) -> Any:
+            given = list(args)
+            for number, one in zip(numbers, some, strict=True):
+                given[number] = one
+            return f(*given, **kwargs)
+
+        out, pull = vjp(chosen, *[args[n] for n in numbers])
+        if not isinstance(out, Tensor) or out.dtype.kind != "f":
+            raise TypeError(expected("jacobian", "the function", "return a real tensor", getattr(out, "dtype", out)))
+        rows = [pull(_unit(out, place)) for place in range(out.size)]
+        found = tuple(_stacked([row[n] for row in rows], out, args[number]) for n, number in enumerate(numbers))
+        return found if isinstance(argnums, (tuple, list)) else found[0]
+
+    return call
+
+
+def _unit(like: Tensor, place: int) -> Tensor:
+    """Return a one at a place, in C order, and zeros elsewhere."""
+    with recording(OFF):
+        flat = xt.zeros(like.size, dtype=like.dtype, device=like.device)
+        flat[place] = 1
+        return cast(Tensor, xt.reshape(flat, like.shape))
+
+
+def _stacked(rows: list[Any], out: Tensor, argument: Any) -> Any:
+    """Return trees of rows as one tree of stacked rows."""
+    leaves, rebuild = flatten(argument)
+    shapes = [as_tensor(leaf, "jacobian").shape for leaf in leaves]
+    if not rows:
+        return rebuilt(rebuild, [xt.zeros((*out.shape, *s), dtype=out.dtype, device=out.device) for s in shapes])
+    columns = zip(*[flatten(row)[0] for row in rows], strict=True)
+    pairs = zip(columns, shapes, strict=True)
+    return rebuilt(rebuild, [xt.reshape(xt.stack(column), (*out.shape, *shape)) for column, shape in pairs])
+
+
+def hessian(f: Function, argnums: int = 0) -> Function:
+    """Return a function that computes the second derivatives of a real scalar f with respect to one tensor.
+
+    For an argument of shape t: shape t + t. Source: jax.hessian.
+    """
+    return jacobian(grad(f, argnums), argnums)
+
+
+def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """Return the Hessian of a real scalar f times the tangents, like the primals (one of them: not in a tuple).
+
+    Computed as the gradient of the gradient's inner product with the tangents. Source: jax.jvp of jax.grad.
+    """
+    vectors = [as_tensor(one, "hvp", "the tangents") for one in flatten(list(tangents))[0]]
+
+    def slope(*args: Any) -> Tensor:
+        grads = flatten(list(grad(f, tuple(range(len(args))))(*args)))[0]
+        terms = [xt.sum(xt.real(g * conjugate(v))) for g, v in zip(grads, vectors, strict=True)]
+        return cast(Tensor, reduce(xt.add, terms))
+
+    found = grad(slope, tuple(range(len(primals))))(*primals)
+    return found if len(primals) > 1 else found[0]
+
+
+# ---- the tape used directly
+
+
+def require(x: Tensor, wanted: bool) -> None:
+    """Make a tensor a leaf, or a constant; what `x.requires_grad = wanted` does."""
+    if not isinstance(wanted, bool):
+        raise TypeError(expected("requires_grad", "the value", "be True or False", repr(wanted)))
+    step = step_of(x)
+    if wanted:
+        if x.dtype.kind not in "fc":
+            raise TypeError(expected("requires_grad", "x", "be floating-point", x.dtype))
+        if type(step) is Leaf:
+            step.asked = True
+        elif step is None:
+            begin(x)
+    elif type(step) is Leaf:
+        x._step = None
+    elif step is not None:
+        raise RuntimeError(expected("requires_grad", "x", "be a leaf, to become a constant (or use detach())", step))
+
+
+def is_leaf(x: Tensor) -> bool:
+    """Return whether a tensor is a leaf that was asked for, not one of a transform."""
+    return type(x._step) is Leaf and x._step.asked
+
+
+def set_grad(x: Tensor, value: Tensor | None) -> None:
+    """Replace what a leaf's gradients have added up to; what `x.grad = value` does."""
+    leaf = x._step
+    if type(leaf) is not Leaf:
+        raise RuntimeError(expected("grad", "x", "be a leaf (set requires_grad first)", "another tensor"))
+    if value is not None and (not isinstance(value, Tensor) or (value.shape, value.dtype) != (x.shape, x.dtype)):
+        got = f"{value.dtype} of {value.shape}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(expected("grad", "the value", f"be None or a tensor of {x.dtype} and {x.shape}", got))
+    leaf.grad = value
+
+
+def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> None:
+    """Add the gradient of x, or of its inner product with `gradient`, to `.grad` of every leaf it depends on."""
+    step = step_of(x)
+    must = "depend on a tensor that requires a gradient"
+    if step is None:
+        raise RuntimeError(expected("backward", "x", must, "a constant"))
+    if gradient is None:
+        _scalar_seed(x)
+        seed = first_cotangent(x)
+    else:
+        seed = as_tensor(gradient, "backward", "gradient", x)
+        if seed.shape != x.shape:
+            raise ValueError(expected("backward", "gradient", f"have x's shape {x.shape}", f"shape {seed.shape}"))
+        seed = xt.astype(seed, x.dtype, copy=False)
+    leaves = beginnings(step)
+    if not leaves:
+        raise RuntimeError(expected("backward", "x", must, "one that depends on none"))
+    with recording(OFF):
+        found = go_back([(step, seed)], leaves, free=not retain_graph)
+        seen = {id(seed)}
+        for leaf in sorted(found, key=lambda one: one.serial):
+            _accumulate(cast(Leaf, leaf), whole(found[leaf], leaf, seen))
+
+
+def _scalar_seed(x: Tensor) -> None:
+    if x.shape != () or x.dtype.kind != "f":
+        must = "be a real scalar where no gradient is given"
+        raise ValueError(expected("backward", "x", must, f"shape {x.shape} of {x.dtype}"))
+
+
+def _accumulate(leaf: Leaf, g: Tensor) -> None:
+    if leaf.grad is None:
+        leaf.grad = g
+    else:
+        leaf.grad += g
+
+
+# ---- functions with rules of their own
+
+
+class _KeptTree:
+    """A tree whose tensors are kept as they are now, whatever is written into them later."""
+
+    def __init__(self, tree: Any) -> None:
+        leaves, self.rebuild = flatten(tree)
+        self.leaves = [Kept(x, step_of(x)) if isinstance(x, Tensor) else x for x in leaves]
+
+    def tree(self) -> Any:
+        leaves = [x.tensor(x.step) if isinstance(x, Kept) else x for x in self.leaves]
+        return rebuilt(self.rebuild, leaves)
+
+
+def checkpoint(f: Function) -> Function:
+    """Return a function that computes f without keeping what its rules would ask for, and computes it again for them.
+
+    Memory for time: only the arguments are kept. f must give the same results when it is called again. Tensors that f
+    reads besides its arguments have their gradients too. Source: jax.checkpoint, torch.utils.checkpoint.
+    """
+
+    @wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not active[0] or not is_recording():
+            return f(*args, **kwargs)
+        first = now()
+        with recording(BARE):
+            out = f(*args, **kwargs)
+        results = _results("checkpoint", out)
+        steps = [step_of(result) for result in results]
+        outside = _outside([step for step in steps if step is not None], first)
+        if not outside:
+            return out
+        again = Deferred(_Again(f, args, kwargs), tuple(outside), results[0])
+        for place, (result, step) in enumerate(zip(results, steps, strict=True)):
+            if step is not None:
+                carry(result, Output(again, place, result))
+        return out
+
+    return call
+
+
+def _outside(steps: Sequence[Step], first: int) -> list[Step]:
+    """Return the steps before `first` that steps since then depend on."""
+    return [step for step in walk_back(steps, lambda step: step.serial < first) if step.serial < first]
+
+
+class _Again:
+    """Calls a function again, this time keeping everything: what stands behind a Deferred step."""
+
+    def __init__(self, f: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.f = f
+        self.arguments = _KeptTree((args, kwargs))
+
+    def __call__(self, cotangents: dict[int, Tensor]) -> list[tuple[Step, Tensor]]:
+        with recording(FULL):
+            args, kwargs = self.arguments.tree()
+            results = _results("checkpoint", self.f(*args, **kwargs))
+        steps = [step_of(result) for result in results]
+        return [(step, cotangents[n]) for n, step in enumerate(steps) if step is not None and n in cotangents]
+
+
+class custom_vjp:  # noqa: N801 - a decorator
+    """A function whose gradient the user writes.
+
+    >>> @xt.custom_vjp
+    ... def f(x): ...
+    >>> f.defvjp(forward, backward)
+
+    forward(*args) returns f's result and anything that backward will need; backward(that, g) returns a tuple of
+    cotangents, one for each positional argument (None for zero). Arguments and the result are tensors. Raises TypeError
+    and ValueError where backward returns other shapes or kinds. Source: jax.custom_vjp.
+    """
+
+    def __init__(self, f: Function) -> None:
+        self.f = f
+        self.forward: Function | None = None
+        self.backward: Function | None = None
+        self.__name__ = getattr(f, "__name__", "custom_vjp")
+        self.__doc__ = f.__doc__
+
+    def defvjp(self, forward: Function, backward: Function) -> None:
+        """Set both halves of the rule."""
+        self.forward, self.backward = forward, backward
+
+    def __call__(self, *args: Any) -> Any:
+        steps = steps_of(args) if active[0] else None
+        if steps is None:
+            return self.f(*args)
+        if self.forward is None or self.backward is None:
+            raise RuntimeError(expected(self.__name__, "custom_vjp", "have its rule (call defvjp first)", "none"))
+        with recording(OFF):
+            out, kept = self.forward(*args)
+        if not isinstance(out, Tensor):
+            raise TypeError(expected(self.__name__, "forward", "return a tensor first", type(out).__name__))
+        tracked = [n for n, step in enumerate(steps) if step is not None]
+        rule = Rule(self.__name__, {"args": pull_of(_Written(self, kept, args))})
+        if any(out is x for x in args):
+            out = _alias(out)
+        step = Step(rule, tuple([one for one in steps if one is not None]), out)
+        step.slots = tuple([("args", n) for n in tracked])
+        step.given = {"like args": None}
+        carry(out, step)
+        return out
+
+
+def _like_of(x: Any) -> tuple[Any, Any] | None:
+    return (x.shape, x.dtype) if isinstance(x, Tensor) else None
+
+
+class _Written:
+    """The rule of a custom_vjp: the user's backward, and a check of what it returns."""
+
+    def __init__(self, owner: custom_vjp, kept: Any, args: tuple[Any, ...]) -> None:
+        self.owner, self.kept, self.args = owner, _KeptTree(kept), _KeptTree(args)
+        self.likes = [_like_of(x) for x in args]
+
+    def _needed(self) -> Any:
+        """Return what backward needs; computed again where its own derivative is recorded, as it depends on them."""
+        if not is_recording():
+            return self.kept.tree()
+        assert self.owner.forward is not None
+        return self.owner.forward(*self.args.tree())[1]
+
+    def __call__(self, g: Tensor) -> list[Any]:
+        assert self.owner.backward is not None
+        name = self.owner.__name__
+        found = self.owner.backward(self._needed(), g)
+        if not isinstance(found, (tuple, list)) or len(found) != len(self.likes):
+            got = f"{len(found)} of them" if isinstance(found, (tuple, list)) else type(found).__name__
+            raise TypeError(expected(name, "backward", f"return a tuple of {len(self.likes)} cotangents", got))
+        return [self._checked(n, one, like) for n, (one, like) in enumerate(zip(found, self.likes, strict=True))]
+
+    def _checked(self, number: int, g: Any, like: Any) -> Tensor | None:
+        if g is None or like is None:
+            return None
+        shape, dtype = like
+        if not isinstance(g, Tensor) or g.dtype.kind not in ("f" if dtype.kind == "f" else "fc"):
+            got = g.dtype if isinstance(g, Tensor) else type(g).__name__
+            must = f"return a {'real ' if dtype.kind == 'f' else ''}floating-point tensor for argument {number}"
+            raise TypeError(expected(self.owner.__name__, "backward", must, got))
+        if g.shape != shape:
+            must = f"return shape {shape} for argument {number}"
+            raise ValueError(expected(self.owner.__name__, "backward", must, f"shape {g.shape}"))
+        return g

@@ -1,0 +1,47 @@
+"""The machine this process runs on: its memory, and what control groups allow of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
+_UNKNOWN_MEMORY = 1 << 32  # what a machine is taken to have that does not tell
+
+
+def memory_limit() -> int:
+    """Return the bytes this process may use: the machine's, or its control group's where that is less."""
+    limits = [_physical_memory()]
+    for folder in cgroup_folders("memory"):
+        for text in (cgroup_value(folder / "memory.max"), cgroup_value(folder / "memory.limit_in_bytes")):
+            if text.isdigit():
+                limits.append(int(text))
+    return min(limits)
+
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return _UNKNOWN_MEMORY
+
+
+def cgroup_folders(controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's control group (version 1 or 2) and of those around it, innermost first."""
+    for line in cgroup_value(_OWN_CGROUPS).splitlines():
+        _, controllers, name = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        group = PurePosixPath(name).relative_to("/")
+        for part in (group, *group.parents):
+            yield _CGROUPS / (controller if controllers else "") / part
+
+
+def cgroup_value(file: Path) -> str:
+    """Return what stands in a file of the system, nothing where it does not exist."""
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""

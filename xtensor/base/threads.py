@@ -1,0 +1,561 @@
+"""Persistent worker threads: `run(tasks)` shares tasks between the caller and threads that sleep between calls.
+
+A worker sleeps on a lock, whose release wakes it as cheaply as anything measured. Microseconds that two tasks of 110 us
+take beyond one, on two cores of a virtual machine: locks 45, SimpleQueue 45, Condition 43, ThreadPoolExecutor 48; after
+half a millisecond of sleep 120 to 130 for each of them, as both tasks land on one core, and 37 with the worker kept off
+the caller's. Looking again and again before sleeping gained nothing: who looks holds the interpreter's lock. The caller
+takes the tasks that no worker has begun, so it never waits for one to wake up, and tiny tasks cost 3 us.
+
+Calls of machine code are shared through mailboxes, `share(...)`. Workers that took part a moment ago go on watching
+theirs, in machine code and without the interpreter's lock (codegen/cpu/mailbox.py), before they sleep;
+others are woken. The caller never sleeps meanwhile: Linux would wake it on the processor of the worker that finished
+last, which goes on watching there (measured: such calls took 340 us instead of 90, for as long as they followed each
+other).
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import mmap
+import os
+import struct
+import sys
+import threading
+from _thread import start_new_thread
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import islice
+from math import ceil
+from time import perf_counter, sleep
+from typing import Any, NamedTuple, TypeVar
+
+from .machine import cgroup_folders, cgroup_value
+from .options import settings
+
+Task = Callable[[], None]
+T = TypeVar("T")
+
+# Words of a mailbox besides the first, which is its state; each of them has a cache line of its own.
+LIMIT, CALL, MISSED, REST = 8, 16, 24, 32
+WATCHING = 1
+
+# Seconds that a worker watches its mailbox after it has taken part, and the calls for which it does not after a miss.
+WATCH_SECONDS, DISTRUST = 200e-6, 10
+
+# Seconds of work that are worth sharing with a worker that must be woken (some 45 us), and with one that watches.
+WAKE_PAYS, SHARE_PAYS = 120e-6, 15e-6
+
+
+class Machinery(NamedTuple):
+    """Machine code for mailboxes. watch: a worker's loop, of its mailbox. lead: the caller's part, of a table in bytes.
+
+    rest: the address of a function that lets other threads run, or 0.
+    """
+
+    watch: Any
+    lead: Any
+    rest: int
+
+
+class _Here(threading.local):
+    """What holds for one thread."""
+
+    working = False  # it runs a task, so what it calls runs on this thread alone
+
+
+_here = _Here()
+
+
+# ---- how many
+
+
+def inside_task() -> bool:
+    """Return whether this thread is running a task, for a caller who waits until it is done."""
+    return _here.working
+
+
+def count() -> int:
+    """Return how many threads a computation may use here.
+
+    The setting `threads` decides (`XTENSOR_NUM_THREADS`, `xt.options(threads=...)`); where it is unset, the processors
+    this process may use. Inside a task it is 1.
+    """
+    if _here.working:
+        return 1
+    return getattr(settings(), "threads", None) or _processors()
+
+
+def worth(seconds: float) -> int:
+    """Return how many threads work in machine code is worth that takes one thread so many seconds.
+
+    Little work is shared with workers that watch their mailboxes. They come to where calls of it follow each other.
+    """
+    if seconds <= SHARE_PAYS:
+        return 1
+    threads = count()
+    return threads if seconds > WAKE_PAYS or threads == 1 or _team.attends(threads - 1) else 1
+
+
+@cache
+def _processors() -> int:
+    """Return what affinity, the control group and OMP_NUM_THREADS leave; 1 in a process that another one feeds."""
+    if _is_child():
+        return 1
+    limits = [os.cpu_count() or 1, *_affinity(), *_quotas(), *_openmp()]
+    return max(1, min(limits))
+
+
+def _is_child() -> bool:
+    """Tell whether multiprocessing started this process (and so joblib, loky, dask): its siblings fill the machine."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+def _affinity() -> list[int]:
+    return [len(os.sched_getaffinity(0))] if hasattr(os, "sched_getaffinity") else []
+
+
+def _quotas() -> list[int]:
+    """Return the processors that the control groups around this process allow, rounded up."""
+    found = []
+    for folder in cgroup_folders("cpu"):
+        version2 = cgroup_value(folder / "cpu.max").split()
+        version1 = [cgroup_value(folder / "cpu.cfs_quota_us"), cgroup_value(folder / "cpu.cfs_period_us")]
+        for pair in (version2, version1):
+            if len(pair) == 2 and all(text.isdigit() for text in pair):  # no limit reads "max" or "-1"
+                found.append(ceil(int(pair[0]) / int(pair[1])))
+    return found
+
+
+def _openmp() -> list[int]:
+    """Return the first number in OMP_NUM_THREADS, which the BLAS libraries respect too."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return [int(first)] if first.isdigit() and int(first) else []
+
+
+# ---- workers
+
+
+class _Job:
+    """The tasks of one call that nobody has begun, and who is at work on the others."""
+
+    __slots__ = ("active", "done", "failures", "waiting")
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.waiting = deque(enumerate(tasks))
+        self.active: set[Any] = set()
+        self.failures: list[tuple[int, BaseException]] = []
+        self.done = threading.Lock()
+        self.done.acquire()
+
+    def work(self) -> None:
+        """Run tasks until none is waiting; what they raise is kept."""
+        while True:
+            try:
+                number, task = self.waiting.popleft()
+            except IndexError:
+                return
+            self.attempt(number, task)
+
+    def attempt(self, number: int, task: Task) -> None:
+        try:
+            task()
+        except BaseException as error:
+            self.fail(number, error)
+
+    def fail(self, number: int, error: BaseException) -> None:
+        """Keep what a task raised. After an interrupt nothing new is begun."""
+        self.failures.append((number, error))
+        if not isinstance(error, Exception):
+            self.waiting.clear()
+
+    def help(self, worker: Any) -> None:
+        """Work as one of several, and tell the caller when nobody is at work any more."""
+        self.active.add(worker)  # before a task is taken: none may be under way unseen
+        self.work()
+        self.active.discard(worker)
+        if not self.active:
+            with suppress(RuntimeError):  # two that leave at once both tell it
+                self.done.release()
+
+    def wait(self) -> None:
+        """Return when nobody is at work; an interrupt is kept for later."""
+        while self.active:
+            try:
+                self.done.acquire()
+            except BaseException as error:
+                self.fail(-1, error)
+
+    def finish(self) -> None:
+        """Raise what the first of the failed tasks raised; an interrupt comes before all."""
+        if self.failures:
+            failure = min(self.failures, key=lambda failed: (isinstance(failed[1], Exception), failed[0]))[1]
+            self.failures.clear()  # its traceback leads here: a circle would keep the tasks' arrays alive
+            try:
+                raise failure
+            finally:
+                del failure
+
+
+class _Worker:
+    """A thread that sleeps until it is given a job."""
+
+    def __init__(self) -> None:
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self.job: _Job | None = None
+        self.avoids = -1
+        self.box = _Mailbox()
+        self.thread = threading.Thread(target=self._serve, name="xtensor", daemon=True)
+        self.thread.start()
+
+    def give(self, job: _Job, processor: int) -> None:
+        """Wake the thread for a job, on another processor than the caller's."""
+        self.job = job
+        if processor != self.avoids:
+            self.avoid(processor)
+        self.call()
+
+    def call(self) -> None:
+        """Wake the thread, wherever it is."""
+        if self.wake.locked():  # else it has yet to wake up for an earlier job, and will find this one
+            self.wake.release()
+        self.box.words[LIMIT] = 0
+
+    def avoid(self, processor: int) -> None:
+        """Keep the thread off a processor: the caller's.
+
+        Linux in a virtual machine takes a sleeping processor for a taken one and puts the two who should share the
+        work onto one: the second would begin when the first has finished.
+        """
+        self.avoids = processor
+        allowed = os.sched_getaffinity(0)
+        with suppress(OSError):  # forbidden in some sandboxes; it is only slower then
+            os.sched_setaffinity(self.thread.native_id or 0, allowed - {processor} or allowed)
+
+    def _serve(self) -> None:
+        _here.working = True
+        while True:
+            self.wake.acquire()
+            job = self.job
+            if job is None:
+                self._watch()
+            else:
+                job.help(self)
+            del job  # it holds what its tasks hold
+
+    def _watch(self) -> None:
+        """Take part in shared machine code: in what was left, and until none has come for a while or somebody calls."""
+        machinery = _attached[0]
+        if machinery is not None:
+            words = self.box.words
+            words[REST] = machinery.rest
+            words[LIMIT] = _looks(machinery.watch.address) if self.box.trusted() else 0
+            if self.wake.locked() and not _leaving:  # who calls from now on finds the limit set, and sets it to 0
+                _loop(machinery.watch.address)(self.box.address)
+
+
+class _Mailbox:
+    """A mailbox, and whether watching it pays. Its memory is never freed: a daemon thread may outlive everything."""
+
+    def __init__(self) -> None:
+        memory = mmap.mmap(-1, mmap.PAGESIZE)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+        self.words = memoryview(memory).cast("q")
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.wanted = False
+        self._missed = self._distrust = 0
+
+    def watched(self) -> bool:
+        """Return whether the worker is there, to be posted to."""
+        return self.words[0] == WATCHING
+
+    def trusted(self) -> bool:
+        """Return whether machine code is shared here, and the worker was not found without a processor lately."""
+        return self.wanted and not self._distrust
+
+    def reckon(self) -> None:
+        """Learn, after a call, whether a worker that watches came: it does not where others want its processor."""
+        missed = self.words[MISSED]
+        if missed != self._missed:
+            self._missed, self._distrust = missed, DISTRUST
+            self.words[LIMIT] = 0
+
+    def refuse(self, wanted: bool) -> None:
+        """Note that the worker was asked for while it was away. wanted: whether it may watch, the next time."""
+        self.wanted = wanted
+        self._distrust = max(self._distrust - 1, 0)
+
+
+_attached: list[Machinery | None] = [None]
+_makers: list[Callable[[], Machinery]] = []
+_leaving: list[bool] = []
+
+
+def provide(make: Callable[[], Machinery]) -> None:
+    """Tell how machine code for mailboxes is made; that is done when it is first needed."""
+    _makers[:] = [make]
+
+
+def _attach() -> None:
+    """Have workers watch for machine code from now on, until the interpreter ends; the team must be taken."""
+    if _makers:
+        make = _makers.pop()
+        with suppress(RuntimeError, OSError):  # it cannot be made: workers are woken, as for any task
+            _attached[0] = make()
+            atexit.register(_leave)
+
+
+def _leave() -> None:
+    """Have all workers leave machine code, which is about to be unloaded."""
+    _leaving.append(True)
+    _attached[0] = None
+    for worker in _team._workers:
+        worker.box.words[LIMIT] = 0
+    deadline = perf_counter() + 1
+    while any(worker.box.words[0] for worker in _team._workers) and perf_counter() < deadline:
+        sleep(0.0001)
+
+
+@cache
+def _loop(address: int) -> Any:
+    """Return a worker's loop as a function of its mailbox's address."""
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+@cache
+def _looks(address: int) -> int:
+    """Return how often a worker looks into its mailbox in the time it watches; an interruption only lessens it."""
+    box, loop, found = _Mailbox(), _loop(address), 1
+    for _ in range(3):
+        box.words[LIMIT] = 1000
+        started = perf_counter()
+        loop(box.address)
+        found = max(found, int(1000 * WATCH_SECONDS / (perf_counter() - started)))
+    return found
+
+
+class _Team:
+    """The workers of this process; one call at a time has them."""
+
+    def __init__(self) -> None:
+        self.taken = threading.Lock()
+        self._workers: list[_Worker] = []
+        self._asked = 0.0
+
+    def workers(self, number: int) -> list[_Worker]:
+        """Return so many workers, fewer where the system refuses to start a thread."""
+        if len(self._workers) < number:
+            with suppress(RuntimeError):
+                while len(self._workers) < number:
+                    self._workers.append(_Worker())
+        return self._workers[:number]
+
+    def attends(self, number: int) -> bool:
+        """Return whether so many workers watch their mailboxes; wake them where that was asked a moment ago."""
+        found = [worker for worker in self._workers[:number] if worker.box.watched()]
+        if len(found) == number:
+            return True
+        now, before = perf_counter(), self._asked
+        self._asked = now
+        if now - before < WATCH_SECONDS and self.taken.acquire(blocking=False):
+            try:
+                _attach()
+                self._summon(number)
+            finally:
+                self.taken.release()
+        return False
+
+    def _summon(self, number: int) -> None:
+        """Have workers watch their mailboxes, unless they are there or could lack a processor."""
+        processor = _getcpu()()
+        for worker in self.workers(number):
+            if not worker.box.watched():
+                worker.box.refuse(number < _processors())
+                if worker.box.trusted():
+                    worker.avoid(processor)
+                    worker.call()
+
+    def called(self, number: int) -> list[_Mailbox] | None:
+        """Return the mailboxes of so many workers, after waking those who do not watch; None where there are fewer."""
+        workers = self.workers(number)
+        if len(workers) < number:
+            return None
+        processor = _getcpu()()
+        boxes = []
+        for worker in workers:
+            box = worker.box
+            if processor != worker.avoids:
+                worker.avoid(processor)
+            if not box.watched():
+                box.refuse(number < _processors())
+                worker.call()
+            boxes.append(box)
+        return boxes
+
+
+_team = _Team()
+
+
+def dismiss() -> None:
+    """Have workers that watch for machine code leave the processors to others: a BLAS is about to use them all."""
+    for worker in _team._workers:
+        if worker.box.watched():
+            worker.box.words[LIMIT] = 0
+
+
+class Shares:
+    """How the calls of a function are shared out: so many to each thread, in order; a call's argument is bytes.
+
+    counts: the calls of each thread. size: the bytes of an argument, a multiple of 8.
+    """
+
+    __slots__ = ("counts", "size", "_head", "_pack")
+
+    def __init__(self, counts: Sequence[int], size: int) -> None:
+        self.counts, self.size = counts, size
+        self._head = [0, 0, len(counts)]
+        after = 8 * (3 + 4 * len(counts))
+        for calls in counts:
+            self._head += (0, after, calls, size)
+            after += size * calls
+        self._pack = struct.Struct(f"={len(self._head)}q").pack
+
+    def table(self, function: int, rest: int, boxes: Sequence[_Mailbox], arguments: bytes) -> bytes:
+        """Return what the caller's machine code is told."""
+        head = self._head.copy()
+        head[:2] = function, rest
+        for place, box in enumerate(boxes, 1):
+            head[3 + 4 * place] = box.address
+        return self._pack(*head) + arguments
+
+    def apart(self, arguments: bytes) -> list[list[bytes]]:
+        """Return the arguments of each thread."""
+        starts = iter(range(0, len(arguments), self.size))
+        return [[arguments[at : at + self.size] for at in islice(starts, calls)] for calls in self.counts]
+
+
+def share(function: int, shares: Shares, arguments: bytes) -> bool:
+    """Call a function of one pointer for every argument of every share, each share on a thread of its own.
+
+    Returns False, with nothing done, where there are too few workers for that, or no machine code for mailboxes.
+    """
+    team, threads = _team, len(shares.counts)
+    if _here.working or threads > count() or not team.taken.acquire(False):
+        return False
+    try:
+        if _makers:
+            _attach()
+        machinery = _attached[0]
+        boxes = team.called(threads - 1) if machinery is not None else None
+        if boxes is None or machinery is None:
+            return False
+        machinery.lead.call(shares.table(function, machinery.rest, boxes, arguments))
+        for box in boxes:
+            box.reckon()
+        return True
+    finally:
+        team.taken.release()
+
+
+def run(tasks: Sequence[Task]) -> None:
+    """Run every task and return when all are done; then raise what the first of those that failed raised.
+
+    The first task runs on the calling thread, the others there or on workers, in any order: none may wait for another.
+    Inside a task, and while another thread has the workers, all run on the calling thread.
+    """
+    team, helpers = _team, min(len(tasks), count()) - 1
+    if helpers > 0 and team.taken.acquire(blocking=False):
+        try:
+            _share(_Job(tasks), team.workers(helpers))
+        finally:
+            team.taken.release()
+    else:
+        job = _Job(tasks)
+        job.work()
+        job.finish()
+
+
+def _share(job: _Job, workers: list[_Worker]) -> None:
+    """Do a job together with workers."""
+    _here.working = True
+    try:
+        _lead(job, workers)
+    except BaseException as error:  # an interrupt between two tasks
+        job.fail(-1, error)
+    finally:
+        try:
+            job.wait()
+        finally:
+            job.wait()  # should an interrupt have hit between the lines of the first: the memory may not be freed yet
+            _here.working = False
+            for worker in workers:
+                worker.job = None
+    job.finish()
+
+
+def _lead(job: _Job, workers: list[_Worker]) -> None:
+    """Wake the workers, run the first task, and then what no worker has begun."""
+    number, first = job.waiting.popleft()
+    processor = _getcpu()()
+    for worker in workers:
+        worker.give(job, processor)
+    job.attempt(number, first)
+    job.work()
+
+
+def aside(task: Callable[[], T], afterwards: Task = lambda: None) -> T:
+    """Return what a task returns that no interrupt (Ctrl-C) may hit: the main thread, which is the one that hears of
+    them, has another thread do it. An interrupt comes when it is done.
+
+    For libraries that an interrupt between two of their lines would leave with a lock shut. afterwards: what that
+    thread does next, while the caller goes on.
+    """
+    if _here.working or threading.current_thread() is not threading.main_thread():
+        return _in_turn(task, afterwards)
+    found: list[T] = []
+    job = _Job([lambda: found.append(task())])
+    job.active.add(job)  # before it begins
+
+    def work() -> None:
+        _here.working = True
+        job.help(job)
+        afterwards()
+
+    try:
+        start_new_thread(work, ())
+    except RuntimeError:  # none is to be had
+        return _in_turn(task, afterwards)
+    job.wait()
+    job.finish()
+    return found[0]
+
+
+def _in_turn(task: Callable[[], T], afterwards: Task) -> T:
+    result = task()
+    afterwards()
+    return result
+
+
+@cache
+def _getcpu() -> Callable[[], int]:
+    """Return the C library's sched_getcpu, or what says -1 where there is none."""
+    try:
+        return ctypes.PyDLL(None).sched_getcpu if hasattr(os, "sched_setaffinity") else lambda: -1
+    except (OSError, AttributeError):
+        return lambda: -1
+
+
+def _after_fork() -> None:
+    """Start anew in a child: the threads of its parent are not there, and its limits may be others."""
+    global _team
+    _team = _Team()
+    _here.working = False
+    _processors.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

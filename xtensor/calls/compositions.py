@@ -1,0 +1,123 @@
+"""Functions that are recorded as one node: compositions whose steps were seen in an earlier call.
+
+What a composition records depends on the kinds of its arguments alone, so the steps of its first call stand for those
+of all later ones; see lazy.graph.Macro.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from ..autograd.tape import active, steps_of
+from ..base.options import always_somewhere, settings
+from ..graph.node import Macro, MacroStep, Node
+from ..plan.costs import LAUNCH_PAYS
+from ..run.executor import at_once
+from ..storage.blob import TBlob
+from ..tensor.face import Tensor
+from .record import enter, exposed_memory, pays_at_once, read_later, worth_recording
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Kinds of arguments that one function remembers.
+REMEMBERED = 256
+
+# Constants that are equal only where nobody can tell them apart, but for what `_kinds` does about floats and tuples.
+_PLAIN = frozenset((int, bool, str, type(None)))
+
+
+def macro(function: F, /) -> F:
+    """Let a function of tensors be recorded as one node when it is called again with arguments of the same kinds.
+
+    function: returns one tensor, raises only for what the shapes and dtypes of tensors and the other arguments tell,
+    and records its steps whatever the values are.
+    """
+    plain: Callable[..., Tensor] = function
+    known: dict[Any, Macro | None] = {}
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        kinds = None if always_somewhere[0] else _kinds(args, kwargs)
+        if kinds is None and not always_somewhere[0]:
+            exposed = exposed_memory((*args, *kwargs.values()))
+            nbytes = max([x.nbytes for x in (*args, *kwargs.values()) if type(x) is Tensor], default=0)
+            if exposed and pays_at_once(settings(), nbytes, LAUNCH_PAYS, pending=False):
+                with at_once(exposed):
+                    return call(*args, **kwargs)
+        if kinds is None or (active[0] and steps_of((*args, *kwargs.values())) is not None):
+            return plain(*args, **kwargs)
+        key, inputs, device, pending = kinds
+        if key not in known:
+            result = plain(*args, **kwargs)
+            if type(result) is Tensor and type(result._value) is Node:
+                if len(known) >= REMEMBERED:
+                    known.clear()
+                known[key] = _macro_of(function.__name__, result._value, inputs)
+            return result
+        found, limits = known[key], settings()
+        if found is None or not worth_recording(limits, found.nbytes, pending):
+            return plain(*args, **kwargs)
+        return enter(found.node(inputs, device), limits)
+
+    return cast(F, call)
+
+
+def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], Any, bool] | None:
+    """Return what calls of one macro have in common, what nodes read of the tensors, the device, and whether some of
+    that is pending; None where a call cannot be one.
+    """
+    key: list[Any] = [*kwargs]
+    inputs: dict[Node | TBlob, int] = {}
+    device: Any = None
+    pending = False
+    for x in (*args, *kwargs.values()):
+        kind = type(x)
+        if kind is Tensor:
+            value = read_later(x)
+            if value is None or (device is not None and x._device is not device):
+                return None
+            device = x._device
+            pending = pending or type(value) is Node
+            key += (x._dtype.num, x._shape, inputs.setdefault(value, len(inputs)))
+        elif kind is float:
+            key.append(x.hex())  # -0.0 is not 0.0
+        elif kind in _PLAIN or (kind is tuple and all(type(one) is int for one in x)):
+            key += (kind, x)
+        else:
+            return None
+    return ((*key, device), tuple(inputs), device, pending) if inputs else None
+
+
+def macro_of(name: str, result: Tensor, *given: Tensor) -> Macro | None:
+    """Return what a composition of some tensors has recorded, as one node; None where that is not possible."""
+    inputs = [read_later(x) for x in given]
+    if type(result._value) is not Node or None in inputs:
+        return None
+    return _macro_of(name, result._value, [value for value in inputs if value is not None])
+
+
+def _macro_of(name: str, result: Node, inputs: Sequence[Node | TBlob]) -> Macro | None:
+    """Return the steps that a call has recorded; None where it has not, or has read what is no input."""
+    numbers: dict[Any, int] = {value: number for number, value in enumerate(inputs)}
+    steps: list[MacroStep] = []
+    stack = [result]
+    while stack:
+        node = stack[-1]
+        if node in numbers:
+            stack.pop()
+            continue
+        if type(node) is not Node or node.blob is not None:
+            return None
+        if type(node.op) is Macro:
+            node.op.spell_out(node)
+        read: list[Any] = [value for value in node.inputs if isinstance(value, (Node, TBlob))]
+        above = [value for value in read if value not in numbers]
+        if above:
+            stack += above
+            continue
+        taken = tuple([(numbers[one], None) if isinstance(one, (Node, TBlob)) else (None, one) for one in node.inputs])
+        numbers[stack.pop()] = len(numbers)
+        steps.append(MacroStep(node.op, taken, node.params, node.shape, node.dtype))
+    return Macro(name, steps) if len(steps) > 1 else None

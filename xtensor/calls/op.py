@@ -1,0 +1,598 @@
+"""The Op record, and apply() and reduce(): where every call of a row is checked, and computed or recorded."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from math import prod
+from numbers import Real
+from typing import Any, cast
+
+import numpy as np
+
+from ..autograd.rules import Rule
+from ..autograd.tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
+from ..base.dtypes import Category, DType, canonical, check_real, promote
+from ..base.errors import expected, mismatch, prefixed
+from ..base.layout import Shape, as_axes, as_axis
+from ..base.options import always_somewhere, settings
+from ..base.threads import dismiss
+from ..codegen import element as elements
+from ..devices import Backend, Device
+from ..devices.cpu import CPU, FAST, SLOW, quickly
+from ..graph.node import Macro, Node, Part, node_of
+from ..plan.costs import DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
+from ..run.executor import at_once
+from ..storage.blob import Buffer, Native, TBlob
+from ..tensor.face import Scalar, Tensor, settled, wrap
+from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
+from .compositions import macro_of
+from .record import (
+    enter,
+    exposed_memory,
+    is_node,
+    pays_at_once,
+    pays_to_wait,
+    read_later,
+    record_part,
+    recorded_before,
+    worth_recording,
+)
+
+# Every row, by name: what tests, docs and the engines are driven by.
+REGISTRY: dict[str, Op] = {}
+
+
+class Op:
+    """One function of the namespace, as its row declares it.
+
+    kind: "elementwise" or "reduction".
+    accepts: the category of dtypes it takes.
+    element: its formula over one element; None where it is a primitive of the machines.
+    of_nothing: of a reduction, its value over no elements; None where that is an error.
+    domain: the interval its test samples are drawn from.
+    one_axis: whether a reduction takes a single axis or all, as argmax does.
+    fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
+    composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
+    rule: its derivative; an empty one where there is none.
+    slow: the characters of the dtypes in which the library takes long for it.
+    recorded: the result dtypes of calls recorded before, by their nodes' signatures.
+    reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
+        shape and dtype, or for a composed one what stands for all it records, None where nothing can.
+    """
+
+    def __init__(
+        self,
+        stub: Callable[..., Any],
+        kind: str,
+        accepts: Category,
+        *,
+        element: Callable[..., Any] | None = None,
+        of_nothing: Scalar | None = None,
+        domain: tuple[float, float] = (-2.0, 2.0),
+        one_axis: bool = False,
+        fails_on_values: Callable[..., bool] | None = None,
+        composed: Callable[..., Tensor | None] | None = None,
+    ) -> None:
+        self.name = stub.__name__
+        self.chapter = stub.__module__.rpartition(".")[2]
+        self.stub = stub
+        self.kind = kind
+        self.accepts = accepts
+        self.element = element
+        self.of_nothing = of_nothing
+        self.domain = domain
+        self.one_axis = one_axis
+        self.fails_on_values = fails_on_values or (lambda *kinds: False)
+        self.composed = composed
+        self.rule = Rule(self.name, {})
+        self.slow = SLOW.get(self.name, "")
+        self.recorded: dict[int, DType] = {}
+        self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
+        self._dtypes: dict[Any, DType] = {}
+        REGISTRY[self.name] = self
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The values of keyword parameters that are not given."""
+        return dict(cast(Any, self.stub).__kwdefaults__ or {})
+
+    @cached_property
+    def slots(self) -> tuple[tuple[str, None], ...]:
+        """The places of the operands on the tape."""
+        return tuple((name, None) for name in self.parameters)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the positional parameters: x, or x1 and x2, ..."""
+        found = inspect.signature(self.stub).parameters.values()
+        return tuple(p.name for p in found if p.kind is not p.KEYWORD_ONLY)
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        """Return the function that computes this op on native arrays: the library's own, else the formula."""
+        own = backend.kernel(self.name)
+        if own is not None:
+            return own
+        if self.element is None:  # a primitive: only a backend can compute it
+            raise NotImplementedError(f"{self.name}: {backend!r} has no function of this name and no formula")
+        return self._formula(backend, self.element)
+
+    @cached_property
+    def cpu_kernel(self) -> Callable[..., Any]:
+        """The function that computes this op on NumPy's arrays."""
+        return self.kernel(CPU)
+
+    def _formula(self, backend: Backend, formula: Callable[..., Any]) -> Callable[..., Any]:
+        takes = self.accepts.letters + self.accepts.widens
+
+        def machine(primitive: str) -> Callable[..., Any]:
+            return REGISTRY[primitive].kernel(backend)
+
+        def run(*natives: Any) -> Any:
+            if any(promote(getattr(native, "dtype", type(native))).kind not in takes for native in natives):
+                raise TypeError("formula: a dtype is not accepted")  # refusal() says which
+            return elements.evaluate(formula, machine, *natives)
+
+        return run
+
+    def dtype(self, *operands: DType | type, **params: Any) -> DType:
+        """Return the result dtype for operand dtypes and Python scalar types: what the CPU kernel makes of ones.
+
+        Raises TypeError, naming the argument that is not accepted.
+        """
+        key = (operands, *params.items())
+        found = self._dtypes.get(key)
+        if found is None:
+            samples = [np.ones(1, d) if isinstance(d, np.dtype) else d(1) for d in operands]
+            try:
+                result = CPU.call(self.kernel(CPU), *samples, **params)
+            except TypeError as error:
+                raise self.refusal(operands, error) from None
+            found = self._dtypes[key] = np.asarray(result).dtype
+        return found
+
+    def recorded_as(self, node: Node) -> None:
+        """Remember the result dtype of a call that was recorded, for calls of its structure."""
+        if len(self.recorded) >= 4096:
+            self.recorded.clear()
+        self.recorded[node.signature] = node.dtype
+
+    def refusal(self, operands: Iterable[DType | type], error: Exception | None = None) -> Exception:
+        """Return the error for operands the kernel did not take: the first whose dtype is not accepted is named."""
+        dtypes = [d if isinstance(d, np.dtype) else promote(d) for d in operands]
+        about_dtypes = error is None or re.match("ufunc|numpy boolean|The numpy boolean|formula", str(error))
+        standard, wider = self.accepts.letters, self.accepts.letters + self.accepts.widens
+        for letters in (wider, standard) if about_dtypes else (wider,):
+            for name, dtype in zip(self.parameters, dtypes, strict=False):
+                if dtype.kind not in letters:
+                    return TypeError(expected(self.name, name, f"be {self.accepts.word}", dtype))
+        if error is not None and (not about_dtypes or len(dtypes) == 1):
+            return prefixed(self.name, error)
+        return TypeError(mismatch(self.name, dtypes[0], dtypes[-1], "they have no common dtype"))
+
+
+# ---- the door
+
+
+def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
+    """Compute or record an elementwise op; every dtype, shape and device error is raised here, at the call."""
+    if active[0]:
+        steps = steps_of(operands)
+        if steps is not None:
+            return _apply_on_tape(op, operands, steps)
+    return _apply(op, operands)
+
+
+def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tensor:
+    """Compute or record an elementwise op, and how its result goes back to operands that have a gradient."""
+    native = None if always_somewhere[0] else _quickly(op, operands, DIRECT_BELOW, quickly)
+    if native is None:
+        result = _apply(op, operands)
+    else:
+        result = settled(native, next(x._device for x in operands if type(x) is Tensor))
+    remember_elementwise(op.rule, op.slots, operands, steps, result)
+    return result
+
+
+# What a library function raises for operands that are not for it.
+REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
+
+
+def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., Any]) -> Native | None:
+    """Return what the library gives for operands of at most so many bytes that are computed and on the CPU; None where
+    one is not, or is refused. call: how its functions are called.
+    """
+    natives = []
+    for x in operands:
+        if type(x) is Tensor:
+            native = _native_up_to(x, most)
+            if native is None:
+                return None
+            natives.append(native)
+        elif type(x) in SCALARS:
+            natives.append(x)
+        else:
+            return None
+    try:
+        return np.asarray(call(op.cpu_kernel, *natives))
+    except REFUSED:
+        return None  # the long way says what is wrong
+
+
+def _native_up_to(x: Tensor, most: int) -> Native | None:
+    """Return the NumPy array of a tensor that is computed, on the CPU and of at most so many bytes; None for others."""
+    if prod(x._shape) * x._dtype.itemsize > most:  # before an array is made of what may be memory alone
+        return None
+    native = native_of(x) if type(x._value) is TBlob else x._small
+    return native if type(native) is np.ndarray else None
+
+
+_INT = frozenset((int,))
+
+
+def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native | None:
+    """Reduce a small array at once; None for what is unusual or refused: the long way says what is wrong."""
+    axis, keepdims = None, False
+    if given:
+        axis, keepdims = given.get("axis"), given.get("keepdims", False)
+        plain = axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))
+        if type(axis) is int and not native.ndim:  # which NumPy takes
+            return None
+        if not plain or type(keepdims) is not bool or len(given) > ("axis" in given) + ("keepdims" in given):
+            return None
+    try:
+        return quickly(kernel, native, axis, keepdims=True) if keepdims else quickly(kernel, native, axis)
+    except REFUSED:
+        return None
+
+
+def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
+    """Compute or record an elementwise op, whatever its operands depend on."""
+    exposed: list[Buffer] = []
+    recorded = recorded_before(op, operands, exposed)
+    if recorded is not None:
+        return recorded
+    if exposed and not op.slow and not always_somewhere[0]:
+        native = _quickly(op, operands, LAUNCH_PAYS, CPU.compute)
+        if native is not None:
+            return wrap(native, common_device(op.name, operands))
+    near = common_device(op.name, operands)
+    operands = tuple(as_operand(x, op.name, name, near) for x, name in zip(operands, op.parameters, strict=True))
+    if not any(isinstance(x, Tensor) for x in operands):
+        operands = (as_tensor(operands[0], op.name), *operands[1:])
+    device = common_device(op.name, operands)
+    kinds = tuple(x.dtype if isinstance(x, Tensor) else type(x) for x in operands)
+    try:
+        shape = broadcast(op.name, operands)
+    except ValueError:
+        op.dtype(*kinds)  # where dtypes are wrong as well, NumPy speaks of them first
+        raise
+    if _recordable(op, operands, kinds, shape):
+        dtype = op.dtype(*kinds)
+        result = _record(op, operands, {}, shape, dtype, device)
+        op.recorded_as(cast(Any, result._value))
+        return result
+    return _direct(op, operands, kinds, {}, device)
+
+
+def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor | None:
+    """Reduce a small tensor that has a gradient at once; None for any other, or what is unusual or refused."""
+    if type(x) is not Tensor or always_somewhere[0]:
+        return None
+    steps = steps_of((x,))
+    native = None if steps is None else _native_up_to(x, DIRECT_BELOW)
+    if native is None or not native.size:
+        return None
+    reduced = reduce_small(kernel, native, given)
+    if reduced is None:
+        return None
+    result = settled(np.asarray(reduced), x._device)
+    _remember_reduced(op, x, {**op.defaults, **given}, cast(Any, steps), result)
+    return result
+
+
+def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
+    """Compute or record a reduction over params["axis"] (None: all axes); errors are raised here, at the call."""
+    if active[0]:
+        steps = steps_of((x,))
+        if steps is not None:
+            given = dict(params)
+            with recording(OFF):  # what it is composed of has no say in its derivative
+                result = _reduce(op, x, params)
+            _remember_reduced(op, x, given, steps, result)
+            return result
+    return _reduce(op, x, params)
+
+
+def _remember_reduced(op: Op, x: Tensor, given: dict[str, Any], steps: list[Any], result: Tensor) -> None:
+    step = remember(op.rule, op.slots, steps, result)
+    if step is not None and is_keeping():
+        keep(step, op.rule, {"x": x, **given}, result)
+
+
+def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
+    """Compute or record a reduction, whatever its operand depends on.
+
+    Of a whole array it is asked of the library first, of other axes only where others can write to the operand.
+    """
+    whole = params["axis"] is None and op.composed is None
+    reduced = _reduce_quickly(op, x, params) if whole else None
+    if reduced is None:
+        reduced = _reduced_before(op, x, params)
+    if reduced is not None:
+        return reduced
+    exposed = exposed_memory((x,))
+    if exposed:
+        if pays_at_once(settings(), x.nbytes, LAUNCH_PAYS, is_node(x)):
+            with at_once(exposed):
+                return _reduce(op, x, params)
+        reduced = None if whole else _reduce_quickly(op, x, params)
+        if reduced is not None:
+            return reduced
+    values = tuple(params.values())
+    x = as_tensor(x, op.name)
+    axes = _reduced_axes(op, x, params)
+    _check_params(op, x, params)
+    if not _recordable(op, (x,), (x.dtype,), x.shape):
+        return _direct(op, (x,), (x.dtype,), params, x.device)
+    keepdims = params["keepdims"]
+    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
+    if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
+        composed = op.composed(x, dict(params))
+        if composed is not None:
+            _remember_reduction(op, x, values, (params, macro_of(op.name, composed, x)))
+            return composed
+    dtype = _dtype_of(op, (x.dtype,), params)
+    _remember_reduction(op, x, values, (params, (shape, dtype)))
+    return _record(op, (x,), params, shape, dtype, x.device)
+
+
+def _dtype_of(op: Op, kinds: tuple[Any, ...], params: dict[str, Any]) -> DType:
+    """Return the result dtype, which depends on no axes."""
+    neutral = {"axis": 0 if op.one_axis else (0,), "keepdims": False, "correction": 0}
+    return op.dtype(*kinds, **{name: neutral.get(name, value) for name, value in params.items()})
+
+
+def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
+    """Reduce what is computed at once, where that takes the library less time than a launch; None for anything else.
+
+    A reduction of a whole array is little to wait for; others may go together with what follows.
+    """
+    if always_somewhere[0] or type(x) is not Tensor:
+        return None
+    native = _native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST else LAUNCH_PAYS)
+    if native is None or not native.size:
+        return None
+    given = {name: value for name, value in params.items() if value is not op.defaults[name]}
+    reduced = reduce_small(op.cpu_kernel, native, given)
+    return None if reduced is None else wrap(np.asarray(reduced), x._device)
+
+
+_PLAIN_AXES = (int, tuple, type(None))
+
+
+def _remember_reduction(
+    op: Op, x: Tensor, given: tuple[Any, ...], found: tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]
+) -> None:
+    """Remember what a reduction's parameters come to, and what is recorded then, where they are of the usual types."""
+    if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
+        if len(op.reduced) >= 1024:
+            op.reduced.clear()
+        op.reduced[x.shape, x.dtype.num, given] = found
+
+
+def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
+    """Record a reduction that was recorded before, of the same shape, dtype and parameters; None for any other."""
+    axis = params["axis"]
+    if type(x) is not Tensor or type(axis) not in _PLAIN_AXES or type(params["keepdims"]) is not bool:
+        return None
+    if type(axis) is tuple and not all(type(one) is int for one in axis):
+        return None
+    value = read_later(x)
+    limits = settings()
+    if value is None or not worth_recording(limits, prod(x._shape) * x._dtype.itemsize, type(value) is Node):
+        return None
+    try:
+        found = op.reduced.get((x._shape, x._dtype.num, tuple(params.values())))
+    except TypeError:  # a parameter that does not hash: the long way says what is wrong with it
+        return None
+    if found is None:
+        return None
+    checked, known = found
+    if isinstance(known, tuple):
+        return enter(node_of(op, (value,), checked, *known, x._device), limits)
+    if known is None or always_somewhere[0]:
+        return None if op.composed is None else op.composed(x, checked)
+    return enter(known.node((value,), x._device), limits)
+
+
+def _keeps_dtype(dtype: DType | None, own: DType) -> bool:
+    """Return whether a reduction is computed in the dtype its operand has; NumPy takes None for float64."""
+    return dtype is None or dtype == own
+
+
+# The dtypes in which a composed reduction gives the same bits as NumPy's own function.
+_COMPOSED = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:
+    """Check what a reduction is told besides its axes, and write it as the kernels take it."""
+    if not isinstance(params["keepdims"], (bool, int, np.bool_)):
+        raise TypeError(expected(op.name, "keepdims", "be True or False", repr(params["keepdims"])))
+    params["keepdims"] = bool(params["keepdims"])
+    if not isinstance(params.get("correction", 0), Real):
+        raise TypeError(expected(op.name, "correction", "be a real number", repr(params["correction"])))
+    if params.get("dtype") is not None:
+        dtype = params["dtype"] = canonical(params["dtype"], op.name)
+        op.accepts.check(dtype, op.name, "dtype")
+        check_real(x.dtype, dtype, op.name, "x")
+
+
+def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
+    """Return the axes a reduction removes, and write `axis` as its kernel takes it."""
+    axis = params["axis"]
+    if op.one_axis and axis is not None:
+        axis = params["axis"] = as_axis(axis, x.ndim, op.name)
+    axes = as_axes(axis, x.ndim, op.name)
+    if not op.one_axis:
+        params["axis"] = axes
+    if op.of_nothing is None and any(x.shape[a] == 0 for a in axes):
+        raise ValueError(expected(op.name, "x", "have elements along the reduced axes", f"shape {x.shape}"))
+    return axes
+
+
+def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
+    """Return whether a call is to be recorded: worth it, and safe to compute and to read later."""
+    small = operands[0]._small if len(operands) == 1 else None
+    if small is not None and not always_somewhere[0] and not op.slow:
+        return False  # the commonest case, found out at once
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
+    pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
+    limits = settings()
+    if not worth_recording(limits, nbytes, pending) or op.fails_on_values(*kinds):
+        return False
+    if exposed_memory(tensors) and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
+        return False
+    return all(isinstance(x, Tensor) or fits(x, kinds) for x in operands)
+
+
+def fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
+    """Return whether a Python integer fits every integer dtype beside it, so that no OverflowError is due."""
+    if type(scalar) is not int:
+        return True
+    integers = [np.iinfo(d) for d in kinds if isinstance(d, np.dtype) and d.kind in "iu"]
+    return all(info.min <= scalar <= info.max for info in integers) and -(1 << 63) <= scalar < 1 << 63
+
+
+def _record(
+    op: Any, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
+) -> Tensor:
+    """Return a tensor over a new pending node."""
+    inputs = tuple(value_of(x) if isinstance(x, Tensor) else x for x in operands)
+    return enter(node_of(op, inputs, params, shape, dtype, device), settings())
+
+
+def value_of(x: Tensor) -> Node | TBlob:
+    """Return what a node reads of a tensor: the pending node behind it, else its bytes."""
+    if type(x._value) is Part:
+        record_part(x)
+    value = x.value
+    return value if type(value) is Node and value.blob is None else x.blob
+
+
+class _Cast:
+    """The conversion to another dtype, as something that can be recorded; its parameter is the dtype."""
+
+    name = "astype"
+    kind = "elementwise"
+    element = None
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        return backend.astype
+
+
+CAST = _Cast()
+
+
+def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
+    """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
+    nbytes = x.size * max(x.itemsize, dtype.itemsize)
+    if not worth_recording(settings(), nbytes, is_node(x)):
+        return None
+    if exposed_memory((x,)) and not pays_at_once(settings(), nbytes, LAUNCH_PAYS, is_node(x)):
+        return None
+    return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
+
+
+def library_later(
+    op: Any, operands: tuple[Tensor, ...], params: dict[str, Any], shape: Shape, dtype: DType
+) -> Tensor | None:
+    """Return what the library's own function will compute when it is asked for, or None where it is to be done now.
+
+    Only what is recorded always waits so: nothing fuses with such a step, but a watched function may hold one.
+    """
+    limits = settings()
+    if limits.lazy != "always" or exposed_memory(operands):
+        return None
+    if prod(shape) * dtype.itemsize > limits.pinned_limit:
+        return None
+    return _record(op, operands, params, shape, dtype, common_device(op.name, operands))
+
+
+def _direct(
+    op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], params: dict[str, Any], device: Device
+) -> Tensor:
+    """Compute now, with the backend's own function."""
+    backend = device.backend
+    natives = [native_of(x) for x in operands]
+    dtype = None
+    try:
+        if backend is not CPU:  # where the CPU says what is accepted, and what comes out
+            dtype = _dtype_of(op, kinds, params)
+            if not all(isinstance(x, Tensor) or fits(x, kinds) for x in operands):
+                CPU.call(op.cpu_kernel, *[np.ones(1, x.dtype) if isinstance(x, Tensor) else x for x in operands])
+        result = backend.compute(op.kernel(backend), *natives, **params)
+    except TypeError as error:
+        raise op.refusal(kinds, error) from None
+    except (ValueError, OverflowError) as error:
+        raise prefixed(op.name, error) from None
+    return wrap(backend.asarray(result, dtype), device)
+
+
+def native_of(x: Operand) -> Native:
+    """Return what a kernel takes for an operand; a small tensor remembers it, so that the next call need not ask."""
+    if not isinstance(x, Tensor):
+        return x
+    native = x.native()
+    # What was seen of a part is no memory of the tensor's, and one that has a gradient takes no shortcut.
+    kept = x._small is None and type(x._value) is TBlob and x._step is None
+    if kept and native.nbytes <= DIRECT_BELOW and type(native) is np.ndarray:
+        x._small = native
+    return native
+
+
+def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) -> Any:
+    """Run a library function now: `on(x, "sort", lambda xp, a: xp.sort(a))` with the device's library as `xp`.
+
+    x: one tensor or several; the function gets their native arrays. name: whose errors these are. Returns a
+    Tensor, or a tuple of them.
+    """
+    tensors = x if isinstance(x, tuple) else (x,)
+    device = common_device(name, tensors)
+    backend = device.backend
+    natives = [native_of(tensor) for tensor in tensors]
+    if any(native.nbytes > DIRECT_BELOW for native in natives):
+        dismiss()  # a library has threads of its own
+    try:
+        result = backend.call(function, backend.xp, *natives)
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        raise prefixed(name, error) from None
+    if isinstance(result, (tuple, list)):
+        return tuple(_owned(part, natives, device) for part in result)
+    owned = _owned(result, natives, device)
+    if active[0]:
+        steps = steps_of(tensors)
+        if steps is not None:  # no rule was found on the way here: going back says so
+            remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
+    return owned
+
+
+def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
+    """Return a library function's result as a tensor that shares no memory with its inputs."""
+    native = device.backend.asarray(result)
+    roots = [_root(input_) for input_ in natives]
+    if any(_root(native) is root for root in roots):
+        native = native.copy()
+    return wrap(native, device)
+
+
+def _root(native: Native) -> Any:
+    while getattr(native, "base", None) is not None:
+        native = native.base
+    return native

@@ -1,0 +1,274 @@
+"""Recording: the nodes of calls that are computed later.
+
+Most calls have the structure of one that was recorded before, of which nothing needs to be checked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from math import prod
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from ..base.dtypes import DType
+from ..base.layout import Shape, broadcast_shapes
+from ..base.options import Settings, settings
+from ..graph.node import NO_PARAMS, Node, Part, count_up, node_of, signatures
+from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES, LAUNCH_PAYS
+from ..run.executor import evaluate, ledger, seen_later
+from ..storage.blob import Buffer, TBlob
+from ..tensor.face import Tensor
+
+if TYPE_CHECKING:
+    from .op import Op
+
+
+def pair_recorded_before(op: Op, x1: Any, x2: Any) -> Tensor | None:
+    """Record what `recorded_before` records, of two operands: nearly every call."""
+    steps, held, widest, pending = 1, 0, 0, False
+    value1: Any = x1
+    value2: Any = x2
+    like: Any = None
+    shape: Any = None
+    structure: tuple[Any, ...] = ()
+    if type(x1) is Tensor:
+        value1 = x1._value
+        if type(value1) is Node and value1.blob is None:
+            mark1, steps, pending = value1.signature, 1 + value1.steps, True
+        else:
+            if type(value1) is not TBlob or value1._buffer is None or value1._buffer.shared:
+                value1 = read_later(x1)
+            if value1 is None:
+                return None
+            mark1, held = x1._dtype.num, (value1._buffer or value1.buffer).nbytes
+        like, widest = x1, x1._dtype.itemsize
+    else:
+        mark1 = _mark_of(op, x1)
+    if type(x2) is Tensor:
+        value2 = x2._value
+        if type(value2) is Node and value2.blob is None:
+            mark2, pending = value2.signature, True
+            steps += value2.steps
+        else:
+            if type(value2) is not TBlob or value2._buffer is None or value2._buffer.shared:
+                value2 = read_later(x2)
+            if value2 is None:
+                return None
+            mark2 = x2._dtype.num
+            held += (value2._buffer or value2.buffer).nbytes
+        if like is None or like._shape == x2._shape:
+            shape, structure = x2._shape, (op, mark1, mark2)
+        else:
+            shape = _together(like._shape, x2._shape)
+            structure = (op, *_beside(mark1, like._shape, shape), *_beside(mark2, x2._shape, shape))
+        if like is not None and (shape is None or like._device is not x2._device):
+            return None
+        like = x2
+        if x2._dtype.itemsize > widest:
+            widest = x2._dtype.itemsize
+    elif like is None:
+        return None
+    else:
+        shape, structure = like._shape, (op, mark1, _mark_of(op, x2))
+    signature = signatures.get(structure, 0)
+    dtype = op.recorded.get(signature)
+    if dtype is None:
+        return None
+    limits = settings()
+    nbytes = prod(shape) * widest
+    if not worth_recording(limits, nbytes, pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))):
+        return None
+    return enter(node_of(op, (value1, value2), NO_PARAMS, shape, dtype, like._device, signature, steps, held), limits)
+
+
+def _mark_of(op: Op, number: Any) -> Any:
+    """Return what stands for a Python number in a structure; None where a dtype might not hold it, and for others."""
+    kind = type(number)
+    if kind is not float and (kind is not int or not 0 <= number <= 127):
+        return None
+    return (kind, number) if op.name == "pow" else kind
+
+
+def _beside(mark: Any, own: Shape, shape: Shape) -> tuple[Any, ...]:
+    """Return what stands for an operand of some shape in a structure of another."""
+    return (mark,) if own == shape else (mark, own, shape)
+
+
+def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Buffer]) -> Tensor | None:
+    """Record the commonest calls without further questions: large or pending tensors, and Python numbers, in a
+    structure that the op has recorded before. None for any other call.
+
+    exposed: takes the memory that others can write to.
+    """
+    shape: Any = None
+    device: Any = None
+    same, pending = True, False
+    steps, held, widest = 1, 0, 0
+    structure: list[Any] = [op]
+    inputs: list[Any] = []
+    for x in operands:
+        value: Any = x
+        if type(x) is Tensor:
+            value = x._value
+            if type(value) is Node and value.blob is None:
+                pending = True
+                steps += value.steps
+                structure.append(value.signature)
+            else:
+                value = _read(x)
+                if value is None and x._small is not None and (pending or prod(shape or ()) * widest > DIRECT_BELOW):
+                    value = x.blob  # of a small tensor beside a large one, made at its first use
+                if value is None:
+                    return None
+                buffer = value._buffer or value.buffer
+                if buffer.shared and buffer.is_exposed():
+                    exposed.append(buffer)
+                held += buffer.nbytes
+                structure.append(x._dtype.num)
+            if shape is None:
+                shape, device = x._shape, x._device
+            elif x._device is not device:
+                return None
+            elif x._shape != shape:
+                same, shape = False, _together(shape, x._shape)
+                if shape is None:
+                    return None
+            if x._dtype.itemsize > widest:
+                widest = x._dtype.itemsize
+        else:
+            mark = _mark_of(op, x)
+            if mark is None:
+                return None
+            structure.append(mark)
+        inputs.append(value)
+    if shape is None:
+        return None
+    if same:
+        signature = signatures.get(tuple(structure), 0)
+    else:
+        signature, steps, held = count_up(op, inputs, NO_PARAMS, shape)
+    dtype = op.recorded.get(signature)
+    if dtype is None:
+        return None
+    limits = settings()
+    nbytes = prod(shape) * widest
+    pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
+    if not worth_recording(limits, nbytes, pending):
+        return None
+    if exposed and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
+        return None
+    return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, steps, held), limits)
+
+
+def read_later(x: Tensor) -> Node | TBlob | None:
+    """Return what a node can read of a tensor, the pending node behind it or its bytes; None where its memory may be
+    written by others.
+    """
+    value = _read(x)
+    if type(value) is TBlob:
+        buffer = value._buffer  # memory whose buffer nobody asked for yet is our own
+        if buffer is not None and buffer.is_exposed():
+            return None
+    return value
+
+
+def _read(x: Tensor) -> Node | TBlob | None:
+    """Return the pending node behind a tensor, or its bytes; None where it shows a part of something."""
+    value: Any = x._value
+    if type(value) is Node:
+        if value.blob is None:
+            return value
+        value = x._value = value.blob
+    elif value is None:  # known by its native array alone
+        value = x.value
+    return value if type(value) is TBlob else None
+
+
+def is_node(x: Tensor) -> bool:
+    """Return whether a tensor is a pending node, which recording spares from being computed now."""
+    return type(x._value) is Node and x._value.blob is None
+
+
+def exposed_memory(operands: Iterable[Any]) -> list[Buffer]:
+    """Return the memory of operands that others can write to: what reads it is computed before the call returns.
+
+    Parts of what is pending become views of it, where all is recorded.
+    """
+    found = []
+    for x in operands:
+        if type(x) is Tensor:
+            if type(x._value) is Part:
+                record_part(x)
+            if not is_node(x) and x.blob.buffer.is_exposed():
+                found.append(x.blob.buffer)
+    return found
+
+
+def record_part(x: Tensor) -> None:
+    """Make a part of what is pending a view of it, for others to read later, where all is recorded."""
+    part: Any = x._value
+    later = seen_later(part.whole, "index", part.key)
+    if later is not None:
+        x._value, later.face = later, ref(x)
+
+
+def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
+    """Return whether a call is to be recorded: asked for or worth it, and not too large for memory, which says so now.
+
+    nbytes: the elements it goes over, in the widest of its operands' dtypes. pending: whether it waits for others.
+    """
+    if nbytes > limits.pinned_limit or limits.lazy == "never":
+        return False
+    return pending or nbytes > DIRECT_BELOW or limits.lazy == "always"
+
+
+def pays_at_once(limits: Settings, nbytes: int, most: int, pending: bool) -> bool:
+    """Return whether what reads memory that others can write to is worth a launch before the call returns.
+
+    most: the bytes up to which it is not, unless something is pending.
+    """
+    return limits.lazy == "always" or (limits.lazy == "auto" and (pending or nbytes > most))
+
+
+def pays_to_wait(op: Op, dtype: DType, nbytes: int) -> bool:
+    """Return whether the library takes so long for a result of this dtype that generated code pays for small ones."""
+    return dtype.char in op.slow and nbytes > DIRECT_BYTES and _can_generate()
+
+
+@cache
+def _can_generate() -> bool:
+    return find_spec("llvmlite") is not None
+
+
+def enter(node: Node, limits: Settings) -> Tensor:
+    """Return a tensor over a new node, evaluated at once where it reads what others can write to, or the graph has
+    grown to its bounds.
+
+    Who comes to share memory says so first and then serves its readers; here the reader is there first.
+    """
+    tensor = Tensor()
+    node.face = ref(tensor)
+    tensor._value = node
+    tensor._small = tensor._step = None
+    tensor._shape = node.shape
+    tensor._dtype = node.dtype
+    tensor._device = node.device
+    if node.held:
+        for value in node.inputs:
+            if type(value) is TBlob and (value._buffer or value.buffer).shared and value.buffer.is_exposed():
+                evaluate([node])
+                return tensor
+    if node.held or node.steps > limits.fuse_limit:
+        ledger.enter(node, limits)
+    return tensor
+
+
+@lru_cache(maxsize=1024)
+def _together(shape: Shape, other: Shape) -> Shape | None:
+    """Return the shape two shapes broadcast to, None where they do not."""
+    try:
+        return broadcast_shapes(shape, other)
+    except ValueError:
+        return None

@@ -1,0 +1,267 @@
+"""The doors: the decorators that make a public function of a row, and its short ways for small operands.
+
+A public function is written once, as a real `def` under a decorator that holds what is mathematically true of
+it; the decorator replaces the empty body by the door.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from ..autograd.rules import RULES, Pull, Rule, pull_of
+from ..autograd.tape import active
+from ..base.dtypes import ANY, Category
+from ..base.errors import StrangerError, expected, one_of
+from ..base.options import always_somewhere
+from ..devices.cpu import CPU, floats_beside, quickly
+from ..plan.costs import DIRECT_BELOW
+from ..tensor.face import Scalar, Tensor, wrap
+from ..tensor.operands import SCALARS
+from ..tensor.operators import COMPARED, SPELLED, Operators
+from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
+from .record import pair_recorded_before, pays_to_wait
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _finish(op: Op, call: Callable[..., Any]) -> None:
+    """Give a row's function its record, and its docstring what the record knows."""
+    call.op = op  # type: ignore[attr-defined]
+    others = "" if op.accepts is ANY else ", others where NumPy converts them"
+    shapes = " Raises ValueError where shapes do not broadcast." if len(op.parameters) > 1 else ""
+    call.__doc__ = f"""{(op.stub.__doc__ or "").rstrip()}
+
+    Takes {op.accepts.word} dtypes{others}; raises TypeError for the rest.{shapes}
+    Chapter of the standard: {op.chapter.capitalize()} Functions.
+    """
+
+
+def elementwise(
+    accepts: Category,
+    *,
+    element: Callable[..., Any] | None = None,
+    domain: tuple[float, float] = (-2.0, 2.0),
+    fails_on_values: Callable[..., bool] | None = None,
+    derivative: Any = None,
+) -> Callable[[F], F]:
+    """Declare an elementwise function: a stub with one to three positional parameters.
+
+    derivative: how a gradient goes back (tape.Pull), of several operands one each in a tuple, None for one that
+        has no gradient. A function without any gives no gradient.
+    """
+
+    def decorate(stub: F) -> F:
+        op = Op(stub, "elementwise", accepts, element=element, domain=domain, fails_on_values=fails_on_values)
+        op.rule = _rule(op, derivative)
+        door = (_unary, _binary, _ternary)[len(op.parameters) - 1]
+        call = _past(op, door(op)) if op.slow else door(op)
+        _spell(op)
+        call = wraps(stub)(call)
+        _finish(op, call)
+        return cast(F, call)
+
+    return decorate
+
+
+# The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
+# once. Whatever it refuses goes the long way, which says what is wrong.
+_SCALARS = frozenset(SCALARS)
+_ARRAY = np.ndarray
+
+
+def _unary(op: Op) -> Callable[..., Tensor]:
+    kernel: Any = op.kernel(CPU)
+
+    def call(x: Any, /) -> Tensor:
+        if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
+            try:
+                return wrap(quickly(kernel, x._small), x._device)
+            except REFUSED:
+                pass
+        return apply(op, (x,))
+
+    return call
+
+
+def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> Callable[..., Tensor]:
+    kernel: Any = op.kernel(CPU)
+    takes_arrays = type(kernel) is np.ufunc  # and looks at no type of a Python number
+
+    def call(x1: Any, x2: Any, /) -> Any:
+        if type(x1) is Tensor:
+            a = x1._small
+            if a is not None:
+                kind = type(x2)
+                if kind is Tensor:
+                    b = x2._small
+                elif kind is float and takes_arrays:
+                    b = floats_beside(x1._dtype, x2)
+                else:
+                    b = x2 if kind in _SCALARS else None
+                if b is not None and not always_somewhere[0]:
+                    try:
+                        native = quickly(kernel, a, b)
+                    except REFUSED:
+                        return long_way(op, (x1, x2))
+                    if type(native) is not _ARRAY or native.nbytes > DIRECT_BELOW:
+                        return wrap(native, x1._device)
+                    tensor = Tensor()  # as wrap makes it: the commonest case of all is spared the call
+                    tensor._small = native
+                    tensor._value = tensor._step = None
+                    tensor._shape = native.shape
+                    tensor._dtype = native.dtype
+                    tensor._device = x1._device
+                    return tensor
+        elif type(x2) is Tensor and x2._small is not None and type(x1) in _SCALARS and not always_somewhere[0]:
+            a = floats_beside(x2._dtype, x1) if type(x1) is float and takes_arrays else x1
+            try:
+                return wrap(quickly(kernel, a, x2._small), x2._device)
+            except REFUSED:
+                pass
+        if not active[0]:
+            recorded = pair_recorded_before(op, x1, x2)
+            if recorded is not None:
+                return recorded
+        return long_way(op, (x1, x2))
+
+    return call
+
+
+def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the door of a function for which the library takes long: operands that are not quite small go past it."""
+
+    def choose(*operands: Any) -> Tensor:
+        for x in operands:
+            if type(x) is Tensor and x._small is not None and pays_to_wait(op, x._dtype, x._small.nbytes):
+                return apply(op, operands)
+        return call(*operands)
+
+    return choose
+
+
+def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
+    """Answer for a stranger that its own reflected operator be tried."""
+    try:
+        return apply(op, operands)
+    except StrangerError:
+        return NotImplemented
+
+
+def _spell(op: Op) -> None:
+    """Give tensors the operators that are spellings of a function: doors of their own, with no way to the function."""
+    name = SPELLED.get(op.name)
+    if name is None:
+        return
+    if len(op.parameters) == 1:
+        _install(name, _unary(op), "self")
+        return
+    call = _binary(op, _or_not_implemented)
+    _install(name, call, "self", "other")
+    if op.name not in COMPARED:
+        _install(f"r{name}", _reflected(op, call), "self", "other")
+
+
+def _reflected(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator with its operands in the other order, of which the first is mostly a number."""
+    kernel: Any = op.kernel(CPU)
+    takes_arrays = type(kernel) is np.ufunc
+
+    def reflected(self: Tensor, other: Any, /) -> Any:
+        b = self._small
+        if b is not None and takes_arrays and type(other) is float and not always_somewhere[0]:
+            try:
+                return wrap(quickly(kernel, floats_beside(self._dtype, other), b), self._device)
+            except REFUSED:
+                pass
+        return call(other, self)
+
+    return reflected
+
+
+def _install(name: str, call: Callable[..., Any], *parameters: str) -> None:
+    """Make a function an operator, which is called and shown as the standard has it."""
+    call.__name__ = f"__{name}__"
+    call.__qualname__ = f"Operators.__{name}__"
+    only = inspect.Parameter.POSITIONAL_ONLY
+    call.__signature__ = inspect.Signature([inspect.Parameter(one, only) for one in parameters])  # type: ignore[attr-defined]
+    setattr(Operators, call.__name__, call)
+
+
+def _ternary(op: Op) -> Callable[..., Tensor]:
+    kernel: Any = op.kernel(CPU)
+
+    def call(condition: Any, x1: Any, x2: Any, /) -> Tensor:
+        if type(condition) is Tensor and condition._small is not None and not always_somewhere[0]:
+            a = x1._small if type(x1) is Tensor else x1 if type(x1) in _SCALARS else None
+            b = x2._small if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
+            if a is not None and b is not None:
+                try:
+                    return wrap(quickly(kernel, condition._small, a, b), condition._device)
+                except REFUSED:
+                    pass
+        return apply(op, (condition, x1, x2))
+
+    return call
+
+
+def _rule(op: Op, derivative: Any) -> Rule:
+    """Return the rule of a row; an empty one where it has none."""
+    if derivative is None:
+        return op.rule
+    written = derivative if type(derivative) is tuple else (derivative,)
+    pulls: dict[str, Pull] = {
+        name: pull_of(one) for name, one in zip(op.parameters, written, strict=True) if one is not None
+    }
+    maps, folds = op.kind == "elementwise", op.kind == "reduction"
+    rule = RULES[op.name] = Rule(op.name, pulls, elementwise=maps, reduction=folds, parameters=op.parameters)
+    return rule
+
+
+def reduction(
+    accepts: Category,
+    *,
+    of_nothing: Scalar | None = None,
+    one_axis: bool = False,
+    composed: Callable[..., Tensor | None] | None = None,
+    derivative: Any = None,
+) -> Callable[[F], F]:
+    """Declare a reduction: a stub taking x and keyword-only axis, keepdims and perhaps dtype or correction.
+
+    derivative: how a gradient goes back (tape.Pull); its parameters may name what the stub takes.
+    """
+
+    def decorate(stub: F) -> F:
+        op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, composed=composed)
+        op.rule = _rule(op, derivative)
+        defaults = op.defaults
+
+        kernel = CPU.kernel(op.name)
+
+        @wraps(stub)
+        def call(x: Any, /, **given: Any) -> Tensor:
+            if type(x) is Tensor and x._small is not None and not always_somewhere[0] and x._small.size:
+                reduced = reduce_small(kernel, x._small, given)
+                if reduced is not None:
+                    return wrap(np.asarray(reduced), x._device)
+            if active[0]:
+                reduced = reduce_on_tape(op, kernel, x, given)
+                if reduced is not None:
+                    return reduced
+            params = defaults | given
+            if len(params) != len(defaults):
+                unknown = next(iter(given.keys() - defaults.keys()))
+                raise TypeError(expected(op.name, "a keyword", one_of(defaults), repr(unknown)))
+            if "ddof" in params:
+                ddof = params.pop("ddof")
+                params["correction"] = params["correction"] if ddof is None else ddof
+            return reduce(op, x, params)
+
+        _finish(op, call)
+        return cast(F, call)
+
+    return decorate

@@ -1,0 +1,238 @@
+"""Writing into existing memory: `x += y`, `x[...] = y`, in one pass with what the operand still waits for.
+
+mshadow's savers: the destination is known, and the work goes straight into it. Whoever else waits to read that memory
+is served first.
+"""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from typing import Any, cast
+from weakref import ref
+
+import numpy as np
+
+from ..autograd.history import refuse_leaf, written
+from ..autograd.rules import xt
+from ..autograd.tape import OFF, Leaf, active, recording, step_of, steps_of
+from ..base.dtypes import DType
+from ..base.errors import StrangerError, expected, prefixed
+from ..base.layout import Shape
+from ..base.options import always_somewhere, settings
+from ..devices.cpu import CPU
+from ..graph.node import NO_PARAMS, Node, node_of
+from ..plan.costs import LARGE_UPDATE
+from ..run.executor import before_write, is_learnt, write, write_again
+from ..storage.blob import Native, TBlob, Window
+from ..tensor.face import Tensor
+from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
+from .op import CAST, REGISTRY, Op, apply, fits, native_of, value_of
+from .record import exposed_memory, is_node, pair_recorded_before
+
+
+def update(target: Tensor, name: str, other: Any) -> Any:
+    """Compute `target = op(target, other)` into the target's own memory, as `+=` and its kin do.
+
+    Every pending reader of that memory is evaluated first. Raises ValueError for a read-only target or an
+    operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
+    """
+    op = REGISTRY[name]
+    if _update_quickly(target, op, other):
+        return target
+    try:
+        operand = as_operand(other, name, "x2")
+    except StrangerError:
+        return NotImplemented
+    device = common_device(name, (target, operand))
+    kind = operand.dtype if isinstance(operand, Tensor) else type(operand)
+    check_cast(op.dtype(target.dtype, kind), target.dtype, name)
+    if broadcast(name, (target, operand)) != target.shape:
+        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    if active[0] and steps_of((target, operand)) is not None:
+        _update_on_tape(op, target, operand)
+        return target
+    if _update_fused(op, target, operand, kind):
+        return target
+    if isinstance(operand, Tensor):
+        operand.evaluate()
+    backend = device.backend
+    kernel = op.kernel(backend)
+    try:
+        if backend is not CPU and not (isinstance(operand, Tensor) or fits(operand, (target.dtype,))):
+            CPU.call(op.kernel(CPU), np.ones(1, target.dtype), operand)  # which refuses it
+        if isinstance(kernel, np.ufunc) and not op.fails_on_values(target.dtype, kind):
+            native = writable(target, name)
+            backend.call(kernel, native, native_of(operand), out=native, casting="same_kind")
+        else:  # computed aside first: a value may be refused half way
+            result = backend.call(kernel, target.native(), native_of(operand))
+            backend.assign(writable(target, name), ..., result)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise prefixed(name, error) from None
+    return target
+
+
+def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
+    """Update a target in one of the ways that need few questions; return whether one did, else nothing is done."""
+    if active[0] and steps_of((target, other)) is not None:
+        return False
+    if target._small is None and (target.nbytes >= LARGE_UPDATE or (type(other) is Tensor and is_node(other))):
+        return _update_again(target, op, other)
+    return not always_somewhere[0] and _update_at_once(target, op, other)
+
+
+def _update_at_once(target: Tensor, op: Op, other: Any) -> bool:
+    """Update a target by the library's own function, where all is computed; return whether it took the call."""
+    if type(other) is Tensor and other._device is not target._device:
+        return False
+    native, kernel, own = _at_hand(other), op.cpu_kernel, _at_hand(target)
+    if native is None or own is None or not isinstance(kernel, np.ufunc) or not own.flags.writeable:
+        return False
+    if op.fails_on_values(target.dtype, other.dtype if type(other) is Tensor else type(other)):
+        return False
+    memory = writable(target, op.name)
+    try:
+        CPU.call(kernel, memory, native, out=memory, casting="same_kind")
+    except (TypeError, ValueError, OverflowError):  # refused before anything is written
+        return False
+    return True
+
+
+def _at_hand(x: Any) -> Any:
+    """Return a number, or the NumPy array of a tensor that is computed; None for anything else."""
+    if type(x) is not Tensor:
+        return x if type(x) in SCALARS else None
+    if x._small is not None:
+        return x._small
+    value: Any = x._value
+    return value.native() if type(value) is TBlob and x._device.backend is CPU else None
+
+
+def _update_again(target: Tensor, op: Op, other: Any) -> bool:
+    """Update a target in one pass as it was updated before; return whether that was possible, else nothing is done."""
+    blob: Any = target._value
+    if type(blob) is not TBlob or not blob.writeable:
+        return False
+    result = pair_recorded_before(op, target, other)
+    if result is None or result._dtype != target._dtype or result._shape != target._shape:
+        return False
+    passing: Any = other._value if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN else None
+    return write_again(cast(Node, result._value), blob, passing if type(passing) is Node else None)
+
+
+def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
+    """Compute the new values of a target, and how they go back, and write them into its memory.
+
+    Where nobody else can see that memory the target moves to the result's instead.
+    """
+    refuse_leaf(target, op.name)
+    result = apply(op, (target, operand))
+    if result.dtype != target.dtype:
+        result = xt.astype(result, target.dtype)
+    if _is_alone(target):
+        target._value = result.value
+        if type(target._value) is Node:
+            target._value.face = ref(target)
+        target._step, target._small = result._step, None
+        return
+    with recording(OFF):
+        if not (result.is_pending and store(target, result, op.name)):
+            target.device.backend.assign(writable(target, op.name), ..., result.native())
+    written(target, step_of(result))
+
+
+def _is_alone(target: Tensor) -> bool:
+    """Return whether nobody else can see a target's memory: it is pending, or new and never asked for."""
+    value = target._value
+    if type(value) is Node and value.blob is None:
+        return not value.is_seen() and value.face is not None and value.face() is target
+    computed = target._step is not None and type(target._step) is not Leaf
+    return type(value) is TBlob and value._buffer is None and value.writeable and computed
+
+
+def _in_one_pass(target: Tensor, node: Node) -> bool:
+    """Return whether to compute a node that waits for others straight into a target."""
+    if target.nbytes >= LARGE_UPDATE or settings().lazy == "always" or target.device.backend is not CPU:
+        return True
+    return not is_learnt(node)
+
+
+def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
+    """Update a target in one pass together with what its operand still waits for; return whether that was possible."""
+    pending = isinstance(operand, Tensor) and is_node(operand)
+    if settings().lazy == "never" or op.fails_on_values(target.dtype, kind) or target.blob.writeable is False:
+        return False
+    if not pending and target.nbytes < LARGE_UPDATE:
+        return False
+    if exposed_memory((operand,)):  # which may be the target's, through another buffer
+        return False
+    value = value_of(operand) if isinstance(operand, Tensor) else operand
+    if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):
+        return False
+    node = node_of(op, (target.blob, value), NO_PARAMS, target.shape, op.dtype(target.dtype, kind), target.device)
+    op.recorded_as(node)
+    return _write(node, target, operand, _HELD_BY_UPDATE)
+
+
+def store(target: Tensor, operand: Tensor, function: str) -> bool:
+    """Compute a pending value straight into a target of its shape; return whether that was possible.
+
+    Raises ValueError for a read-only target.
+    """
+    writable_blob(target, function)
+    value = operand.value
+    if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
+        return False
+    node = node_of(CAST, (value,), {"dtype": target.dtype}, value.shape, target.dtype, value.device)
+    return _write(node, target, operand, _HELD_BY_ASSIGNMENT)
+
+
+# References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds.
+_HELD_AGAIN, _HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT = 6, 7, 8
+
+
+def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
+    """Compute a node into a target, converted to its dtype.
+
+    An operand that nobody but the statement holds need not be kept.
+    """
+    if node.dtype != target.dtype:
+        node = node_of(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
+    passing: Any = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held else None
+    passing = passing if isinstance(passing, Node) else None
+    if write_again(node, target.blob, passing):
+        return True
+    return _in_one_pass(target, node) and write(node, target.blob, passing)
+
+
+def writable(target: Tensor, function: str) -> Native:
+    """Return the native array to write a tensor's elements into, after its pending readers have been served.
+
+    Raises ValueError for a read-only tensor.
+    """
+    value: Any = target._value
+    if type(value) is Window:  # known by its native array, without a blob of its own
+        writeable, buffer = target._small.flags.writeable, value.over.buffer
+    else:
+        writeable, buffer = target.blob.writeable, target.blob.buffer
+    if not writeable:
+        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
+    before_write(buffer)
+    return target.native()
+
+
+def writable_blob(target: Tensor, function: str) -> TBlob:
+    """Return the bytes behind a tensor; raises ValueError where they must not be written."""
+    blob = target.blob
+    if not blob.writeable:
+        raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
+    return blob
+
+
+def check_cast(source: DType, target: DType, function: str) -> None:
+    """Raise TypeError where an in-place result would lose its kind (float into int, complex into float)."""
+    if not np.can_cast(source, target, casting="same_kind"):
+        raise TypeError(expected(function, "the result", f"fit into x1's {target}", source))
+
+
+def shape_of(operand: Operand) -> Shape:
+    return operand.shape if isinstance(operand, Tensor) else ()

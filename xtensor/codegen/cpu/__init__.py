@@ -1,0 +1,1 @@
+"""LLVM IR for this processor: vector math, loops, rows, columns, and their compilation."""

@@ -1,0 +1,347 @@
+"""Machine code: LLVM IR compiled for this machine by llvmlite, kept in memory and on disk.
+
+Code is first made cheaply, and made well in the background once it has proved hot. Compiled objects are kept in a
+folder of the user's, named by a hash of everything they depend on and sealed by a hash of their content.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from functools import cache, partial
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from ...base.locks import fork_safe_lock, fork_waiting_lock
+from ...base.options import settings
+from ...base.threads import aside
+from ..disk import Disk
+from .primitives import LacksError
+
+Function = Callable[[bytes], None]
+
+# Code generation levels of LLVM: the cheap one spends a third of the time and its code runs 10 to 50 % slower.
+CHEAP, GOOD = 0, 2
+
+# Code that has run so often, or for so many seconds, is worth compiling well.
+HOT_CALLS, HOT_SECONDS = 12, 0.01
+
+# Compiled kernels held in memory; the oldest go first.
+CODES = 1024
+
+# Held while LLVM works: a fork in between would leave the child with LLVM's own locks shut.
+_compiling = fork_waiting_lock()
+
+
+class CompileError(LacksError):
+    """LLVM failed on a program: the interpreter runs it instead, and says so."""
+
+
+class Host(NamedTuple):
+    """The machine code is made for. vector_bytes: of one register; streams: whether stores can bypass the caches."""
+
+    triple: str
+    cpu: str
+    features: str
+    version: str
+    vector_bytes: int
+    streams: bool
+
+
+@cache
+def host() -> Host | None:
+    """Return this machine, or None where there is no llvmlite or no fused multiply-add."""
+    return aside(_find_host)
+
+
+def _find_host() -> Host | None:
+    with _compiling:  # a fork while llvmlite is imported would leave the child with the import's lock shut
+        return _described_host()
+
+
+def _described_host() -> Host | None:
+    try:
+        import llvmlite.binding as llvm
+
+        features = llvm.get_host_cpu_features()
+        triple = llvm.get_process_triple()
+    except (ImportError, OSError):  # it is not there, or its library cannot be loaded
+        return None
+    x86 = triple.startswith("x86_64")
+    if x86 and not (features.get("fma") and features.get("avx2")):
+        return None
+    if not x86 and not triple.startswith(("aarch64", "arm64")):
+        return None
+    wide = all(features.get(name) for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+    vector_bytes = (64 if wide else 32) if x86 else 16
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return Host(triple, llvm.get_host_cpu_name(), features.flatten(), version, vector_bytes, x86)
+
+
+class Code:
+    """One kernel's machine code. `call(slots)` runs it; it is exchanged for better code when that is ready.
+
+    write: returns the text of the better code.
+    """
+
+    __slots__ = ("_write", "address", "cache_dir", "call", "calls", "level", "library", "seconds")
+
+    def __init__(self, write: Callable[[], str]) -> None:
+        self._write = write
+        self.cache_dir = settings().cache_dir  # better code goes where this code goes
+        self.calls = 0
+        self.seconds = 0.0
+        self.level = CHEAP
+        self.library: Any = None
+        self.call: Function = _no_code
+        self.address = 0
+
+    @property
+    def text(self) -> str:
+        """What is compiled well: LLVM IR."""
+        return self._write()
+
+    def used(self, seconds: float) -> None:
+        """Count a use; hot code is compiled well, once, in the background."""
+        self.calls += 1
+        self.seconds += seconds
+        if self.level == CHEAP and (self.calls >= HOT_CALLS or self.seconds > HOT_SECONDS):
+            self.level = GOOD
+            _improver.improve(self)
+
+
+def _no_code(slots: bytes) -> None:
+    raise AssertionError("code is called before it is compiled")
+
+
+class Counts:
+    """What the cache of kernels has done since the start; read by `xt.cache_info()`.
+
+    compiled: kernels made by LLVM; improved: those made again with more care; loaded: those found on disk;
+    hits: kernels asked for that were in memory; seconds: spent compiling in the foreground.
+    """
+
+    def __init__(self) -> None:
+        self.compiled = self.improved = self.loaded = self.hits = 0
+        self.seconds = 0.0
+
+
+counts = Counts()
+_codes: dict[Hashable, Code] = {}
+
+
+def code_of(key: Hashable, write: Callable[[], str], write_briefly: Callable[[], str] | None = None) -> Code:
+    """Return the machine code under a key, made if need be of the text that is written then.
+
+    write_briefly: where another text computes the same and is compiled faster, what returns that; it is compiled
+    first. Raises LacksError where the text cannot be written, as generated code lacks a step.
+    """
+    found = _codes.get(key)
+    if found is not None:
+        counts.hits += 1
+        return found
+    started = perf_counter()
+    code = Code(write)
+    text = (write_briefly or write)()
+    aside(partial(_compile, key, code, text), _save_all)
+    counts.seconds += perf_counter() - started
+    return code
+
+
+def _compile(key: Hashable, code: Code, text: str) -> None:
+    """Make machine code of a text and remember it under a key."""
+    with _compiling:
+        try:
+            _make(code, text, CHEAP)
+        except RuntimeError as error:
+            raise CompileError(f"code, because compiling it failed: {error}") from error
+        if len(_codes) >= CODES:
+            for old in list(_codes)[: CODES // 4]:
+                del _codes[old]
+        _codes[key] = code
+
+
+@cache
+def handmade(text: str) -> Code:
+    """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
+    code = Code(lambda: text)
+    aside(partial(_compile_well, code), _save_all)
+    return code
+
+
+def _compile_well(code: Code) -> None:
+    with _compiling:
+        _make(code, code.text, GOOD, Counts())
+
+
+def cached() -> int:
+    """Return how many kernels are in memory."""
+    return len(_codes)
+
+
+def forget() -> None:
+    """Drop all kernels from memory; the disk keeps its own."""
+    _codes.clear()
+
+
+# ---- from text to an address
+
+
+def _make(code: Code, text: str, level: int, tally: Counts = counts) -> None:
+    """Compile a text, or load what an earlier process compiled, and link it; `tally` counts it."""
+    name = _file_name(text, level)
+    found = _disk.load(name, code.cache_dir)
+    if found is not None:
+        try:
+            _link(code, found, level)
+            tally.loaded += 1
+            return
+        except RuntimeError:  # not an object file, whatever its seal says
+            _disk.drop(name, code.cache_dir)
+    made = _object_of(text, level)
+    tally.compiled += 1
+    _link(code, made, level)
+    _unsaved.append((name, made, code.cache_dir))
+
+
+def _new_machine(level: int) -> Any:
+    """Return the host as LLVM generates code for it at a level."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = host()
+    assert machine is not None
+    return llvm.Target.from_triple(machine.triple).create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="small", jit=True
+    )
+
+
+_target_machine = cache(_new_machine)
+
+
+@cache
+def _linker() -> Any:
+    """Return what lays machine code out in memory: JITLink, which keeps a kernel and its constants together.
+
+    LLVM's older way asks for their memory apart, and ends the process where gigabytes of arrays lie between them.
+    """
+    import llvmlite.binding as llvm
+
+    return llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=True)  # to which the machine then belongs
+
+
+def _object_of(text: str, level: int) -> bytes:
+    import llvmlite.binding as llvm
+
+    machine = _target_machine(level)
+    module = llvm.parse_assembly(text)
+    module.verify()  # a wrong module is an error here and a crash later
+    compiled: bytes = machine.emit_object(module)
+    return compiled
+
+
+_linked = [0]
+
+
+def _link(code: Code, compiled: bytes, level: int) -> None:
+    import llvmlite.binding as llvm
+
+    _linked[0] += 1  # LLVM never lets go of a library's name
+    builder = llvm.JITLibraryBuilder().add_object_img(compiled).export_symbol("kernel")
+    library = builder.link(_linker(), f"kernel{_linked[0]}")
+    code.address = library["kernel"]
+    function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(code.address)
+    code.library = (code.library, library)  # another thread may still be inside the old code
+    code.call, code.level = function, level
+
+
+# ---- better code in the background
+
+
+class _Improver:
+    """A thread that compiles hot kernels well, one after the other; it ends when there is nothing to do."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Code] = []
+        self.lock = fork_safe_lock()
+        self.running = self.closed = False
+        atexit.register(self._close)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._start_over)
+
+    def _start_over(self) -> None:
+        self.waiting, self.running = [], False
+
+    def improve(self, code: Code) -> None:
+        with self.lock:
+            if self.closed:
+                return
+            self.waiting.append(code)
+            if self.running:
+                return
+            with suppress(RuntimeError):  # no thread is to be had: the cheap code does the same
+                threading.Thread(target=self._work, name="xtensor-compile", daemon=True).start()
+                self.running = True
+
+    def _work(self) -> None:
+        while True:
+            with self.lock:
+                if not self.waiting:
+                    self.running = False
+                    return
+                code = self.waiting.pop(0)
+            try:
+                with _compiling:
+                    if not self.closed:
+                        _make(code, code.text, GOOD)
+                        counts.improved += 1
+            except (RuntimeError, MemoryError):
+                continue  # the cheap code does the same
+            _save_all()
+
+    def _close(self) -> None:
+        """At exit, begin nothing more and wait for what is being compiled: LLVM must not be unloaded under it."""
+        with self.lock:
+            self.closed = True
+            self.waiting.clear()
+        with _compiling:
+            pass
+        _save_all()
+
+    def wait(self) -> None:
+        """Wait until nothing is waiting; for benchmarks and tests."""
+        while self.running:
+            threading.Event().wait(0.001)
+
+
+_improver = _Improver()
+wait_for_better_code = _improver.wait
+
+
+# ---- the disk
+
+# What is to be saved: names, machine code, and folders. The code is in use by then: nobody waits for the disk.
+_unsaved: list[tuple[str, bytes, str | None]] = []
+_saving = fork_waiting_lock()
+
+
+def _save_all() -> None:
+    """Save what was compiled, and wait for another thread that does so."""
+    with _saving, suppress(MemoryError):
+        while _unsaved:
+            _disk.save(*_unsaved.pop())
+
+
+def _file_name(text: str, level: int) -> str:
+    machine = host()
+    stamp = "\n".join([text, str(level), *map(str, machine or ())])
+    return hashlib.sha256(stamp.encode()).hexdigest()[:40]
+
+
+_disk = Disk(".o")

@@ -1,0 +1,264 @@
+"""Machine code that shares calls of a kernel between the caller and workers that watch their mailboxes.
+
+Waking a thread through Python costs more than many a kernel takes. So a worker that has taken part stays in machine
+code for a moment and watches its mailbox, one word of memory; who posts a call there is answered at once.
+
+A mailbox is of 8-byte words. STATE goes from AWAY (the worker is in Python) to WATCHING to POSTED (by the caller) to
+TAKEN to WATCHING again, each step an atomic exchange, and from WATCHING to AWAY after LIMIT looks without a call. For
+a worker that is away, and was woken, a call is LEFT; it is TAKEN when the worker comes. A caller that has done its own
+share takes back what is still POSTED or LEFT and does that too, so it only waits for work that is under way. The call:
+its function, its first argument, how many such arguments there are and the bytes from one to the next. MISSED counts
+the posts that were taken back. REST is the address of a function that lets other threads run: who watches calls it
+every few looks, for those who want the processor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from ...base.threads import CALL, LIMIT, MISSED, REST, Machinery, provide
+from .compile import handmade, host
+
+AWAY, WATCHING, POSTED, TAKEN, LEFT = range(5)
+
+# Looks, some microseconds of them, between which other threads may have the processor.
+LOOKS = 256
+
+
+def _load(name: str, base: str, word: int | str, kind: str = "i64") -> str:
+    """Return the lines that load a word of memory."""
+    at = f"%{name}.at"
+    return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  %{name} = load {kind}, ptr {at}, align 8\n"
+
+
+def _store(name: str, base: str, word: int, value: str) -> str:
+    """Return the lines that store a word of memory."""
+    at = f"%{name}.to"
+    return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  store {value}, ptr {at}, align 8\n"
+
+
+# Calls a function with so many arguments, which lie side by side.
+_CALLS = """
+define private void @calls(ptr %function, ptr %first, i64 %count, i64 %size) {
+entry:
+  br label %call
+call:
+  %n = phi i64 [0, %entry], [%n.next, %call]
+  %offset = mul i64 %n, %size
+  %argument = getelementptr i8, ptr %first, i64 %offset
+  call void %function(ptr %argument)
+  %n.next = add i64 %n, 1
+  %more = icmp ult i64 %n.next, %count
+  br i1 %more, label %call, label %done
+done:
+  ret void
+}
+"""
+
+
+def _exchange(name: str, old: int, new: int, then: str, otherwise: str) -> str:
+    """Return the lines that turn a mailbox from one state to another if it is there, and go on by whether it was."""
+    return (
+        f"  %{name}.pair = cmpxchg ptr %box, i64 {old}, i64 {new} acq_rel acquire\n"
+        f"  %{name} = extractvalue {{i64, i1}} %{name}.pair, 1\n"
+        f"  br i1 %{name}, label %{then}, label %{otherwise}\n"
+    )
+
+
+def _rest(function: str, after: str) -> str:
+    """Return the lines that let other threads run, if that is possible, and go on at a label."""
+    return (
+        f"  %none = icmp eq ptr {function}, null\n  br i1 %none, label %{after}, label %rests\n"
+        f"rests:\n  %result = call i32 {function}()\n  br label %{after}\n"
+    )
+
+
+def watch_source() -> str:
+    """Return the code of a worker, which is given its mailbox: do what is left or posted, leave after LIMIT looks."""
+    return f"""{_PAUSES[_is_x86()]}{_CALLS}
+define void @kernel(ptr %box) {{
+entry:
+  %limit.at = getelementptr i64, ptr %box, i64 {LIMIT}
+{_load("rest", "%box", REST, "ptr")}\
+  br label %come
+come:
+{_exchange("came", AWAY, WATCHING, "look", "find")}\
+find:
+{_exchange("found", LEFT, TAKEN, "work", "come")}\
+look:
+  %looks = phi i64 [0, %come], [%looks.next, %rested], [%looks.next, %leave], [%looks, %take], [0, %work]
+  %state = load atomic i64, ptr %box monotonic, align 8
+  %posted = icmp eq i64 %state, {POSTED}
+  br i1 %posted, label %take, label %idle
+idle:
+  call void @pause()
+  %looks.next = add i64 %looks, 1
+  %limit = load atomic i64, ptr %limit.at monotonic, align 8
+  %tired = icmp uge i64 %looks.next, %limit
+  br i1 %tired, label %leave, label %lasting
+lasting:
+  %some = and i64 %looks.next, {LOOKS - 1}
+  %long = icmp eq i64 %some, 0
+  br i1 %long, label %resting, label %rested
+resting:
+{_rest("%rest", "rested")}\
+rested:
+  br label %look
+leave:
+{_exchange("left", WATCHING, AWAY, "done", "look")}\
+take:
+{_exchange("taken", POSTED, TAKEN, "work", "look")}\
+work:
+{_load("function", "%box", CALL, "ptr")}{_load("first", "%box", CALL + 1, "ptr")}\
+{_load("count", "%box", CALL + 2)}{_load("size", "%box", CALL + 3)}\
+  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
+  store atomic i64 {WATCHING}, ptr %box release, align 8
+  br label %look
+done:
+  ret void
+}}
+"""
+
+
+def _share() -> str:
+    """Return the lines that load the share numbered %s from a caller's table."""
+    return (
+        "  %at = mul i64 %s, 4\n  %row = getelementptr i64, ptr %table, i64 %at\n"
+        + _load("box", "%row", 3, "ptr")
+        + _load("offset", "%row", 4)
+        + _load("count", "%row", 5)
+        + _load("size", "%row", 6)
+        + "  %first = getelementptr i8, ptr %table, i64 %offset\n"
+    )
+
+
+def _post_source() -> str:
+    """Return the function that posts a share, or leaves it for a worker who is away."""
+    return f"""define private void @post(ptr %table, ptr %function, i64 %s) {{
+entry:
+{_share()}\
+{_store("function", "%box", CALL, "ptr %function")}{_store("first", "%box", CALL + 1, "ptr %first")}\
+{_store("count", "%box", CALL + 2, "i64 %count")}{_store("size", "%box", CALL + 3, "i64 %size")}\
+  br label %try
+try:
+{_exchange("watched", WATCHING, POSTED, "done", "leave")}\
+leave:
+{_exchange("left", AWAY, LEFT, "done", "try")}\
+done:
+  ret void
+}}
+"""
+
+
+def _finish_source() -> str:
+    """Return the function that sees a share done: it takes it back, or waits."""
+    return f"""define private void @finish(ptr %table, ptr %function, ptr %yield, i64 %s) {{
+entry:
+{_share()}\
+{_exchange("back", POSTED, WATCHING, "miss", "left")}\
+miss:
+{_load("missed", "%box", MISSED)}\
+  %missed.next = add i64 %missed, 1
+  store i64 %missed.next, ptr %missed.at, align 8
+  br label %own
+left:
+{_exchange("mine", LEFT, AWAY, "own", "wait")}\
+own:
+  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
+  ret void
+wait:
+  %looks = phi i64 [0, %left], [%looks.next, %again], [0, %yielding]
+  %state = load atomic i64, ptr %box acquire, align 8
+  %busy = icmp eq i64 %state, {TAKEN}
+  br i1 %busy, label %again, label %done
+again:
+  call void @pause()
+  %looks.next = add i64 %looks, 1
+  %few = icmp ult i64 %looks.next, {LOOKS}
+  br i1 %few, label %wait, label %long
+long:
+{_rest("%yield", "yielding")}\
+yielding:
+  br label %wait
+done:
+  ret void
+}}
+"""
+
+
+def lead_source() -> str:
+    """Return the code of a caller.
+
+    It is given a table: the function, a function that lets other threads run (or null), the number of shares, and for
+    each of them its mailbox, its first argument as bytes after the table, their number and size. The first share is
+    the caller's own and has no mailbox.
+    """
+    return f"""{_PAUSES[_is_x86()]}{_CALLS}
+{_post_source()}
+{_finish_source()}
+define void @kernel(ptr %table) {{
+entry:
+{_load("function", "%table", 0, "ptr")}{_load("yield", "%table", 1, "ptr")}{_load("shares", "%table", 2)}\
+  br label %post
+post:
+  %s = phi i64 [1, %entry], [%s.next, %post]
+  call void @post(ptr %table, ptr %function, i64 %s)
+  %s.next = add i64 %s, 1
+  %more = icmp ult i64 %s.next, %shares
+  br i1 %more, label %post, label %own
+own:
+{_load("offset", "%table", 4)}{_load("count", "%table", 5)}{_load("size", "%table", 6)}\
+  %first = getelementptr i8, ptr %table, i64 %offset
+  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
+  br label %finish
+finish:
+  %f = phi i64 [1, %own], [%f.next, %finish]
+  call void @finish(ptr %table, ptr %function, ptr %yield, i64 %f)
+  %f.next = add i64 %f, 1
+  %unfinished = icmp ult i64 %f.next, %shares
+  br i1 %unfinished, label %finish, label %done
+done:
+  ret void
+}}
+"""
+
+
+# A moment's rest of a thread that looks again and again, on x86 and on ARM.
+_PAUSES = {
+    True: """declare void @llvm.x86.sse2.pause()
+define private void @pause() alwaysinline {
+  call void @llvm.x86.sse2.pause()
+  ret void
+}
+""",
+    False: """declare void @llvm.aarch64.hint(i32)
+define private void @pause() alwaysinline {
+  call void @llvm.aarch64.hint(i32 1)
+  ret void
+}
+""",
+}
+
+
+def _is_x86() -> bool:
+    machine = host()
+    return machine is not None and machine.triple.startswith("x86_64")
+
+
+def _machinery() -> Machinery:
+    """Return the machine code; raises RuntimeError where it cannot be made."""
+    return Machinery(handmade(watch_source()), handmade(lead_source()), _yield_address())
+
+
+provide(_machinery)
+
+
+def _yield_address() -> int:
+    """Return the address of the C function that lets other threads run, 0 where there is none to be found."""
+    try:
+        library = ctypes.CDLL("kernel32" if os.name == "nt" else None)
+        function = library.SwitchToThread if os.name == "nt" else library.sched_yield
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):
+        return 0

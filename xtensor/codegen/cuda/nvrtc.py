@@ -1,0 +1,217 @@
+"""CUDA C++ to running kernels: built by NVRTC for one architecture, kept in memory and on disk, and launched.
+
+NVRTC is used as it is, without CuPy's compiler, which flushes subnormal numbers to zero. What it makes is machine code
+(cubin), which every driver of that CUDA version loads. Nothing here waits for the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from ...base.locks import fork_safe_lock
+from ...base.options import settings
+from ..cpu.compile import counts
+from ..cpu.primitives import LacksError
+from ..disk import Disk
+
+# Kernels held in memory; the oldest go first.
+KERNELS = 1024
+
+# cuFuncSetAttribute's name of the shared memory that launches may ask for, and what they may ask for without it.
+_MOST_SHARED, PLAIN_SHARED = 8, 48 * 1024
+
+Key = tuple[Any, ...]
+
+
+class BuildError(LacksError):
+    """NVRTC refused a text, or is not there; the library's functions do the work."""
+
+
+class LoadError(BuildError):
+    """Code could not be loaded."""
+
+
+class Function(NamedTuple):
+    """A loaded kernel: what the driver calls it, what keeps it alive, its device, and the text it was made from."""
+
+    pointer: int
+    module: Any
+    number: int
+    text: str
+
+
+_disk = Disk(".cubin")
+_functions: dict[Key, Function] = {}
+_building = fork_safe_lock()
+
+
+def function_of(key: Key, text_of: Any, backend: Any, contract: bool) -> Function:
+    """Return the kernel of a key on a backend's device; `text_of()` gives its text if it is to be built.
+
+    Raises BuildError with NVRTC's log, or LacksError as text_of does.
+    """
+    whole = (key, backend.number, contract)
+    found = _functions.get(whole)
+    if found is not None:
+        counts.hits += 1
+        return found
+    with _building:
+        text = text_of()
+        started = perf_counter()
+        architecture, number = target(backend.architecture()), backend.number
+        made: Function
+        try:
+            made = backend.call(load, cubin(text, architecture, contract), number, text)
+        except LoadError:  # what lay on disk may not be what its seal says
+            made = backend.call(load, cubin(text, architecture, contract, anew=True), number, text)
+        if len(_functions) >= KERNELS:
+            for old in list(_functions)[: KERNELS // 4]:
+                del _functions[old]
+        _functions[whole] = made
+        counts.seconds += perf_counter() - started
+    return made
+
+
+def cached() -> int:
+    """Return how many kernels are in memory."""
+    return len(_functions)
+
+
+def forget() -> None:
+    """Drop all kernels from memory; the disk keeps its own."""
+    _functions.clear()
+
+
+# ---- from text to code
+
+
+def cubin(text: str, architecture: str, contract: bool, *, anew: bool = False) -> bytes:
+    """Return the code of a text, built by an earlier process unless `anew`, or now; raises BuildError."""
+    options = options_of(architecture, contract)
+    stamp = "\n".join([text, *options, *map(str, version())])
+    name, folder = hashlib.sha256(stamp.encode()).hexdigest()[:40], settings().cache_dir
+    found = None if anew else _disk.load(name, folder)
+    if found is not None:
+        counts.loaded += 1
+        return found
+    made = built(text, options)
+    counts.compiled += 1
+    _disk.save(name, made, folder)
+    return made
+
+
+def options_of(architecture: str, contract: bool) -> tuple[str, ...]:
+    """Return NVRTC's options: a * b + c is rounded twice unless `contract` allows once, and nothing is flushed to 0."""
+    return f"--gpu-architecture={architecture}", f"--fmad={'true' if contract else 'false'}", "--std=c++17"
+
+
+@cache
+def _cuda(part: str) -> Any:
+    """Return a module or class by its name in cupy.cuda, where some of them come from elsewhere."""
+    return getattr(import_module("cupy.cuda"), part)
+
+
+@cache
+def version() -> tuple[int, int]:
+    """Return the version of NVRTC; raises BuildError where it cannot be used."""
+    try:
+        major, minor = _cuda("nvrtc").getVersion()
+    except Exception as error:  # ImportError, or what CuPy raises where it does not find the library
+        raise BuildError(f"NVRTC: {error}") from error
+    return major, minor
+
+
+@cache
+def architectures() -> tuple[int, ...]:
+    """Return what NVRTC builds for, 90 for compute capability 9.0; raises BuildError as `version` does."""
+    version()
+    return tuple(_cuda("nvrtc").getSupportedArchs())
+
+
+def target(architecture: str) -> str:
+    """Return what to build for a device: its own kind, or where NVRTC is older, the newest kind whose code it runs.
+
+    That is machine code of the same generation, sm_XX, or else PTX, compute_XX, which the driver translates.
+    """
+    own = int(architecture.partition("_")[2])
+    known = [one for one in architectures() if one <= own]
+    if not known or max(known) == own:
+        return architecture
+    return f"{'sm' if max(known) // 10 == own // 10 else 'compute'}_{max(known)}"
+
+
+def built(text: str, options: Sequence[str]) -> bytes:
+    """Return what NVRTC makes of a text: a cubin for sm_XX, PTX for compute_XX; raises BuildError with its log."""
+    nvrtc = _cuda("nvrtc")
+    program = nvrtc.createProgram(text, "kernel.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, tuple(options))
+        made = nvrtc.getCUBIN(program) if "=sm_" in options[0] else nvrtc.getPTX(program)
+    except nvrtc.NVRTCError as error:
+        raise BuildError(f"code that NVRTC takes: {error}\n{nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+    return made if isinstance(made, bytes) else made.encode()
+
+
+# ---- the driver
+
+
+def load(code: bytes, number: int, text: str) -> Function:
+    """Load code on the current device."""
+    module = _cuda("function").Module()
+    try:
+        module.load(code)
+        pointer = module.get_function("kernel").ptr
+    except Exception as error:  # CUDADriverError, for code that is not for this device
+        raise LoadError(f"code that loads: {error}") from error
+    return Function(pointer, module, number, text)
+
+
+class _Bound(threading.local):
+    """The devices whose contexts a thread has: the driver launches nothing without one."""
+
+    devices: frozenset[int] | set[int] = frozenset()
+
+
+_bound = _Bound()
+
+
+def launch(
+    function: Function,
+    grid: tuple[int, int],
+    block: int,
+    shared_bytes: int,
+    arguments: Sequence[bytes],
+    stream: int,
+) -> None:
+    """Start a kernel on a stream of its device; each argument is the bytes of one parameter. Does not wait for it."""
+    driver, runtime, number = _cuda("driver"), _cuda("runtime"), function.number
+    if runtime.getDevice() != number:
+        with _cuda("Device")(number):
+            return launch(function, grid, block, shared_bytes, arguments, stream)
+    if number not in _bound.devices:
+        runtime.memGetInfo()  # any call that takes the device's context binds it to the thread
+        _bound.devices = {*_bound.devices, number}
+    if shared_bytes > PLAIN_SHARED // 2:  # what the code itself declares counts too
+        driver.funcSetAttribute(function.pointer, _MOST_SHARED, shared_bytes)
+    held = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
+    pointers = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
+    driver.launchKernel(function.pointer, *grid, 1, block, 1, 1, shared_bytes, stream, ctypes.addressof(pointers), 0)
+    return None
+
+
+@cache
+def most_shared(number: int) -> int:
+    """Return how many bytes of shared memory a block may have on a device; what all have where it does not say."""
+    try:
+        return int(_cuda("Device")(number).attributes["MaxSharedMemoryPerBlockOptin"])
+    except Exception:  # ImportError, KeyError, CUDARuntimeError
+        return PLAIN_SHARED

@@ -1,0 +1,1 @@
+"""Pending operations: nodes, views of them, and walks over them."""

@@ -1,0 +1,456 @@
+"""Node: an operation that has been asked for and not yet computed.
+
+A value is a Node or a TBlob. A node's inputs are values or Python scalars; once its bytes exist it drops them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from math import prod
+from operator import index
+from typing import Any, NamedTuple, Protocol
+from weakref import ref
+
+from ..base.dtypes import DType
+from ..base.layout import Layout, Shape, contiguous
+from ..base.locks import fork_waiting_lock
+from ..devices import Backend, Device
+from ..storage.blob import MANY_READERS, Readers, TBlob
+
+# Of most nodes; nobody changes parameters.
+NO_PARAMS: dict[str, Any] = {}
+
+# Structures that have a number at a time.
+SIGNATURES = 1 << 16
+
+
+class Operation(Protocol):
+    """What the lazy layer knows of an op.
+
+    kind: "elementwise", "reduction", "library" for what only the backend's own function computes, packed, "view" for
+        what computes nothing (View), or "macro" for what stands for several nodes (Macro).
+    element: the formula of an elementwise op over one element, None for a primitive of the machines.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def element(self) -> Callable[..., Any] | None: ...
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]: ...
+
+
+class Node:
+    """A pending operation, made by `node_of`: it has no __init__, which halves what making one costs.
+
+    inputs: Nodes, TBlobs and Python scalars; () once evaluated.
+    params: keyword arguments of the kernel (axis, keepdims, dtype ...).
+    blob: the result, None while pending.
+    readers: the pending nodes that use this one, None before the first.
+    face: a weak reference to whoever shows this value to the user; a value that is shown is kept when computed.
+    parts: the parts of it that somebody holds, None before the first; such a value is kept too.
+    name: what the user calls the value, None without one.
+    steps: size of the pending graph below; shared parts are counted once per use.
+    held: the bytes of the buffers it reads itself.
+    saver: a weak reference to who kept the value for a gradient, None if nobody did.
+    spelled: of what was a macro, how it was recorded, else None.
+    reference: the one weak reference under which others remember this node.
+    signature: the number of its expression: equal for expressions of one structure.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "blob",
+        "device",
+        "dtype",
+        "face",
+        "held",
+        "inputs",
+        "name",
+        "op",
+        "params",
+        "parts",
+        "readers",
+        "reference",
+        "saver",
+        "shape",
+        "signature",
+        "spelled",
+        "steps",
+    )
+
+    op: Operation
+    inputs: tuple[Any, ...]
+    params: dict[str, Any]
+    shape: Shape
+    dtype: DType
+    device: Device
+    blob: TBlob | None
+    readers: Readers | None
+    face: Callable[[], Any] | None
+    parts: list[ref[Part]] | None
+    name: str | None
+    saver: ref[Any] | None
+    spelled: Spelled | None
+    reference: ref[Node]
+    signature: int
+    steps: int
+    held: int
+
+    def __repr__(self) -> str:
+        state = "pending" if self.blob is None else "evaluated"
+        return f"Node({self.op.name}, shape={self.shape}, dtype={self.dtype}, {state})"
+
+    def read_by(self, reference: ref[Node]) -> None:
+        """Remember a node that reads this one."""
+        if self.readers is None:
+            self.readers = Readers()
+        self.readers.add(reference)
+        if self.blob is not None:  # another thread has just finished it
+            self.blob.buffer.readers.add(reference)
+
+    def is_shown(self) -> bool:
+        """Return whether somebody holds this value."""
+        return (self.face is not None and self.face() is not None) or self.has_parts()
+
+    def has_parts(self) -> bool:
+        """Return whether somebody holds a part of this value."""
+        return self.parts is not None and any([part() is not None for part in self.parts])
+
+    def is_seen(self) -> bool:
+        """Return whether the memory this value will have shows, or will show, under another view as well."""
+        readers = () if self.readers is None else self.readers.waiting()
+        return self.op.kind == "view" or self.has_parts() or any([node.op.kind == "view" for node in readers])
+
+    def readers_outside(self, inside: Any) -> list[Node]:
+        """Return the pending nodes that use this one and are not among those inside."""
+        return [] if self.readers is None else [node for node in self.readers.waiting() if node not in inside]
+
+    def finish(self, blob: TBlob) -> None:
+        """Take the result; who waited for this node now waits for the result's buffer, and the inputs are free."""
+        if self.readers:
+            self._hand_over(blob)  # before, so that nobody is lost to an interrupt; and after, for who came in between
+        self.blob = blob
+        if self.readers:
+            self._hand_over(blob)
+        saved = None if self.saver is None else self.saver()
+        if saved is not None:
+            saved.hold(blob)
+        self.readers = self.parts = self.saver = self.spelled = None
+        self.inputs = ()
+        self.steps = 0
+
+    def _hand_over(self, blob: TBlob) -> None:
+        """Let who waits for this node wait for its bytes."""
+        for node in self.readers.waiting() if self.readers is not None else ():
+            blob.buffer.readers.add(node.reference)
+
+
+def node_of(
+    op: Operation,
+    inputs: tuple[Any, ...],
+    params: dict[str, Any],
+    shape: Shape,
+    dtype: DType,
+    device: Device,
+    signature: int = 0,
+    steps: int = 0,
+    held: int = 0,
+) -> Node:
+    """Return a new pending node, which its inputs know of; the last three are what `count_up` finds out."""
+    if not signature:
+        signature, steps, held = count_up(op, inputs, params, shape)
+    node = Node()
+    node.op = op
+    node.inputs = inputs
+    node.params = params
+    node.shape = shape
+    node.dtype = dtype
+    node.device = device
+    node.blob = node.readers = node.face = node.parts = node.name = node.saver = node.spelled = None
+    node.signature = signature
+    node.steps = steps
+    node.held = held
+    node.reference = reference = ref(node)
+    # Last of all: from here on other threads see the node. This is `read_by` written out, for the sake of every step.
+    for value in inputs:
+        kind = type(value)
+        if kind is Node:
+            readers = value.readers
+            if readers is None:
+                readers = value.readers = Readers()
+        elif kind is TBlob:
+            readers = value._buffer.readers
+        else:
+            continue
+        readers.append(reference)
+        if len(readers) >= MANY_READERS:
+            readers.forget()
+        if kind is Node and value.blob is not None:  # another thread has just finished it
+            value.blob.buffer.readers.add(reference)
+    return node
+
+
+def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape: Shape) -> tuple[int, int, int]:
+    """Return a node's signature, its steps, and the bytes it reads itself."""
+    steps, held = 1, 0
+    structure: list[Any] = [op]
+    for value in inputs:
+        kind = type(value)
+        if kind is TBlob:
+            held += (value._buffer or value.buffer).nbytes
+            structure.append(value.dtype.num)  # hashes faster than the dtype
+            own = value._layout.shape
+        elif kind is Node:
+            steps += value.steps
+            structure.append(value.signature)
+            own = value.shape
+        else:
+            structure.append((kind, value) if op.name == "pow" else kind)  # a small power is code of its own
+            continue
+        if own != shape:
+            structure += (own, shape)
+    if params:  # which axes are reduced, say: of how many
+        structure += (len(shape), *params.items())
+    key = tuple(structure)
+    return signatures.get(key) or _new_signature(key), steps, held
+
+
+# The numbers of structures: the op, what stands for each input, and parameters. They are below 0, dtypes' are not.
+signatures: dict[tuple[Any, ...], int] = {}
+_counter = count(-1, -1)
+
+
+def _new_signature(structure: tuple[Any, ...]) -> int:
+    """Return the number of a structure met for the first time; old ones are forgotten, their numbers not used again."""
+    if len(signatures) >= SIGNATURES:
+        signatures.clear()
+    return signatures.setdefault(structure, next(_counter))
+
+
+class Part:
+    """A basic index of a pending node, itself not computed: what `z[0]` is until somebody looks.
+
+    It shows the memory that the node will have. `seen` is what was computed for a look at the part alone, good
+    only while the node is pending.
+    """
+
+    __slots__ = ("__weakref__", "blob", "device", "dtype", "key", "seen", "shape", "whole")
+
+    def __init__(self, whole: Node, key: tuple[Any, ...], shape: Shape) -> None:
+        self.whole = whole
+        self.key = key
+        self.shape = shape
+        self.dtype = whole.dtype
+        self.device = whole.device
+        self.blob: TBlob | None = None
+        self.seen: Any = None
+        whole.parts = [*(whole.parts or ()), ref(self)]
+
+
+class View:
+    """A view of a value, as something that can be recorded: it computes nothing and shows the memory of its operand.
+
+    name: of the public function. way: the method of Layout that makes it; its parameter `given` is what that takes.
+    strides: whether what is packed may become strided.
+    """
+
+    kind = "view"
+    element = None
+
+    def __init__(self, name: str, way: str, *, strides: bool = True) -> None:
+        self.name = name
+        self.way = way
+        self.strides = strides
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        raise NotImplementedError(f"{self.name}: a view is made by `of`, no function computes it")
+
+    def layout(self, layout: Layout, itemsize: int, given: Any) -> Layout | None:
+        """Return the view of a layout; None for a reshape that strides do not allow."""
+        if self.way == "reshape":
+            return layout.reshape(given, itemsize)
+        if self.way == "index":
+            given = tuple([slice(*item[1:]) if type(item) is tuple else item for item in given])
+        found: Layout = getattr(layout, self.way)(given)
+        return found
+
+    @property
+    def may_be_written(self) -> bool:
+        """Return whether a view of writeable memory is writeable: one that repeats elements is not."""
+        return self.way != "broadcast_to"
+
+    @property
+    def can_go_back(self) -> bool:
+        """Return whether the layout of a view tells where all of its operand lies."""
+        return self.way != "index"
+
+    def back(self, layout: Layout, given: Any, shape: Shape, itemsize: int) -> Layout:
+        """Return the layout of an operand of some shape from that of its view."""
+        if self.way == "permute":
+            return layout.permute([given.index(axis) for axis in range(len(given))])
+        if self.way == "flip":
+            return layout.flip(given)
+        if self.way == "broadcast_to":
+            return Layout(shape, layout.strides[len(given) - len(shape) :], layout.offset)
+        found = layout.reshape(shape, itemsize)
+        assert found is not None  # what became this view without a copy goes back without one
+        return found
+
+    def of(self, blob: TBlob, given: Any) -> TBlob:
+        """Return the view of a blob; a reshape that strides do not allow is of a copy."""
+        layout = self.layout(blob.layout, blob.dtype.itemsize, given)
+        if layout is None:
+            backend = blob.device.backend
+            return TBlob.adopt(backend.call(blob.native().copy, order="C").reshape(given), blob.device)
+        return blob.view(layout, writeable=self.may_be_written)
+
+    def node(self, whole: Node, given: Any) -> Node | None:
+        """Return the view of a pending node, None where there is none; raises what the method of Layout raises."""
+        given = tuple([_plain_item(item) for item in given])
+        layout = self.layout(contiguous(whole.shape, whole.dtype.itemsize), whole.dtype.itemsize, given)
+        if layout is None:
+            return None
+        return node_of(self, (whole,), {"given": given}, layout.shape, whole.dtype, whole.device)
+
+
+def _plain_item(item: Any) -> Any:
+    """Return an item of a basic index as something that hashes."""
+    if isinstance(item, slice):
+        return (slice, *[None if one is None else index(one) for one in (item.start, item.stop, item.step)])
+    return item if item is None or item is Ellipsis else index(item)
+
+
+# By the methods of Layout.
+VIEWS = {
+    view.way: view
+    for view in (
+        View("expand_dims", "insert", strides=False),
+        View("squeeze", "drop", strides=False),
+        View("reshape", "reshape", strides=False),
+        View("permute_dims", "permute"),
+        View("flip", "flip"),
+        View("broadcast_to", "broadcast_to"),
+        View("getitem", "index"),
+    )
+}
+
+
+# ---- macros
+
+
+class MacroStep(NamedTuple):
+    """One node that a macro stands for.
+
+    inputs: by number - what the macro takes comes first, then the steps - or None and a Python scalar. The rest is as
+    of a Node.
+    """
+
+    op: Operation
+    inputs: tuple[tuple[int | None, Any], ...]
+    params: dict[str, Any]
+    shape: Shape
+    dtype: DType
+
+
+class Spelled(NamedTuple):
+    """How a node was recorded that was a macro: the macro, its inputs, and the nodes that it became before the last."""
+
+    macro: Macro
+    inputs: tuple[Any, ...]
+    inner: list[Node]
+
+
+class Macro:
+    """A composition, as something that can be recorded as one node; who walks the graph has it spelled out first.
+
+    name: of the function. steps: what it stands for; the last one is its result. nbytes: of the largest step.
+    """
+
+    kind = "macro"
+    element = None
+
+    def __init__(self, name: str, steps: Sequence[MacroStep]) -> None:
+        self.name = name
+        self.steps = steps
+        self.nbytes = max([prod(step.shape) * step.dtype.itemsize for step in steps])
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        raise NotImplementedError(f"{self.name}: a macro is spelled out, no function computes it")
+
+    def node(self, inputs: tuple[Node | TBlob, ...], device: Device) -> Node:
+        """Return the composition of some inputs as one node."""
+        last = self.steps[-1]
+        node = node_of(self, inputs, NO_PARAMS, last.shape, last.dtype, device)
+        node.steps += len(self.steps) - 1
+        return node
+
+    def spell_out(self, node: Node) -> None:
+        """Make a node of this macro the last of the steps that it stands for."""
+        with _spelling:
+            if node.op is not self or node.blob is not None:
+                return
+            inner: list[Node] = []
+            values = list(node.inputs)
+            for step in self.steps[:-1]:
+                inputs = _inputs_of(step, values)
+                inner.append(node_of(step.op, inputs, step.params, step.shape, step.dtype, node.device))
+                values.append(inner[-1])
+            last = self.steps[-1]
+            inputs = _inputs_of(last, values)
+            for value in inputs:
+                if type(value) is Node:
+                    value.read_by(node.reference)
+            node.spelled = Spelled(self, node.inputs, inner)
+            node.inputs, node.params, node.op = inputs, last.params, last.op
+
+
+def _inputs_of(step: MacroStep, values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([given if number is None else values[number] for number, given in step.inputs])
+
+
+_spelling = fork_waiting_lock()
+
+
+def pending_below(nodes: Iterable[Node]) -> list[Node]:
+    """Return the pending nodes these need, each after its inputs; walks without recursion."""
+    order: dict[Node, None] = {}
+    stack = [node for node in nodes if node.blob is None]
+    while stack:
+        node = stack[-1]
+        if node in order:
+            stack.pop()
+            continue
+        if type(node.op) is Macro:
+            node.op.spell_out(node)
+        above = len(stack)
+        for value in node.inputs:
+            if type(value) is Node and value.blob is None and value not in order:
+                stack.append(value)
+        if len(stack) == above:
+            stack.pop()
+            order[node] = None
+    return list(order)
+
+
+def last_users(nodes: Iterable[Node]) -> list[Node]:
+    """Return the pending nodes at the ends of everything that uses these: evaluating them evaluates all between.
+
+    A node that is shown, or that nobody uses, is an end.
+    """
+    ends: list[Node] = []
+    seen: set[Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        users = node.readers_outside(())
+        if node.is_shown() or not users:
+            ends.append(node)
+        stack.extend(users)
+    return ends

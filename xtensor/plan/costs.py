@@ -1,0 +1,81 @@
+"""What work is estimated to cost, and from which sizes on which way pays: every such figure stands here.
+
+They were measured on two cores of an AVX-512 machine; the benchmarks print what they lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# ---- which way a call goes, by the bytes of its widest operand
+
+# Up to this many bytes on the CPU the library's own function at once is cheaper than recording.
+DIRECT_BELOW = 128 * 1024
+
+# Pending work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
+# Complex work, for which there is no generated code, does so where all results together take no more bytes than this.
+DIRECT_BYTES, DIRECT_COMPLEX_BYTES = 32 * 1024, 8 << 20
+
+# Bytes from which on a launch takes less time than the library for what cannot wait, and for fast reductions.
+LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 4 << 20
+
+# In-place work on more bytes goes through the engine in one pass, even where nothing is pending: it has the threads. On
+# less, what is pending is computed aside, in half the time that a pass into given memory takes to be planned, where it
+# would be planned each time.
+LARGE_UPDATE = 1 << 20
+
+# ---- when a program is compiled
+
+# Seconds that library calls must be expected to have taken for a program before it is worth compiling.
+COMPILE_SECONDS = 0.002
+
+# What a library call spends on one element: per byte it moves, and more where it computes a function.
+SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
+
+# The names of functions that generated code computes by polynomials; codegen/cpu/math.py enters them.
+FUNCTIONS: set[str] = set()
+
+
+def library_seconds(program: Any) -> float:
+    """Estimate what the library's own functions take for one element of a program."""
+    each = 0.0
+    for step in program.steps:
+        each += 3 * step.dtype.itemsize * SECONDS_PER_BYTE
+        each += SECONDS_PER_FUNCTION * (step.op.name in FUNCTIONS)
+    each += sum(reduction.dtype.itemsize for reduction in program.reductions) * SECONDS_PER_BYTE
+    return each
+
+
+# ---- generated code
+
+# Picoseconds in which vectorised code computes one byte of a step, with 4 and with 8 bytes an element: of what costs
+# more than an addition, of other functions, and of all else. A reduction takes longer, as it waits for itself.
+COSTS = {
+    **dict.fromkeys(("exp", "exp2", "expm1"), (30, 40)),
+    **dict.fromkeys(("sin", "cos"), (40, 52)),
+    **dict.fromkeys(("log", "log2", "log10", "log1p"), (40, 60)),
+    "tanh": (60, 100),
+    "pow": (90, 160),
+    **dict.fromkeys(("divide", "sqrt", "reciprocal"), (10, 18)),
+    **dict.fromkeys(("floor_divide", "remainder"), (27, 30)),
+}
+FUNCTION_COSTS, CHEAP_COSTS, REDUCING_COST = (70, 90), (2.5, 2.5), 10
+
+
+def picoseconds(step: Any, known: Mapping[int, Any]) -> float:
+    """Estimate how long vectorised code computes one element of a step; powers of known exponents are products."""
+    costs = COSTS.get(step.op.name, FUNCTION_COSTS if step.op.name in FUNCTIONS else CHEAP_COSTS)
+    if step.op.name == "pow" and step.args[1] in known:
+        costs = CHEAP_COSTS
+    return step.dtype.itemsize * costs[step.dtype.itemsize == 8]
+
+
+# ---- small arrays in fused functions, in seconds
+
+# What small arrays cost in seconds. Library calls: each (some twice that), for reducing along axes, for a view of an
+# argument, for a byte that an element moves within the cache, and for a function of 4 bytes (of 8, four times that).
+# Ready kernels: a run of them, each, one that reduces other axes than the last, for a byte, and the part of
+# `Program.seconds` that they take when they are compiled well.
+CALL, REDUCTION, VIEW, BYTE, FUNCTION = 0.9e-6, 3e-6, 1e-6, 0.006e-9, 0.45e-9
+RUN, LAUNCH, FOLD, MOVED, PART = 1.8e-6, 1.3e-6, 8e-6, 0.01e-9, 1 / 3

@@ -1,0 +1,538 @@
+"""Where to cut: pending nodes become kernels, loops that read and write memory once.
+
+`trace` numbers the values of a graph and gives its structure a key; `cut` turns the structure into kernels. Nothing
+here depends on sizes, strides or the values of scalars, so a plan is made once per structure and remembered.
+
+The plan is mshadow's: expressions say what is computed, plans say how, and are made of indices and dtypes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.dtypes import DType, promote
+from ..devices.cpu import SMALL_POWERS
+from ..graph.node import Node, Operation, View, node_of
+from ..storage.blob import TBlob
+from .costs import FUNCTIONS, REDUCING_COST, picoseconds
+
+# Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
+COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
+
+# Plans and programs remembered at most.
+REMEMBERED = 4096
+
+
+class Named(NamedTuple):
+    """An operation that only generated code has; it is a primitive's name, or a reduction's."""
+
+    name: str
+    kind: str = "elementwise"
+    element: Any = None
+
+    def kernel(self, backend: Any) -> Any:
+        raise NotImplementedError(f"{self.name} is a step of generated code only")
+
+
+class Step(NamedTuple):
+    """One operation inside a loop.
+
+    args: numbers of the values it takes; loop: the dtypes they are converted to first; dtype: what comes out.
+    params: the op's parameters (the dtype of a cast), as pairs.
+    """
+
+    op: Operation
+    params: tuple[tuple[str, Any], ...]
+    args: tuple[int, ...]
+    loop: tuple[DType, ...]
+    dtype: DType
+
+
+class Reduction(NamedTuple):
+    """A reduction at the end of a loop, of the value numbered `arg`, accumulated and returned as `dtype`."""
+
+    op: Operation
+    params: tuple[tuple[str, Any], ...]
+    arg: int
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What one loop does to one element, in numbers of its own: inputs first, then scalars, then a step each.
+
+    There is one object per program (`program` makes it), so that programs compare and hash at once.
+
+    inputs: dtypes read from memory; scalars: dtypes of the run-time numbers; outputs: which values are written.
+    known: scalars whose value changes the code, as (number, value). reductions: all over the same axes.
+    """
+
+    inputs: tuple[DType, ...]
+    scalars: tuple[DType, ...]
+    known: tuple[tuple[int, Any], ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+    reductions: tuple[Reduction, ...]
+
+    @cached_property
+    def dtypes(self) -> list[DType]:
+        """The dtype of every value."""
+        return [*self.inputs, *self.scalars, *(step.dtype for step in self.steps)]
+
+    @cached_property
+    def seconds(self) -> float:
+        """An estimate of what generated code computes on one element, memory aside, on one thread."""
+        each = sum(picoseconds(step, dict(self.known)) for step in self.steps)
+        return 1e-12 * (each + REDUCING_COST * sum(reduction.dtype.itemsize for reduction in self.reductions))
+
+    @cached_property
+    def moved(self) -> tuple[DType, ...]:
+        """The dtypes of inputs and outputs, which move to and from memory."""
+        return (*self.inputs, *(self.dtypes[number] for number in self.outputs))
+
+    @cached_property
+    def traffic(self) -> int:
+        """Bytes that one element moves to and from memory, where every operand has the whole shape."""
+        return sum(dtype.itemsize for dtype in self.moved)
+
+    @cached_property
+    def codes(self) -> dict[Any, Any]:
+        """What engines have prepared for this program, under keys of their own."""
+        return {}
+
+    @cached_property
+    def notes(self) -> dict[str, Any]:
+        """What engines have found out about this program."""
+        return {}
+
+    @cached_property
+    def widest(self) -> int:
+        """Bytes of the largest value."""
+        return max(dtype.itemsize for dtype in (*self.dtypes, *(one.dtype for one in self.reductions)))
+
+
+_programs: dict[Any, Program] = {}
+
+
+def program(*facts: Any) -> Program:
+    """Return the one Program of these fields."""
+    found = _programs.get(facts)
+    if found is None:
+        if len(_programs) >= REMEMBERED:
+            _programs.clear()
+        found = _programs[facts] = Program(*facts)
+    return found
+
+
+class Kernel(NamedTuple):
+    """A program and the values of the graph it works on, by their numbers in the trace.
+
+    domain: the value whose shape the loop runs over.
+    results: what the program's outputs and then its reductions become.
+    axes: of reductions, the reduced axes of the domain.
+    direct: the number of a node that is computed by the backend's own function instead, else None.
+    """
+
+    program: Program
+    domain: int
+    inputs: tuple[int, ...]
+    scalars: tuple[int, ...]
+    results: tuple[int, ...]
+    axes: tuple[int, ...] = ()
+    direct: int | None = None
+
+
+class Columns(NamedTuple):
+    """Kernels that can all go over the same columns: reductions over some leading axes, and what follows.
+
+    What lies between is computed where it is used, so that every result is one that somebody wants, or narrow.
+    """
+
+    lead: int
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Kernels in the order they run.
+
+    last: for each kernel, the temporary values that nobody needs after it.
+    rows: where all kernels can run row by row over the leading axes, the number of those axes, else 0.
+    strided: whether some of its values may be strided although all operands are packed.
+    columns: the same where all reductions are over the leading axes, None where they are not.
+    launches: what is ready to run, by where operands lie and the scalars; None for what was met once.
+    """
+
+    kernels: tuple[Kernel, ...]
+    last: tuple[tuple[int, ...], ...]
+    kept: frozenset[int]
+    rows: int
+    strided: bool
+    columns: Columns | None = None
+    launches: dict[Any, Any] = field(default_factory=dict)
+
+    def largest(self, values: Sequence[Any]) -> int:
+        """Return the elements of the largest loop over these values."""
+        return max(int(prod(values[kernel.domain].shape)) for kernel in self.kernels)
+
+    def has_empty_loops(self, values: Sequence[Any]) -> bool:
+        """Return whether some loop has no elements: generated code always begins with a first one."""
+        return any([0 in values[kernel.domain].shape for kernel in self.kernels if kernel.direct is None])
+
+
+# ---- trace
+
+
+class Trace:
+    """A pending graph with its values numbered: `values[number]` is a Node, a TBlob or a Python scalar.
+
+    arguments: of each node's number, the numbers of its inputs. kept: the nodes whose bytes somebody will want.
+    known: the scalars that code is made for, by number.
+    key: the structure, equal for graphs that one plan serves.
+    """
+
+    __slots__ = ("_shapes", "_shared", "arguments", "kept", "key", "known", "numbers", "values")
+
+    def __init__(self, order: Sequence[Node], wanted: Iterable[Node], *, is_piece: bool = False) -> None:
+        self.values: list[Any] = []
+        self.numbers: dict[Any, int] = {}
+        self.arguments: dict[int, tuple[int, ...]] = {}
+        self.kept: set[int] = set()
+        self.known: dict[int, Any] = {}
+        self._shapes: dict[Any, int] = {}
+        self._shared: list[int] = []
+        key: list[Any] = []
+        for node in order:
+            self._enter(node, key)
+        shared = list(self.arguments) if is_piece else self._shared
+        self.kept.update([n for n in shared if self.values[n].readers_outside(self.numbers)])
+        self.kept.update([self.numbers[node] for node in wanted])
+        key.append(tuple(sorted(self.kept)))
+        self.key = tuple(key)
+
+    def _enter(self, node: Node, key: list[Any]) -> None:
+        """Number a node and those of its inputs that are new."""
+        values, numbers, shapes = self.values, self.numbers, self._shapes
+        arguments = []
+        for value in node.inputs:
+            kind = type(value)
+            if kind is Node and value.blob is not None:
+                value, kind = value.blob, TBlob
+            if kind is TBlob or kind is Node:
+                number = numbers.get(value)
+                if number is None:
+                    number = numbers[value] = len(values)
+                    values.append(value)
+                    shape = shapes.get(value.shape)
+                    key += (value.dtype.num, self._new_shape(value.shape) if shape is None else shape)
+            else:
+                number = len(values)
+                values.append(value)
+                key.append(kind)
+                if node.op.name == "pow" and value in SMALL_POWERS:  # other scalars are run-time arguments of the code
+                    self.known[number] = value
+                    key.append(value)
+            arguments.append(number)
+        number = numbers[node] = len(values)
+        values.append(node)
+        taken = self.arguments[number] = tuple(arguments)
+        shape = shapes.get(node.shape)
+        key += (node.op, taken, self._new_shape(node.shape) if shape is None else shape)
+        if node.params:
+            key.append(tuple(node.params.items()))
+        face, readers = node.face, node.readers
+        if (face is not None and face() is not None) or (node.parts is not None and node.has_parts()):
+            self.kept.add(number)
+        elif readers is not None and len(readers) > 1:
+            self._shared.append(number)
+
+    def _new_shape(self, shape: Any) -> Any:
+        """Give a shape a number; the key learns what a plan may depend on."""
+        number = self._shapes[shape] = len(self._shapes)
+        return number, tuple([length == 1 for length in shape])
+
+    def without_values(self) -> Trace:
+        """Return the structure alone, which keeps nothing alive."""
+        bare = Trace((), ())
+        bare.arguments, bare.kept, bare.known, bare.key = self.arguments, self.kept, self.known, self.key
+        return bare
+
+    def of(self, values: list[Any]) -> Trace:
+        """Return the trace of other values in this structure."""
+        other = Trace.__new__(Trace)
+        other.values, other.arguments, other.kept = values, self.arguments, self.kept
+        return other
+
+    def nodes(self) -> Iterator[tuple[int, Node]]:
+        """Yield the numbered nodes, each after its inputs."""
+        for number in self.arguments:
+            yield number, self.values[number]
+
+
+def bare(value: Any) -> Any:
+    """Return what is kept of a trace's value: of a node all but its inputs, of memory that may change nothing."""
+    if isinstance(value, TBlob):
+        return value if value.fixed else None
+    if isinstance(value, Node):
+        return node_of(value.op, (), value.params, value.shape, value.dtype, value.device)
+    return value
+
+
+# ---- what a step computes with
+
+
+def loop_of(op: Operation, kinds: tuple[Any, ...], dtype: DType) -> tuple[DType, ...]:
+    """Return the dtypes an elementwise op converts its operands to, given their dtypes or scalar types.
+
+    These are the loops of NumPy's ufuncs; `dtype` is the result's.
+    """
+    if op.name == "where":
+        return np.dtype(bool), dtype, dtype
+    if op.name == "astype":
+        return kinds
+    if op.name in _UNCHANGED or (op.name == "round" and kinds[0].kind in "iu"):
+        return kinds
+    ufunc = getattr(np, "rint" if op.name == "round" else op.name, None)
+    if not isinstance(ufunc, np.ufunc):
+        common = promote(*kinds)
+        return (common,) * len(kinds)
+    found = [np.dtype(bool) if kind is bool else kind for kind in kinds]
+    return tuple(ufunc.resolve_dtypes((*found, None))[: len(kinds)])
+
+
+# What takes every dtype as it is.
+_UNCHANGED = frozenset(("real", "imag", "conj", "positive"))
+
+
+# ---- cut
+
+
+_plans: dict[Any, Plan] = {}
+
+
+def plan_of(trace: Trace) -> Plan:
+    """Return the kernels of a graph; graphs of one structure share a plan."""
+    found = _plans.get(trace.key)
+    if found is None:
+        if len(_plans) >= REMEMBERED:
+            _plans.clear()
+        found = _plans[trace.key] = _Cut(trace).plan()
+    return found
+
+
+class _Cut:
+    """One cutting: every node gets a level and a group; a group becomes a kernel.
+
+    Edges within a group stay in registers. They join nodes of one shape, or lead from an elementwise node into a
+    reduction. All others raise the level, so that no path leaves a group and comes back.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.values = trace.values
+        self.level: dict[int, int] = {}
+        self.group: dict[int, tuple[Any, ...]] = {}
+        for number, node in trace.nodes():
+            self._place(number, node)
+        self._separate_axes()
+
+    def _place(self, number: int, node: Node) -> None:
+        """Give a node its level and group."""
+        arguments = self.trace.arguments[number]
+        elementwise = node.op.kind == "elementwise"
+        if node.op.kind == "view":  # at the end of its operand's level
+            level = self.level.get(arguments[0], -1)
+            self.group[number] = (level, 2, number)
+        elif not elementwise and node.op.name not in COMBINING:
+            level = 1 + max((self.level.get(a, -1) for a in arguments), default=-1)
+            self.group[number] = (level, 0, number)
+        else:
+            domain = node.shape if elementwise else self.values[arguments[0]].shape
+            level = max((self._level_from(a, domain) for a in arguments), default=0)
+            self.group[number] = (level, 0, "loop", domain)
+        self.level[number] = level
+
+    def _level_from(self, argument: int, domain: Any) -> int:
+        if argument not in self.level:
+            return 0
+        node = self.values[argument]
+        fuses = node.op.kind == "elementwise" and node.shape == domain
+        return self.level[argument] + (0 if fuses else 1)
+
+    def _separate_axes(self) -> None:
+        """Give reductions over other axes than their group's first ones a loop of their own, after it."""
+        first: dict[tuple[Any, ...], Any] = {}
+        for number, group in list(self.group.items()):
+            node = self.values[number]
+            if node.op.kind == "reduction" and len(group) == 4:
+                axes = node.params["axis"]
+                if axes != first.setdefault(group, axes):
+                    self.group[number] = (group[0], 1, *group[2:], axes)
+
+    def plan(self) -> Plan:
+        members: dict[tuple[Any, ...], list[int]] = {}
+        for number, group in self.group.items():
+            members.setdefault(group, []).append(number)
+        order = sorted(members, key=lambda group: group[:2])
+        kernels = tuple(self._kernel(members[group]) for group in order)
+        strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
+        rows = _common_rows(kernels, self.values)
+        lead = _common_columns(kernels, self.values)
+        columns = self._columns(lead, [members[group] for group in order]) if lead else None
+        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), rows, strided, columns)
+
+    def _columns(self, lead: int, groups: Sequence[list[int]]) -> Columns | None:
+        """Return the kernels of a column program, None where a costly function would be computed more than once."""
+        kernels: list[Kernel] = []
+        costly: list[int] = []
+        for members in groups:
+            ends = [n for n in members if not self._is_mapped(n) or self._is_stored(n, again=True)]
+            if ends:
+                computed = self._computed(ends)
+                kernels.append(self._kernel(ends, computed))
+                costly += [n for n in computed if self.values[n].op.name in FUNCTIONS]
+        domains = [self.values[kernel.domain].shape for kernel in kernels]
+        whole = next(d for kernel, d in zip(kernels, domains, strict=True) if kernel.program.reductions)
+        return Columns(lead, tuple(kernels)) if domains.count(whole) > 1 and len(costly) == len({*costly}) else None
+
+    def _computed(self, ends: Sequence[int]) -> list[int]:
+        """Return some values of a group and what they are made of that has their shape and is in nobody's memory."""
+        found, todo = set(ends), list(ends)
+        group = self.group[ends[0]]
+        while todo:
+            for argument in self.trace.arguments[todo.pop()]:
+                other = self.group.get(argument, ())
+                inside = other == group or (other[2:4] == group[2:4] and argument not in self.trace.kept)
+                if inside and self._is_mapped(argument) and argument not in found:
+                    found.add(argument)
+                    todo.append(argument)
+        return sorted(found)
+
+    def _is_mapped(self, number: int) -> bool:
+        return bool(self.values[number].op.kind == "elementwise")
+
+    def _is_stored(self, number: int, *, again: bool = False) -> bool:
+        """Return whether a value is written to memory: kept, or used by another kernel.
+
+        again: whether kernels over one shape compute for themselves what others of them do.
+        """
+        if number in self.trace.kept:
+            return True
+        own = self.group[number]
+        users = [self.group[user] for user, arguments in self.trace.arguments.items() if number in arguments]
+        return any([user[2:4] != own[2:4] if again else user != own for user in users])
+
+    def _kernel(self, members: list[int], computed: Sequence[int] = ()) -> Kernel:
+        """Return the kernel of a group. computed: where `members` are those it leaves, all that it computes."""
+        first = self.values[members[0]]
+        if first.op.kind != "elementwise" and first.op.name not in COMBINING:
+            return self._direct(members[0])
+        inside = computed or members
+        inputs, scalars = self._sources(inside)
+        local = {number: place for place, number in enumerate((*inputs, *scalars))}
+        mapped = [number for number in inside if self._is_mapped(number)]
+        reduced = [number for number in members if not self._is_mapped(number)]
+        for number in mapped:
+            local[number] = len(local)
+        steps = tuple(self._step(number, local) for number in mapped)
+        scalar_dtypes = _scalar_dtypes(steps, len(inputs), len(scalars))
+        reductions = tuple(self._reduction(number, local) for number in reduced)
+        stored = [n for n in members if self._is_mapped(n) and (computed or self._is_stored(n))]
+        made = program(
+            tuple(self.values[number].dtype for number in inputs),
+            scalar_dtypes,
+            tuple((local[n], self.trace.known[n]) for n in scalars if n in self.trace.known),
+            steps,
+            tuple(local[number] for number in stored),
+            reductions,
+        )
+        domain = mapped[0] if mapped else self.trace.arguments[reduced[0]][0]
+        axes = self.values[reduced[0]].params["axis"] if reduced else ()
+        return Kernel(made, domain, inputs, scalars, (*stored, *reduced), axes)
+
+    def _direct(self, number: int) -> Kernel:
+        inputs = tuple(a for a in self.trace.arguments[number] if isinstance(self.values[a], (Node, TBlob)))
+        nothing = program((), (), (), (), (), ())
+        return Kernel(nothing, number, inputs, (), (number,), (), number)
+
+    def _sources(self, members: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the numbers of what a kernel reads from memory, and of its scalars."""
+        inputs: dict[int, None] = {}
+        scalars: list[int] = []
+        inside = set(members)
+        for number in members:
+            for argument in self.trace.arguments[number]:
+                if not isinstance(self.values[argument], (Node, TBlob)):
+                    scalars.append(argument)
+                elif argument not in inside or not self._is_mapped(argument):
+                    inputs[argument] = None
+        return tuple(inputs), tuple(scalars)
+
+    def _step(self, number: int, local: dict[int, int]) -> Step:
+        node, arguments = self.values[number], self.trace.arguments[number]
+        kinds = tuple(getattr(self.values[a], "dtype", None) or type(self.values[a]) for a in arguments)
+        loop = loop_of(node.op, kinds, node.dtype)
+        return Step(node.op, tuple(node.params.items()), tuple(local[a] for a in arguments), loop, node.dtype)
+
+    def _reduction(self, number: int, local: dict[int, int]) -> Reduction:
+        node = self.values[number]
+        return Reduction(node.op, tuple(node.params.items()), local[self.trace.arguments[number][0]], node.dtype)
+
+    def _last_uses(self, kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
+        """Return for each kernel which temporaries it is the last to use."""
+        last = {number: place for place, kernel in enumerate(kernels) for number in (*kernel.results, *kernel.inputs)}
+        for number, node in reversed(list(self.trace.nodes())):
+            if node.op.kind == "view":  # whose memory lies in its operand's
+                (whole,) = self.trace.arguments[number]
+                last[whole] = max(last[whole], last[number])
+        temporary = [n for n in last if isinstance(self.values[n], Node) and n not in self.trace.kept]
+        return tuple(tuple(n for n in temporary if last[n] == place) for place in range(len(kernels)))
+
+
+def _scalar_dtypes(steps: Sequence[Step], before: int, count: int) -> tuple[DType, ...]:
+    """Return the dtype each scalar has in the one step that takes it."""
+    used = {arg: dtype for step in steps for arg, dtype in zip(step.args, step.loop, strict=True)}
+    return tuple(used[before + place] for place in range(count))
+
+
+def _common_columns(kernels: Sequence[Kernel], values: Sequence[Any]) -> int:
+    """Return how many leading axes all reductions are over, where all kernels share the columns; 0 where not."""
+    reducing = [kernel for kernel in kernels if kernel.program.reductions]
+    if len(kernels) < 2 or not reducing or any(kernel.direct is not None for kernel in kernels):
+        return 0
+    shape, lead = values[reducing[0].domain].shape, len(reducing[0].axes)
+    narrow = [values[n].shape for kernel in reducing for n in kernel.results[len(kernel.program.outputs) :]]
+    if lead == len(shape) or any(sorted(kernel.axes) != list(range(lead)) for kernel in reducing):
+        return 0
+    if any(values[kernel.domain].shape != shape for kernel in reducing):
+        return 0
+    return lead if all(values[kernel.domain].shape in (shape, *narrow) for kernel in kernels) else 0
+
+
+def _common_rows(kernels: Sequence[Kernel], values: Sequence[Any]) -> int:
+    """Return how many leading axes all kernels share when every reduction is over all the axes after them.
+
+    Then a block of rows can go through all kernels while it is in the cache. 0 where that is not so.
+    """
+    reducing = [kernel for kernel in kernels if kernel.program.reductions]
+    if len(kernels) < 2 or not reducing or any(kernel.direct is not None for kernel in kernels):
+        return 0
+    shape, axes = values[reducing[0].domain].shape, reducing[0].axes
+    rows = len(shape) - len(axes)
+    narrow = (*shape[:rows], *(1,) * len(axes))
+    if rows == 0 or tuple(sorted(axes)) != tuple(range(rows, len(shape))):
+        return 0
+    for kernel in kernels:
+        whole = values[kernel.domain].shape == shape
+        kept = all(dict(reduction.params)["keepdims"] for reduction in kernel.program.reductions)
+        if kernel.program.reductions and not (whole and kept and set(kernel.axes) == set(axes)):
+            return 0
+        if not whole and values[kernel.domain].shape != narrow:
+            return 0
+    return rows

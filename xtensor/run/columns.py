@@ -1,0 +1,296 @@
+"""Column programs: reduce over leading axes, then map over the same columns, strip by strip, in one launch.
+
+Centring is one: the sum of each column, its mean, the differences. A strip of columns, a few cache lines wide, goes
+through all passes while it lies in the cache. Passes are staggered: while one pass goes down a strip, the next goes
+down the strip before it, some rows of each in turn, so that memory is read and written at the same time.
+
+A column is summed up as `reduce` does it alone, to the same bits: rows in groups, groups in pieces.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+from ..base.dtypes import DType
+from ..base.layout import Shape
+from ..base.threads import Shares, worth
+from ..codegen.cpu.columns import AFTER, BEFORE, BLOCK, GROUPS, PIECE, REST, Cells, ColumnForm, ColumnStep, source
+from ..codegen.cpu.compile import code_of, host
+from ..codegen.cpu.loop import identity, lanes_of
+from ..plan.program import Columns, Kernel, Named, Plan, Program, Reduction, Step
+from ..plan.program import program as the_program
+from ..storage.pool import ALIGNMENT
+from . import launch, reduce
+from .launch import Nest, Table, remembered, scalar_bytes, scalars_of, seconds_together
+
+# Bytes of a strip's row where arrays come from memory. (Centring 10000 x 1000 float64 takes a quarter less time than by
+# kernels; with strips of 128 and 512 bytes less is gained.)
+STRIP_BYTES = 192
+
+# Bytes of a strip where arrays lie in the caches, and of an array up to which it does.
+NEAR_BYTES, NEAR = 256 * 1024, 4 << 20
+
+# Bytes of an array from which columns pay although kernels go through it only twice, and of a strip on its way.
+FAR, STRIP_MOST = 48 << 20, 5 << 19
+
+# Bytes behind a narrow value: more than a vector has.
+ROOM = 512
+
+# Elements and columns below which kernels run one after the other.
+LEAST, LEAST_COLUMNS = 32 * 1024, 64
+
+
+class Strips(NamedTuple):
+    """How rows and columns are walked.
+
+    width: columns of a strip; block: rows of a block; piece: rows that are combined before others are; far: whether
+    arrays come from memory.
+    """
+
+    rows: int
+    columns: int
+    width: int
+    block: int
+    piece: int
+    far: bool
+
+    @property
+    def number(self) -> int:
+        return -(-self.columns // self.width)
+
+
+def shape_of(columns: Columns, values: Sequence[Any]) -> Shape:
+    """Return the shape that the passes go over."""
+    shape: Shape = values[next(kernel for kernel in columns.kernels if kernel.program.reductions).domain].shape
+    return shape
+
+
+def pays(plan: Plan, values: Sequence[Any]) -> bool:
+    """Return whether running by columns is possible and worth it, for operands that are packed."""
+    columns = plan.columns
+    if columns is None:
+        return False
+    shape = shape_of(columns, values)
+    rows, cells = _lengths(shape, columns.lead)
+    inputs = {n for kernel in columns.kernels for n in kernel.inputs}
+    if rows < 2 or cells < LEAST_COLUMNS or rows * cells < LEAST or any([_repeats(columns, values, n) for n in inputs]):
+        return False
+    nbytes = rows * cells * _widest(columns)
+    if nbytes <= NEAR:
+        return True
+    loops = sum(values[kernel.domain].shape == shape for kernel in plan.kernels)
+    large = nbytes >= (FAR if loops < 3 else launch.STREAM_BYTES)
+    return large and rows * STRIP_BYTES <= STRIP_MOST
+
+
+def _lengths(shape: Shape, lead: int) -> tuple[int, int]:
+    """Return how many rows and columns a shape has."""
+    return prod(shape[:lead]), prod(shape[lead:])
+
+
+def _widest(columns: Columns) -> int:
+    return max(kernel.program.widest for kernel in columns.kernels)
+
+
+def _own_lengths(columns: Columns, values: Sequence[Any], number: int) -> tuple[int, int]:
+    """Return how many rows and columns a value has of its own."""
+    shape, ndim = values[number].shape, len(shape_of(columns, values))
+    return _lengths((1,) * (ndim - len(shape)) + tuple(shape), columns.lead)
+
+
+def _repeats(columns: Columns, values: Sequence[Any], number: int) -> bool:
+    """Return whether a value repeats along some axes of the rows or the columns only."""
+    every = zip(_own_lengths(columns, values, number), _lengths(shape_of(columns, values), columns.lead), strict=True)
+    return any([own not in (1, whole) for own, whole in every])
+
+
+def run(
+    columns: Columns, kept: frozenset[int], values: Sequence[Any], addresses: Mapping[int, int], contract: bool
+) -> None:
+    """Run all kernels. addresses: of inputs and of results that are kept, all packed, by number."""
+    threads = worth(seconds_together(columns.kernels, kept, values))
+    aligned_alike = not any([addresses[number] % ALIGNMENT for number in kept])
+    shapes = tuple([values[n].shape for kernel in columns.kernels for n in kernel.inputs])
+    key = (columns.kernels, kept, shape_of(columns, values), shapes, contract, threads, aligned_alike)
+
+    def make() -> Prepared:
+        return Prepared(columns, kept, values, contract, threads, aligned_alike)
+
+    made: Prepared = remembered(columns.kernels[0].program, key, make)
+    made.run(addresses, scalars_of(columns.kernels, values))
+
+
+class Prepared(launch.Prepared):
+    """A column program for one shape, ready to run; its scalars are those of the kernels."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        kept: frozenset[int],
+        values: Sequence[Any],
+        contract: bool,
+        threads: int,
+        is_aligned: bool,
+    ) -> None:
+        machine = host()
+        assert machine is not None
+        self._strips = strips = _strips_of(columns, values, threads)
+        self._made = made = _Steps(columns, kept, values, strips, is_aligned)
+        self._threads = min(threads, strips.number)
+        form = ColumnForm(tuple(made.steps), len(made.memories), machine.vector_bytes, strips.far)
+        super().__init__(code_of((form, contract), lambda: source(form, contract=contract)))
+
+    def _laid_out(self, scalars: bytes) -> Table:
+        """Return the calls of all threads, each of which goes over some of the strips."""
+        made, strips, parts = self._made, self._strips, self._threads
+        given = b"".join([scalars[words.start : words.stop] if type(words) is slice else words for words in made.given])
+        numbers = [word for (word,) in struct.iter_unpack("=q", given)]
+        bounds = [strips.number * part // parts for part in range(parts + 1)]
+        slots: list[int] = []
+        moves: list[tuple[int, int, int]] = []
+        own: list[tuple[int, int]] = []
+        for first, stop in pairwise(bounds):
+            ends = min(strips.width, strips.columns - strips.width * (stop - 1))
+            slots += [stop - first, strips.width, ends, strips.rows, strips.block, strips.piece]
+            for memory in made.memories:
+                across = first * strips.width * memory.column
+                if memory.number is None:
+                    own.append((len(slots), memory.begin + across))
+                else:
+                    moves.append((len(slots), memory.number, across))
+                slots += [0, memory.row]
+            slots += numbers
+        shares = Shares([1] * parts, 8 * len(slots) // parts)
+        return Table(shares, scalars, slots, moves, own, made.nbytes)
+
+
+def _strips_of(columns: Columns, values: Sequence[Any], threads: int) -> Strips:
+    """Return how the columns are cut: narrow where they come from memory, else as wide as the caches allow."""
+    rows, cells = _lengths(shape_of(columns, values), columns.lead)
+    widest, machine = _widest(columns), host()
+    assert machine is not None
+    piece = reduce.piece_of(rows, rows * cells * widest)
+    lanes = max(lanes_of(kernel.program, machine.vector_bytes) for kernel in columns.kernels)
+    if rows * cells * widest > NEAR:
+        width = -(-STRIP_BYTES // (widest * lanes)) * lanes
+        return Strips(rows, cells, width, reduce.GROUP, piece, True)
+    width = min(-(-cells // threads), max(NEAR_BYTES // (rows * widest), 1))
+    return Strips(rows, cells, -(-width // 64) * 64, piece, piece, False)
+
+
+class Memory(NamedTuple):
+    """Where a value lies: its number, None for scratch memory and then where in it, and the bytes to the next row and
+    column; 0 where that is the same element.
+    """
+
+    number: int | None
+    begin: int
+    row: int
+    column: int
+
+
+class _Steps:
+    """What runs, in order, while it is found.
+
+    memories: where values lie. given: the slots of the steps' scalars, as parts of those of the kernels or as bytes.
+    nbytes: of scratch memory, in which narrow values and accumulators lie over their whole width.
+    """
+
+    def __init__(
+        self, columns: Columns, kept: frozenset[int], values: Sequence[Any], strips: Strips, is_aligned: bool
+    ) -> None:
+        self.columns, self.kept, self.values, self.strips = columns, kept, values, strips
+        self.is_aligned = is_aligned
+        self.memories: list[Memory] = []
+        self.nbytes = self._scalars = 0
+        self._lies: dict[int, Cells] = {}
+        found: list[tuple[ColumnStep, Any]] = []
+        self._enter = found.append
+        shape, lag, kernels = shape_of(columns, values), -1, columns.kernels
+        for place, kernel in enumerate(kernels):
+            lag += values[kernel.domain].shape == shape
+            self._add(kernel, kernels[place + 1 :], lag, values[kernel.domain].shape == shape)
+        found.sort(key=lambda one: one[0].when)
+        self.steps = [step for step, _ in found]
+        self.given = [given for _, given in found]
+
+    def _room(self, dtype: DType) -> Cells:
+        """Return memory for a narrow value, with room for vectors beyond its end."""
+        begin = self.nbytes
+        self.nbytes += -(-self.strips.columns * dtype.itemsize // ALIGNMENT) * ALIGNMENT + ROOM
+        self.memories.append(Memory(None, begin, 0, dtype.itemsize))
+        return Cells(len(self.memories) - 1, 0, False, True)
+
+    def _cells(self, number: int, *, is_made: bool = False) -> Cells:
+        """Return where a value lies; is_made: whether a kernel makes it."""
+        if number not in self._lies:
+            itemsize = self.values[number].dtype.itemsize
+            rows, cells = _own_lengths(self.columns, self.values, number)
+            if is_made and number not in self.kept:
+                self._lies[number] = self._room(self.values[number].dtype)
+            else:
+                row, column = cells * itemsize * (rows > 1), itemsize * (cells > 1)
+                self.memories.append(Memory(number, 0, row, column))
+                self._lies[number] = Cells(len(self.memories) - 1, 0, rows > 1, cells > 1)
+        return self._lies[number]
+
+    def _add(self, kernel: Kernel, later: Sequence[Kernel], lag: int, is_pass: bool) -> None:
+        """Enter what a kernel is made of."""
+        program, size = kernel.program, 8 * len(kernel.scalars)
+        scalars = slice(self._scalars, self._scalars + size)
+        self._scalars += size
+        cells = [self._cells(n) for n in kernel.inputs] + [self._cells(n, is_made=True) for n in kernel.results]
+        if program.reductions:
+            self._fold(program, cells, scalars, lag)
+        elif is_pass:
+            stays = not any([n in other.inputs for other in later for n in kernel.results])
+            streams = stays and self.is_aligned and self._can_stream(program, cells)
+            self._enter((ColumnStep(program, tuple(cells), BLOCK, lag, GROUPS, streams=streams), scalars))
+        else:
+            when = AFTER if lag >= 0 else BEFORE
+            self._enter((ColumnStep(program, tuple(cells), when, max(lag, 0)), scalars))
+
+    def _can_stream(self, program: Program, cells: Sequence[Cells]) -> bool:
+        lies = tuple([(self.memories[one.memory].row, self.memories[one.memory].column) for one in cells])
+        machine = host()
+        nest = Nest((self.strips.rows, self.strips.columns), lies, (False, False))
+        return machine is not None and machine.streams and launch.can_stream(program, nest)
+
+    def _fold(self, program: Program, cells: Sequence[Cells], scalars: slice, lag: int) -> None:
+        """Enter a pass that reduces: what its accumulators begin with, groups of rows, and what is left of them."""
+        plain, inputs, count = len(program.moved), len(program.inputs), len(program.reductions)
+        own = [self._room(one.dtype) for one in program.reductions]
+        together = list(zip(program.reductions, own, cells[plain:], strict=True))
+        for reduction, accumulator, result in together:
+            self._enter(_fill(reduction, accumulator, BEFORE, lag))
+            self._enter(_fill(reduction, result, BEFORE, lag))
+        for size, when, rows in ((reduce.GROUP, BLOCK, GROUPS), (1, AFTER, REST)):
+            read = [one._replace(after=row) for row in range(size) for one in cells[:inputs]]
+            written = [one._replace(after=row) for row in range(size) for one in cells[inputs:plain]]
+            every = (*read, *own, *written, *own)
+            roomy = (*range(len(read), len(read) + count), *range(len(every) - count, len(every)))
+            folding = reduce.folded(program, size)
+            self._enter((ColumnStep(folding, every, when, lag, rows, reduce.GROUP, roomy=roomy), scalars))
+        for when in (PIECE, AFTER):
+            for reduction, accumulator, result in together:
+                self._enter((ColumnStep(_combining(reduction), (result, accumulator, result), when, lag), b""))
+                if when == PIECE:
+                    self._enter(_fill(reduction, accumulator, when, lag))
+
+
+def _fill(reduction: Reduction, cells: Cells, when: int, lag: int) -> tuple[ColumnStep, bytes]:
+    """Return the step that writes what a reduction's accumulators begin with, and that number as a slot."""
+    fill = the_program((reduction.dtype,), (), (), (), (0,), ())
+    step = ColumnStep(fill, (Cells(-1, 0, False, False), cells), when, lag, starts=True)
+    return step, scalar_bytes(identity(reduction), reduction.dtype)
+
+
+def _combining(reduction: Reduction) -> Program:
+    """Return the program that combines two results of a reduction."""
+    dtype = reduction.dtype
+    step = Step(Named(reduce.COMBINING[reduction.op.name]), (), (0, 1), (dtype, dtype), dtype)
+    return the_program((dtype, dtype), (), (), (step,), (2,), ())

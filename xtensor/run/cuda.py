@@ -1,0 +1,326 @@
+"""CUDA kernels meet memory: loop nests from shapes and strides, the numbers a kernel is given, and its launches.
+
+What is found out for one program, shape and layout is remembered, so that a further call fills in addresses and
+scalars and launches. Sizes choose the grid and how many threads share a result, never the code.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from ..base.dtypes import DType
+from ..base.layout import Shape, c_strides
+from ..codegen.cpu.loop import PACKED, STRIDED
+from ..codegen.cpu.primitives import LacksError
+from ..codegen.cuda import nvrtc as cuda_build
+from ..codegen.cuda.kernel import (
+    ARGUMENTS,
+    COLUMN,
+    MAP,
+    ROW,
+    SIDE,
+    THREADS,
+    VECTOR,
+    Form,
+    best_dtype,
+    fields,
+    lanes_of,
+    source,
+)
+from ..devices.cpu import CPU
+from ..plan.program import Kernel, Named, Program, Reduction
+from ..plan.program import program as the_program
+from ..storage.blob import Buffer, TBlob
+from .launch import Nest, lie_of, nest_of, remembered, scalar_slots
+
+# Chunks that a block reduces at least and at most, by rows and by columns, and the blocks that fill a device.
+ROW_PIECE, COLUMN_PIECE, MOST_PER_PIECE, BLOCKS = 2048, 512, 32, 1024
+
+# Columns below which a block goes along them one after the other.
+NARROW = 8
+
+# What 32-bit indices reach.
+REACH = 1 << 31
+
+
+class Launch(NamedTuple):
+    """A kernel ready for a device: everything but addresses and scalars. head: packs the addresses."""
+
+    function: cuda_build.Function
+    grid: tuple[int, int]
+    block: int
+    shared: int
+    head: Callable[..., bytes]
+    tail: bytes
+
+    def __call__(self, addresses: Sequence[int], scalars: bytes, stream: int) -> None:
+        arguments = self.head(*addresses) + scalars + self.tail
+        cuda_build.launch(self.function, self.grid, self.block, self.shared, (arguments,), stream)
+
+
+class Work(NamedTuple):
+    """Launches in turn. The first one's results may be parts, which the second joins; `parts` are their bytes."""
+
+    first: Launch
+    parts: tuple[int, ...] = ()
+    second: Launch | None = None
+
+
+def run(
+    kernel: Kernel,
+    shape: Shape,
+    inputs: Sequence[TBlob],
+    scalars: Sequence[Any],
+    results: Sequence[TBlob],
+    contract: bool,
+) -> None:
+    """Launch one kernel over a shape that has elements; raises LacksError, with nothing done, where none can be."""
+    program = kernel.program
+    packed = scalar_slots(scalars, program.scalars)
+    blobs = (*inputs, *results)
+    addresses = [blob.address for blob in blobs]
+    backend: Any = results[0].device.backend
+    aligned = tuple([address % VECTOR for address in addresses])
+    if not program.reductions and all([blob.is_packed and blob.shape == shape for blob in blobs]):
+        key: Any = ("cuda", backend.number, prod(shape), aligned, contract)
+    else:
+        lies = tuple([(blob.shape, blob.layout.strides) for blob in blobs])  # a row and a column may share strides
+        key = ("cuda", backend.number, shape, kernel.axes, lies, aligned, contract)
+    work = program.codes.get(key)
+    if work is None:
+        maker = _Maker(program, aligned, backend, contract)
+        work = remembered(program, key, lambda: maker.work(kernel, shape, blobs))
+    launched(work, addresses, packed, results[0].device, len(program.reductions))
+
+
+def run_packed(
+    program: Program, size: int, addresses: Sequence[int], scalars: bytes, backend: Any, contract: bool
+) -> bool:
+    """Launch what `run` has prepared for packed operands of one size; return False where it has not."""
+    work = program.codes.get(("cuda", backend.number, size, tuple([a % VECTOR for a in addresses]), contract))
+    if work is not None:
+        work.first(addresses, scalars, backend.stream())
+    return work is not None
+
+
+def launched(work: Work, addresses: list[int], scalars: bytes, device: Any, reductions: int) -> None:
+    """Launch prepared work on the current stream; parts lie in memory that the stream's later work may reuse."""
+    stream = device.backend.stream()
+    if work.second is None:
+        work.first(addresses, scalars, stream)
+        return
+    memory = [Buffer(device, nbytes) for nbytes in work.parts]
+    parts = [one.address for one in memory]
+    work.first([*addresses[:-reductions], *parts], scalars, stream)
+    work.second([*parts, *addresses[-reductions:]], b"", stream)
+
+
+def texts(kernel: Kernel, shape: Shape, blobs: Sequence[TBlob], contract: bool) -> list[str]:
+    """Return the text of each launch of a kernel; memory that is still to come begins where vectors do."""
+    aligned = [blob.address % VECTOR if blob.buffer.is_allocated else 0 for blob in blobs]
+    work = _Maker(kernel.program, aligned, None, contract).work(kernel, shape, blobs)
+    return [launch.function.text for launch in (work.first, work.second) if launch is not None]
+
+
+def generated(kernel: Kernel, values: Sequence[Any]) -> Kernel | None:
+    """Return a kernel that the planner leaves to the library as one that CUDA has: argmax and argmin; else None."""
+    if kernel.direct is None or values[kernel.direct].op.name not in ARGUMENTS:
+        return None
+    node, (number,) = values[kernel.direct], kernel.inputs
+    if node.device.backend is CPU:
+        return None
+    axis, ndim = node.params["axis"], len(values[number].shape)
+    found = Reduction(node.op, tuple(node.params.items()), 0, node.dtype)
+    program = the_program((values[number].dtype,), (), (), (), (), (found,))
+    axes = tuple(range(ndim)) if axis is None else (axis % ndim,)
+    return Kernel(program, number, (number,), (), kernel.results, axes)
+
+
+def _with_axes(blob: TBlob, shape: Shape, axes: Sequence[int]) -> TBlob:
+    """Return the view of a reduction's result that has the reduced axes, with length 1."""
+    return blob if len(blob.shape) == len(shape) else blob.view(blob.layout.insert(axes))
+
+
+def _over(blob: TBlob, shape: Shape) -> Shape:
+    """Return a blob's strides over a shape it broadcasts to."""
+    layout = blob.layout.broadcast_to(shape)
+    assert layout is not None
+    return layout.strides
+
+
+class _Maker:
+    """One program's launches on one device; their texts alone without a backend.
+
+    aligned: how far operands begin behind multiples of a vector.
+    """
+
+    def __init__(self, program: Program, aligned: Sequence[int], backend: Any, contract: bool) -> None:
+        self.program, self.aligned, self.backend, self.contract = program, aligned, backend, contract
+        self.sizes = [dtype.itemsize for dtype in program.moved]
+
+    def work(self, kernel: Kernel, shape: Shape, blobs: Sequence[TBlob]) -> Work:
+        """Return a kernel's launches; raises LacksError where none can be made."""
+        program, moved = self.program, len(self.sizes)
+        strides = [_over(blob, shape) for blob in blobs[:moved]]
+        strides += [_over(_with_axes(blob, shape, kernel.axes), shape) for blob in blobs[moved:]]
+        for place, blob in enumerate(blobs):
+            natural = min(blob.dtype.itemsize, 8)
+            if self.aligned[place] % natural or any([stride % natural for stride in strides[place]]):
+                raise LacksError("way to read what lies between multiples of its size")
+        return self.reduction(shape, strides, kernel.axes) if program.reductions else Work(self.map(shape, strides))
+
+    # ---- elementwise
+
+    def map(self, shape: Shape, strides: Sequence[Shape]) -> Launch:
+        nest = nest_of(shape, strides, strides[len(self.program.inputs)])
+        if nest.lengths == (1,):  # as any other packed array
+            nest = Nest((1,), tuple([(size,) for size in self.sizes]), (False,))
+        lanes, lie = self._lie(nest.strides, lanes_of(self.program))
+        form = Form(MAP, lie, lanes, len(nest.lengths), 0, self._is_wide(nest))
+        count = prod(nest.lengths[:-1]) * -(-nest.lengths[-1] // lanes)
+        return self._launch(form, nest, {"count": count, "length": nest.lengths[-1]}, (-(-count // THREADS), 1))
+
+    def _lie(self, strides: Sequence[Sequence[int]], most: int) -> tuple[int, tuple[str, ...]]:
+        """Return how many neighbours a thread takes, and how operands lie along the innermost loop.
+
+        The number does not depend on addresses, so that neither do results: what begins between vectors is read one
+        by one.
+        """
+        inputs = len(self.program.inputs)
+        lie = [lie_of(one[-1], size) for one, size in zip(strides, self.sizes, strict=False)]
+        lie[inputs:] = [how if how == PACKED else STRIDED for how in lie[inputs:]]
+        lanes = 1 if STRIDED in lie else most
+        for place, size in enumerate(self.sizes):
+            vector = lanes * size
+            outer = any([stride % vector for stride in strides[place][:-1]])
+            if lie[place] == PACKED and (outer or self.aligned[place] % vector):
+                lie[place] = STRIDED
+        return lanes, tuple(lie)
+
+    def _is_wide(self, nest: Nest) -> bool:
+        lengths = nest.lengths
+        reach = [sum([abs(s) * n for s, n in zip(one, lengths, strict=True)]) for one in nest.strides]
+        return max(2 * prod(lengths), *reach) >= REACH
+
+    # ---- reductions
+
+    def reduction(self, shape: Shape, strides: Sequence[Shape], axes: Sequence[int]) -> Work:
+        lead = max(strides[: len(self.program.inputs)], key=lambda one: sum(stride != 0 for stride in one))
+        if self.program.reductions[0].op.name in ARGUMENTS:  # counts in C order
+            lead = c_strides(shape, 1)
+        nest = _kept_first(nest_of(shape, strides, lead, axes))
+        kept = nest.reduced.index(True)
+        narrow = kept == 0 or nest.lengths[kept - 1] < NARROW
+        last = max(range(len(nest.lengths)), key=lambda loop: -min(abs(nest.strides[0][loop]) or REACH, REACH))
+        return self._rows(nest, kept) if narrow or nest.reduced[last] else self._columns(nest, kept)
+
+    def _rows(self, nest: Nest, kept: int) -> Work:
+        """Reduce with some threads of a block for each result, side by side along the innermost loop."""
+        lanes, lie = self._lie(nest.strides[: len(self.sizes)], lanes_of(self.program, 8))
+        count = prod(nest.lengths[kept:-1]) * -(-nest.lengths[-1] // lanes)
+        rows = prod(nest.lengths[:kept])
+        shift = (count - 1).bit_length() if count <= 32 else 5 if count <= 256 else 8
+        pieces = _pieces(count, rows, ROW_PIECE, MOST_PER_PIECE * ROW_PIECE) if shift == 8 else 1
+        form = Form(ROW, lie, lanes, kept, len(nest.lengths) - kept, self._is_wide(nest))
+        numbers: dict[str, Any] = {"count": count, "length": nest.lengths[-1], "rows": rows, "shift": shift}
+        return self._reducing(form, nest, numbers, -(-rows // (THREADS >> shift)), pieces)
+
+    def _columns(self, nest: Nest, kept: int) -> Work:
+        """Reduce with results side by side: neighbouring threads read neighbouring elements."""
+        count, rows = prod(nest.lengths[kept:]), prod(nest.lengths[:kept])
+        blocks = -(-rows // SIDE)
+        pieces = _pieces(count, blocks, COLUMN_PIECE, MOST_PER_PIECE * COLUMN_PIECE)
+        form = Form(COLUMN, (STRIDED,) * len(self.sizes), 1, kept, len(nest.lengths) - kept, self._is_wide(nest))
+        numbers: dict[str, Any] = {"count": count, "length": nest.lengths[-1], "rows": rows, "shift": 0}
+        return self._reducing(form, nest, numbers, blocks, pieces)
+
+    def _reducing(self, form: Form, nest: Nest, numbers: dict[str, Any], blocks: int, pieces: int) -> Work:
+        """Return a reduction's launch, or two where each result is made of pieces."""
+        piece = -(-numbers["count"] // pieces)
+        pieces = -(-numbers["count"] // piece)
+        numbers |= {"piece": piece, "parts": [0] * len(self.program.reductions)}
+        if pieces == 1:
+            return Work(self._launch(form, nest, numbers, (blocks, 1)))
+        program, joining = _in_parts(self.program)
+        rows, moved = nest.lengths[: form.kept], len(self.sizes)
+        pitch = -(-pieces // VECTOR) * VECTOR
+        sizes = [dtype.itemsize for dtype in joining.inputs]
+        own = [tuple(pitch * stride for stride in c_strides(rows, size)) for size in sizes]
+        loops = len(nest.lengths)
+        strides = (*nest.strides[:moved], *((*one, *(0,) * (loops - form.kept)) for one in own))
+        numbers["parts"] = sizes
+        first = _Maker(program, self.aligned, self.backend, self.contract)
+        launch = first._launch(form, Nest(nest.lengths, strides, nest.reduced), numbers, (blocks, pieces))
+        every = [*((*one, size) for one, size in zip(own, sizes, strict=True))]
+        every += [(*one[: form.kept], 0) for one in nest.strides[moved:]]
+        last = Nest((*rows, pieces), tuple(every), (False,) * form.kept + (True,))
+        second = _Maker(joining, (0,) * len(sizes), self.backend, self.contract)._rows(last, form.kept)
+        return Work(launch, tuple(prod(rows) * pitch * size for size in sizes), second.first)
+
+    # ---- launches
+
+    def _launch(self, form: Form, nest: Nest, numbers: dict[str, Any], grid: tuple[int, int]) -> Launch:
+        if grid[0] >= REACH or grid[1] >= 1 << 16:
+            raise LacksError("grid of so many blocks")
+        values: list[int] = []
+        for _, about in fields(self.program, form):
+            if about[0] == "divisor":
+                loop = about[1]
+                n = nest.lengths[loop] if loop >= 0 else -(-nest.lengths[-1] // form.lanes)
+                values += [n] if form.wide else _divisor(n)
+            elif about[0] == "stride":
+                values.append(nest.strides[about[1]][about[2]])
+            else:
+                values.append(numbers["parts"][about[1]] if about[0] == "parts" else numbers[about[0]])
+        kind = "q" if form.wide else "i"
+        wrapped = [value - (1 << 32) if kind == "i" and value >= REACH else value for value in values]
+        tail = struct.pack(f"={len(wrapped)}{kind}", *wrapped)
+        program, contract = self.program, self.contract
+        if self.backend is None:
+            function = cuda_build.Function(0, None, 0, source(program, form))
+        else:
+            function = cuda_build.function_of((program, form), lambda: source(program, form), self.backend, contract)
+        head = struct.Struct(f"={len(self.sizes) + len(program.reductions)}Q").pack
+        return Launch(function, grid, THREADS, 0, head, tail.ljust(-(-len(tail) // 8) * 8, b"\0"))
+
+
+def _divisor(n: int) -> list[int]:
+    """Return what division by n takes: n, a factor of 32 bits, a shift."""
+    shift = (n - 1).bit_length()
+    return [n, ((1 << 32) * ((1 << shift) - n)) // n + 1, shift]
+
+
+def _pieces(count: int, blocks: int, least: int, most: int) -> int:
+    """Return in how many pieces a result is reduced: enough to fill the device, or for sums not to be too long."""
+    return max(min(-(-count // least), -(-BLOCKS // blocks)), -(-count // most))
+
+
+def _kept_first(nest: Nest) -> Nest:
+    """Return the loops with those that are reduced last, at least one of them."""
+    order = sorted(range(len(nest.lengths)), key=lambda loop: nest.reduced[loop])
+    lengths, reduced = tuple([nest.lengths[loop] for loop in order]), tuple([nest.reduced[loop] for loop in order])
+    strides = tuple([tuple([one[loop] for loop in order]) for one in nest.strides])
+    if not reduced[-1]:
+        return Nest((*lengths, 1), tuple([(*one, 0) for one in strides]), (*reduced, True))
+    return Nest(lengths, strides, reduced)
+
+
+def _in_parts(program: Program) -> tuple[Program, Program]:
+    """Return the program whose reductions give parts, and the one that joins them."""
+    parts = [_part_dtype(program, one) for one in program.reductions]
+    firsts = [one._replace(dtype=dtype) for one, dtype in zip(program.reductions, parts, strict=True)]
+    seconds = [
+        Reduction(Named({"count_nonzero": "sum"}.get(one.op.name, one.op.name), "reduction"), (), place, one.dtype)
+        for place, one in enumerate(program.reductions)
+    ]
+    facts = (program.inputs, program.scalars, program.known, program.steps, program.outputs)
+    return the_program(*facts, tuple(firsts)), the_program(tuple(parts), (), (), (), (), tuple(seconds))
+
+
+def _part_dtype(program: Program, reduction: Reduction) -> DType:
+    if reduction.op.name in ARGUMENTS:
+        return best_dtype(program.dtypes[reduction.arg])
+    return reduction.dtype

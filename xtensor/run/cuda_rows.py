@@ -1,0 +1,358 @@
+"""Row programs on CUDA: all kernels of a plan as one, in which some threads of a block take a row through all of them.
+
+What several kernels read of a row, or one hands to the next, lies in shared memory where it fits; otherwise inputs are
+read again, and what is handed on lies in memory of its own. Every thread reads only cells that it wrote.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from ..base.layout import Shape, c_strides
+from ..codegen.cpu.primitives import LacksError
+from ..codegen.cuda import nvrtc as cuda_build
+from ..codegen.cuda.kernel import (
+    THREADS,
+    VECTOR,
+    Fold,
+    lanes_of,
+    scalar_parameters,
+    scalar_values,
+    whole_text,
+    write_steps,
+)
+from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
+from ..plan.program import Plan
+from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
+from ..storage.blob import Buffer, TBlob
+from .cuda import BLOCKS, REACH, Launch
+from .launch import joined, remembered, scalar_slots
+
+
+class RowForm(NamedTuple):
+    """What text depends on besides the program. lanes: cells a thread takes at a time; wide: whether indices have 64
+    bits; shared: whether what is read again lies in shared memory.
+    """
+
+    lanes: int
+    wide: bool
+    shared: bool
+
+
+def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
+    """Return, of every item that is read again, its place in shared memory and bytes: dead ones give up theirs."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for place, stage in enumerate(rows.stages):
+        for number in (*stage.inputs, *stage.results):
+            first.setdefault(number, place)
+            last[number] = place
+    found: dict[int, tuple[int, int]] = {}
+    free: list[tuple[int, int]] = []
+    count = 0
+    for place in range(len(rows.stages)):
+        free += [found[n] for n in found if last[n] == place]  # read before anything of this stage is written
+        for number in [n for n, begin in first.items() if begin == place]:
+            size = rows.items[number].dtype.itemsize
+            if not rows.items[number].wide or last[number] == place:
+                continue
+            slot = next((slot for slot in free if slot[1] == size), None)
+            if slot is None:
+                slot, count = (count, size), count + 1
+            else:
+                free.remove(slot)
+            found[number] = slot
+    return found
+
+
+def _outside(rows: RowProgram, form: RowForm) -> list[int]:
+    """Return the items that have an address: what is given and kept, and what is handed on outside shared memory."""
+    items = enumerate(rows.items)
+    return [n for n, item in items if item.role != INSIDE or (item.wide and not form.shared)]
+
+
+def source(rows: RowProgram, form: RowForm) -> str:
+    """Return the CUDA C++ of a row program; raises LacksError for a step or dtype that generated code lacks."""
+    return _Text(rows, form).text()
+
+
+class _Text:
+    """The text of one kernel while it is written."""
+
+    def __init__(self, rows: RowProgram, form: RowForm) -> None:
+        self.rows, self.form = rows, form
+        self.lines: list[str] = []
+        self.before: list[str] = []
+        self.slots = slots_of(rows) if form.shared else {}
+        self.narrow: dict[int, Value] = {}
+        self.met: set[int] = set()
+        self.folds = 0
+
+    def text(self) -> str:
+        outside = _outside(self.rows, self.form)
+        parameters = [f"char* p{number};" for number in outside]
+        for place, stage in enumerate(self.rows.stages):
+            parameters += scalar_parameters(stage.program.scalars, f"c{place}_")
+        parameters += ["alignas(8) index rows;", "index cells;", "index shift;", "index bytes;"]
+        parameters += [f"offset s{number};" for number in outside]
+        self._begin(outside)
+        for place, stage in enumerate(self.rows.stages):
+            self._stage(place, stage)
+        return whole_text(parameters, self.form.wide, self.before, self.lines)
+
+    def _add(self, *lines: str) -> None:
+        self.lines += lines
+
+    def _begin(self, outside: Sequence[int]) -> None:
+        self._add("const int thread = threadIdx.x;")
+        self._add("const index step = (index)1 << a.shift, lane = thread & (step - 1);")
+        self._add("const index row = (index)blockIdx.x * (blockDim.x >> a.shift) + (thread >> a.shift);")
+        self._add("const bool is = row < a.rows;", "const index cells = is ? a.cells : 0;")
+        for number in outside:
+            self._add(f"char* const b{number} = a.p{number} + (offset)row * a.s{number};")
+        slots = sorted(set(self.slots.values()))
+        if slots:
+            self._add("extern __shared__ __align__(16) char memory[];")
+            self._add("char* own = memory + (thread >> a.shift) * a.bytes;")
+        for place, size in slots:
+            self._add(f"char* const m{place} = own; own += (a.cells * {size} + {VECTOR - 1}) / {VECTOR} * {VECTOR};")
+
+    # ---- stages
+
+    def _stage(self, place: int, stage: Stage) -> None:
+        writer = Writer(f"t{place}_")
+        scalars = scalar_values(stage.program.scalars, writer, f"c{place}_")
+        self._add(*writer.lines)
+        for number in stage.inputs:
+            self._load_narrow(number)
+        if stage.wide:
+            self._over_cells(stage, scalars)
+        else:
+            self._once(stage, scalars, Writer(f"u{place}_"))
+        self.met.update(stage.inputs, stage.results)
+
+    def _load_narrow(self, number: int) -> None:
+        """Load what a row has one element of, at its first use; it stays in a register."""
+        item = self.rows.items[number]
+        if item.wide or number in self.narrow:
+            return
+        kind, name = memory_type(item.dtype), f"n{number}"
+        value = loaded(f"*({kind}*)b{number}", item.dtype)
+        self._add(f"const {register_type(item.dtype)} {name} = is ? {value} : {register_type(item.dtype)}();")
+        self.narrow[number] = Value(Writer(), name, item.dtype)
+
+    def _once(self, stage: Stage, scalars: list[Value], writer: Writer) -> None:
+        """Write a stage that goes once per row: every thread does it."""
+        inputs = [Value(writer, self.narrow[number].name, self.narrow[number].dtype) for number in stage.inputs]
+        values = write_steps(stage.program, [*inputs, *_of(scalars, writer)])
+        self._add(*writer.lines)
+        for number, made in zip(stage.results, stage.program.outputs, strict=True):
+            self._keep_narrow(number, values[made].name)
+
+    def _keep_narrow(self, number: int, name: str) -> None:
+        item = self.rows.items[number]
+        self.narrow[number] = Value(Writer(), name, item.dtype)
+        if item.role == KEPT:
+            target = f"*({memory_type(item.dtype)}*)b{number}"
+            self._add(f"if (is && lane == 0) {target} = {stored(name, item.dtype)};")
+
+    def _over_cells(self, stage: Stage, scalars: list[Value]) -> None:
+        program, lanes = stage.program, self.form.lanes
+        folds = [Fold(self.folds + n, one, program.dtypes[one.arg]) for n, one in enumerate(program.reductions)]
+        self.folds += len(folds)
+        for fold in folds:
+            self.before += fold.lines()
+            self._add(f"{fold.type} acc{fold.place}[{lanes}];")
+            self._add(f"for (int k = 0; k < {lanes}; ++k) acc{fold.place}[k] = {fold.start};")
+        outputs = stage.results[: len(program.outputs)]
+        self._add(f"for (index i = lane * {lanes}; i < cells; i += step * {lanes}) {{")
+        for number in dict.fromkeys(stage.inputs):
+            if self.rows.items[number].wide:
+                self._load(number)
+        for number in outputs:
+            self._add(f"{self._vector(number)} x{number};")
+        self._add("#pragma unroll", f"for (int k = 0; k < {lanes}; ++k) {{")
+        self._cell(stage, scalars, folds)
+        self._add("}")
+        for number in outputs:
+            self._store(number)
+        self._add("}")
+        for fold, number in zip(folds, stage.results[len(program.outputs) :], strict=True):
+            self._join(fold, number)
+
+    def _cell(self, stage: Stage, scalars: list[Value], folds: Sequence[Fold]) -> None:
+        """Write the steps of one cell."""
+        writer, values = Writer(), []
+        for number in stage.inputs:
+            item = self.rows.items[number]
+            name = loaded(f"x{number}.v[k]", item.dtype) if item.wide else self.narrow[number].name
+            values.append(writer.let(name, item.dtype) if item.wide else Value(writer, name, item.dtype))
+        values = write_steps(stage.program, [*values, *_of(scalars, writer)])
+        terms = [fold.term(values[fold.reduction.arg], "i") for fold in folds]
+        self._add(*writer.lines)
+        for number, made in zip(stage.results, stage.program.outputs, strict=False):
+            self._add(f"x{number}.v[k] = {stored(values[made].name, values[made].dtype)};")
+        for fold, term in zip(folds, terms, strict=True):
+            self._add(f"acc{fold.place}[k] = {fold.of(f'acc{fold.place}[k]', term)};")
+
+    def _vector(self, number: int) -> str:
+        return f"vector<{memory_type(self.rows.items[number].dtype)}, {self.form.lanes}>"
+
+    def _at(self, number: int, base: str) -> str:
+        size = self.rows.items[number].dtype.itemsize
+        return f"*({self._vector(number)}*)({base} + (offset)i * {size})"
+
+    def _load(self, number: int) -> None:
+        slot = self.slots.get(number)
+        again = slot is not None and number in self.met
+        source = f"m{slot[0]}" if again and slot else f"b{number}"
+        self._add(f"{self._vector(number)} x{number} = {self._at(number, source)};")
+        if slot and not again:
+            self._add(f"{self._at(number, f'm{slot[0]}')} = x{number};")
+
+    def _store(self, number: int) -> None:
+        if number in self.slots:
+            self._add(f"{self._at(number, f'm{self.slots[number][0]}')} = x{number};")
+        if self.rows.items[number].role == KEPT or not self.form.shared:
+            self._add(f"{self._at(number, f'b{number}')} = x{number};")
+
+    def _join(self, fold: Fold, number: int) -> None:
+        """Write how a row's accumulators become one."""
+        self._add(*fold.together())
+        self._keep_narrow(number, f"result{fold.place}")
+
+
+def _of(values: Sequence[Value], writer: Writer) -> list[Value]:
+    """Return named values as those of another writer."""
+    return [Value(writer, value.name, value.dtype) for value in values]
+
+
+# ---- from a plan
+
+
+class Prepared(NamedTuple):
+    """A row program ready for a plan's values of one shape. numbers: of the values whose addresses it takes, or None
+    for memory that is handed on, of these bytes.
+    """
+
+    launch: Launch
+    numbers: tuple[int | None, ...]
+    nbytes: tuple[int, ...]
+
+
+def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool) -> bool:
+    """Launch all kernels of a plan as one; return False, with nothing done, where that does not pay or cannot be."""
+    device = blobs[next(iter(plan.kept))].device
+    backend: Any = device.backend
+    aligned = tuple([blob.address % VECTOR for blob in blobs.values()])
+    shapes = tuple([values[n].shape for kernel in plan.kernels for n in kernel.inputs])
+    key = ("rows", plan.kernels, plan.kept, backend.number, shape, shapes, aligned, contract)
+    first = plan.kernels[0].program
+    made = first.codes.get(key)
+    if made is None:
+        made = remembered(first, key, lambda: _prepared(plan, shape, values, blobs, backend, contract))
+    if made is False:
+        return False
+    scalars = [scalar_slots([values[n] for n in kernel.scalars], kernel.program.scalars) for kernel in plan.kernels]
+    memory = [Buffer(device, nbytes) for nbytes in made.nbytes]
+    own = iter([one.address for one in memory])
+    addresses = [next(own) if number is None else blobs[number].address for number in made.numbers]
+    made.launch(addresses, b"".join(scalars), backend.stream())
+    return True
+
+
+def text_of(plan: Plan, shape: Shape, values: Sequence[Any], number: int) -> str:
+    """Return the text that runs a plan's rows on a device; "" where its kernels run one after the other."""
+    try:
+        rows, form, _ = _formed(plan, shape, values, lambda value: 0, number)
+        return source(rows, form)
+    except LacksError:
+        return ""
+
+
+def _formed(
+    plan: Plan, shape: Shape, values: Sequence[Any], behind: Any, number: int
+) -> tuple[RowProgram, RowForm, tuple[tuple[int, ...], list[int], tuple[int, int]]]:
+    """Return the row program of a plan, its form, and what that is filled with: the number of each item, bytes from row
+    to row, the shift and the bytes of shared memory of a row.
+
+    behind: says how far a value begins behind a multiple of a vector. Raises LacksError where it does not pay.
+    """
+    rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
+    numbers, program, strides = _row_program(plan, shape, values, rows)
+    lanes = min(lanes_of(stage.program, 8) for stage in program.stages if stage.wide)
+    lanes = 1 if cells % lanes else lanes  # rows of one cell have no axis to see it by
+    for place, item in enumerate(program.items):
+        vector = lanes * item.dtype.itemsize
+        apart = item.role != INSIDE and (strides[place] % vector or behind(numbers[place]) % vector)
+        if item.role != INSIDE and behind(numbers[place]) % item.dtype.itemsize:
+            raise LacksError("way to read rows that begin between multiples of their elements' size")
+        if item.wide and apart:
+            lanes = 1
+    chunks = cells // lanes
+    shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8
+    slots = set(slots_of(program).values())
+    nbytes = sum(-(-cells * size // VECTOR) * VECTOR for _, size in slots)
+    sums = sum(len(stage.program.reductions) for stage in program.stages)  # each has an array of up to 16 bytes a warp
+    shared = nbytes * (THREADS >> shift) + sums * THREADS // 2 <= cuda_build.most_shared(number)
+    if not shared and rows < BLOCKS // 4:
+        raise LacksError("room for a row in shared memory")
+    wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
+    return program, RowForm(lanes, wide >= REACH, shared), (numbers, strides, (shift, nbytes))
+
+
+def _prepared(
+    plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], backend: Any, contract: bool
+) -> Prepared | bool:
+    rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
+
+    def behind(number: int) -> int:
+        return blobs[number].address % VECTOR
+
+    try:
+        program, form, (numbers, strides, (shift, nbytes)) = _formed(plan, shape, values, behind, backend.number)
+        function = cuda_build.function_of((program, form), lambda: source(program, form), backend, contract)
+    except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
+        return False
+    outside = _outside(program, form)
+    tail = [rows, cells, shift, nbytes, *(strides[place] for place in outside)]
+    packed = struct.pack(f"={len(tail)}{'q' if form.wide else 'i'}", *tail)
+    inside = [place for place in outside if program.items[place].role == INSIDE]
+    grid = (-(-rows // (THREADS >> shift)), 1)
+    shared = nbytes * (THREADS >> shift) if form.shared else 0
+    head = struct.Struct(f"={len(outside)}Q").pack
+    launch = Launch(function, grid, THREADS, shared, head, packed.ljust(-(-len(packed) // 8) * 8, b"\0"))
+    taken = tuple([None if place in inside else numbers[place] for place in outside])
+    return Prepared(launch, taken, tuple([strides[place] * rows for place in inside]))
+
+
+def _row_program(
+    plan: Plan, shape: Shape, values: Sequence[Any], rows: int
+) -> tuple[tuple[int, ...], RowProgram, list[int]]:
+    """Return the numbers of a plan's values in a row program's order, that program, and bytes from row to row."""
+    cells, numbers = shape[plan.rows :], numbers_of(plan)
+    wide, strides = {}, []
+    for number in numbers:
+        row, *inner = _strides(values[number], rows, plan.rows, cells)
+        moving = [place for place, length in enumerate(cells) if length != 1]
+        lengths, (kept,), _ = joined([cells[a] for a in moving], [[inner[a] for a in moving]], [False] * len(moving))
+        if len(lengths) > 1 or (kept and kept[0] not in (0, values[number].dtype.itemsize)):
+            raise LacksError("row whose operands lie in too many ways")
+        wide[number] = bool(kept and kept[0])
+        strides.append(row)
+    return numbers, row_program(plan, shape, values, wide), strides
+
+
+def _strides(value: Any, rows: int, lead: int, cells: Shape) -> Shape:
+    """Return a packed value's strides over (rows, *cells), 0 where it does not move."""
+    itemsize = value.dtype.itemsize
+    own = (1,) * (lead + len(cells) - len(value.shape)) + tuple(value.shape)
+    leading, trailing = own[:lead], own[lead:]
+    strides = c_strides(trailing, itemsize)
+    if prod(leading) not in (1, rows):
+        raise LacksError("row block of an operand that repeats along some leading axes")
+    row = prod(trailing) * itemsize if prod(leading) == rows else 0
+    return (row, *[0 if n == 1 else s for n, s in zip(trailing, strides, strict=True)])

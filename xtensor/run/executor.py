@@ -1,0 +1,394 @@
+"""Running pending nodes, and the barrier that lets pending readers finish before their bytes change."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import prod
+from typing import Any
+
+from ..base.locks import fork_waiting_lock
+from ..base.options import Settings, settings
+from ..base.threads import inside_task
+from ..devices.cpu import CPU
+from ..graph.node import VIEWS, Node, Part, View, last_users, pending_below
+from ..plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
+from ..storage.blob import Buffer, Native, TBlob, trusted
+
+_evaluating = fork_waiting_lock()
+_lent = nullcontext()
+
+
+def turn() -> AbstractContextManager[Any]:
+    """Return what an evaluation holds, one at a time: two threads that force the same node must get the same bytes.
+
+    A worker's turn is that of the evaluation it works for, which waits for it: a finalizer that evaluates something,
+    called by the garbage collector inside a worker, must not wait for that evaluation.
+    """
+    return _lent if inside_task() else _evaluating
+
+
+# Graphs of more nodes are evaluated piece by piece.
+PIECE = 192
+
+# What is so many times smaller than what it was computed from is a result that costs no memory.
+SMALL_END = 64
+
+
+# The planner and the engines, once something has been planned: they would double the time of `import xtensor`.
+_loaded: list[Any] = []
+
+
+def _planner() -> Any:
+    if not _loaded:
+        from . import again
+
+        _loaded.append(again)
+    return _loaded[0]
+
+
+def force(value: Node | TBlob | Part) -> TBlob:
+    """Return a value's bytes, computing them if they are pending."""
+    if isinstance(value, TBlob):
+        return value
+    if value.blob is None:
+        if isinstance(value, Part):
+            whole = force(value.whole)
+            value.blob, value.seen = whole.view(whole.layout.index(value.key)), None
+        else:
+            evaluate([value])
+    assert value.blob is not None
+    return value.blob
+
+
+def evaluate(nodes: Sequence[Node]) -> None:
+    """Compute pending nodes and everything they need."""
+    with turn():
+        if _loaded and len(nodes) == 1 and _loaded[0].evaluate_again(nodes[0], DIRECT_BYTES):
+            return
+        order = pending_below(nodes)
+        if len(order) <= PIECE:
+            if order:
+                asked = [node for node in nodes if node.blob is None]
+                _evaluate(*_with_small_ends(order, asked))
+            return
+        wanted = set(nodes)
+        pieces = [order[start : start + PIECE] for start in range(0, len(order), PIECE)][::-1]
+        order.clear()
+        while pieces:  # what is done is let go of
+            piece = pieces.pop()
+            _evaluate(piece, [node for node in piece if node in wanted], is_piece=True)
+
+
+def _with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return nodes in order and those wanted, with results of reductions that wait for some of them, if they are all
+    that does so.
+
+    Computed in the same pass (a loss beside its gradient, say), they save keeping large values for them.
+    """
+    inside, ends = set(order), set(wanted)
+    waiting = [
+        reader
+        for node in order
+        if node.readers is not None and (len(node.readers) > 1 or node in ends)
+        for reader in node.readers_outside(inside)
+    ]
+    if not waiting or goes_direct(order):
+        return order, wanted
+    found = last_users(waiting)
+    small = max([prod(node.shape) for node in order]) // SMALL_END
+    if not all([end.is_shown() and prod(end.shape) <= small for end in found]):
+        return order, wanted
+    more = pending_below([*wanted, *found])
+    return (more, [*wanted, *found]) if len(more) <= PIECE else (order, wanted)
+
+
+def _evaluate(
+    order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None, *, is_piece: bool = False
+) -> None:
+    """Compute nodes that stand in order, keeping those that are wanted, shown, or used from outside.
+
+    is_piece: whether the order is part of a longer one, whose rest uses what this one leaves.
+    """
+    if into is None and goes_direct(order):
+        todo = order[::-1]
+        order.clear()
+        while todo:  # a step is let go as soon as it is done, so that its bytes can be
+            node = todo.pop()
+            node.finish(_step(node))
+        return
+    _planner().evaluate(order, wanted, into, is_piece=is_piece)
+
+
+def goes_direct(order: list[Node]) -> bool:
+    """Return whether to call the library step by step: asked for, or the arrays small and on the CPU."""
+    engine = settings().engine
+    if engine != "auto" or order[0].device.backend is not CPU:
+        return engine == "direct"
+    return all([is_small(node) for node in reversed(order)]) or _is_brief(order)
+
+
+def is_small(node: Node) -> bool:
+    """Return whether neither a node nor what it reduces is large."""
+    if prod(node.shape) * node.dtype.itemsize > DIRECT_BYTES:
+        return False
+    read = [value for value in node.inputs if isinstance(value, (Node, TBlob))] if node.op.kind == "reduction" else []
+    return all([prod(value.shape) * value.dtype.itemsize <= DIRECT_BYTES for value in read])
+
+
+def _is_brief(order: list[Node]) -> bool:
+    """Return whether nodes are complex work of which the results are small."""
+    read = [value for value in order[0].inputs if isinstance(value, (Node, TBlob))]
+    if not any([value.dtype.kind == "c" for value in (order[0], *read)]):
+        return False
+    return sum([prod(node.shape) * node.dtype.itemsize for node in order]) <= DIRECT_COMPLEX_BYTES
+
+
+def before_write(buffer: Buffer) -> None:
+    """Evaluate every pending reader of a buffer, so that a write cannot change what they saw; count the write."""
+    with turn():
+        for other in trusted.buffers:  # which may be the same memory
+            _serve(other)
+        _serve(buffer)
+        _count_write(buffer)
+
+
+def _serve(buffer: Buffer) -> None:
+    """Evaluate every pending reader of a buffer."""
+    if len(buffer.readers):
+        evaluate(last_users(buffer.readers.waiting()))
+        evaluate(buffer.readers.waiting())
+
+
+class at_once:  # noqa: N801 - reads as an adverb at the call
+    """A block in which this thread records what reads memory that others can write to; it is computed at the end.
+
+    buffers: that memory. No code of users' may run in the block, but where they have agreed to it.
+    """
+
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
+        self._buffers = frozenset([buffer for buffer in buffers if buffer.shared])
+
+    def __enter__(self) -> None:
+        self._before = trusted.buffers
+        trusted.buffers = self._before | self._buffers
+
+    def __exit__(self, *failure: object) -> None:
+        trusted.buffers = trusted.buffers & self._before
+        with turn():
+            for buffer in self._buffers - self._before:
+                _serve(buffer)
+
+
+def _count_write(buffer: Buffer) -> None:
+    """Let who kept views of a buffer for a gradient copy them before it is written; count the write."""
+    for saved in buffer.savers.waiting() if buffer.savers is not None else ():
+        saved.protect()
+    buffer.version += 1
+
+
+def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
+    """Compute a pending node straight into existing memory of its shape and dtype; return whether that was possible.
+
+    Everything else that waits to read that memory is computed first. It is not possible where the node's graph
+    reads the memory at other places than it writes; nothing has then been done.
+
+    passing: a node below whose holder is about to let it go, so that it need not be kept. It is kept all the same
+    where its value could not be found again after the write.
+    """
+    with turn():
+        order = pending_below([node])
+        if trusted.buffers or len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
+            return False
+        evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.buffer)])
+        inside = set(pending_below([node]))
+        others = [reader for reader in blob.buffer.readers.waiting() if reader not in inside]
+        evaluate([end for end in last_users(others) if end not in inside])
+        evaluate([reader for reader in blob.buffer.readers.waiting() if reader not in inside])
+        order = pending_below([node])
+        _count_write(blob.buffer)
+        if passing is not None and not passing.is_seen() and not _reads(pending_below([passing]), blob.buffer):
+            passing.face = None
+        _evaluate(order, [node], (node, blob))
+        return True
+
+
+def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
+    """Do what `write` does at once, where an expression like this was written before; return whether it was."""
+    with turn():
+        if (
+            trusted.buffers
+            or node.blob is not None
+            or not _loaded
+            or any([one is not node for one in blob.buffer.readers.waiting()])
+        ):
+            return False
+        face = None if passing is None else passing.face
+        if passing is not None and not passing.is_seen():
+            passing.face = None
+        run = _loaded[0].write_again(node, blob)
+        if run is not None:
+            _count_write(blob.buffer)
+            if run():
+                return True
+        if passing is not None:
+            passing.face = face
+        return False
+
+
+def is_learnt(node: Node) -> bool:
+    """Return whether `write_again` will never do for an expression what it did not do now."""
+    return bool(_loaded) and _loaded[0].is_learnt(node)
+
+
+def _is_saved(node: Node) -> bool:
+    """Return whether somebody kept a node for a gradient, who could not compute it again after the write."""
+    return node.saver is not None and node.saver() is not None
+
+
+def _reads(nodes: Iterable[Node], buffer: Buffer) -> bool:
+    """Return whether any of these nodes reads a buffer."""
+    for node in nodes:
+        for value in node.inputs:
+            read = value.blob if isinstance(value, Node) else value
+            if isinstance(read, TBlob) and read.buffer is buffer:
+                return True
+    return False
+
+
+def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
+    """Return whether a graph reads a blob's memory only element by element where it will be written."""
+    if blob.layout.may_repeat():
+        return False
+    for node in order:
+        for value in node.inputs:
+            read = value.blob if isinstance(value, Node) else value
+            if not isinstance(read, TBlob) or read.buffer is not blob.buffer:
+                continue
+            layout, target = read.layout, blob.layout
+            same = (layout.shape, layout.strides, layout.offset) == (target.shape, target.strides, target.offset)
+            same = same and node.op.kind != "view"
+            if same and read.dtype == blob.dtype and node.shape == blob.shape:
+                continue
+            if layout.overlaps(target, read.dtype.itemsize, blob.dtype.itemsize):
+                return False
+    return True
+
+
+def _step(node: Node) -> TBlob:
+    """Compute one node by the backend's own function."""
+    if type(node.op) is View:
+        return node.op.of(force(*node.inputs), **node.params)
+    backend = node.device.backend
+    natives = [_operand(value) for value in node.inputs]
+    result = backend.compute(node.op.kernel(backend), *natives, **node.params)
+    return TBlob.adopt(backend.asarray(result, node.dtype), node.device)
+
+
+def _operand(value: Any) -> Native:
+    """Return what a kernel takes: a native array, or a Python scalar as it stands."""
+    if isinstance(value, Node):
+        assert value.blob is not None
+        return value.blob.native()
+    return value.native() if isinstance(value, TBlob) else value
+
+
+# ---- a look at a part
+
+
+def look(part: Part) -> Native:
+    """Return the elements of a part for reading; while its node is pending, only they are computed."""
+    with turn():
+        if part.blob is None and part.whole.blob is None:
+            if part.seen is None:
+                part.seen = _compute_part(part)
+            return part.seen
+        return force(part).native()
+
+
+def _compute_part(part: Part) -> Native:
+    """Compute the elements of a part alone, from the same parts of everything elementwise that it needs."""
+    found: dict[Node, Native] = {}
+    for node in pending_below([part.whole]):
+        natives = []
+        for value in node.inputs:
+            if isinstance(value, Node) and value.blob is None:
+                natives.append(found[value])
+            elif isinstance(value, (Node, TBlob)):
+                blob = force(value)
+                layout = blob.layout.broadcast_to(part.whole.shape)
+                assert layout is not None
+                strided = blob.view(layout.index(part.key)).native()
+                # NumPy's bits may depend on whether operands are packed.
+                natives.append(node.device.backend.call(strided.copy, "C"))
+            else:
+                natives.append(value)
+        backend = node.device.backend
+        found[node] = backend.asarray(backend.call(node.op.kernel(backend), *natives, **node.params))
+    return found[part.whole]
+
+
+def seen_later(value: Any, way: str, given: Any) -> Node | None:
+    """Return a view of what is pending, itself pending, where all is recorded; None where it is to be made now.
+
+    way: a method of Layout; given: what it takes.
+    """
+    limits = settings()
+    if limits.lazy != "always":
+        return None
+    if type(value) is Part:
+        value = VIEWS["index"].node(value.whole, value.key) if value.whole.blob is None else None
+    if type(value) is not Node or value.blob is not None:
+        return None
+    node = VIEWS[way].node(value, given)
+    if node is not None:
+        ledger.enter(node, limits)
+    return node
+
+
+def can_look(node: Node) -> bool:
+    """Return whether parts of a pending node can be computed alone: all it needs is elementwise, of one shape."""
+    with turn():
+        below = pending_below([node])
+    return all(one.op.kind == "elementwise" and one.shape == node.shape for one in below)
+
+
+# ---- bounds
+
+
+class Ledger:
+    """All pending nodes, held weakly, and the bytes of the buffers that they keep alive together."""
+
+    def __init__(self) -> None:
+        self._nodes: list[weakref.ref[Node]] = []
+        self._bytes = 0
+        self._room = 128
+
+    def enter(self, node: Node, limits: Settings) -> None:
+        """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
+        if node.held:  # others keep nothing alive that these do not
+            self._nodes.append(node.reference)
+            self._bytes += node.held
+            if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
+                with turn():
+                    self._settle(limits.pinned_limit)
+        if node.steps > limits.fuse_limit:
+            with turn():
+                node.steps = len(pending_below([node]))  # what is shared was counted once per use
+            if node.steps > limits.fuse_limit:
+                evaluate([node])
+
+    def _settle(self, limit: int) -> None:
+        """Count anew what is still pending, each buffer once, and evaluate everything if that is too much."""
+        nodes = [node for reference in self._nodes if (node := reference()) is not None and node.blob is None]
+        buffers = {id(v.buffer): v.buffer.nbytes for n in nodes for v in n.inputs if isinstance(v, TBlob)}
+        self._bytes = sum(buffers.values())
+        if self._bytes > limit:
+            evaluate(last_users(nodes))
+            nodes, self._bytes = [], 0
+        self._nodes = [node.reference for node in nodes]
+        self._room = max(128, 2 * len(nodes))
+
+
+ledger = Ledger()

@@ -1,0 +1,1 @@
+"""The standard's functions, one file a chapter."""

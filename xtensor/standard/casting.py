@@ -1,0 +1,54 @@
+"""Data type functions that take arrays: astype and result_type (the others stand in base/dtypes.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.tape import differentiable
+from ..base.dtypes import DType, canonical, check_real, promote
+from ..base.errors import expected
+from ..base.options import always_somewhere
+from ..calls.op import cast_later, on
+from ..devices import as_device
+from ..tensor.face import Tensor, wrap
+from ..tensor.operands import SCALARS, DeviceLike, as_tensor
+
+__all__ = ["astype", "result_type"]
+
+
+@differentiable(x=lambda g: g)
+def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike = None) -> Tensor:
+    """Return x with another dtype: floats are cut towards zero, numbers become whether they are nonzero.
+
+    copy=False returns x itself where dtype and device are its own. Raises TypeError for complex to real.
+    Standard: Data Type Functions, astype.
+    """
+    x = as_tensor(x, "astype")
+    target = canonical(dtype, "astype")
+    if device is not None:
+        x = x.to_device(as_device(device, "astype"))
+    if target == x.dtype:
+        return x.copy("K") if copy else x
+    check_real(x.dtype, target, "astype", "x")
+    if x._small is not None and not always_somewhere[0]:
+        return wrap(x.device.backend.call(x._small.astype, target), x.device)
+    later = cast_later(x, target)
+    return on(x, "astype", lambda xp, a: x.device.backend.astype(a, target)) if later is None else later
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """Return the dtype that results from combining arrays, dtypes and Python scalars.
+
+    Python scalars are weak: they take on the others' dtype within their kind (NEP 50); alone they count with
+    their default dtype. Raises ValueError without arguments, TypeError for what has no dtype. Standard: Data Type
+    Functions, result_type.
+    """
+    if not arrays_and_dtypes:
+        raise ValueError(expected("result_type", "arrays_and_dtypes", "hold at least one", "none"))
+    return canonical(promote(*(_kind(one) for one in arrays_and_dtypes)), "result_type")
+
+
+def _kind(one: Any) -> DType | type:
+    if type(one) in SCALARS:
+        return type(one)
+    return canonical(getattr(one, "dtype", one), "result_type", "arrays_and_dtypes")

@@ -1,0 +1,116 @@
+"""Names beyond the standard that existing array code leans on, with NumPy's meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from string import ascii_letters
+from typing import Any, cast
+
+from ..autograd.rules import Like, conjugate, sum_to, xt
+from ..autograd.tape import differentiable
+from ..base.errors import expected
+from ..base.layout import Shape, as_index
+from ..calls.op import on
+from ..tensor.face import Tensor
+from ..tensor.operands import as_tensor
+from .linear import on_diagonal
+
+__all__ = ["diag", "einsum"]
+
+
+def _of_diag(g: Tensor, like: Like, k: int) -> Tensor:
+    if like.ndim == 2:
+        return on_diagonal(g, as_index(k, "diag", "k"), like.shape)
+    return cast(Tensor, xt.linalg.diagonal(g, offset=k))
+
+
+@differentiable(x=_of_diag, view=True)
+def diag(x: Tensor, /, k: int = 0) -> Tensor:
+    """Return a matrix with the 1-d x on its k-th diagonal, or the k-th diagonal of the 2-d x, as a view.
+
+    Raises ValueError for another number of axes. Source: numpy.diag.
+    """
+    x, k = as_tensor(x, "diag"), as_index(k, "diag", "k")
+    if x.ndim == 2:
+        return x.viewed(x.blob.layout.diagonal(k))
+    if x.ndim != 1:
+        raise ValueError(expected("diag", "x", "have 1 or 2 axes", f"shape {x.shape}"))
+    side = x.shape[0] + abs(k)
+    return on_diagonal(x, k, (side, side))
+
+
+class _Computed(Sequence[Tensor]):
+    """A sequence whose elements are computed when they are asked for."""
+
+    def __init__(self, count: int, compute: Callable[[int], Tensor]) -> None:
+        self._count = count
+        self._compute = compute
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._compute(place)
+
+
+def _of_einsum(g: Tensor, subscripts: str, operands: Sequence[Any], optimize: Any) -> Sequence[Tensor]:
+    tensors = [as_tensor(x, "einsum", "operands", g) for x in operands]
+    *labels, output = _spelled_out(subscripts, [x.ndim for x in tensors])
+    optimize = optimize if isinstance(optimize, (bool, str)) else True  # a path given for other operands
+
+    def by_operand(place: int) -> Tensor:
+        others = [(one, conjugate(x)) for n, (one, x) in enumerate(zip(labels, tensors, strict=True)) if n != place]
+        return _einsum_back([(output, g), *others], labels[place], tensors[place].shape, optimize)
+
+    return _Computed(len(tensors), by_operand)
+
+
+def _einsum_back(factors: list[tuple[str, Tensor]], labels: str, shape: Shape, optimize: Any) -> Tensor:
+    """Return the sum of products of labelled factors, as the cotangent of an operand with its own labels.
+
+    A label that stands twice in the operand goes on a diagonal; one that stands nowhere else was summed over, and
+    stretches.
+    """
+    unused = iter([letter for letter in ascii_letters if letter not in labels + "".join(one for one, _ in factors)])
+    found, missing = "", []
+    for axis, label in enumerate(labels):
+        if label in found:
+            fresh = next(unused)
+            identity = xt.eye(shape[axis], dtype=factors[0][1].dtype, device=factors[0][1].device)
+            factors.append((label + fresh, identity))
+            found += fresh
+        elif any(label in one for one, _ in factors) or label in labels[axis + 1 :]:
+            found += label
+        else:
+            missing.append(axis)
+    subscripts = ",".join(one for one, _ in factors) + "->" + found
+    g = xt.expand_dims(xt.einsum(subscripts, *[x for _, x in factors], optimize=optimize), tuple(missing))
+    return sum_to(g, g.shape, shape)
+
+
+def _spelled_out(subscripts: str, ndims: Sequence[int]) -> list[str]:
+    """Return the labels of each operand and of the result, one for each axis: no ellipsis is left."""
+    inputs, arrow, output = subscripts.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    unused = [letter for letter in ascii_letters if letter not in subscripts]
+    dots = [n + 3 - len(term) if "." in term else 0 for term, n in zip(terms, ndims, strict=True)]
+    most = "".join(unused[: max(dots)])
+    spelled = [term.replace("...", most[len(most) - count :]) for term, count in zip(terms, dots, strict=True)]
+    if not arrow:
+        letters = inputs.replace("...", "").replace(",", "")
+        output = "..." + "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
+    return [*spelled, output.replace("...", most)]
+
+
+@differentiable(operands=_of_einsum)
+def einsum(subscripts: str, /, *operands: Tensor, optimize: Any = False) -> Tensor:
+    """Return the sum of products that an Einstein subscript such as "ij,jk->ik" names.
+
+    optimize: as numpy.einsum takes it. Raises ValueError where subscripts and shapes do not fit. Source:
+    numpy.einsum.
+    """
+    like = next((x for x in operands if isinstance(x, Tensor)), None)
+    tensors = tuple(as_tensor(x, "einsum", "operands", like) for x in operands)
+    if not isinstance(subscripts, str):
+        raise TypeError(expected("einsum", "subscripts", "be a string", type(subscripts).__name__))
+    return on(tensors, "einsum", lambda xp, *natives: xp.einsum(subscripts, *natives, optimize=optimize))

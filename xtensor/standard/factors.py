@@ -1,0 +1,285 @@
+"""Derivatives of decompositions: cotangents of factors as those of the matrices they come from.
+
+Of several factors those that nobody used have no cotangent (None). Eigenvectors and singular vectors are determined
+only up to signs, phases or a rotation within the same value; gradients exist for what does not depend on that choice.
+Those through vectors hold a division by the differences of values, so equal ones give inf or nan; values alone do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, cast
+
+from ..autograd.rules import Like, conjugate, xt
+from ..autograd.tape import differentiable
+from ..base.dtypes import finfo
+from ..base.errors import expected
+from ..tensor.face import Tensor
+from .linear import adjoint, on_diagonal
+
+Pair = tuple[Tensor | None, Tensor | None]
+Triple = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def through(f: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Tensor:
+    """Return the cotangent of x for that of f(x), where f is written in differentiable functions."""
+    return cast(Tensor, xt.vjp(f, x)[1](g)[0])
+
+
+# ---- parts of matrices
+
+
+def of_diagonal(g: Tensor, like: Like, offset: int) -> Tensor:
+    """The cotangent on the diagonal that was looked at, zeros elsewhere."""
+    return on_diagonal(g, offset, like.shape)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Return vectors as columns, so that they multiply rows of matrices."""
+    return cast(Tensor, xt.expand_dims(x, axis=-1))
+
+
+def _columns(x: Tensor) -> Tensor:
+    """Return vectors as rows, so that they multiply columns of matrices."""
+    return cast(Tensor, xt.expand_dims(x, axis=-2))
+
+
+def _scalars(x: Tensor) -> Tensor:
+    """Return numbers as matrices of one element."""
+    return cast(Tensor, xt.expand_dims(x, axis=(-2, -1)))
+
+
+def _is_diagonal(x: Tensor) -> Tensor:
+    """Return where matrices have their diagonal."""
+    return cast(Tensor, xt.eye(x.shape[-2], x.shape[-1], dtype=xt.bool, device=x.device))
+
+
+def _is_lower(x: Tensor) -> Tensor:
+    """Return where matrices lie below their diagonal."""
+    ones = xt.ones(x.shape[-2:], dtype=xt.bool, device=x.device)
+    return cast(Tensor, xt.tril(ones, k=-1))
+
+
+def _skew(x: Tensor) -> Tensor:
+    return x - adjoint(x)
+
+
+def _differences(values: Tensor) -> Tensor:
+    """Return how much value j exceeds value i at [i, j], and 1 on the diagonal."""
+    found = _columns(values) - _rows(values)
+    return cast(Tensor, xt.where(_is_diagonal(found), 1, found))
+
+
+def _check_free(function: str, part: Tensor, choice: str, *cotangents: Tensor | None) -> None:
+    """Raise NotImplementedError unless a part of cotangents is 0, but for rounding: it goes along a free choice."""
+    if not part.size:
+        return
+    largest = max(float(xt.max(xt.abs(g))) for g in cotangents if g is not None)
+    if float(xt.max(xt.abs(part))) > finfo(part.dtype).eps ** 0.5 * largest:
+        must = f"not depend on {choice}, which the matrix does not determine, to have a gradient"
+        raise NotImplementedError(expected(function, "what is computed from the result", must, "one that does"))
+
+
+# ---- Cholesky, QR
+
+
+def of_cholesky(g: Tensor, y: Tensor, upper: bool) -> Tensor:
+    """L^-H S L^-1, with S the Hermitian part of L^H g, seen from its lower triangle."""
+    lower, g = (adjoint(y), adjoint(g)) if upper else (y, g)
+    inner = adjoint(lower) @ g
+    half = xt.where(_is_lower(inner), inner, xt.where(_is_diagonal(inner), inner / 2, 0))
+    back = xt.linalg.solve(adjoint(lower), (half + adjoint(half)) / 2)
+    return adjoint(cast(Tensor, xt.linalg.solve(adjoint(lower), adjoint(back))))
+
+
+def of_qr(g: Pair, y: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
+    """The rule for R square or wide; more columns of Q than of x turn with the others."""
+    q, r = y
+    n, m = x.shape[-2:]
+    k = min(n, m)
+    gq = xt.zeros_like(q) if g[0] is None else g[0]
+    gr = xt.zeros_like(r) if g[1] is None else g[1]
+    first, inverse = q[..., :k], xt.linalg.inv(adjoint(r[..., :k, :k]))
+    if n >= m:
+        found: Tensor = _of_tall_qr(gq[..., :k], gr[..., :k, :], first, r[..., :k, :]) @ inverse
+        if q.shape[-1] > k:
+            found = found - _turned("qr", q[..., k:], gq[..., k:], first) @ inverse
+        return found
+    rest = gr[..., k:]
+    square = _of_tall_qr(gq + x[..., k:] @ adjoint(rest), gr[..., :k], q, r[..., :k]) @ inverse
+    return cast(Tensor, xt.concat((square, q @ rest), axis=-1))
+
+
+def _of_tall_qr(gq: Tensor, gr: Tensor, q: Tensor, r: Tensor) -> Tensor:
+    """The cotangent of x times R^H. The diagonal of R is real, so the one of Q^H dQ is what is imaginary in it."""
+    projected, scaled = adjoint(q) @ gq, gr @ adjoint(r)
+    difference = projected - scaled
+    inner: Tensor = scaled - projected + xt.where(_is_lower(difference), _skew(difference), 0)
+    if difference.dtype.kind == "c":
+        inner = inner + xt.where(_is_diagonal(difference), 1j * xt.imag(difference), 0)
+    return gq + q @ inner
+
+
+def _turned(function: str, free: Tensor, g: Tensor, others: Tensor) -> Tensor:
+    """The cotangent of orthonormal columns that the matrix determines only as a space, along what turns that space."""
+    _check_free(function, _skew(adjoint(free) @ g), "the choice of a basis of the remaining columns", g)
+    return free @ (adjoint(g) @ others)
+
+
+# ---- eigenvalues and singular values
+
+
+def of_eigh(g: Pair, y: tuple[Tensor, Tensor]) -> Tensor:
+    """V (diag(gw) + skew(V^H gV) / (w_j - w_i)) V^H, which is Hermitian."""
+    (gw, gv), (w, v) = g, y
+    if gv is None:
+        assert gw is not None
+        return of_eigenvalues(gw, v)
+    projected = adjoint(v) @ gv
+    _check_phases("eigh", projected, gv)
+    inner = xt.where(_is_diagonal(projected), 0, _skew(projected) / (2 * _differences(w)))
+    inner = inner if gw is None else inner + on_diagonal(gw, 0, projected.shape)
+    return cast(Tensor, v @ inner @ adjoint(v))
+
+
+def of_eigenvalues(g: Tensor, v: Tensor) -> Tensor:
+    """V diag(g) V^H."""
+    return (v * _columns(g)) @ adjoint(v)
+
+
+def of_eig(g: Pair, y: tuple[Tensor, Tensor]) -> Tensor:
+    """V^-H (diag(gw) + inner) V^H; inner holds what moves eigenvectors across each other, whose lengths stay 1."""
+    (gw, gv), (w, v) = g, y
+    inner = xt.zeros_like(v) if gw is None else on_diagonal(gw, 0, v.shape)
+    if gv is not None:
+        projected = adjoint(v) @ gv
+        _check_phases("eig", projected, gv)
+        along = projected - (adjoint(v) @ v) * _columns(xt.real(xt.linalg.diagonal(projected)))
+        inner = inner + xt.where(_is_diagonal(along), 0, along / conjugate(_differences(w)))
+    return cast(Tensor, xt.linalg.solve(adjoint(v), inner @ adjoint(v)))
+
+
+def _check_phases(function: str, projected: Tensor, g: Tensor) -> None:
+    if projected.dtype.kind == "c":
+        _check_free(function, xt.imag(xt.linalg.diagonal(projected)), "the phases of eigenvectors", g)
+
+
+def of_svd(g: Triple, y: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """U (diag(gs) + inner) V^H, and what lies across the columns of U and the rows of V^H."""
+    (gu, gs, gvh), (u, s, vh) = g, y
+    k = s.shape[-1]
+    left, right = u[..., :k], vh[..., :k, :]
+    if gu is None and gvh is None:
+        assert gs is not None
+        return of_singular_values(gs, left, right)
+    found = left @ _within(gu, gs, gvh, left, s, right) @ right
+    if gu is not None:
+        rest = gu[..., :k] / _columns(s)
+        found = found + (rest - left @ (adjoint(left) @ rest)) @ right
+        if u.shape[-1] > k:
+            found = found - _turned("svd", u[..., k:], gu[..., k:], left / _columns(s)) @ right
+    if gvh is not None:
+        rest = gvh[..., :k, :] / _rows(s)
+        found = found + left @ (rest - (rest @ adjoint(right)) @ right)
+        if vh.shape[-2] > k:
+            columns = _turned("svd", adjoint(vh[..., k:, :]), adjoint(gvh[..., k:, :]), adjoint(right) / _columns(s))
+            found = found - left @ adjoint(columns)
+    return found
+
+
+def _within(gu: Any, gs: Any, gvh: Any, u: Tensor, s: Tensor, vh: Tensor) -> Tensor:
+    """The cotangent of U^H dA V: what turns singular vectors into each other, and what scales them."""
+    k = s.shape[-1]
+    none = xt.zeros((k, k), dtype=u.dtype, device=u.device)
+    left = none if gu is None else _skew(adjoint(u) @ gu[..., :k])
+    right = none if gvh is None else _skew(vh @ adjoint(gvh[..., :k, :]))
+    turning = (left * _columns(s) + _rows(s) * right) / (_differences(s) * (_columns(s) + _rows(s)))
+    phases: Any = 0
+    if u.dtype.kind == "c":
+        both = xt.imag(xt.linalg.diagonal(left + right))
+        _check_free("svd", both, "the phases of singular vectors", gu, gvh)
+        phases = (left - right) / (4 * _rows(s))
+    inner = xt.where(_is_diagonal(turning), phases, turning)
+    return cast(Tensor, inner if gs is None else inner + on_diagonal(gs, 0, turning.shape))
+
+
+def of_singular_values(g: Tensor, u: Tensor, vh: Tensor) -> Tensor:
+    """U diag(g) V^H."""
+    return (u * _columns(g)) @ vh
+
+
+# ---- determinants and inverses
+
+
+def of_det(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The cotangent times the cofactors; those of well-conditioned matrices are det(x) x^-H."""
+    inverse = _sound_inverse(x)
+    if inverse is None:
+        return _scalars(g) * _cofactors(x)
+    return _scalars(g * conjugate(y)) * adjoint(inverse)
+
+
+def _sound_inverse(x: Tensor) -> Tensor | None:
+    """Return inverses where half of the digits are right in all of them, else None."""
+    try:
+        inverse: Tensor = xt.linalg.inv(x)
+    except ValueError:
+        return None
+    condition = xt.linalg.matrix_norm(x) * xt.linalg.matrix_norm(inverse)
+    return None if xt.any(condition > finfo(x.dtype).eps ** -0.5) else inverse
+
+
+def _of_cofactors(g: Tensor, x: Tensor) -> Tensor:
+    """The cofactors' own cotangent: in the bases of singular vectors a derivative of products of singular values."""
+    u, phase, without, vh = _products_without(x)
+    inner = _scalars(conjugate(phase)) * (vh @ adjoint(g) @ u)
+    diagonal = _is_diagonal(inner)
+    pairs = xt.where(diagonal, 0, without)
+    traces = pairs @ _rows(xt.linalg.diagonal(inner))
+    return cast(Tensor, u @ xt.where(diagonal, traces, -pairs * inner) @ vh)
+
+
+@differentiable(x=_of_cofactors)
+def _cofactors(x: Tensor) -> Tensor:
+    """Return the conjugates of the cofactors of square matrices, singular or not: the adjoints of the adjugates."""
+    u, phase, without, vh = _products_without(x)
+    return of_singular_values(xt.linalg.diagonal(without), u, vh) * _scalars(conjugate(phase))
+
+
+def _products_without(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return U, det(U) det(V^H), the products of all singular values but i and j at [i, j], and V^H."""
+    u, s, vh = xt.linalg.svd(x)
+    others = xt.where(xt.eye(s.shape[-1], dtype=xt.bool, device=s.device), 1, _columns(s))
+    without = through(lambda t: xt.prod(t, axis=-1), others, xt.ones_like(s))
+    return u, xt.linalg.det(u) * xt.linalg.det(vh), without, vh
+
+
+def of_slogdet(g: Pair, x: Tensor, y: tuple[Tensor, Tensor]) -> Tensor | None:
+    """x^-H times the cotangent of the logarithm, its imaginary part being that of the phase; inf where x is singular.
+
+    The sign of a real determinant has no derivative.
+    """
+    (gsign, glog), (sign, log) = g, y
+    if sign.dtype.kind == "c" and gsign is not None:
+        turning = 1j * xt.imag(gsign * conjugate(sign))
+        glog = turning if glog is None else glog + turning
+    if glog is None:
+        return None
+    singular = _scalars(log == -inf)
+    inverse = xt.linalg.inv(xt.where(singular, _is_diagonal(x), x))
+    return cast(Tensor, _scalars(glog) * xt.where(singular, inf, adjoint(inverse)))
+
+
+def of_inv(g: Tensor, y: Tensor) -> Tensor:
+    """-Y^H g Y^H."""
+    turned = adjoint(y)
+    return -(turned @ g @ turned)
+
+
+def of_pinv(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """The rule of Golub and Pereyra, for x that keeps its rank."""
+    turned, back = adjoint(y), adjoint(g)
+    left = back - x @ (y @ back)
+    right = back - (back @ y) @ x
+    return -(turned @ g @ turned) + (left @ y) @ turned + turned @ (y @ right)

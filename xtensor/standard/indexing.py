@@ -1,0 +1,338 @@
+"""Indexing: take, take_along_axis, and what `x[key]` and `x[key] = value` do.
+
+A key of integers, slices, Ellipsis and None selects a view. A key with an array or list in it (boolean mask or
+integers) selects a copy, by NumPy's rules for advanced indexing.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from ..autograd.history import refuse_leaf, written
+from ..autograd.rules import Like, sum_to, xt
+from ..autograd.tape import OFF, active, differentiable, recording, step_of, steps_of
+from ..base.dtypes import INTEGER, check_real
+from ..base.errors import expected, prefixed
+from ..base.layout import Shape, as_axis, contiguous
+from ..base.options import always_somewhere
+from ..calls.op import on
+from ..calls.writes import store, writable, writable_blob
+from ..devices.cpu import CPU
+from ..graph.node import Node, Part
+from ..run.executor import can_look, seen_later
+from ..storage.blob import Native, TBlob
+from ..tensor.face import Tensor, face, from_native, wrap
+from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
+
+__all__ = ["take", "take_along_axis"]
+
+
+def _of_taken(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
+    return added(g, indices, axis, like.shape[axis])
+
+
+@differentiable(x=lambda g, indices, axis, like: _of_taken(g, indices, 0 if axis is None else axis % like.ndim, like))
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Return the elements (slices along `axis`) at integer indices; axis may be None only for one axis.
+
+    Negative indices count from the end. The result has x's shape with the axis replaced by indices' axes. Raises
+    IndexError for an index out of range, TypeError for indices that are no integers. Standard: Indexing
+    Functions, take.
+    """
+    x, indices = as_tensors("take", x=x, indices=indices)
+    if axis is None and x.ndim != 1:
+        raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
+    along = as_axis(0 if axis is None else axis, x.ndim, "take")
+    INTEGER.check(indices.dtype, "take", "indices")
+    return on((x, indices), "take", lambda xp, a, i: xp.take(a, i, axis=along))
+
+
+@differentiable(g=lambda g, indices, axis: xt.take(g, indices, axis=axis))
+def added(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
+    """Return zeros with g added at integer indices along an axis, which takes the place of those of the indices.
+
+    The adjoint of take: an index that occurs more than once adds up.
+    """
+    where = as_tensor(indices, "take", "indices", g)
+    native, backend = where.native(), g.device.backend
+    if backend is not CPU:
+        result = xt.zeros((*g.shape[:axis], length, *g.shape[axis + where.ndim :]), dtype=g.dtype, device=g.device)
+        backend.add_at(result.native(), (slice(None),) * axis + (native,), g.native())
+        return result
+    places = native.reshape(-1)
+    places = np.where(places < 0, places + length, places)
+    rows = g.native().reshape(*g.shape[:axis], places.size, *g.shape[axis + native.ndim :])
+    summed = _summed_rows(np.moveaxis(rows, axis, 0), places, length)
+    return wrap(np.ascontiguousarray(np.moveaxis(summed, 0, axis)), g.device)
+
+
+# Rows are added so many elements at a time: add.at is fast for places in one axis, of which the cache has few.
+_ADDED = 1 << 16
+
+
+def _summed_rows(rows: Native, places: Native, length: int) -> Native:
+    """Return for each place the sum of the rows that belong to it, in their order."""
+    result = np.zeros((length, *rows.shape[1:]), rows.dtype)
+    width = prod(rows.shape[1:])
+    step = max(_ADDED // max(width, 1), 1)
+    for first in range(0, places.size, step):
+        flat = places[first : first + step, None] * width + np.arange(width)
+        np.add.at(result.reshape(-1), flat.reshape(-1), rows[first : first + step].reshape(-1))
+    return result
+
+
+@differentiable(x=lambda g, indices, axis, like: _added_along(g, indices, axis, like))
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Return, for each 1-d slice of x along `axis`, the elements at the indices of the matching slice.
+
+    x and indices broadcast along the other axes. Raises IndexError for an index out of range, ValueError for
+    another number of axes. Standard: Indexing Functions, take_along_axis.
+    """
+    x, indices = as_tensors("take_along_axis", x=x, indices=indices)
+    along = as_axis(axis, x.ndim, "take_along_axis")
+    INTEGER.check(indices.dtype, "take_along_axis", "indices")
+    if x.ndim != indices.ndim:
+        raise ValueError(expected("take_along_axis", "indices", f"have {x.ndim} axes", f"shape {indices.shape}"))
+    return on((x, indices), "take_along_axis", lambda xp, a, i: xp.take_along_axis(a, i, axis=along))
+
+
+def _added_along(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
+    """Return what take_along_axis gathered where it was gathered from, summed over what x was stretched along."""
+    along = axis % like.ndim
+    full = (*g.shape[:along], like.shape[along], *g.shape[along + 1 :])
+    return sum_to(_put_along(g, indices, along, like.shape[along]), full, like.shape)
+
+
+@differentiable(g=lambda g, indices, axis: xt.take_along_axis(g, indices, axis=axis))
+def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
+    """Return zeros with g added at the indices of the matching 1-d slices along an axis."""
+    native = as_tensor(indices, "take_along_axis", "indices", g).native()
+    result: Tensor = xt.zeros((*g.shape[:axis], length, *g.shape[axis + 1 :]), dtype=g.dtype, device=g.device)
+    grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in g.shape)])
+    grid[axis] = native
+    g.device.backend.add_at(result.native(), tuple(grid), g.native())
+    return result
+
+
+@differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
+def getitem(x: Tensor, key: Any) -> Tensor:
+    """Return `x[key]`: a view for a basic key, else a copy."""
+    if _is_basic(key):
+        key = key if type(key) is tuple else (key,)
+        if x._small is not None:
+            view = _native_view(x._small, key)
+            if view is not None:
+                return x.window(view)
+        later = _part(x, key) or seen_later(x._value, "index", key)
+        return x.viewed(x.blob.layout.index(key)) if later is None else face(later)
+    native_key = _native_key(x, key)
+    try:
+        native = x.device.backend.index(x.native(), native_key)
+    except IndexError as error:
+        raise prefixed("index", error) from None
+    return wrap(x.device.backend.asarray(native), x.device)
+
+
+def _native_view(native: Native, key: tuple[Any, ...]) -> Native | None:
+    """Return the view that a basic index selects, made by NumPy; None where it refuses the key."""
+    try:
+        view = native[key]
+        # a single element is copied, but not with an Ellipsis
+        return view if type(view) is np.ndarray else native[(*key, ...)]
+    except (IndexError, TypeError, ValueError):
+        return None
+
+
+def _cotangent(g: Tensor, key: Any, like: Like) -> Tensor:
+    return _placed(g, key, like)
+
+
+@differentiable(g=lambda g, key: g[key])
+def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
+    """Return zeros with a cotangent added at the elements of a key, which may name some of them more than once."""
+    result: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
+    if _is_basic(key):
+        result[key] = g
+    else:
+        result.device.backend.add_at(result.native(), _native_key(result, key), g.native())
+    return result
+
+
+# A look at no more than this share of a pending value computes only what is looked at.
+_SMALL_PART = 1 / 8
+
+
+def _part(x: Tensor, key: tuple[Any, ...]) -> Part | None:
+    """Return a small view of a pending value as a part that can be looked at alone, else None."""
+    value = x.value
+    if type(value) is not Node or value.blob is not None or value.device.backend is not CPU:
+        return None
+    shape = contiguous(x.shape, x.itemsize).index(key).shape
+    if prod(shape) > x.size * _SMALL_PART or not can_look(value):
+        return None
+    return Part(value, key, shape)
+
+
+def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
+    """Assign `x[key] = value`; the value broadcasts and is cast to x's dtype as NumPy casts on assignment.
+
+    Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
+    OverflowError for a Python integer that does not fit; x is then unchanged.
+    """
+    if x._small is not None and not always_somewhere[0] and _set_small(x, key, value, function):
+        return
+    if isinstance(value, (list, tuple)):
+        value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
+    operand = as_operand(value, function, "value", x.device)
+    common_device(function, (x, operand))
+    check_real(getattr(operand, "dtype", operand), x.dtype, function, "value")
+    if active[0] and steps_of((x, operand)) is not None:
+        _set_on_tape(x, key, operand, function)
+    else:
+        _set(x, key, operand, function)
+
+
+def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
+    """Assign, and take down how the new contents go back to the old ones and to the value."""
+    refuse_leaf(x, function)
+    if _is_basic(key):
+        target = getitem(x, key)
+        if isinstance(value, Tensor):
+            value = xt.broadcast_to(_as_broadcast(xt.astype(value, x.dtype, copy=False), target.shape), target.shape)
+        with recording(OFF):
+            _set(x, key, value, function)
+        written(target, step_of(value) if isinstance(value, Tensor) else None)
+        return
+    contents = _replaced(
+        x, key, value if isinstance(value, Tensor) else xt.asarray(value, dtype=x.dtype, device=x.device)
+    )
+    with recording(OFF):
+        _set(x, key, value, function)
+    written(x, step_of(contents))
+
+
+def _as_broadcast(value: Tensor, shape: Shape) -> Tensor:
+    """Return a value without leading axes of length 1 that its target has not: assignment ignores them."""
+    extra = value.ndim - len(shape)
+    return value if extra <= 0 else xt.reshape(value, value.shape[extra:])
+
+
+@differentiable(x=lambda g, key: _without(g, key), value=lambda g, key, like: _last_written(g, key, like))
+def _replaced(x: Tensor, key: Any, value: Tensor) -> Tensor:
+    """Return a copy of x with `copy[key] = value`."""
+    copy = x.copy()
+    _set(copy, key, xt.astype(value, x.dtype, copy=False), "setitem")
+    return copy
+
+
+def _without(g: Tensor, key: Any) -> Tensor:
+    """Return a cotangent with zeros where the values were replaced."""
+    return _replaced(g, key, xt.zeros((), dtype=g.dtype, device=g.device))
+
+
+def _last_written(g: Tensor, key: Any, like: Like) -> Tensor:
+    """Return the cotangent of a value assigned at a key: of entries that name one element twice the last one counts."""
+    order = xt.zeros(g.shape, dtype=xt.int64, device=g.device)
+    shape = getitem(order, key).shape
+    numbers = xt.reshape(xt.arange(prod(shape), device=g.device), shape)
+    _set(order, key, numbers, "setitem")
+    last = getitem(order, key) == numbers
+    return sum_to(xt.where(last, getitem(g, key), 0), last.shape, like.shape)
+
+
+def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
+    """Assign an operand whose dtype and device have been checked."""
+    target = x
+    if _is_basic(key):
+        if key is not Ellipsis:
+            target, key = x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,))), ...
+        if isinstance(operand, Tensor) and _is_there(operand, target):
+            writable_blob(target, function)
+            return
+        if isinstance(operand, Tensor) and operand.is_pending and store(target, operand, function):
+            return
+    native_key = _native_key(x, key)
+    native_value = _apart(target, operand.evaluate()) if isinstance(operand, Tensor) else operand
+    native = writable(target, function)
+    try:
+        x.device.backend.assign(native, native_key, native_value)
+    except IndexError as error:
+        raise prefixed("index", error) from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise prefixed(function, error) from None
+
+
+def _is_there(operand: Tensor, target: Tensor) -> bool:
+    """Return whether an operand is the memory it is assigned to, as in the last step of `x[key] += y`."""
+    blob, other = target.blob, cast(Any, operand._value)
+    seen = type(other) is TBlob and other._buffer is blob.buffer
+    return bool(seen and (other.layout, other.dtype) == (blob.layout, blob.dtype))
+
+
+def _set_small(x: Tensor, key: Any, value: Any, function: str) -> bool:
+    """Assign a number or a small tensor to a basic index of a small tensor; return whether it was of that kind.
+
+    What NumPy refuses goes the long way, which says what is wrong.
+    """
+    native = value._small if type(value) is Tensor else value if type(value) in SCALARS else None
+    if native is None or not _is_basic(key) or not x._small.flags.writeable:
+        return False
+    if type(value) is Tensor and (value.dtype.kind == "c" != x.dtype.kind or value.device != x.device):
+        return False
+    target = _native_view(x._small, key if type(key) is tuple else (key,))
+    if target is None:
+        return False
+    writable(x, function)
+    try:
+        x.device.backend.call(target.__setitem__, ..., native)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
+def _apart(target: Tensor, value: Tensor) -> Native:
+    """Return the value's native array, copied where it lies in the memory that is about to be written."""
+    into, source = target.blob, value.blob
+    if into.buffer is not source.buffer:
+        return source.native()
+    if into.layout.overlaps(source.layout, into.dtype.itemsize, source.dtype.itemsize):
+        return source.device.backend.call(source.native().copy)
+    return source.native()
+
+
+_PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))
+_BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
+
+
+def _is_basic(key: Any) -> bool:
+    """Return whether a key selects a view; booleans are masks, not integers."""
+    if type(key) is slice or type(key) is int:
+        return True
+    if type(key) is tuple:
+        return _PLAIN.issuperset(map(type, key)) or all(type(item) is not tuple and _is_basic(item) for item in key)
+    if isinstance(key, _BASIC):
+        return not isinstance(key, bool)
+    return hasattr(key, "__index__") and not isinstance(key, (Tensor, np.ndarray, np.bool_))
+
+
+def _native_key(x: Tensor, key: Any) -> Any:
+    """Return an advanced key with its tensors as native arrays; raises IndexError for what is no index."""
+    if type(key) is tuple:
+        return tuple(_native_key(x, item) for item in key)
+    if isinstance(key, Tensor):
+        common_device("index", (x, key))
+    elif isinstance(key, (*_BASIC, bool, np.bool_)):
+        return key
+    elif isinstance(key, (list, tuple, np.ndarray)):
+        array = np.asarray(key)
+        array = array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array
+        key = from_native(array, x.device, shared=array is key)
+    else:
+        must = "be an integer, slice, Ellipsis, None, or an array or list of integers or booleans"
+        raise IndexError(expected("index", "key", must, type(key).__name__))
+    if key.dtype.kind not in "iub":
+        raise IndexError(expected("index", "key", "be an array of integers or booleans", key.dtype))
+    return key.native()

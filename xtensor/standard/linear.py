@@ -1,0 +1,291 @@
+"""Linear algebra functions of the main namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from ..autograd.rules import Like, conjugate, sum_to, xt
+from ..autograd.tape import differentiable, is_recording
+from ..base.dtypes import NUMERIC
+from ..base.errors import StrangerError, expected, mismatch
+from ..base.layout import as_axes, as_axis, as_index, broadcast_shapes
+from ..base.options import always_somewhere
+from ..base.threads import dismiss
+from ..calls.op import REFUSED, library_later, on
+from ..calls.record import is_node
+from ..calls.writes import check_cast
+from ..devices import Backend
+from ..devices.cpu import CPU, quickly
+from ..plan.costs import DIRECT_BELOW
+from ..storage.blob import TBlob
+from ..tensor.face import Tensor, face, wrap
+from ..tensor.operands import Operand, as_tensor, as_tensors
+
+__all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
+
+
+@differentiable(x1=lambda g, x2, like: _matmul_by_x1(g, x2, like), x2=lambda g, x1, like: _matmul_by_x2(g, x1, like))
+def matmul(x1: Operand, x2: Operand, /) -> Tensor:
+    """Return the matrix product: shapes (..., n, k) and (..., k, m) give (..., n, m).
+
+    1-d operands count as a row or a column and lose that axis. Raises TypeError for a scalar operand, ValueError
+    where shapes do not match. Standard: Linear Algebra Functions, matmul.
+    """
+    if type(x1) is not Tensor or type(x2) is not Tensor:
+        x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
+    if x1._small is not None and x2._small is not None and not always_somewhere[0]:
+        try:
+            return wrap(quickly(np.matmul, x1._small, x2._small), x1._device)
+        except REFUSED:
+            pass  # what follows says what is wrong
+    if not x1.shape or not x2.shape:
+        raise ValueError(expected("matmul", "x2" if x1.shape else "x1", "have at least 1 axis", "shape ()"))
+    inner = x2.shape[-2] if x2.ndim > 1 else x2.shape[-1]
+    if x1.shape[-1] != inner:
+        raise ValueError(mismatch("matmul", x1.shape, x2.shape, f"{x1.shape[-1]} != {inner}"))
+    try:
+        lead = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    except ValueError as error:
+        raise ValueError(mismatch("matmul", x1.shape, x2.shape, str(error))) from None
+    if x1.dtype == x2.dtype and x1.dtype.kind in "fc":
+        shape = (*lead, *x1.shape[-2:-1], *(x2.shape[-1:] if x2.ndim > 1 else ()))
+        later = library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, shape, x1.dtype)
+        if later is not None:
+            return later
+        if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1:
+            blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
+            on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b, out=blob.native()))
+            return face(blob)
+    return on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b))
+
+
+class _Product:
+    """The matrix product as something that can be recorded; its parameter says which operands are turned first."""
+
+    name = "matmul"
+    kind = "library"
+    element = None
+
+    def kernel(self, backend: Backend) -> Callable[..., Any]:
+        def product(a: Any, b: Any, turned: tuple[bool, bool]) -> Any:
+            dismiss()
+            a, b = (_turned(one) if turn else one for one, turn in zip((a, b), turned, strict=True))
+            if a.ndim != 2 or b.ndim != 2 or backend is not CPU:
+                return backend.xp.matmul(a, b)
+            shape = (a.shape[0], b.shape[1])
+            room = CPU.allocate(prod(shape) * a.itemsize)
+            return np.matmul(a, b, out=room.view(a.dtype).reshape(shape))
+
+        return product
+
+
+_PRODUCT = _Product()
+
+
+def _turned(matrix: Any) -> Any:
+    """Return a native matrix transposed and conjugated."""
+    return (matrix.conj() if matrix.dtype.kind == "c" else matrix).T
+
+
+def _turned_product(x1: Tensor, x2: Tensor, first: bool) -> Tensor:
+    """Return the product of a matrix and another or a vector; the first of them turned, or the second."""
+    x = x1 if first else x2
+    if is_node(x) and x1.dtype == x2.dtype and not is_recording():  # a view of it would have it computed now
+        rows, columns = x1.shape[1:] if first else x1.shape[:1], x2.shape[1:] if first else x2.shape[:1]
+        turned = (first, not first)
+        later = library_later(_PRODUCT, (x1, x2), {"turned": turned}, (*rows, *columns), x1.dtype)
+        if later is not None:
+            return later
+    return matmul(adjoint(x1), x2) if first else matmul(x1, adjoint(x2))
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """Return matrices transposed and conjugated."""
+    return conjugate(matrix_transpose(x))
+
+
+def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
+    """g @ x2^H, with 1-d operands as the row and column they count as."""
+    x2 = as_tensor(x2, "matmul", "x2", g)
+    if len(like.shape) == 2 and x2.ndim <= 2:  # the commonest, without views in between
+        if x2.ndim == 2:
+            return _turned_product(g, x2, first=False)
+        return cast(Tensor, xt.expand_dims(g, axis=-1) * conjugate(x2))
+    rows = _with_axes(g, column=x2.ndim == 1, row=len(like.shape) == 1)
+    product = matmul(rows, adjoint(x2 if x2.ndim > 1 else xt.expand_dims(x2, axis=-1)))
+    product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-2)
+    return sum_to(product, product.shape, like.shape)
+
+
+def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
+    """x1^H @ g, with 1-d operands as the row and column they count as."""
+    x1 = as_tensor(x1, "matmul", "x1", g)
+    if x1.ndim == 2 and len(like.shape) <= 2:  # the commonest, without views in between
+        return _turned_product(x1, g, first=True)
+    columns = _with_axes(g, column=len(like.shape) == 1, row=x1.ndim == 1)
+    product = matmul(adjoint(x1 if x1.ndim > 1 else xt.expand_dims(x1, axis=0)), columns)
+    product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-1)
+    return sum_to(product, product.shape, like.shape)
+
+
+def _with_axes(g: Tensor, *, column: bool, row: bool) -> Tensor:
+    """Return the cotangent of a product with the axes back that 1-d operands lost."""
+    g = xt.expand_dims(g, axis=-1) if column else g
+    return xt.expand_dims(g, axis=-2) if row else g
+
+
+def update_matmul(target: Tensor, other: Operand) -> Tensor:
+    """Compute `target = target @ other` into the target's own memory, as `@=` does.
+
+    Raises ValueError where the product has another shape, TypeError where its dtype does not fit.
+    """
+    try:
+        product = matmul(target, other)
+    except StrangerError:
+        return NotImplemented
+    if product.shape != target.shape:
+        raise ValueError(expected("matmul", "x2", f"keep x1's shape {target.shape}", f"a product of {product.shape}"))
+    check_cast(product.dtype, target.dtype, "matmul")
+    target[...] = product
+    return target
+
+
+@differentiable(x=lambda g: xt.matrix_transpose(g), view=True)
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """Return a stack of matrices (..., n, m) transposed to (..., m, n), as a view.
+
+    Raises ValueError for fewer than 2 axes. Standard: Linear Algebra Functions, matrix_transpose.
+    """
+    x = as_tensor(x, "matrix_transpose")
+    if x.ndim < 2:
+        raise ValueError(expected("matrix_transpose", "x", "have at least 2 axes", f"shape {x.shape}"))
+    return x.rearranged("permute", (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def _tensordot_by_x1(g: Tensor, x2: Any, like: Like, axes: Any) -> Tensor:
+    """The cotangent and conj(x2) contracted over x2's own axes, then axes as in x1."""
+    x2 = as_tensor(x2, "tensordot", "x2", g)
+    first, second = _contracted(like, x2, axes)
+    own, others = _left_out(like.ndim, first), _left_out(x2.ndim, second)
+    product = xt.tensordot(g, conjugate(x2), axes=(tuple(range(len(own), g.ndim)), others))
+    return _in_order(product, (*own, *[first[second.index(a)] for a in sorted(second)]))
+
+
+def _tensordot_by_x2(g: Tensor, x1: Any, like: Like, axes: Any) -> Tensor:
+    """conj(x1) and the cotangent contracted over x1's own axes, then axes as in x2."""
+    x1 = as_tensor(x1, "tensordot", "x1", g)
+    first, second = _contracted(x1, like, axes)
+    others, own = _left_out(x1.ndim, first), _left_out(like.ndim, second)
+    product = xt.tensordot(conjugate(x1), g, axes=(others, tuple(range(len(others)))))
+    return _in_order(product, (*[second[first.index(a)] for a in sorted(first)], *own))
+
+
+def _left_out(ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(a for a in range(ndim) if a not in axes)
+
+
+def _in_order(x: Tensor, places: Sequence[int]) -> Tensor:
+    """Return x with its axes moved to the places named for them."""
+    return cast(Tensor, xt.permute_dims(x, sorted(range(x.ndim), key=lambda a: places[a])))
+
+
+@differentiable(x1=_tensordot_by_x1, x2=_tensordot_by_x2)
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """Return the sum of products over the given axes of x1 and x2 (an integer: x1's last and x2's first).
+
+    Raises ValueError where the contracted lengths differ. Standard: Linear Algebra Functions, tensordot.
+    """
+    x1, x2 = as_tensors("tensordot", x1=x1, x2=x2)
+    first, second = _contracted(x1, x2, axes)
+    lengths, others = [x1.shape[a] for a in first], [x2.shape[a] for a in second]
+    if lengths != others:
+        why = f"{lengths} != {others} along axes {first}, {second}"
+        raise ValueError(mismatch("tensordot", x1.shape, x2.shape, why))
+    return on((x1, x2), "tensordot", lambda xp, a, b: xp.tensordot(a, b, axes=(first, second)))
+
+
+def _contracted(x1: Tensor | Like, x2: Tensor | Like, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the axes of x1 and of x2 that tensordot sums over."""
+    if isinstance(axes, Sequence):
+        if len(axes) != 2:
+            raise ValueError(expected("tensordot", "axes", "be an integer or two sequences", axes))
+        first, second = axes
+        return as_axes(first, x1.ndim, "tensordot", "axes"), as_axes(second, x2.ndim, "tensordot", "axes")
+    count = as_index(axes, "tensordot", "axes")
+    if not 0 <= count <= min(x1.ndim, x2.ndim):
+        raise ValueError(expected("tensordot", "axes", f"be in [0, {min(x1.ndim, x2.ndim)}]", count))
+    return tuple(range(x1.ndim - count, x1.ndim)), tuple(range(count))
+
+
+def _vecdot_by_x1(g: Tensor, x2: Any, like: Like, axis: int) -> Tensor:
+    x2 = xt.moveaxis(as_tensor(x2, "vecdot", "x2", g), axis, -1)
+    return along(conjugate(xt.expand_dims(g, -1)) * x2, like, axis)
+
+
+def _vecdot_by_x2(g: Tensor, x1: Any, like: Like, axis: int) -> Tensor:
+    x1 = xt.moveaxis(as_tensor(x1, "vecdot", "x1", g), axis, -1)
+    return along(xt.expand_dims(g, -1) * x1, like, axis)
+
+
+def along(cotangents: Tensor, like: Like, axis: int) -> Tensor:
+    """Return cotangents of vectors, which lie along the last axis, as those of an operand with them along another."""
+    shape = list(like.shape)
+    shape.append(shape.pop(axis))
+    summed = sum_to(cotangents, cotangents.shape, tuple(shape))
+    return cast(Tensor, xt.moveaxis(xt.broadcast_to(summed, shape), -1, axis))
+
+
+@differentiable(x1=_vecdot_by_x1, x2=_vecdot_by_x2)
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """Return the dot products conj(x1) . x2 along an axis, over the broadcast of the other axes.
+
+    axis counts from the end within both. Raises ValueError where the lengths differ. Standard: Linear Algebra
+    Functions, vecdot.
+    """
+    x1, x2 = as_tensors("vecdot", x1=x1, x2=x2)
+    for x, name in ((x1, "x1"), (x2, "x2")):
+        NUMERIC.check(x.dtype, "vecdot", name)
+        as_axis(axis, x.ndim, "vecdot")
+    if x1.shape[axis] != x2.shape[axis]:
+        raise ValueError(mismatch("vecdot", x1.shape, x2.shape, f"{x1.shape[axis]} != {x2.shape[axis]}"))
+    return on((x1, x2), "vecdot", lambda xp, a, b: xp.vecdot(a, b, axis=axis))
+
+
+def _dot_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
+    x2 = as_tensor(x2, "dot", "x2", g)
+    if like.ndim and x2.ndim:
+        return _tensordot_by_x1(g, x2, like, _dot_axes(like, x2))
+    return sum_to(g * conjugate(x2), g.shape, like.shape)
+
+
+def _dot_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
+    x1 = as_tensor(x1, "dot", "x1", g)
+    if like.ndim and x1.ndim:
+        return _tensordot_by_x2(g, x1, like, _dot_axes(x1, like))
+    return sum_to(g * conjugate(x1), g.shape, like.shape)
+
+
+def _dot_axes(x1: Tensor | Like, x2: Tensor | Like) -> tuple[list[int], list[int]]:
+    return [x1.ndim - 1], [max(x2.ndim - 2, 0)]
+
+
+@differentiable(x1=_dot_by_x1, x2=_dot_by_x2)
+def dot(x1: Operand, x2: Operand) -> Tensor:
+    """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, else a sum over the last
+    axis of x1 and the last but one of x2.
+    """
+    x1, x2 = as_tensors("dot", x1=x1, x2=x2)
+    return on((x1, x2), "dot", lambda xp, a, b: xp.dot(a, b))
+
+
+@differentiable(values=lambda g, offset: xt.linalg.diagonal(g, offset=offset))
+def on_diagonal(values: Tensor, offset: int, shape: Sequence[int]) -> Tensor:
+    """Return zeros (..., n, m) with values (..., k) on a diagonal."""
+    result: Tensor = xt.zeros(shape, dtype=values.dtype, device=values.device)
+    diagonal = result.viewed(result.blob.layout.diagonal(offset))
+    diagonal[...] = values
+    return result

@@ -1,0 +1,372 @@
+"""Manipulation functions (standard section of that name).
+
+What only rearranges indices (reshape where strides allow, permute_dims, flip, broadcast_to ...) returns a view
+of the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..autograd.rules import Like, sum_to, xt
+from ..autograd.tape import differentiable
+from ..base import layout as layouts
+from ..base.dtypes import DType, promote
+from ..base.errors import expected, prefixed
+from ..base.layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
+from ..calls.op import on
+from ..run.executor import seen_later
+from ..tensor.face import Tensor, face, from_native
+from ..tensor.operands import as_tensor, broadcast, common_device
+from .indexing import added
+
+__all__ = [
+    "broadcast_arrays",
+    "broadcast_shapes",
+    "broadcast_to",
+    "concat",
+    "expand_dims",
+    "flip",
+    "moveaxis",
+    "permute_dims",
+    "repeat",
+    "reshape",
+    "roll",
+    "squeeze",
+    "stack",
+    "tile",
+    "unstack",
+]
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
+    """Return the shape the given shapes broadcast to; raises ValueError where they do not.
+
+    Standard: Manipulation Functions, broadcast_shapes.
+    """
+    try:
+        return layouts.broadcast_shapes(*(as_shape(shape, "broadcast_shapes", "shapes") for shape in shapes))
+    except ValueError as error:
+        raise prefixed("broadcast_shapes", error) from None
+
+
+def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
+    """Return views of all arrays in their common shape, those that had to be stretched read-only.
+
+    Raises ValueError where shapes do not broadcast.
+
+    Standard: Manipulation Functions, broadcast_arrays.
+    """
+    tensors = [as_tensor(x, "broadcast_arrays", "arrays") for x in arrays]
+    common_device("broadcast_arrays", tensors)
+    shape = broadcast("broadcast_arrays", tensors)
+    return tuple(x[...] if x.shape == shape else broadcast_to(x, shape) for x in tensors)
+
+
+@differentiable(x=lambda g, like: sum_to(g, g.shape, like.shape), view=True)
+def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
+    """Return a read-only view of x stretched to `shape`; raises ValueError where x does not broadcast to it.
+
+    Standard: Manipulation Functions, broadcast_to.
+    """
+    x = as_tensor(x, "broadcast_to")
+    lengths = as_shape(shape, "broadcast_to")
+    later = seen_later(x._value, "broadcast_to", lengths)
+    if later is not None:
+        return face(later)
+    stretched = x.blob.layout.broadcast_to(lengths)
+    if stretched is None:
+        raise ValueError(expected("broadcast_to", "shape", f"be one that {x.shape} broadcasts to", lengths))
+    return x.viewed(stretched, writeable=False)
+
+
+def _pieces(g: Tensor, like: Any, axis: int | None) -> Any:
+    """The cotangents of arrays that were joined along an axis; of a tensor, whose rows were, in one tensor."""
+    likes = _rows(like)
+    if axis is None:
+        parts = split(g, [one.size for one in likes], 0)
+        parts = tuple(xt.reshape(part, one.shape) for part, one in zip(parts, likes, strict=True))
+    else:
+        parts = split(g, [one.shape[axis] for one in likes], axis % g.ndim)
+    return xt.stack(parts) if isinstance(like, Like) else parts
+
+
+def _rows(like: Any) -> Sequence[Like]:
+    """Return what is known of each of several arrays, which may be the rows of one tensor."""
+    return [like._replace(shape=like.shape[1:])] * like.shape[0] if isinstance(like, Like) else like
+
+
+def _rejoined(g: Sequence[Tensor | None], like: Like, lengths: Sequence[int], axis: int) -> Tensor:
+    """The cotangent of what was split: zeros where a piece has none."""
+    shapes = [(*like.shape[:axis], length, *like.shape[axis + 1 :]) for length in lengths]
+    return xt.concat(_or_zeros(g, shapes, like), axis=axis)
+
+
+def _or_zeros(parts: Sequence[Tensor | None], shapes: Sequence[Shape], like: Like) -> list[Tensor]:
+    """Return cotangents of several results, zeros for those that have none."""
+    return [
+        xt.zeros(shape, dtype=like.dtype, device=like.device) if part is None else part
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+
+
+@differentiable(x=lambda g, like, lengths, axis: _rejoined(g, like, lengths, axis), view=True)
+def split(x: Tensor, lengths: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+    """Return the views that follow each other along an axis, of the given lengths."""
+    found, start = [], 0
+    for length in lengths:
+        found.append(x[(slice(None),) * axis + (slice(start, start + length),)])
+        start += length
+    return tuple(found)
+
+
+@differentiable(arrays=lambda g, like, axis: _pieces(g, like, axis))
+def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
+    """Return the arrays joined along an existing axis, or flattened and joined if axis is None.
+
+    The result has the promoted dtype. Raises ValueError for no arrays or shapes that differ elsewhere, AxisError
+    for the axis. Standard: Manipulation Functions, concat.
+    """
+    tensors = _joined("concat", arrays)
+    if axis is None:
+        tensors, along = tuple(reshape(x, (x.size,)) for x in tensors), 0
+    else:
+        along = as_axis(axis, tensors[0].ndim, "concat")
+    _check_same("concat", [x.shape[:along] + x.shape[along + 1 :] for x in tensors], tensors)
+    dtype = promote(*(x.dtype for x in tensors))
+    return on(tensors, "concat", lambda xp, *natives: xp.concat(_cast(natives, dtype), axis=along))
+
+
+def _layers(g: Tensor, like: Any, axis: int) -> Any:
+    """The cotangents of arrays that were stacked along a new axis; of a tensor, whose rows were, in one tensor."""
+    return xt.moveaxis(g, axis, 0) if isinstance(like, Like) else xt.unstack(g, axis=axis)
+
+
+@differentiable(arrays=lambda g, like, axis: _layers(g, like, axis))
+def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
+    """Return arrays of one shape joined along a new axis.
+
+    The result has the promoted dtype. Raises ValueError for no arrays or shapes that differ, AxisError for the
+    axis. Standard: Manipulation Functions, stack.
+    """
+    tensors = _joined("stack", arrays)
+    _check_same("stack", [x.shape for x in tensors], tensors)
+    along = as_axis(axis, tensors[0].ndim + 1, "stack")
+    dtype = promote(*(x.dtype for x in tensors))
+    return on(tensors, "stack", lambda xp, *natives: xp.stack(_cast(natives, dtype), axis=along))
+
+
+def _joined(function: str, arrays: Any) -> tuple[Tensor, ...]:
+    if not isinstance(arrays, (tuple, list, Tensor)):
+        raise TypeError(expected(function, "arrays", "be a tuple or list of arrays", type(arrays).__name__))
+    like = next((x for x in arrays if isinstance(x, Tensor)), None)
+    tensors = tuple(as_tensor(x, function, "arrays", like) for x in arrays)
+    if not tensors:
+        raise ValueError(expected(function, "arrays", "hold at least one array", "none"))
+    return tensors
+
+
+def _check_same(function: str, rests: list[Shape], tensors: tuple[Tensor, ...]) -> None:
+    for rest, x in zip(rests, tensors, strict=True):
+        if rest != rests[0] or x.ndim != tensors[0].ndim:
+            shapes = f"{tensors[0].shape} and {x.shape}"
+            raise ValueError(expected(function, "arrays", "have equal lengths along the other axes", shapes))
+
+
+def _cast(natives: Sequence[Any], dtype: DType) -> list[Any]:
+    return [native.astype(dtype, copy=False) for native in natives]
+
+
+@differentiable(x=lambda g, axis: xt.squeeze(g, axis), view=True)
+def expand_dims(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
+    """Return a view with new axes of length 1 at the given positions of the result.
+
+    Raises AxisError, or ValueError for a position named twice. Standard: Manipulation Functions, expand_dims.
+    """
+    x = as_tensor(x, "expand_dims")
+    added = len(axis) if isinstance(axis, (tuple, list)) else 1
+    return x.rearranged("insert", as_axes(axis, x.ndim + added, "expand_dims", none_is_all=False))
+
+
+@differentiable(x=lambda g, axis: xt.flip(g, axis=axis), view=True)
+def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """Return a view with the order of elements reversed along the given axes (None: all).
+
+    Standard: Manipulation Functions, flip.
+    """
+    x = as_tensor(x, "flip")
+    return x.rearranged("flip", as_axes(axis, x.ndim, "flip"))
+
+
+@differentiable(x=lambda g, source, destination: xt.moveaxis(g, destination, source), view=True)
+def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> Tensor:
+    """Return a view with axes moved from `source` to `destination`, the others in their order.
+
+    Raises AxisError, or ValueError for unequal numbers. Standard: Manipulation Functions, moveaxis.
+    """
+    x = as_tensor(x, "moveaxis")
+    sources = as_axes(source, x.ndim, "moveaxis", "source", none_is_all=False)
+    targets = as_axes(destination, x.ndim, "moveaxis", "destination", none_is_all=False)
+    if len(sources) != len(targets):
+        raise ValueError(expected("moveaxis", "destination", f"name {len(sources)} axes", destination))
+    order = [axis for axis in range(x.ndim) if axis not in sources]
+    for target, axis in sorted(zip(targets, sources, strict=True)):
+        order.insert(target, axis)
+    return x.rearranged("permute", order)
+
+
+@differentiable(x=lambda g, axes: xt.permute_dims(g, _inverse(axes)), view=True)
+def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
+    """Return a view with the axes in the given order.
+
+    Raises ValueError unless each axis is named once. Standard: Manipulation Functions, permute_dims.
+    """
+    x = as_tensor(x, "permute_dims")
+    if not isinstance(axes, Sequence):
+        raise TypeError(expected("permute_dims", "axes", "be a sequence of integers", repr(axes)))
+    order = as_axes(tuple(axes), x.ndim, "permute_dims", "axes")
+    if len(order) != x.ndim:
+        raise ValueError(expected("permute_dims", "axes", f"name each of the {x.ndim} axes once", tuple(axes)))
+    return x.rearranged("permute", order)
+
+
+def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
+    """Return the order of axes that undoes another."""
+    order = [a % len(axes) for a in axes]
+    return tuple(order.index(a) for a in range(len(order)))
+
+
+def _of_repeated(g: Tensor, like: Like, repeats: Any, axis: int | None) -> Tensor:
+    """The sum over the copies of each element."""
+    length = like.size if axis is None else like.shape[axis]
+    along = 0 if axis is None else axis % like.ndim
+    times = as_tensor(repeats, "repeat", "repeats", g)
+    if times.size == 1:
+        split_up = (*g.shape[:along], length, int(xt.reshape(times, ())), *g.shape[along + 1 :])
+        summed = xt.sum(xt.reshape(g, split_up), axis=along + 1)
+    else:
+        summed = added(g, repeat(xt.arange(length, device=g.device), times), along, length)
+    return xt.reshape(summed, like.shape)
+
+
+@differentiable(x=lambda g, like, repeats, axis: _of_repeated(g, like, repeats, axis))
+def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
+    """Return x with each element (or slice along `axis`) repeated; flattened first if axis is None.
+
+    repeats: one number, or one per element along the axis. Raises ValueError for negative ones or another
+    length, TypeError for repeats that are no integers. Standard: Manipulation Functions, repeat.
+    """
+    x = as_tensor(x, "repeat")
+    times = as_tensor(repeats, "repeat", "repeats", x)
+    if times.dtype.kind not in "iub":
+        raise TypeError(expected("repeat", "repeats", "be integer", times.dtype))
+    along = None if axis is None else as_axis(axis, x.ndim, "repeat")
+    length = x.size if along is None else x.shape[along]
+    if times.ndim > 1 or times.size not in (1, length):
+        raise ValueError(expected("repeat", "repeats", f"be one number or {length} of them", f"shape {times.shape}"))
+    if np.any(times.host() < 0):
+        raise ValueError(expected("repeat", "repeats", "not be negative", times.tolist()))
+    return on((x, times), "repeat", lambda xp, a, n: xp.repeat(a, n, axis=along))
+
+
+@differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
+def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Tensor:
+    """Return x's elements in C order under another shape; one length may be -1, for whatever is left.
+
+    A view where strides allow it unless copy=True. Raises ValueError where the size differs, or where
+    copy=False and a copy is needed. Standard: Manipulation Functions, reshape.
+    """
+    x = as_tensor(x, "reshape")
+    lengths = resolve_shape(shape, x.size, "reshape")
+    if not copy and x._small is not None and x._small.flags.c_contiguous:
+        return x.window(x._small.reshape(lengths))
+    later = None if copy is not None else seen_later(x._value, "reshape", lengths)
+    if later is not None:
+        return face(later)
+    itemsize = x.dtype.itemsize
+    viewed = None if copy else x.blob.layout.reshape(lengths, itemsize)
+    if viewed is not None:
+        return x.viewed(viewed)
+    if copy is False:
+        raise ValueError(expected("reshape", "copy", f"be None or True for strides {x.strides}", copy))
+    return from_native(x.device.backend.call(x.native().copy, order="C").reshape(lengths), x.device)
+
+
+def _opposite(shift: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    return tuple(-one for one in shift) if isinstance(shift, (tuple, list)) else -shift
+
+
+@differentiable(x=lambda g, shift, axis: xt.roll(g, _opposite(shift), axis=axis))
+def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """Return x with elements moved `shift` places along the axes, those beyond the end coming back at the start.
+
+    axis None rolls the flattened elements. Raises ValueError where shifts and axes differ in number. Standard:
+    Manipulation Functions, roll.
+    """
+    x = as_tensor(x, "roll")
+    along = None if axis is None else tuple(as_axis(a, x.ndim, "roll") for a in _tuple(axis))
+    shifts = _tuple(shift)
+    if along is not None and len(shifts) not in (1, len(along)):
+        raise ValueError(expected("roll", "shift", f"be one number or {len(along)} of them", shift))
+    places = shifts[0] if len(shifts) == 1 else shifts
+    return on(x, "roll", lambda xp, a: xp.roll(a, places, axis=along))
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+@differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
+def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
+    """Return a view without the given axes; raises ValueError for one whose length is not 1.
+
+    Standard: Manipulation Functions, squeeze.
+    """
+    x = as_tensor(x, "squeeze")
+    axes = as_axes(axis, x.ndim, "squeeze", none_is_all=False)
+    for a in axes:
+        if x.shape[a] != 1:
+            raise ValueError(expected("squeeze", "axis", "name axes of length 1", f"axis {a} of shape {x.shape}"))
+    return x.rearranged("drop", axes)
+
+
+def _of_tiled(g: Tensor, like: Like, repetitions: Sequence[int]) -> Tensor:
+    """The sum over the copies: every axis of the result is taken apart into copies and elements."""
+    times = as_shape(repetitions, "tile", "repetitions")
+    ndim = max(len(times), like.ndim)
+    times = (1,) * (ndim - len(times)) + times
+    shape = (1,) * (ndim - like.ndim) + like.shape
+    apart = [length for pair in zip(times, shape, strict=True) for length in pair]
+    return xt.reshape(xt.sum(xt.reshape(g, apart), axis=tuple(range(0, 2 * ndim, 2))), like.shape)
+
+
+@differentiable(x=lambda g, like, repetitions: _of_tiled(g, like, repetitions))
+def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
+    """Return x repeated as a whole along each axis; shorter shapes are led by axes of length 1.
+
+    Raises ValueError for negative repetitions. Standard: Manipulation Functions, tile.
+    """
+    x = as_tensor(x, "tile")
+    times = as_shape(repetitions, "tile", "repetitions")
+    return on(x, "tile", lambda xp, a: xp.tile(a, times))
+
+
+def _stacked(g: Sequence[Tensor | None], like: Like, axis: int) -> Tensor:
+    along = axis % like.ndim
+    shape = (*like.shape[:along], *like.shape[along + 1 :])
+    return xt.stack(_or_zeros(g, [shape] * len(g), like), axis=along)
+
+
+@differentiable(x=lambda g, like, axis: _stacked(g, like, axis), view=True)
+def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    """Return the views along an axis, which they lose; raises AxisError.
+
+    Standard: Manipulation Functions, unstack.
+    """
+    x = as_tensor(x, "unstack")
+    along = as_axis(axis, x.ndim, "unstack")
+    whole: Layout = x.blob.layout
+    return tuple(x.viewed(whole.pick(along, position)) for position in range(x.shape[along]))

@@ -1,0 +1,98 @@
+"""What the methods of a tensor do that no function of the namespace does: copies, moves and views of other dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..autograd.rules import Like, xt
+from ..autograd.tape import differentiable
+from ..base.dtypes import DType, real_of
+from ..base.errors import expected
+from ..base.layout import Layout
+from ..devices import Device
+from ..tensor.face import Tensor, dense_copy, from_native, wrap
+
+Version = tuple[int, int] | None  # of DLPack
+
+
+@differentiable(x=1)
+def copied(x: Tensor, order: str) -> Tensor:
+    """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+    if order == "K":
+        return from_native(dense_copy(x.blob), x.device)
+    return wrap(x.device.backend.call(x.native().copy, order=order), x.device)
+
+
+@differentiable(x=lambda g, like: g.to_device(like.device))
+def moved(x: Tensor, device: Device) -> Tensor:
+    """Return a tensor on a device; itself if it is there already."""
+    if device == x.device:
+        return x
+    return from_native(x.host() if "cpu" in (x.device, device) else x.native(), device)
+
+
+def capsule(x: Tensor, stream: Any, max_version: Version, dl_device: Any, copy: bool | None) -> Any:
+    """Return a DLPack capsule of a tensor's memory, or of a copy; Tensor.__dlpack__ says which."""
+    own, on_cpu = x.__dlpack_device__(), (1, 0)
+    if dl_device is not None and tuple(dl_device) == on_cpu != own and copy is not False:
+        return x.to_device("cpu").__dlpack__(max_version=max_version)
+    if stream is not None and own == on_cpu:
+        raise BufferError(expected("__dlpack__", "stream", "be None on the CPU", repr(stream)))
+    if dl_device is not None and tuple(dl_device) != own:
+        raise BufferError(expected("__dlpack__", "dl_device", f"be {own}", repr(dl_device)))
+    if copy or not _leaves_as_it_is(x, max_version):
+        if copy is False:
+            must = "be packed, writable and without negative or zero strides when copy=False"
+            raise BufferError(expected("__dlpack__", "x", must, f"strides {x.strides}"))
+        native = dense_copy(x.blob)
+    else:
+        native = x.exported()
+    if own == on_cpu:
+        return native.__dlpack__(max_version=max_version)
+    return x.device.backend.call(native.__dlpack__, stream=stream, max_version=max_version)
+
+
+def _leaves_as_it_is(x: Tensor, max_version: Version) -> bool:
+    blob = x.blob
+    if max_version is None and not blob.layout.is_dense(x.itemsize):
+        return False
+    odd = any(stride < 0 for stride in blob.layout.strides) or blob.layout.may_repeat()
+    return blob.writeable and not odd
+
+
+@differentiable(x=lambda g, which: g * 1j if which else g, view=True)
+def part(x: Tensor, which: int) -> Tensor:
+    """Return the real (0) or imaginary (1) part of a complex tensor, as a view."""
+    dtype, layout = real_of(x.dtype), x.blob.layout
+    return x.viewed(Layout(layout.shape, layout.strides, layout.offset + which * dtype.itemsize), dtype=dtype)
+
+
+def _read_back(g: Tensor, like: Like) -> Tensor:
+    """The cotangent of what was read as another dtype: known where only complex numbers were taken apart or made."""
+    if real_of(g.dtype) != real_of(like.dtype):
+        raise NotImplementedError(f"view: no derivative is known from {g.dtype} to {like.dtype}")
+    return copied(g, "C").view(like.dtype)
+
+
+@differentiable(x=lambda g, like: _read_back(g, like), view=True)
+def reread(x: Tensor, dtype: DType, writeable: bool) -> Tensor:
+    """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit."""
+    layout = x.blob.layout.reinterpret(x.itemsize, dtype.itemsize)
+    if layout is None:
+        raise ValueError(expected("view", "dtype", f"divide a contiguous last axis of {x.dtype}", dtype))
+    return x.viewed(layout, dtype=dtype, writeable=writeable)
+
+
+@differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
+def flat_2d(x: Tensor) -> Tensor:
+    """Return a view of shape (rows, columns), all axes but the last as rows."""
+    layout = x.blob.layout.flat_2d()
+    if layout is None:
+        raise ValueError(expected("flat_2d", "x", "have strides that flatten", f"strides {x.strides}"))
+    return x.viewed(layout)
+
+
+@differentiable(x=0)
+def rounded(x: Tensor, decimals: int) -> Tensor:
+    """Return each element rounded to so many decimals."""
+    return wrap(x.device.backend.call(x.native().round, decimals), x.device)

@@ -1,0 +1,78 @@
+"""Sorting functions (standard section of that name). NaNs come last in ascending order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..autograd.rules import xt
+from ..autograd.tape import differentiable
+from ..base.layout import as_axis
+from ..calls.op import on
+from ..storage.blob import Native
+from ..tensor.face import Tensor
+from ..tensor.operands import as_tensor
+
+__all__ = ["argsort", "sort"]
+
+
+def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Return the indices (int64) that sort x along an axis; equal elements keep their order if `stable`.
+
+    Raises AxisError. Standard: Sorting Functions, argsort.
+    """
+    x = as_tensor(x, "argsort")
+    axis = as_axis(axis, x.ndim, "argsort")
+    return on(x, "argsort", lambda xp, a: _order(xp, a, axis, descending, stable))
+
+
+def _put_back(g: Tensor, x: Tensor, axis: int, descending: bool) -> Tensor:
+    """The cotangent in the order of x, by the inverse of the permutation that sorts it, equal elements in order."""
+    order = xt.argsort(x, axis=axis, descending=descending)
+    return xt.take_along_axis(g, xt.argsort(order, axis=axis), axis=axis)
+
+
+@differentiable(x=lambda g, x, axis, descending: _put_back(g, x, axis, descending))
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """Return a sorted copy of x along an axis.
+
+    Raises AxisError. Standard: Sorting Functions, sort.
+    """
+    x = as_tensor(x, "sort")
+    axis = as_axis(axis, x.ndim, "sort")
+    return on(x, "sort", lambda xp, a: _values(xp, a, axis, descending, stable))
+
+
+def _values(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:
+    """Return a sorted copy of an array; equal elements of a descending one keep their order as well."""
+    stable = _wants_stable(a, stable)
+    given = xp.flip(a, axis=axis) if descending and stable else a
+    return xp.sort(given, axis=axis, descending=descending, stable=stable)
+
+
+def _wants_stable(a: Native, stable: bool) -> bool:
+    """Return whether to sort values by a stable sort: small integers, and equal values that differ, as -0.0 and 0.0.
+
+    NumPy's stable sorts take 5 to 30 times as long as its others, which are vector code, but for small integers, where
+    they are radix sorts and take a tenth. So they do the work where that is so, or where the result tells.
+    """
+    if type(a) is not np.ndarray or a.dtype.kind not in "biuf" or a.dtype == np.float16:
+        return stable
+    if a.dtype.kind != "f":
+        return a.itemsize <= 2
+    signs = np.signbit(a[a == 0])
+    return stable and bool(signs.any()) and not signs.all()
+
+
+def _order(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:
+    """Return the indices that sort an array; of floats by a stable sort only where some are equal.
+
+    Of few elements, that takes no longer than finding out whether it is needed.
+    """
+    if stable and type(a) is np.ndarray and a.dtype.char in "fd" and a.size > 2000:
+        order = xp.argsort(a, axis=axis, descending=descending, stable=False)
+        found = np.moveaxis(np.take_along_axis(a, order, axis=axis), axis, 0)
+        if not (found[1:] == found[:-1]).any() and np.count_nonzero(found != found) < 2:
+            return order
+    return xp.argsort(a, axis=axis, descending=descending, stable=stable)

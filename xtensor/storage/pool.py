@@ -1,0 +1,402 @@
+"""Memory of the CPU that is used again: blocks by size class, because fresh pages cost more than the arithmetic.
+
+The policy. A size is rounded up to one of eight classes per power of two. An idle block of that class serves it, or of
+the next ones while at most a quarter of the block stays unused. Where there is none and a fresh block would carry the
+pool beyond its room, idle blocks are dropped first, the largest first. The room is the most that was in use at once;
+it grows when a size dropped for its sake is asked for again soon, so that a program which alternates between sizes
+settles. Idle blocks beyond the limit are dropped at once, and those unused for ten seconds at the next call. A forked
+child starts without any: writing to pages it shares with its parent would copy them first.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes import addressof, c_char
+from dataclasses import dataclass
+from functools import cache
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from ..base.errors import expected
+from ..base.locks import fork_safe_lock
+from ..base.machine import memory_limit
+
+ALIGNMENT = 64
+POOLED = 1 << 16  # smaller ones come from NumPy's allocator: half the time, and few pages to be touched
+HUGE_PAGE = 1 << 21  # blocks from here on are mappings: a fault of a huge page costs a twentieth of its small pages'
+IDLE_SECONDS = 10.0
+WAITING = 8  # blocks given back that need not be sorted in at once: mostly the next request is for the last of them
+LEAST_ROOM = 1 << 24
+
+_BYTE = np.dtype(np.uint8)
+_Array = np.ndarray[Any, Any]
+_array: Any = np.ndarray
+_empty: Any = np.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the pool holds and has done. Sizes are bytes, of whole blocks.
+
+    in_use: blocks that some array looks at.
+    idle: blocks kept for the next request.
+    peak: the most that was in use at once.
+    limit: idle blocks beyond this are dropped.
+    hits, misses: how many requests an idle block served, and how many took fresh memory.
+    returned: idle memory given back to the system so far.
+    """
+
+    in_use: int
+    idle: int
+    peak: int
+    limit: int
+    hits: int
+    misses: int
+    returned: int
+
+
+def size_class(nbytes: int) -> int:
+    """Return the size of the block for a request: eight classes per power of two, so at most an eighth is waste."""
+    step = _step(nbytes - 1)
+    return -(-nbytes // step) * step
+
+
+def _step(size: int) -> int:
+    """Return how far the class after `size` is from it."""
+    return 1 << (size.bit_length() - 4)
+
+
+def aligned(make: Callable[..., Any], nbytes: int) -> Any:
+    """Return bytes from `np.empty` or `np.zeros` that begin at a multiple of 64."""
+    memory = make(nbytes + ALIGNMENT, _BYTE)
+    start = -address_of(memory) % ALIGNMENT
+    return memory[start : start + nbytes]
+
+
+def address_of(memory: Any) -> int:
+    """Return where a buffer begins, in a quarter of the time of `memory.ctypes.data`."""
+    return addressof(c_char.from_buffer(memory))
+
+
+def cut(memory: Any, address: int, nbytes: int) -> Any:
+    """Return bytes at an address inside of memory, which they keep alive."""
+    return _array(nbytes, _BYTE, memory, address - address_of(memory))
+
+
+# ---- blocks
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Memory of one size class, where in it the first aligned byte is, its address, and since when nobody uses it."""
+
+    memory: Any
+    start: int
+    address: int
+    nbytes: int
+    since: float = 0.0
+
+
+class _Heap(_Array):
+    """Memory of NumPy's allocator, in a class of its own: views would skip an owner that lies on a plain array."""
+
+    __slots__ = ()
+
+
+def _fresh_block(nbytes: int) -> Block:
+    """Return a block of fresh memory; raises MemoryError."""
+    try:
+        return _mapping(nbytes) if nbytes >= HUGE_PAGE and hasattr(mmap, "MAP_PRIVATE") else _heap(nbytes)
+    except (MemoryError, OSError, OverflowError, ValueError):  # what NumPy and mmap say to sizes no machine has
+        raise MemoryError(expected("allocate", "nbytes", "fit into memory", nbytes)) from None
+
+
+def _heap(nbytes: int) -> Block:
+    memory = _Heap((nbytes + ALIGNMENT,), _BYTE)
+    begin = address_of(memory)
+    return Block(memory, -begin % ALIGNMENT, begin + -begin % ALIGNMENT, nbytes)
+
+
+def _mapping(nbytes: int) -> Block:
+    """Return pages of our own, huge ones where there are such; dropped, they go straight back to the system."""
+    for length in (-(-nbytes // HUGE_PAGE) * HUGE_PAGE, nbytes + HUGE_PAGE):  # only old kernels need the second
+        memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        begin = address_of(memory)
+        start = -begin % HUGE_PAGE
+        if start + nbytes <= length:
+            break
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel built without them
+            memory.madvise(mmap.MADV_HUGEPAGE, start, nbytes)
+    return Block(memory, start, begin + start, nbytes)
+
+
+_ending = sys.is_finalizing  # asked when modules are being torn down, so it must not be looked up then
+
+
+def _owner_class(pool: weakref.ref[Pool]) -> Any:
+    """Return the class of the arrays that stand between a block and its views.
+
+    Whatever looks at the memory keeps the owner as its base. When the last is gone, the block goes back to the pool,
+    or dies where the pool is no more.
+    """
+
+    class Owner(_Array):
+        __slots__ = ("block",)
+        block: Block
+
+        def __del__(self) -> None:
+            home = pool()
+            if home is not None and not _ending() and hasattr(self, "block"):  # an interrupt may have come before it
+                home.take_back(self.block)
+
+    return Owner
+
+
+# ---- the pool
+
+
+class Pool:
+    """Blocks of memory, in use or idle. Any thread may call it, and so may a finalizer that runs inside a call."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._lock: Any = fork_safe_lock()
+        self._busy = False  # inside a step: a second one of the same thread comes from a finalizer or a signal
+        self._back: deque[Block] = deque()  # given back, not yet sorted in
+        self._idle: dict[int, list[Block]] = {}  # by size, the one used last at the end
+        self._in_use = self._idle_bytes = self._peak = 0
+        self._hits = self._misses = self._returned = 0
+        self._room = LEAST_ROOM
+        self._dropped: dict[int, float] = {}  # the sizes dropped to make room, and when
+        self._swept = 0.0
+        this: weakref.ref[Pool] = weakref.ref(self)
+        self._owner = _owner_class(this)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=lambda: _forget_idle(this()))
+
+    # ---- what its users call
+
+    def allocate(self, nbytes: int) -> Any:
+        """Return `nbytes` unset bytes at a multiple of 64; raises MemoryError when there is no room for them.
+
+        They go back to the pool when the last array over them is gone.
+        """
+        return cut(*self.lend(nbytes), nbytes)
+
+    def lend(self, nbytes: int) -> tuple[Any, int]:
+        """Return what keeps such bytes alive, and their address: half the time where nobody needs an array."""
+        if nbytes < POOLED:
+            memory = _empty(nbytes + ALIGNMENT, _BYTE)
+            begin = address_of(memory)
+            return memory, begin + -begin % ALIGNMENT
+        block, owner = self._take(nbytes), None
+        try:
+            owner = self._owner(block.nbytes, _BYTE, block.memory, block.start)
+            owner.block = block
+        except BaseException:
+            if not hasattr(owner, "block"):  # which gives it back
+                self.take_back(block)
+            raise
+        return owner, block.address
+
+    def take_back(self, block: Block) -> None:
+        """Put a block among the idle ones; the finalizers of owners call it.
+
+        It waits for nobody: the lock may be held by the very call that this finalizer interrupts, which then, or at
+        the latest the next one, finds the block. A few small ones wait for that in any case.
+        """
+        block.since = monotonic()
+        self._back.append(block)
+        if (block.nbytes >= HUGE_PAGE or len(self._back) > WAITING) and self._lock.acquire(False):
+            try:
+                self._alone(self._settle)
+            finally:
+                self._lock.release()
+
+    def stats(self) -> Stats:
+        """Return what the pool holds and has done."""
+        with self._lock:
+            self._alone(self._settle)
+            held = (self._in_use, self._idle_bytes, self._peak, self.limit)
+            return Stats(*held, self._hits, self._misses, self._returned)
+
+    def trim(self) -> int:
+        """Give all idle memory back to the system; returns how many bytes."""
+        with self._lock:
+            before = self._returned
+            self._alone(self._drop_all)
+            return self._returned - before
+
+    @property
+    def limit(self) -> int:
+        """Idle blocks beyond this many bytes are dropped; None sets it to a quarter of the machine's memory."""
+        return _quarter_of_memory() if self._limit is None else self._limit
+
+    @limit.setter
+    def limit(self, nbytes: int | None) -> None:
+        with self._lock:
+            self._limit = nbytes
+            self._alone(self._settle)
+            self._alone(self._drop, self._idle_bytes - self.limit)
+
+    # ---- steps, taken under the lock
+
+    def _alone(self, step: Callable[..., Any], *args: Any) -> Any:
+        """Take a step; do nothing where this thread is inside one already."""
+        if self._busy:
+            return None
+        self._busy = True
+        try:
+            return step(*args)
+        finally:
+            self._busy = False
+
+    def _take(self, nbytes: int) -> Block:
+        """Return a block of at least `nbytes`, counted as in use: an idle one, or a fresh one."""
+        last = self._last(nbytes)
+        if last is not None:
+            return last
+        with self._lock:
+            idle: Block | None = self._alone(self._find, nbytes)
+            if idle is not None:
+                self._hits += 1
+                return self._lend(idle)
+        fresh = self._make(size_class(nbytes))
+        with self._lock:
+            self._misses += 1
+            return self._lend(fresh)
+
+    def _last(self, nbytes: int) -> Block | None:
+        """Return the block given back last where it is of the size and still counted as in use: nothing changes."""
+        with self._lock:
+            if self._busy:  # sorting in, which counts on those that are there
+                return None
+            try:
+                block = self._back.pop()
+            except IndexError:
+                return None
+            unused = block.nbytes - nbytes
+            if unused >= 0 and 8 * unused < block.nbytes and monotonic() < self._swept + 1:
+                self._hits += 1
+                return block
+            self._back.append(block)
+            return None
+
+    def _lend(self, block: Block) -> Block:
+        self._in_use += block.nbytes
+        if self._in_use > self._peak:
+            self._peak = self._in_use
+        return block
+
+    def _make(self, size: int) -> Block:
+        """Return a fresh block; where there is no room for it, the idle ones are given up first."""
+        with suppress(MemoryError):
+            return _fresh_block(size)
+        self.trim()
+        return _fresh_block(size)
+
+    def _find(self, nbytes: int) -> Block | None:
+        """Return an idle block of which at most a quarter would be waste, or None and room for a fresh one."""
+        now = self._settle()
+        size = fitting = size_class(nbytes)
+        while 3 * fitting <= 4 * nbytes:
+            stack = self._idle.get(fitting)
+            if stack:
+                self._idle_bytes -= fitting
+                return stack.pop()
+            fitting += _step(fitting)
+        self._make_room(size, now)
+        return None
+
+    def _make_room(self, size: int, now: float) -> None:
+        """Drop idle blocks so that a fresh one fits the room, or widen that if dropping this size was a mistake."""
+        excess = self._in_use + self._idle_bytes + size - max(self._room, self._peak)
+        if size in self._dropped:
+            self._room += max(excess, 0)
+        elif excess > 0:
+            for lost in self._drop(excess):
+                self._dropped[lost] = now
+
+    def _settle(self) -> float:
+        """Sort in what was given back, and drop what is too much or too old; returns the time."""
+        now = monotonic()
+        for _ in range(len(self._back)):  # and not those that finalizers add meanwhile: that may go on for ever
+            self._sort_in(self._back.popleft())
+        if now > self._swept + 1:
+            self._sweep(now)
+        return now
+
+    def _sort_in(self, block: Block) -> None:
+        size = block.nbytes
+        stack = self._idle.get(size)
+        if stack is None:
+            stack = self._idle[size] = []
+        stack.append(block)
+        self._in_use -= size
+        self._idle_bytes += size
+        if self._idle_bytes > self.limit:
+            self._drop(self._idle_bytes - self.limit)
+
+    def _drop(self, excess: int) -> list[int]:
+        """Give at least `excess` idle bytes back to the system, the largest blocks first; returns their sizes."""
+        lost = []
+        for size in sorted(self._idle, reverse=True):
+            stack = self._idle[size]
+            while stack and excess > 0:
+                del stack[0]
+                self._gave_back(size)
+                excess -= size
+                lost.append(size)
+        return lost
+
+    def _drop_all(self) -> None:
+        self._settle()
+        self._drop(self._idle_bytes)
+        self._idle.clear()
+        self._dropped.clear()
+        self._room = LEAST_ROOM
+
+    def _sweep(self, now: float) -> None:
+        """Drop what nobody has used for long, and forget what was dropped long ago."""
+        self._swept, oldest = now, now - IDLE_SECONDS
+        for size, stack in list(self._idle.items()):
+            while stack and stack[0].since < oldest:
+                del stack[0]
+                self._gave_back(size)
+            if not stack:
+                del self._idle[size]
+        self._dropped = {size: when for size, when in self._dropped.items() if when >= oldest}
+
+    def _gave_back(self, size: int) -> None:
+        self._idle_bytes -= size
+        self._returned += size
+
+    def forget_idle(self) -> None:
+        """Drop what was idle at a fork, whatever another thread of the parent was doing to it."""
+        self._busy = False
+        while self._back:
+            self._in_use -= self._back.popleft().nbytes
+        self._idle.clear()
+        self._idle_bytes = 0
+
+
+def _forget_idle(pool: Pool | None) -> None:
+    if pool is not None:
+        pool.forget_idle()
+
+
+@cache
+def _quarter_of_memory() -> int:
+    return memory_limit() // 4
+
+
+POOL = Pool()

@@ -1,0 +1,671 @@
+"""Tensor: the array users hold, a face on a value that is pending (Node) or has its bytes (TBlob).
+
+Operators and methods call the namespace's functions by name, looked up when called; this file knows no maths.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from math import prod
+from operator import attrgetter
+from types import ModuleType
+from typing import Any, ClassVar, Final, cast
+from weakref import ref
+
+import numpy as np
+
+from ..base.dtypes import INTEGER, DType, canonical
+from ..base.errors import expected
+from ..base.layout import Layout, Shape, dense_like
+from ..base.options import active, settings
+from ..devices import Device, as_device
+from ..devices.cpu import CPU, WAYS, sliced
+from ..graph.node import Node, Part
+from ..plan.costs import DIRECT_BELOW
+from ..run import executor as run
+from ..run.executor import before_write, force, look
+from ..storage.blob import Native, TBlob, Window, first_use
+from .operators import Operators
+
+# The namespace itself, still being filled while this file is read.
+xt: Any = sys.modules[__name__.partition(".")[0]]
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
+
+Scalar = bool | int | float | complex
+DLPackDevice = tuple[int, int]
+
+
+class Tensor(Operators):
+    """An array of the array API standard: shape, dtype, device, strided memory, and perhaps no bytes yet.
+
+    Made by the creation functions (`asarray`, `zeros`, ...), never by calling this class: it has no __init__, which
+    halves what making one costs.
+    """
+
+    __slots__ = ("__weakref__", "_device", "_dtype", "_shape", "_small", "_step", "_value")
+
+    __array_priority__ = 1000  # NumPy hands mixed operators to us instead of swallowing us
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == is elementwise
+
+    _shape: Shape
+    _dtype: DType
+    _device: Device
+    _value: Node | TBlob | Part | Window | None
+    _small: Native  # the native array, where calling the library at once is cheaper than recording
+    _step: Any  # of a value that depends on what requires a gradient: the Step that computed it; _small is then None
+
+    # ---- the value behind the face
+
+    @property
+    def value(self) -> Node | TBlob | Part:
+        """What stands behind: a pending Node, a part of one, or a TBlob."""
+        value = self._value
+        return self._settled() if value is None or isinstance(value, Window) else value
+
+    def _settled(self) -> Node | TBlob | Part:
+        """Return the blob over the native array of a small tensor, made at its first use."""
+        with first_use:
+            value = self._value
+            if value is None:
+                value = TBlob.adopt(self._small, self.device)
+            elif isinstance(value, Window):
+                value = value.over.showing(self._small)
+            self._value = value
+            return value
+
+    @property
+    def blob(self) -> TBlob:
+        """The bytes, computed now if they are pending."""
+        value = self.value
+        if type(value) is not TBlob:
+            value = self._value = force(value)
+        return value
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the values are still to be computed."""
+        if self._small is not None:
+            return False
+        value = self.value
+        return not isinstance(value, TBlob) and value.blob is None
+
+    def evaluate(self) -> Tensor:
+        """Compute the values now, if they are pending, and return this tensor."""
+        if self._small is None:
+            _ = self.blob
+        return self
+
+    def native(self) -> Native:
+        """Return the device library's own array over this memory; for reading only."""
+        if self._small is not None:
+            return self._small
+        return look(self._value) if type(self._value) is Part else self.blob.native()
+
+    def exported(self) -> Native:
+        """Return the native array for someone outside, who may write to it from now on."""
+        native = self.blob.exported()  # first, so that no other thread records a reader in between
+        before_write(self.blob.buffer)
+        return native
+
+    def viewed(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> Tensor:
+        """Return another view of this tensor's memory."""
+        return face(self.blob.view(layout, writeable=writeable, dtype=dtype))
+
+    def rearranged(self, way: str, given: Any) -> Tensor:
+        """Return the view that a method of Layout makes, of a small tensor by NumPy's own, which is cheaper.
+
+        way: "permute", "flip", "insert" or "drop". given: its axes.
+        """
+        if self._small is not None:
+            return self.window(WAYS[way](self._small, given))
+        later = run.seen_later(self._value, way, given)
+        return self.viewed(getattr(self.blob.layout, way)(given)) if later is None else face(later)
+
+    def window(self, native: Native) -> Tensor:
+        """Return a view of this small tensor, given as a view of its native array; its blob is made when asked for."""
+        tensor = Tensor()
+        value: Any = self._value
+        tensor._value = value if type(value) is Window else Window(value if type(value) is TBlob else self.blob)
+        tensor._small = native
+        tensor._step = None
+        tensor._shape = native.shape
+        tensor._dtype = native.dtype
+        tensor._device = self._device
+        return tensor
+
+    def view(self, dtype: Any = None) -> Tensor:
+        """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit.
+
+        A gradient goes through only between complex numbers and their parts: going back through others raises
+        NotImplementedError, and an integer view of what has a gradient is read-only. Raises ValueError where the last
+        axis is not contiguous or its bytes do not divide evenly.
+        """
+        target = self.dtype if dtype is None else canonical(dtype, "view")
+        if target == self.dtype:
+            return self[...]
+        # writes of integers into what has a gradient could not be taken down
+        seen = target.kind in "fc" or not (self.requires_grad and xt.autograd.tape.is_recording())
+        return xt.standard.methods.reread(self, target, seen)
+
+    def resize(self, shape: Any, *, keep_on_shrink: bool = True) -> Tensor:
+        """Change the shape in place to a packed one, and return this tensor (TBlob.resize says how).
+
+        Pending readers finish first. Raises RuntimeError on a detached tensor and on one that has a gradient,
+        ValueError on a read-only one.
+        """
+        if self.requires_grad:
+            raise RuntimeError(expected("resize", "x", "not have a gradient (use detach() or no_grad())", "one"))
+        before_write(self.blob.buffer)
+        blob = self.blob if self.blob.detached else self.blob.shallow_copy()  # views of the old one keep it
+        blob.resize(shape, keep_on_shrink=keep_on_shrink)
+        self._value, self._shape, self._small = blob, blob.shape, None
+        return self
+
+    def detach(self) -> Tensor:
+        """Return a constant that shares this memory and whose metadata cannot be changed.
+
+        What is written through it has no gradient, and takes none from this tensor either.
+        """
+        return face(self.blob.detach())
+
+    # ---- gradients (autograd.py)
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the values depend on a tensor whose gradient is wanted; set it to make this one of those.
+
+        Raises TypeError where the dtype is not floating-point, RuntimeError when set to False on a computed tensor.
+        """
+        return self._step is not None or xt.autograd.tape.step_of(self) is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        xt.autograd.transforms.require(self, wanted)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What backward() has added up for this leaf; None before, and for every other tensor. It can be set."""
+        return getattr(self._step, "grad", None)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        xt.autograd.transforms.set_grad(self, value)
+
+    def backward(self, gradient: Any = None, *, retain_graph: bool = False) -> None:
+        """Add this tensor's gradient to `.grad` of all leaves that it depends on.
+
+        gradient: the cotangent, of this shape; a real scalar needs none. retain_graph: keep the tape for a second
+        time. Raises RuntimeError for a constant and a tape that was used up, ValueError for a shape, and
+        NotImplementedError for a function without a rule. Source: torch.Tensor.backward.
+        """
+        xt.autograd.transforms.backward(self, gradient, retain_graph=retain_graph)
+
+    # ---- what it looks like; attrgetter makes properties that are read at the speed of C
+
+    shape: Final[Shape] = cast(Any, property(attrgetter("_shape"), doc="Length of each axis, a tuple of ints."))
+    dtype: Final[DType] = cast(Any, property(attrgetter("_dtype"), doc="The data type, a numpy.dtype."))
+    device: Final[Device] = cast(Any, property(attrgetter("_device"), doc="Where the memory is."))
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, gaps not counted."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each axis."""
+        return self.blob.layout.strides
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements follow each other in C order without gaps."""
+        return self.blob.is_contiguous
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether a (N, C, spatial...) tensor of 3 to 5 axes is packed as (N, spatial..., C)."""
+        return self.blob.is_channels_last
+
+    @property
+    def is_writeable(self) -> bool:
+        """Whether elements can be assigned; broadcast and read-only imported memory cannot."""
+        return self.blob.writeable
+
+    @property
+    def version(self) -> int:
+        """How often the memory behind this tensor has been written."""
+        return self.blob.buffer.version
+
+    def flat_2d(self) -> Tensor:
+        """Return a view of shape (rows, columns), all axes but the last as rows (mshadow's FlatTo2D).
+
+        Raises ValueError where the strides do not allow it without a copy.
+        """
+        return xt.standard.methods.flat_2d(self)
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The transpose of a matrix, as a view; raises ValueError for any other number of axes than 2."""
+        if self.ndim != 2:
+            must = "have 2 axes (mT transposes stacks of matrices, permute_dims any axes)"
+            raise ValueError(expected("T", "x", must, f"shape {self.shape}"))
+        return xt.matrix_transpose(self) if active[0] else self.rearranged("permute", (1, 0))
+
+    @property
+    def mT(self) -> Tensor:  # noqa: N802 - the standard's name
+        """The transpose of a stack of matrices, shape (..., n, m), as a view."""
+        return xt.matrix_transpose(self)
+
+    @property
+    def real(self) -> Tensor:
+        """The real part, as a view."""
+        return xt.standard.methods.part(self, 0) if self.dtype.kind == "c" else self[...]
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part, as a view; zeros for a real tensor."""
+        return xt.standard.methods.part(self, 1) if self.dtype.kind == "c" else xt.imag(self)
+
+    # ---- the standard's protocol methods
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
+        """Return the xtensor namespace; raises ValueError for a version of the standard it does not follow."""
+        if api_version is not None and api_version not in VERSIONS:
+            raise ValueError(expected("__array_namespace__", "api_version", f"be one of {VERSIONS}", repr(api_version)))
+        return xt
+
+    def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
+        """Return this tensor on a device; itself if it is there already.
+
+        Raises ValueError for a device that does not exist or a stream the device has not.
+        """
+        target = as_device(device, "to_device")
+        if stream is None:
+            return self if target == self.device else xt.standard.methods.moved(self, target)
+        backend: Any = next((one.backend for one in (target, self.device) if one != "cpu"), None)
+        if backend is None:
+            raise ValueError(expected("to_device", "stream", f"be None on {target}", repr(stream)))
+        return backend.on_stream(stream, self.to_device, target)
+
+    def __dlpack_device__(self) -> DLPackDevice:
+        """Return (device type, device id) as DLPack counts them."""
+        return self.device.backend.dlpack_device
+
+    def __dlpack__(
+        self,
+        /,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: DLPackDevice | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a DLPack capsule of the memory, or of a copy on the CPU for dl_device=(1, 0).
+
+        stream: the consumer's on a CUDA device, which then waits for CuPy's current one. Negative, broadcast and
+        read-only layouts leave as compact copies, gaps too where the consumer asks for an unversioned capsule (JAX
+        takes no others). Raises BufferError where copy=False forbids that, for a stream on the CPU, for another
+        device, and for a tensor that has a gradient.
+        """
+        self._refuse_to_leave("__dlpack__", BufferError)
+        return xt.standard.methods.capsule(self, stream, max_version, dl_device, copy)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Return a numpy.ndarray, over the same memory where dtype and `copy` allow it.
+
+        Raises RuntimeError for a tensor that has a gradient, which would be lost, and TypeError for one that is not on
+        the CPU.
+        """
+        self._refuse_to_leave("__array__", RuntimeError)
+        if self.device != "cpu":
+            must = "be on the CPU (copy it there with x.to_device('cpu'))"
+            raise TypeError(expected("__array__", "x", must, f"one on {self.device}"))
+        wanted = self.dtype if dtype is None else np.dtype(dtype)
+        if copy or wanted != self.dtype:
+            if copy is False:
+                raise ValueError(expected("__array__", "dtype", f"be {self.dtype} when copy=False", wanted))
+            return np.array(self.native(), dtype=wanted)
+        return self.exported().view()
+
+    def _refuse_to_leave(self, function: str, error: type[Exception]) -> None:
+        """Raise where a gradient would be lost on the way out that somebody may have asked for."""
+        if self.requires_grad and xt.autograd.tape.is_recording() and settings().gradients != "always":
+            must = "not have a gradient, which would be lost (use x.detach(), or `with xt.no_grad():`)"
+            raise error(expected(function, "x", must, "one"))
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return a numpy.ndarray over the same memory; raises RuntimeError for a tensor that has a gradient."""
+        return self.__array__()
+
+    def host(self) -> np.ndarray[Any, Any]:
+        """Return a NumPy array for reading: of this memory on the CPU, of a copy elsewhere."""
+        return self.device.backend.host(self.native())
+
+    # ---- Python's protocols
+
+    def _scalar(self, function: str) -> Any:
+        if self.ndim:
+            raise TypeError(expected(function, "x", "have 0 axes", f"shape {self.shape}"))
+        native = self.native()
+        return (native if type(native) is _ARRAY else self.host())[()]
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            must = "have one element (use any() or all())"
+            raise ValueError(expected("bool", "x", must, f"shape {self.shape}"))
+        native = self.native()
+        return bool(native if type(native) is _ARRAY else self.host())
+
+    def __int__(self) -> int:
+        if self.dtype.kind == "c":
+            raise TypeError(expected("int", "x", "be real", self.dtype))
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        if self.dtype.kind == "c":
+            raise TypeError(expected("float", "x", "be real", self.dtype))
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        INTEGER.check(self.dtype, "index", "x")
+        return int(self._scalar("index"))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(expected("len", "x", "have at least 1 axis", "shape ()"))
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise TypeError(expected("iter", "x", "have at least 1 axis", "shape ()"))
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(xt.any(self == value))
+
+    def __repr__(self) -> str:
+        text = np.array2string(self.host(), separator=", ", prefix="Tensor(")
+        shape = "" if self.size else f", shape={self.shape}"
+        return f"Tensor({text}{shape}, dtype={self.dtype})"
+
+    def __str__(self) -> str:
+        return str(self.host())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item() if self.ndim == 0 else str(self), spec)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Pickle as a packed NumPy array, which protocol 5 sends out of band.
+
+        A leaf stays a leaf, without its .grad. Raises RuntimeError for a computed tensor that has a gradient.
+        """
+        leaf = xt.autograd.transforms.is_leaf(self)
+        if not leaf:
+            self._refuse_to_leave("pickle", RuntimeError)
+        native = self.device.backend.host(self.exported() if protocol >= 5 else self.native())
+        return _unpickle, (np.ascontiguousarray(native).reshape(self.shape), self.device, leaf)
+
+    def __copy__(self) -> Tensor:
+        return self.copy("K")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """Return a copy: of a leaf another leaf with a copy of its .grad, of any other tensor what copy() gives."""
+        if not xt.autograd.transforms.is_leaf(self):
+            return self.copy("K")
+        copy = self.detach().copy("K")
+        copy.requires_grad = True
+        copy.grad = None if self.grad is None else self.grad.copy("K")
+        return copy
+
+    def __getitem__(self, key: Any, /) -> Tensor:
+        if self._small is not None:
+            view = sliced(self._small, key)
+            if view is not None:
+                return self.window(view)
+        return xt.standard.indexing.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        xt.standard.indexing.setitem(self, key, value)
+
+    # ---- conveniences, each the function of that name
+
+    def item(self, *index: int) -> Scalar:
+        """Return one element (the only one, or the one at `index`) as a Python scalar."""
+        return self.host().item(*index)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python scalars."""
+        return self.host().tolist()
+
+    def copy(self, order: str = "C") -> Tensor:
+        """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+        return xt.standard.methods.copied(self, order)
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
+        return xt.astype(self, canonical(dtype, "astype"), copy=copy)
+
+    def reshape(self, *shape: Any, copy: bool | None = None) -> Tensor:
+        return xt.reshape(self, shape[0] if len(shape) == 1 else shape, copy=copy)
+
+    def flatten(self) -> Tensor:
+        return xt.reshape(self, (-1,), copy=True) if self.size else xt.reshape(self, (0,))
+
+    def ravel(self) -> Tensor:
+        return xt.reshape(self, (self.size,))
+
+    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
+        if axis is None:
+            axis = tuple(a for a, length in enumerate(self.shape) if length == 1)
+        return xt.squeeze(self, axis)
+
+    def transpose(self, *axes: Any) -> Tensor:
+        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+            axes = tuple(axes[0] or ())
+        return xt.permute_dims(self, tuple(axes) or tuple(range(self.ndim))[::-1])
+
+    def dot(self, other: Any) -> Tensor:
+        return xt.standard.linear.dot(self, other)
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        return xt.clip(self, min, max)
+
+    def round(self, decimals: int = 0) -> Tensor:
+        if decimals == 0:
+            return xt.round(self)
+        return xt.standard.methods.rounded(self, decimals)
+
+    def __round__(self, decimals: int = 0) -> Tensor:
+        return self.round(decimals)
+
+    def conj(self) -> Tensor:
+        return xt.conj(self)
+
+    # NumPy's own functions (numpy.sum(x), ...) call these with `out=None`, so they must take it.
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("sum", out)
+        return xt.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("prod", out)
+        return xt.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("mean", out)
+        return xt.mean(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def std(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float | None = None,
+        *,
+        correction: float = 0.0,
+        keepdims: bool = False,
+    ) -> Tensor:
+        _refuse_out("std", out)
+        x = self if dtype is None else self.astype(dtype)
+        return xt.std(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
+
+    def var(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float | None = None,
+        *,
+        correction: float = 0.0,
+        keepdims: bool = False,
+    ) -> Tensor:
+        _refuse_out("var", out)
+        x = self if dtype is None else self.astype(dtype)
+        return xt.var(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
+
+    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("min", out)
+        return xt.min(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("max", out)
+        return xt.max(self, axis=axis, keepdims=keepdims)
+
+    def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("any", out)
+        return xt.any(self, axis=axis, keepdims=keepdims)
+
+    def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("all", out)
+        return xt.all(self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("argmax", out)
+        return xt.argmax(self, axis=axis, keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("argmin", out)
+        return xt.argmin(self, axis=axis, keepdims=keepdims)
+
+
+def _refuse_out(function: str, out: Any) -> None:
+    if out is not None:
+        raise TypeError(expected(function, "out", "be None (assign with x[...] = value)", type(out).__name__))
+
+
+def face(value: Node | TBlob | Part) -> Tensor:
+    """Return a tensor over a value."""
+    tensor = Tensor()
+    if type(value) is Node:
+        value.face = ref(tensor)
+    tensor._value = value
+    tensor._small = None
+    tensor._step = None
+    tensor._shape = value.shape
+    tensor._dtype = value.dtype
+    tensor._device = value.device
+    return tensor
+
+
+_ARRAY = np.ndarray  # a name of this file is found sooner
+
+
+def wrap(native: Native, device: Device) -> Tensor:
+    """Return a tensor over a fresh native array that nobody else holds; its blob is made when asked for.
+
+    native: also a scalar, as NumPy returns for what has no axes.
+    """
+    if type(native) is not _ARRAY:
+        native = device.backend.asarray(native)
+    tensor = Tensor()
+    if type(native) is _ARRAY and native.nbytes <= DIRECT_BELOW:
+        tensor._small = native
+        tensor._value = None
+    else:
+        tensor._small = None
+        tensor._value = TBlob.adopt(native, device)
+    tensor._step = None
+    tensor._shape = native.shape
+    tensor._dtype = native.dtype
+    tensor._device = device
+    return tensor
+
+
+def settled(native: Native, device: Device) -> Tensor:
+    """Return a tensor over a fresh native array that takes no shortcut of small operands: it will carry a step."""
+    tensor = Tensor()
+    dtype = native.dtype
+    tensor._value = blob = TBlob(None, dtype, None, device)
+    blob._native = native
+    tensor._small = tensor._step = None
+    tensor._shape = native.shape
+    tensor._dtype = dtype
+    tensor._device = device
+    return tensor
+
+
+def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:
+    """Return a tensor over a native array, in xtensor's dtypes and byte order, moved to the device.
+
+    shared: whether others may write to the array, which is then read later only once they have let go of it.
+    Raises TypeError for a dtype xtensor cannot hold.
+    """
+    dtype = canonical(native.dtype, "asarray")
+    target = device or as_device(settings().device, "asarray")
+    if (type(native) is not _ARRAY or target.backend is not CPU) and not target.backend.owns(native):
+        native, shared = target.backend.asarray(native, dtype), shared and target.backend is CPU
+    elif native.dtype != dtype:
+        native, shared = target.backend.astype(native, dtype), False
+    if shared and target.backend is CPU:
+        native = native.view()  # whose shape nobody else can change
+    tensor = face(TBlob.adopt(native, target, shared=shared))
+    if target.backend is CPU and native.nbytes <= DIRECT_BELOW:
+        tensor._small = native
+    return tensor
+
+
+def evaluate(*tensors: Tensor) -> None:
+    """Compute the values of all given tensors now, as far as they are pending; raises TypeError for others."""
+    for x in tensors:
+        if not isinstance(x, Tensor):
+            raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
+    nodes = [x._value for x in tensors if type(x._value) is Node]
+    if nodes:
+        run.evaluate(nodes)
+    for x in tensors:
+        x.evaluate()
+
+
+def _unpickle(native: Native, device: Device, leaf: bool = False) -> Tensor:
+    """Return a pickled tensor; memory that came out of band may have other owners."""
+    x = from_native(native, device, shared=not native.flags.owndata)
+    x.requires_grad = leaf
+    return x
+
+
+def dense_copy(blob: TBlob) -> Native:
+    """Return a packed writable copy of a blob's elements, axes in their order in memory."""
+    itemsize = blob.dtype.itemsize
+    copy = TBlob.empty(blob.shape, blob.dtype, blob.device)
+    copy = copy.view(dense_like(blob.layout, itemsize))
+    blob.device.backend.assign(copy.native(), ..., blob.native())
+    return copy.native()

@@ -1,0 +1,109 @@
+"""Operands: what a function was given, as tensors of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast, get_args
+
+import numpy as np
+
+from ..base.dtypes import DType
+from ..base.errors import StrangerError, expected, mismatch, prefixed
+from ..base.layout import Shape, broadcast_shapes
+from ..base.options import settings
+from ..devices import Device, as_device
+from ..devices.cpu import CPU
+from .face import Scalar, Tensor, from_native
+
+Operand = Tensor | Scalar
+DeviceLike = Device | str | None
+SCALARS = get_args(Scalar)
+
+
+def as_operand(value: Any, function: str, argument: str, device: Device | None = None) -> Operand:
+    """Return a value as a Tensor or a Python scalar.
+
+    NumPy arrays and scalars and nested sequences become tensors, as NumPy takes them; scalars and sequences on
+    `device`, arrays and all where it is None on the default device. Raises StrangerError (a TypeError) for anything
+    else.
+    """
+    if isinstance(value, Tensor) or type(value) in SCALARS:
+        return cast(Operand, value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        shared = isinstance(value, np.ndarray)
+        return from_native(np.asarray(value), None if shared else device, shared=shared)
+    if isinstance(value, (list, tuple)):
+        return asarray_host(value, function, argument, device=device)
+    if isinstance(value, SCALARS):  # a subclass, such as an IntEnum
+        plain: Scalar = np.asarray(value).item()
+        return plain
+    raise StrangerError(expected(function, argument, "be an array or a scalar", type(value).__name__))
+
+
+def as_tensor(value: Any, function: str, argument: str = "x", like: Any = None) -> Tensor:
+    """Return a value as a Tensor, Python scalars as 0-d ones; raises StrangerError (a TypeError).
+
+    like: beside which tensor it stands, or on which device: scalars and sequences go there.
+    """
+    if isinstance(value, Tensor):
+        return value
+    device = like.device if isinstance(like, Tensor) else like if isinstance(like, Device) else None
+    operand = as_operand(value, function, argument, device)
+    return operand if isinstance(operand, Tensor) else from_native(np.asarray(operand), device)
+
+
+def as_tensors(function: str, **operands: Any) -> tuple[Tensor, ...]:
+    """Return operands, by the names of their parameters, as tensors; scalars and sequences go where the first is."""
+    like = next((x for x in operands.values() if isinstance(x, Tensor)), None)
+    return tuple([as_tensor(x, function, name, like) for name, x in operands.items()])
+
+
+def asarray_host(
+    value: Any, function: str, argument: str, dtype: DType | None = None, device: Device | None = None
+) -> Tensor:
+    """Return Python scalars or nested sequences as a tensor of the standard's default dtypes.
+
+    Raises TypeError for elements that are no numbers, ValueError for ragged nesting, OverflowError for integers
+    that fit no dtype.
+    """
+    try:
+        native = CPU.call(np.array, value, dtype=dtype)
+    except ValueError as error:
+        if "inhomogeneous" in str(error):
+            raise ValueError(expected(function, argument, "be nested evenly", "a ragged sequence")) from None
+        raise prefixed(function, error) from None
+    except OverflowError:
+        raise OverflowError(expected(function, argument, f"fit into {dtype}", "a larger integer")) from None
+    except TypeError:
+        must = "hold numbers" if dtype is None else f"hold numbers that fit into {dtype}"
+        raise TypeError(expected(function, argument, must, type(value).__name__)) from None
+    if native.dtype.kind == "O" and all(isinstance(item, int) for item in native.flat):
+        raise OverflowError(expected(function, argument, "hold integers of at most 64 bits", "a larger one"))
+    if native.dtype.kind not in "biufc":
+        raise TypeError(expected(function, argument, "hold numbers or booleans", f"{native.dtype} elements"))
+    return from_native(native, device)
+
+
+def chosen_device(device: DeviceLike, function: str) -> Device:
+    """Return the device of that name; where it is None, the one that the option `device` names."""
+    return as_device(settings().device if device is None else device, function)
+
+
+def common_device(function: str, operands: Iterable[Any]) -> Device:
+    """Return the one device of all tensors among the operands; raises ValueError naming two that differ."""
+    found: Device | None = None
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            if found is None:
+                found = operand.device
+            elif operand.device is not found and operand.device != found:
+                raise ValueError(mismatch(function, f"on {found}", f"on {operand.device}", "devices differ"))
+    return found or chosen_device(None, function)
+
+
+def broadcast(function: str, operands: Iterable[Any]) -> Shape:
+    """Return the shape operands broadcast to; raises ValueError naming the function and the shapes."""
+    try:
+        return broadcast_shapes(*(x.shape for x in operands if isinstance(x, Tensor)))
+    except ValueError as error:
+        raise ValueError(f"{function}: {error}") from None

@@ -1,0 +1,68 @@
+"""Nested dicts, lists, tuples and dataclasses of tensors: taken apart into leaves, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from .face import Tensor
+
+Rebuild = Callable[[Iterator[Any]], Any]
+
+
+def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
+    """Return the leaves of a tree, and the function that builds one like it from an iterator of other leaves.
+
+    Dicts are walked in their own order, dataclasses by their fields, None has no leaf. Everything else is a leaf.
+    """
+    if type(tree) is Tensor:  # the commonest tree
+        return [tree], next
+    if tree is None:
+        return [], lambda leaves: None
+    _, parts, build = _opened(tree)
+    if build is None:
+        return [tree], next
+    flat = [flatten(part) for part in parts]
+    leaves = [leaf for found, _ in flat for leaf in found]
+    rebuilds = [rebuild for _, rebuild in flat]
+    return leaves, lambda given: build([rebuild(given) for rebuild in rebuilds])
+
+
+def rebuilt(rebuild: Rebuild, leaves: Sequence[Any]) -> Any:
+    """Return the tree of these leaves."""
+    return rebuild(iter(leaves))
+
+
+def paths(tree: Any, root: str) -> list[str]:
+    """Return what Python calls the leaves of a tree that it calls `root`, in the order of flatten: "x[0].weight"."""
+    if tree is None:
+        return []
+    labels, parts, build = _opened(tree)
+    if build is None:
+        return [root]
+    return [path for label, part in zip(labels, parts, strict=True) for path in paths(part, root + label)]
+
+
+def _opened(tree: Any) -> tuple[Iterator[str], Sequence[Any], Callable[[list[Any]], Any] | None]:
+    """Return how a tree's parts are called, the parts, and what builds another tree of others; None for a leaf."""
+    if isinstance(tree, dict):
+        return (f"[{key!r}]" for key in tree), list(tree.values()), lambda parts: _dict_like(tree, parts)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        named: Any = tree
+        return (f".{name}" for name in named._fields), tree, lambda parts: type(tree)(*parts)
+    if isinstance(tree, (list, tuple)):
+        return (f"[{place}]" for place in range(len(tree))), tree, type(tree)
+    if is_dataclass(tree) and not isinstance(tree, type):
+        names = [one.name for one in fields(tree)]
+        labels, values = (f".{name}" for name in names), [getattr(tree, name) for name in names]
+        return labels, values, lambda parts: replace(tree, **dict(zip(names, parts, strict=True)))
+    return iter(()), (), None
+
+
+def _dict_like(tree: dict[Any, Any], values: list[Any]) -> dict[Any, Any]:
+    """Return a dict of the same kind and keys: a defaultdict keeps its factory."""
+    other = copy(tree)
+    other.update(zip(tree, values, strict=True))
+    return other

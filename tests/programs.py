@@ -304,9 +304,9 @@ def sharing(mine: dict[str, Any], right: dict[str, np.ndarray]) -> str | None:
     """Return which two variables share memory on one side only, or share it where the write barrier cannot see."""
     tensors = {name: x for name, x in mine.items() if isinstance(x, xt.Tensor)}
     for a, b in combinations(tensors, 2):
-        first, second = tensors[a].blob.buffer, tensors[b].blob.buffer
+        first, second = tensors[a].blob.owner, tensors[b].blob.owner
         theirs = root(right[a]) is root(right[b])
-        touching = first is second or np.may_share_memory(first.storage, second.storage)
+        touching = first is second or np.may_share_memory(first.bytes, second.bytes)
         if touching and not theirs:
             return f"{a} and {b} share memory, in NumPy they do not"
         if theirs and not touching and not (first.shared or second.shared):

@@ -1,4 +1,4 @@
-"""Buffer and TBlob: memory only when needed, TensorImpl's resize rules, versions, and the barrier before writes."""
+"""Storage and TBlob: memory only when needed, TensorImpl's resize rules, versions, and the barrier before writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 import xtensor as xt
 from xtensor.base.layout import Layout, contiguous
 from xtensor.devices import as_device
-from xtensor.storage.blob import Buffer, TBlob
+from xtensor.storage.blob import TBlob
+from xtensor.storage.storage import Storage
 
 CPU = as_device("cpu", "tests")
 F4 = np.dtype("float32")
@@ -33,22 +34,22 @@ def filled(*shape: int) -> TBlob:
 
 def test_allocated_when_first_needed() -> None:
     blob = empty(1000, 1000)
-    assert not blob.buffer.is_allocated
+    assert not blob.owner.is_allocated
     # what it looks like and views of it need no memory
     assert blob.shape == (1000, 1000) and blob.nbytes == 4_000_000 and blob.is_contiguous
     view = blob.view(blob.layout.flip((0,)))
     assert blob.flat_2d() is not None and blob.shallow_copy().detach().shape == blob.shape
-    assert not blob.buffer.is_allocated
+    assert not blob.owner.is_allocated
     view.native()[...] = 1
-    assert blob.buffer.is_allocated and float(blob.native()[0, 0]) == 1
+    assert blob.owner.is_allocated and float(blob.native()[0, 0]) == 1
 
 
 def test_a_tensor_is_allocated_when_first_needed() -> None:
     x = xt.empty((100, 100))
     y = xt.permute_dims(xt.reshape(x, (50, 200)), (1, 0))[::2]
-    assert not x.blob.buffer.is_allocated
+    assert not x.blob.owner.is_allocated
     y[...] = 3
-    assert x.blob.buffer.is_allocated and x.blob.buffer is y.blob.buffer
+    assert x.blob.owner.is_allocated and x.blob.owner is y.blob.owner
 
 
 def test_allocations_are_aligned() -> None:
@@ -78,7 +79,7 @@ def test_addresses_are_those_of_the_memory(which: str) -> None:
     blob = TBlob.adopt(native, CPU)
     if which != "empty":
         assert blob.address == native.ctypes.data
-    assert blob.buffer.address == blob.buffer.storage.ctypes.data
+    assert blob.owner.address == blob.owner.bytes.ctypes.data
 
 
 def test_native_is_one_array() -> None:
@@ -93,7 +94,7 @@ def test_adopt_makes_no_buffer_before_it_is_asked_for() -> None:
     assert blob.layout.strides == native.strides
     np.testing.assert_array_equal(blob.view(blob.layout).native(), native)
     assert np.shares_memory(blob.view(blob.layout).native(), native)
-    assert not blob.buffer.shared and TBlob.adopt(native, CPU, shared=True).buffer.shared
+    assert not blob.owner.shared and TBlob.adopt(native, CPU, shared=True).owner.shared
 
 
 def test_adopted_memory_outlives_its_array() -> None:
@@ -124,7 +125,7 @@ def test_views_share_and_see_writes() -> None:
 def test_flat_2d() -> None:
     blob = filled(2, 3, 4)
     flat = blob.flat_2d()
-    assert flat is not None and flat.shape == (6, 4) and flat.buffer is blob.buffer
+    assert flat is not None and flat.shape == (6, 4) and flat.owner is blob.owner
     assert blob.view(blob.layout.permute((1, 0, 2))).flat_2d() is None
     assert empty().flat_2d().shape == (1, 1)  # type: ignore[union-attr]
 
@@ -134,31 +135,31 @@ def test_flat_2d() -> None:
 
 def test_resize_within_capacity_keeps_memory_and_contents() -> None:
     blob = filled(4, 6)
-    buffer = blob.buffer
+    buffer = blob.owner
     for shape in [(2, 3), (24,), (), (0, 5), (3, 8)]:
         blob.resize(shape)
-        assert blob.buffer is buffer and blob.shape == shape and blob.is_contiguous
+        assert blob.owner is buffer and blob.shape == shape and blob.is_contiguous
         np.testing.assert_array_equal(blob.native().ravel(), np.arange(np.prod(shape, dtype=int)))
 
 
 def test_resize_beyond_capacity_moves_to_new_memory() -> None:
     blob = filled(4)
-    old = blob.buffer
+    old = blob.owner
     blob.resize((5,))
-    assert blob.buffer is not old and not blob.buffer.is_allocated and blob.buffer.nbytes == 20
+    assert blob.owner is not old and not blob.owner.is_allocated and blob.owner.nbytes == 20
     blob.resize(2)  # and has the new capacity from now on
-    grown = blob.buffer
+    grown = blob.owner
     blob.resize((5, 1))
-    assert blob.buffer is grown
+    assert blob.owner is grown
 
 
 def test_resize_gives_memory_back_unless_kept() -> None:
     blob = filled(4, 6)
-    old = blob.buffer
+    old = blob.owner
     blob.resize((6, 4), keep_on_shrink=False)  # equal size: nothing to give back
-    assert blob.buffer is old
+    assert blob.owner is old
     blob.resize((2, 3), keep_on_shrink=False)
-    assert blob.buffer is not old and blob.buffer.nbytes == 24
+    assert blob.owner is not old and blob.owner.nbytes == 24
 
 
 def test_resize_leaves_other_views_their_memory() -> None:
@@ -168,7 +169,7 @@ def test_resize_leaves_other_views_their_memory() -> None:
     blob.native()[...] = -1
     np.testing.assert_array_equal(view.native(), [3, 2, 1, 0])
     np.testing.assert_array_equal(copy.native(), [0, 1, 2, 3])
-    assert view.buffer is copy.buffer is not blob.buffer
+    assert view.owner is copy.owner is not blob.owner
 
 
 def test_resize_of_a_view_starts_at_its_first_byte() -> None:
@@ -195,13 +196,13 @@ def test_resize_refuses() -> None:
 def test_reserve_keeps_shape_and_contents() -> None:
     blob = filled(2, 3)
     blob.reserve((1,))  # less than there is: nothing happens
-    old = blob.buffer
+    old = blob.owner
     blob.reserve((10, 10))
-    assert blob.buffer is not old and blob.buffer.nbytes == 400 and blob.shape == (2, 3)
+    assert blob.owner is not old and blob.owner.nbytes == 400 and blob.shape == (2, 3)
     np.testing.assert_array_equal(blob.native(), np.arange(6).reshape(2, 3))
-    roomy = blob.buffer
+    roomy = blob.owner
     blob.resize((10, 10))
-    assert blob.buffer is roomy
+    assert blob.owner is roomy
 
 
 def test_reserve_of_a_view_packs_it() -> None:
@@ -215,7 +216,7 @@ def test_reserve_of_a_view_packs_it() -> None:
 def test_reserve_before_the_first_write_allocates_nothing() -> None:
     blob = empty(4)
     blob.reserve((1000,))
-    assert not blob.buffer.is_allocated and blob.buffer.nbytes == 4000
+    assert not blob.owner.is_allocated and blob.owner.nbytes == 4000
 
 
 def test_reserve_refuses_as_resize_does() -> None:
@@ -224,7 +225,7 @@ def test_reserve_refuses_as_resize_does() -> None:
         blob.detach().reserve((100,))
     with pytest.raises(ValueError, match="^reserve: shape must "):
         blob.reserve((-1,))
-    assert blob.buffer.nbytes == 16
+    assert blob.owner.nbytes == 16
 
 
 # ---- copies of the metadata
@@ -234,7 +235,7 @@ def test_shallow_copy_and_detach() -> None:
     blob = filled(2, 3)
     copy, detached = blob.shallow_copy(), blob.detach()
     for one in (copy, detached):
-        assert one is not blob and one.buffer is blob.buffer and one.layout == blob.layout
+        assert one is not blob and one.owner is blob.owner and one.layout == blob.layout
     blob.native()[0, 0] = 9
     assert copy.native()[0, 0] == detached.native()[0, 0] == 9
     copy.resize((6,))
@@ -341,7 +342,7 @@ def test_readers_of_a_view_are_served_when_another_view_is_written() -> None:
         x.evaluate()
         pending = x[:5] + 0
         x[5:] = -1
-        assert not pending.is_pending  # one barrier per Buffer
+        assert not pending.is_pending  # one barrier per Storage
         assert pending.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -372,7 +373,7 @@ def test_dead_readers_are_not_computed() -> None:
         pending = x + 1
         del pending
         gc.collect()
-        assert x.blob.buffer.readers.waiting() == []
+        assert x.blob.owner.readers.waiting() == []
 
 
 def test_readers_do_not_pile_up() -> None:
@@ -380,7 +381,7 @@ def test_readers_do_not_pile_up() -> None:
         x = xt.ones((3,)).evaluate()
         for _ in range(1000):
             x + 1
-        assert len(x.blob.buffer.readers) <= 64
+        assert len(x.blob.owner.readers) <= 64
 
 
 def test_memory_others_can_write_is_not_read_later() -> None:
@@ -409,7 +410,7 @@ def test_a_failed_write_leaves_pending_readers_right() -> None:
 
 
 def test_buffer_of_its_own() -> None:
-    buffer = Buffer(CPU, 16)
+    buffer = Storage(CPU, 16)
     assert not buffer.is_allocated and buffer.version == 0 and not buffer.shared
     first = TBlob(buffer, F4, contiguous((4,), 4), CPU)
     second = TBlob(buffer, np.dtype("int32"), Layout((2,), (8,), 4), CPU)  # another dtype over the same bytes
@@ -447,7 +448,7 @@ def test_small_views_share_memory_and_layout(view: Callable[[Any, Any], Any]) ->
     for _ in range(2):  # before and after the blob is asked for
         assert y.shape == wanted.shape and y.is_writeable
         np.testing.assert_array_equal(y.native(), wanted)
-        assert y.blob.buffer is x.blob.buffer
+        assert y.blob.owner is x.blob.owner
     rebuilt = y.blob.view(y.blob.layout)  # by the layout, not by NumPy's array
     np.testing.assert_array_equal(rebuilt.native(), wanted)
     assert np.shares_memory(rebuilt.native(), x.native()) == (wanted.size > 0)
@@ -487,7 +488,7 @@ def test_small_views_keep_the_memory_of_a_tensor_that_grows() -> None:
     x.resize((100,))
     x[...] = 0.0
     np.testing.assert_array_equal(row.native(), n[1])
-    assert row.blob.buffer is rows.blob.buffer and row.blob.buffer is not x.blob.buffer
+    assert row.blob.owner is rows.blob.owner and row.blob.owner is not x.blob.owner
 
 
 def test_small_views_refuse_as_large_ones_do() -> None:

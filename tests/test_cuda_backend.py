@@ -27,7 +27,8 @@ from xtensor import devices
 from xtensor.base.dtypes import ALL
 from xtensor.base.layout import Layout
 from xtensor.calls.op import REGISTRY
-from xtensor.storage.blob import Buffer, TBlob
+from xtensor.storage.blob import TBlob
+from xtensor.storage.storage import Storage
 
 HOUSE = Path(xt.__file__).parent
 needs_cupy = pytest.mark.skipif(host_cupy.MISSING is not None, reason=str(host_cupy.MISSING))
@@ -309,8 +310,8 @@ def test_storage_of_views_and_views_of_storage(cp: Any) -> None:
         assert host_cupy.seen(again).tolist() == host_cupy.seen(view).tolist()
     blob = TBlob.adopt(whole[:, 1], device)
     assert blob.address == whole[:, 1].data.ptr
-    assert Buffer(device, 100).storage.nbytes == 100
-    assert blob.view(Layout((4,), (4,), 16)).native().data.ptr == blob.buffer.address + 16
+    assert Storage(device, 100).bytes.nbytes == 100
+    assert blob.view(Layout((4,), (4,), 16)).native().data.ptr == blob.owner.address + 16
 
 
 def test_views_share_memory_and_readonly_stays(cp: Any) -> None:
@@ -318,7 +319,7 @@ def test_views_share_memory_and_readonly_stays(cp: Any) -> None:
     x[1:, ::2] = 5.0
     x.T[0, 0] = 1.0
     assert host(x)[0, 0] == 1.0 and host(x)[2].tolist() == [5.0, 0.0, 5.0, 0.0]
-    assert xt.reshape(x, (4, 3)).blob.buffer is x.blob.buffer
+    assert xt.reshape(x, (4, 3)).blob.owner is x.blob.owner
     with pytest.raises(ValueError, match="read-only"):
         xt.broadcast_to(x[0], (5, 4))[0] = 1.0
     y = x + 0.0

@@ -32,7 +32,7 @@ needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llv
 def defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin with the default settings, whatever the environment asks of the other tests; leave the disk alone."""
     settings()  # asks the environment, which opens the shortcut of small operands
-    monkeypatch.setattr(sys.modules["xtensor.options"], "_from_environment", [Settings(cache_dir="")])
+    monkeypatch.setattr(sys.modules["xtensor.base.options"], "_from_environment", [Settings(cache_dir="")])
 
 
 @pytest.fixture

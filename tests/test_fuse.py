@@ -24,7 +24,7 @@ from xtensor.base.options import Settings, settings
 from xtensor.calls.watch import LOOKED, WRITES
 from xtensor.codegen.cpu.compile import host
 from xtensor.run import recorded
-from xtensor.storage.blob import watchers
+from xtensor.storage.storage import watchers
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
@@ -33,7 +33,7 @@ from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402 - found throu
 sys.path.remove(str(ROOT))
 
 # xtensor.fuse is the function: its file is found as a module.
-room = sys.modules["xtensor.fuse"]
+room = sys.modules["xtensor.calls.capture"]
 
 CASES = [(workload, dtype) for workload in WORKLOADS for dtype in workload.dtypes]
 N = 40_000
@@ -45,7 +45,7 @@ needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llv
 def defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Begin with the default settings, whatever the environment asks of the other tests; leave nobody watching."""
     settings()  # asks the environment, which opens the shortcut of small operands
-    monkeypatch.setattr(sys.modules["xtensor.options"], "_from_environment", [Settings(cache_dir="")])
+    monkeypatch.setattr(sys.modules["xtensor.base.options"], "_from_environment", [Settings(cache_dir="")])
     yield
     assert not watchers
 
@@ -922,7 +922,7 @@ def test_nobody_is_kept_alive(function: Any, shapes: Any) -> None:
             for _ in range(3):
                 x, y = (xt.reshape(array(math.prod(shape)), shape) for shape in shapes)
                 result = fused(x, y)
-                memory = [weakref.ref(one.blob.buffer.storage) for one in (x, y, result)]
+                memory = [weakref.ref(one.blob.owner.bytes) for one in (x, y, result)]
                 memory += [weakref.ref(x), weakref.ref(result)]
                 del x, y, result
                 gc.collect()

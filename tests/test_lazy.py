@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.base.options import Settings, always_somewhere, settings
+from xtensor.base.options import Settings, thin_closed, settings
 from xtensor.devices.cpu import CPUBackend
 from xtensor.graph.node import Node
 from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES
@@ -33,7 +33,7 @@ from xtensor.run.executor import ledger
 def defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin with the default settings in every thread, whatever the environment asks of the other tests."""
     settings()  # asks the environment, which opens the shortcut of small operands
-    monkeypatch.setattr(sys.modules["xtensor.options"], "_from_environment", [Settings()])
+    monkeypatch.setattr(sys.modules["xtensor.base.options"], "_from_environment", [Settings()])
 
 
 @pytest.fixture
@@ -666,12 +666,12 @@ def test_options_used_again() -> None:
 def test_the_short_way_is_open_again() -> None:
     """Small calls skip the settings only while nobody records everything."""
     _ = settings()
-    before = always_somewhere[0]
+    before = thin_closed[0]
     with xt.options(lazy="always"), xt.options(lazy="never"), xt.options(lazy="always"):
-        assert always_somewhere[0] == before + 2
+        assert thin_closed[0] == before + 2
     with pytest.raises(ValueError):
         xt.options(lazy="sometimes")
-    assert always_somewhere[0] == before
+    assert thin_closed[0] == before
 
 
 @pytest.mark.parametrize(

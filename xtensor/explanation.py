@@ -37,11 +37,11 @@ def _evaluated(x: Tensor) -> list[str]:
     blob = x.blob
     name = labels_of([blob], names())[0].removeprefix("%0")
     lie = "packed" if blob.is_contiguous else "channels last" if blob.is_channels_last else "strided"
-    buffer, waiting = blob.buffer, len(blob.buffer.readers.waiting())
-    facts = [f"{size_text(buffer.nbytes)} on {buffer.device}", f"version {buffer.version}"]
+    owner, waiting = blob.owner, len(blob.owner.readers())
+    facts = [f"{size_text(owner.nbytes)} on {owner.device}", f"version {owner.version}"]
     if not blob.writeable:
         facts.append("read-only")
-    if buffer.is_exposed():
+    if owner.is_exposed():
         facts.append("others can write to it, so it is read at once")
     if waiting:
         facts.append(f"{waiting} pending value{'s' * (waiting > 1)} will read it")

@@ -7,9 +7,11 @@ from operator import attrgetter
 from sys import getrefcount
 from typing import Any, NamedTuple, cast
 
+import numpy as np
+
 from ..graph.node import Node
-from ..storage.blob import Native, TBlob
-from ..tensor.face import Tensor
+from ..storage.blob import TBlob
+from ..tensor.face import Tensor, small
 from .rules import xt
 from .tape import Deferred, Leaf, Output, Step, is_recording
 
@@ -143,7 +145,7 @@ def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
     What is pending stays so, to be fused; what has its bytes is added up now, so that only the sum is kept alive.
     sums: the steps whose cotangent is such a sum, in memory of its own, to which more can be added in place.
     """
-    if g._small is not None or before._small is not None or before.is_pending or g.is_pending:
+    if small(g) is not None or small(before) is not None or before.is_pending or g.is_pending:
         sums.discard(step)
         return before + g
     if step in sums and not is_recording() and before.shape == step.shape:
@@ -153,16 +155,21 @@ def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
     return (before + g).evaluate()
 
 
-def _is_own(value: Any, native: Native) -> bool:
+def _is_own(g: Tensor) -> bool:
     """Return whether nobody else sees the memory behind a cotangent, nor keeps it for other rules."""
+    value: Any = g._data
+    if type(value) is Node and value.blob is not None:
+        value = g.blob
     if type(value) is Node:
         return value.op.kind != "view" and value.saver is None
-    if value is not None and (type(value) is not TBlob or value.saver is not None or not value.writeable):
+    if type(value) is np.ndarray:
+        return g._owner is None and g._blob is None and value.base is None
+    if type(value) is not TBlob or value.saver is not None or not value.writeable:
         return False
-    if native is not None and native.base is None:
+    if value._native is not None and value._native.base is None:
         return True
-    # of several blobs over one buffer each refers to it
-    return value is not None and value._buffer is not None and getrefcount(value._buffer) == 2
+    # of several blobs over one owner each refers to it
+    return value._owner is not None and getrefcount(value._owner) == 2
 
 
 def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
@@ -172,11 +179,7 @@ def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
     """
     if g.shape != step.shape:
         return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
-    value: Any = g._value
-    if type(value) is Node and value.blob is not None:
-        value = g.blob
-    native: Native = g._small if value is None else getattr(value, "_native", None)
-    if id(g) in seen or not _is_own(value, native):
+    if id(g) in seen or not _is_own(g):
         g = xt.positive(g)
     seen.add(id(g))
     return g

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.errors import expected
-from ..storage.blob import Native
+from ..storage.storage import Native
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from ..tensor.trees import flatten, paths, rebuilt

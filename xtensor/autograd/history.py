@@ -1,6 +1,6 @@
 """Writes while a gradient is recorded: what one piece of memory holds, as a function of what was written into it.
 
-A Buffer that was written has a History: the step of its whole contents, as one flat array. A write puts new values
+A Storage that was written has a History: the step of its whole contents, as one flat array. A write puts new values
 into some places of it, and every tensor over the memory, view or base, takes its step from there by its layout. So a
 program that writes in place has the gradient of what it computes; nothing is refused, and nothing is silently lost.
 """
@@ -15,7 +15,8 @@ from ..base.errors import expected
 from ..base.layout import Layout
 from ..base.options import count_always
 from ..devices import Device
-from ..storage.blob import Buffer, Native, TBlob, histories
+from ..storage.blob import TBlob
+from ..storage.storage import Native, Storage, histories
 from ..tensor.face import Tensor, face
 from .rules import Like, Rule, pull_of
 from .tape import Leaf, Step, carry, differentiable, now
@@ -31,7 +32,7 @@ class Write(NamedTuple):
 
 
 class History:
-    """What was written into a buffer, and what it therefore holds, as steps of flat arrays.
+    """What was written into some memory, and what it therefore holds, as steps of flat arrays.
 
     contents: for every beginning from which somebody sees the memory, the step of the whole after so many writes, and
         their number. A beginning is the step that a tensor, or what it is a view of, had before these writes, and goes
@@ -42,10 +43,10 @@ class History:
 
     __slots__ = ("contents", "flat", "writes")
 
-    def __init__(self, buffer: Buffer, dtype: DType) -> None:
+    def __init__(self, owner: Storage, dtype: DType) -> None:
         self.contents: dict[int, tuple[Step | None, int]] = {}
         real = real_of(dtype)
-        self.flat = Like((buffer.nbytes // real.itemsize,), real, buffer.device)
+        self.flat = Like((owner.nbytes // real.itemsize,), real, owner.device)
         self.writes: list[Write] = []
         count_always(1)
         count_always(1, histories)
@@ -113,10 +114,10 @@ def written(target: Tensor, step: Step | None) -> None:
     blob = target.blob
     if blob.constant:
         return
-    if blob.buffer.history is None:
-        blob.buffer.history = History(blob.buffer, target.dtype)
-    blob.buffer.history.writes.append(Write(now(), target.dtype, blob.layout, step))
-    target._small = None
+    owner = blob.owner
+    if owner.history is None:
+        owner.guarded().history = History(owner, target.dtype)
+    owner.history.writes.append(Write(now(), target.dtype, blob.layout, step))
 
 
 def refuse_leaf(target: Tensor, function: str) -> None:
@@ -143,7 +144,7 @@ def _places(native: Native, layout: Layout, dtype: DType, device: Device) -> Nat
     """Return the view of a packed flat array at the places of a layout."""
     whole = TBlob.adopt(native, device)
     there = Layout(layout.shape, layout.strides, layout.offset + whole.layout.offset)
-    return TBlob(whole.buffer, dtype, there, device).native()
+    return TBlob(whole.owner, dtype, there, device).native()
 
 
 @differentiable(flat=lambda g, like, layout: _back_to(g, layout, like))

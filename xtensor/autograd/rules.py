@@ -133,9 +133,10 @@ def first_cotangent(like: Tensor) -> Tensor:
 def times(g: Tensor, slope: Any) -> Tensor | None:
     """Return a cotangent times the conjugate of a derivative, which is perhaps that derivative itself."""
     if type(slope) is Tensor:
-        if not g._shape and g._dtype is slope._dtype and g is _ones.get((g._dtype, g._device)) and g._step is None:
+        dtype = slope.dtype
+        if not g.shape and g.dtype is dtype and g is _ones.get((dtype, g.device)) and g._step is None:
             return slope  # at the end of a real function
-        product: Tensor = xt.multiply(g, xt.conj(slope) if slope._dtype.kind == "c" else slope)
+        product: Tensor = xt.multiply(g, xt.conj(slope) if dtype.kind == "c" else slope)
         return product
     if slope == 0:
         return None

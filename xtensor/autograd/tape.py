@@ -21,10 +21,11 @@ import numpy as np
 from ..base.errors import expected
 from ..base.layout import Layout
 from ..base.options import active as active
-from ..base.options import always_somewhere, settings
+from ..base.options import settings, thin_closed
 from ..graph.node import Node, View
 from ..plan.costs import DIRECT_BELOW
-from ..storage.blob import TBlob, Window, histories
+from ..storage.blob import TBlob
+from ..storage.storage import histories
 from ..tensor.face import Tensor, face
 from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
 
@@ -118,23 +119,33 @@ class Saved:
         self.value = value
         self.small: Tensor | None = None  # a constant tensor over small bytes, for all rules that ask for it
         value.saver = ref(self)
-        if type(value) is TBlob and value._buffer is not None:
-            value._buffer.saved_by(value.saver)
+        if type(value) is TBlob:
+            self._keep(value)
 
     def hold(self, blob: TBlob) -> None:
         """Take the bytes of what was pending."""
         self.value, self.small = blob, None
         blob.saver = ref(self)
-        if blob._buffer is not None:
-            blob._buffer.saved_by(blob.saver)
+        self._keep(blob)
+
+    def _keep(self, blob: TBlob) -> None:
+        """See that bytes are copied before they are overwritten: now, where others could do so behind our back."""
+        owner = blob._owner
+        if owner is None:  # of which nobody has asked for the owner yet: it will be made with a guard
+            return
+        if owner.is_exposed():
+            self.protect()
+        else:
+            owner.saved_by(blob.saver)  # type: ignore[arg-type]
+            if owner.is_exposed():  # meanwhile
+                self.protect()
 
     def constant(self) -> Tensor:
         """Return small bytes as a constant tensor that takes the shortcuts of small operands, and remember it."""
         blob: Any = self.value
         native = blob._native
         x = self.small = Tensor()
-        x._value, x._small, x._step = blob, native, None
-        x._shape, x._dtype, x._device = native.shape, native.dtype, blob.device
+        x._data, x._blob, x._owner, x._step = native, blob, None, None
         return x
 
     def protect(self) -> None:
@@ -152,7 +163,7 @@ class Kept:
 
     def __init__(self, x: Tensor, step: Step | None) -> None:
         self.step = step
-        value = x._value
+        value: Any = x._data
         if type(value) is not TBlob and (type(value) is not Node or value.blob is not None):
             value = x.blob
         saved = None if value.saver is None else value.saver()
@@ -176,7 +187,7 @@ class Kept:
         if type(value) is Node:
             if value.blob is None:
                 holder = value.face() if value.face is not None else None
-                if holder is not None and holder._value is value and (step is None or holder._step is step):
+                if holder is not None and holder._data is value and (step is None or holder._step is step):
                     return cast(Tensor, holder)
             else:
                 value = value.blob
@@ -224,7 +235,8 @@ class Step:
         self.slots = slots
         self.given: dict[str, Any] | None = {}
         if type(result) is Tensor:  # past its properties
-            self.shape, self.dtype, self.device = result._shape, result._dtype, result._device
+            data: Any = result._data
+            self.shape, self.dtype, self.device = data.shape, data.dtype, result.device
         else:
             self.shape, self.dtype, self.device = result.shape, result.dtype, result.device
         self.within: Layout | Callable[[Layout], Layout] | None = None
@@ -247,7 +259,7 @@ class Step:
         full = self.shape if rule.elementwise else None
         if type(g) is dict:  # one cotangent for each of several results that has one
             g = tuple([g.get(place) for place in range(given["results"])])
-        elif full is None and g._shape != self.shape and (g._shape or not rule.reduction):
+        elif full is None and g.shape != self.shape and (g.shape or not rule.reduction):
             g = xt.broadcast_to(g, self.shape)
         values: dict[str, Any] = {"g": g}
         done: dict[str, Any] = {}
@@ -265,7 +277,7 @@ class Step:
                     done[name] = self._pull(pull, values, given[f"like {name}"])
                 found = done[name][place]
             if found is not None:
-                if found._dtype is not parent.dtype or (full is not None and full != parent.shape):
+                if found.dtype is not parent.dtype or (full is not None and full != parent.shape):
                     found = fit(found, parent.dtype, parent.shape, full)
                 yield parent, found
 
@@ -355,20 +367,22 @@ def begin(x: Tensor, *, asked: bool = True) -> Leaf:
 
 def carry(x: Tensor, step: Step) -> None:
     """Give a tensor its step; one that carries a step takes no shortcut of small operands."""
-    if x._small is not None:
-        _ = x.value
-        x._small = None
+    if type(x._data) is not Node:
+        x.settle()
     x._step = step
 
 
 def step_of(x: Tensor) -> Step | None:
     """Return a tensor's step, as of the last write to its memory; None for a constant."""
-    value: Any = x._value
-    if type(value) is not TBlob and value is not None:
-        value = value.over if type(value) is Window else value.blob
-    buffer = None if value is None or value.constant else value._buffer
-    if buffer is not None and buffer.history is not None:
-        found: Step | None = buffer.history.step_of(x)
+    data: Any = x._data
+    if type(data) is np.ndarray:
+        owner = x._owner
+    else:
+        blob = data if type(data) is TBlob else data.blob
+        owner = None if blob is None or blob.constant else blob._owner
+    history = None if owner is None else owner.history
+    if history is not None:
+        found: Step | None = history.step_of(x)
         return found
     return x._step  # type: ignore[no-any-return]
 
@@ -382,7 +396,7 @@ def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
         if step is not None:
             tracked = True
         found.append(step)
-    if always_somewhere[0] and settings().gradients == "always" and _mode.get():
+    if thin_closed[0] and settings().gradients == "always" and _mode.get():
         found = [_begun(x) if step is None else step for x, step in zip(operands, found, strict=True)]
         tracked = any(step is not None for step in found)
     return found if tracked and _mode.get() else None
@@ -398,15 +412,12 @@ def remember(rule: Rule | None, slots: Slots, steps: Sequence[Step | None], resu
 
     What the rule asks for is added by `keep`.
     """
-    if result._dtype.kind not in "fc":
+    if result.dtype.kind not in "fc":
         return None
     if None in steps:
         slots, steps = _without_constants(slots, steps)
     step = Step(rule, tuple(steps), result, slots)  # type: ignore[arg-type]
-    if result._small is None:
-        result._step = step
-    else:
-        carry(result, step)
+    carry(result, step)
     return step
 
 
@@ -523,10 +534,10 @@ def keep(step: Step, rule: Rule, arguments: dict[str, Any], result: Any) -> None
 
 def _note_view(step: Step, x: Tensor, result: Tensor) -> None:
     """Remember where a result lies in the memory of what it is a view of, if it is one."""
-    value: Any = result._value
+    value: Any = result._data
     if type(value) is Node and value.blob is None and type(value.op) is View and value.op.can_go_back:
         step.within = partial(value.op.back, **value.params, shape=x.shape, itemsize=x.itemsize)
-    elif result.blob.buffer is x.blob.buffer:
+    elif not (type(value) is Node and value.blob is None) and result.owner is x.owner:
         step.within = x.blob.layout
 
 

@@ -24,7 +24,8 @@ from weakref import ref
 from ..base.errors import expected
 from ..base.layout import Shape
 from ..graph.node import Node
-from ..storage.blob import TBlob, histories
+from ..storage.blob import TBlob
+from ..storage.storage import histories
 from ..tensor.face import Tensor, face
 from ..tensor.operands import as_tensor
 from ..tensor.trees import Rebuild, flatten, rebuilt
@@ -105,8 +106,8 @@ class _Entry:
             raise TypeError(expected(self.function, name, "be floating-point, to have a gradient", x.dtype))
         outer = step_of(x) if is_recording() else None
         entered = _alias(x)
-        if outer is not None and type(entered._value) is TBlob:
-            _ = entered._value.buffer  # asked for, so that a write goes to this memory, as it does for a leaf
+        if outer is not None and type(entered._data) is TBlob:
+            _ = entered.owner  # asked for, so that a write goes to this memory, as it does for a leaf
         step = Leaf(x, asked=False) if outer is None else Step(_SAME, (outer,), x)
         step.slots = (("x", None),) * len(step.parents)
         carry(entered, step)
@@ -121,9 +122,9 @@ class _Entry:
             if isinstance(leaf, Tensor) and leaf._step is not None and leaf._step.serial >= first:
                 leaf._step = None
         for x in self.entered if histories[0] else ():
-            buffer = _buffer_of(x)
-            if buffer is not None:
-                buffer.history = None
+            owner = _owner_of(x)
+            if owner is not None and owner.guard is not None:
+                owner.guard.history = None
 
     def way(self, outputs: Sequence[Step]) -> Way:
         """Return the way from outputs back to the leaves."""
@@ -180,8 +181,8 @@ def _alias(x: Tensor) -> Tensor:
     Of memory that was written while gradients were recorded, a copy: its tape is another one.
     """
     value = x.value
-    buffer = _buffer_of(x) if histories[0] else None
-    if buffer is not None and buffer.history is not None:
+    owner = _owner_of(x) if histories[0] else None
+    if owner is not None and owner.history is not None:
         with recording(OFF):
             return x.copy("K")
     alias = face(value)
@@ -190,11 +191,11 @@ def _alias(x: Tensor) -> Tensor:
     return alias
 
 
-def _buffer_of(x: Tensor) -> Any:
-    """Return the buffer behind a tensor, None where nobody asked for it yet."""
+def _owner_of(x: Tensor) -> Any:
+    """Return the owner of a tensor's memory, None where nobody asked for it yet."""
     value: Any = x.value
     blob = value if type(value) is TBlob else value.blob
-    return None if blob is None else blob._buffer
+    return None if blob is None else blob._owner
 
 
 def _results(function: str, out: Any) -> list[Tensor]:

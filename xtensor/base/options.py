@@ -78,9 +78,10 @@ class Settings:
         return self.lazy == "always" or self.gradients == "always"
 
 
-# Whether some thread may be recording every call: while this is not 0 the direct shortcut of small operands is
-# closed. It starts at 1 because the environment has not been asked yet.
-always_somewhere = [1]
+# How many reasons there are, in any thread, for calls not to go the thin way, straight to NumPy: options that record
+# every call, functions that are watched, memory that is trusted for a moment, histories of writes. It starts at 1
+# because the environment has not been asked yet.
+thin_closed = [1]
 
 # Whether anything in this process has required a gradient yet: until then nobody looks for steps.
 active = [False]
@@ -125,8 +126,8 @@ def _environment(setting: Field[Any]) -> Any:
 _SWITCHES = {"0": False, "1": True}
 
 
-def count_always(change: int, counter: list[int] = always_somewhere) -> None:
-    """Count who closes the shortcut of small operands, up or down, or what another counter counts."""
+def count_always(change: int, counter: list[int] = thin_closed) -> None:
+    """Count who closes the thin way, up or down, or what another counter counts."""
     with _counting:
         counter[0] += change
 

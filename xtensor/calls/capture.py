@@ -24,8 +24,9 @@ from ..devices.cpu import CPU
 from ..graph.node import Node, Part
 from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
-from ..storage.blob import TBlob, watchers
-from ..tensor.face import Tensor, evaluate, face
+from ..storage.blob import TBlob
+from ..storage.storage import watchers
+from ..tensor.face import Tensor, evaluate, face, small
 from ..tensor.trees import flatten, rebuilt
 from .record import record_part
 from .watch import DISTURBED, Watch, is_watched
@@ -105,7 +106,7 @@ class Fused(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._not_looked_up and not kwargs and self._plain is settings():
             for x in args:
-                if type(x) is Tensor and x._small is None:
+                if type(x) is Tensor and small(x) is None:
                     break
             else:
                 self._not_looked_up -= 1
@@ -148,7 +149,7 @@ class Fused(Generic[P, R]):
                 given, rebuild = _taken_apart(result)
                 parts = [watch.own(part) for part in given]
                 for part in parts:
-                    if type(part) is Tensor and type(part._value) is Part:
+                    if type(part) is Tensor and type(part._data) is Part:
                         record_part(part)
             with run.turn():
                 known = _known(parts, rebuild, watch)
@@ -189,10 +190,8 @@ def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if type(x) is Tensor:
             if active[0] and steps_of((x,)) is not None:
                 return GRADIENT
-            blob = x._value
-            if type(blob) is not TBlob:
-                blob = x.blob
-            layout = blob._layout or blob.layout
+            blob = x.blob
+            layout = blob.layout
             if blob.device.backend is not CPU:
                 return ELSEWHERE
             key += (blob.dtype.num, layout.shape, layout.strides)

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from ..autograd.tape import active, steps_of
-from ..base.options import always_somewhere, settings
+from ..base.options import settings, thin_closed
 from ..graph.node import Macro, MacroStep, Node
 from ..plan.costs import LAUNCH_PAYS
 from ..run.executor import at_once
@@ -39,8 +39,8 @@ def macro(function: F, /) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Tensor:
-        kinds = None if always_somewhere[0] else _kinds(args, kwargs)
-        if kinds is None and not always_somewhere[0]:
+        kinds = None if thin_closed[0] else _kinds(args, kwargs)
+        if kinds is None and not thin_closed[0]:
             exposed = exposed_memory((*args, *kwargs.values()))
             nbytes = max([x.nbytes for x in (*args, *kwargs.values()) if type(x) is Tensor], default=0)
             if exposed and pays_at_once(settings(), nbytes, LAUNCH_PAYS, pending=False):
@@ -51,10 +51,10 @@ def macro(function: F, /) -> F:
         key, inputs, device, pending = kinds
         if key not in known:
             result = plain(*args, **kwargs)
-            if type(result) is Tensor and type(result._value) is Node:
+            if type(result) is Tensor and type(result._data) is Node:
                 if len(known) >= REMEMBERED:
                     known.clear()
-                known[key] = _macro_of(function.__name__, result._value, inputs)
+                known[key] = _macro_of(function.__name__, result._data, inputs)
             return result
         found, limits = known[key], settings()
         if found is None or not worth_recording(limits, found.nbytes, pending):
@@ -76,11 +76,11 @@ def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[An
         kind = type(x)
         if kind is Tensor:
             value = read_later(x)
-            if value is None or (device is not None and x._device is not device):
+            if value is None or (device is not None and value.device is not device):
                 return None
-            device = x._device
+            device = value.device
             pending = pending or type(value) is Node
-            key += (x._dtype.num, x._shape, inputs.setdefault(value, len(inputs)))
+            key += (value.dtype.num, value.shape, inputs.setdefault(value, len(inputs)))
         elif kind is float:
             key.append(x.hex())  # -0.0 is not 0.0
         elif kind in _PLAIN or (kind is tuple and all(type(one) is int for one in x)):
@@ -93,9 +93,9 @@ def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[An
 def macro_of(name: str, result: Tensor, *given: Tensor) -> Macro | None:
     """Return what a composition of some tensors has recorded, as one node; None where that is not possible."""
     inputs = [read_later(x) for x in given]
-    if type(result._value) is not Node or None in inputs:
+    if type(result._data) is not Node or None in inputs:
         return None
-    return _macro_of(name, result._value, [value for value in inputs if value is not None])
+    return _macro_of(name, result._data, [value for value in inputs if value is not None])
 
 
 def _macro_of(name: str, result: Node, inputs: Sequence[Node | TBlob]) -> Macro | None:

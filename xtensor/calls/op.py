@@ -17,7 +17,7 @@ from ..autograd.tape import OFF, active, is_keeping, keep, recording, remember, 
 from ..base.dtypes import Category, DType, canonical, check_real, promote
 from ..base.errors import expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
-from ..base.options import always_somewhere, settings
+from ..base.options import settings, thin_closed
 from ..base.threads import dismiss
 from ..codegen import element as elements
 from ..devices import Backend, Device
@@ -25,8 +25,9 @@ from ..devices.cpu import CPU, FAST, SLOW, quickly
 from ..graph.node import Macro, Node, Part, node_of
 from ..plan.costs import DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
 from ..run.executor import at_once
-from ..storage.blob import Buffer, Native, TBlob
-from ..tensor.face import Scalar, Tensor, settled, wrap
+from ..storage.blob import TBlob
+from ..storage.storage import Native, Storage
+from ..tensor.face import Scalar, Tensor, settled, small, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .compositions import macro_of
 from .record import (
@@ -190,11 +191,11 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
 
 def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tensor:
     """Compute or record an elementwise op, and how its result goes back to operands that have a gradient."""
-    native = None if always_somewhere[0] else _quickly(op, operands, DIRECT_BELOW, quickly)
+    native = None if thin_closed[0] else _quickly(op, operands, DIRECT_BELOW, quickly)
     if native is None:
         result = _apply(op, operands)
     else:
-        result = settled(native, next(x._device for x in operands if type(x) is Tensor))
+        result = settled(native, next(x.device for x in operands if type(x) is Tensor))
     remember_elementwise(op.rule, op.slots, operands, steps, result)
     return result
 
@@ -226,9 +227,14 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
 
 def _native_up_to(x: Tensor, most: int) -> Native | None:
     """Return the NumPy array of a tensor that is computed, on the CPU and of at most so many bytes; None for others."""
-    if prod(x._shape) * x._dtype.itemsize > most:  # before an array is made of what may be memory alone
+    data: Any = x._data
+    if type(data) is np.ndarray:
+        return data if data.nbytes <= most else None
+    if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made of what may be memory alone
         return None
-    native = native_of(x) if type(x._value) is TBlob else x._small
+    if type(data) is not TBlob and data.blob is None:
+        return None
+    native = native_of(x)
     return native if type(native) is np.ndarray else None
 
 
@@ -253,11 +259,11 @@ def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native |
 
 def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op, whatever its operands depend on."""
-    exposed: list[Buffer] = []
+    exposed: list[Storage] = []
     recorded = recorded_before(op, operands, exposed)
     if recorded is not None:
         return recorded
-    if exposed and not op.slow and not always_somewhere[0]:
+    if exposed and not op.slow and not thin_closed[0]:
         native = _quickly(op, operands, LAUNCH_PAYS, CPU.compute)
         if native is not None:
             return wrap(native, common_device(op.name, operands))
@@ -275,14 +281,14 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     if _recordable(op, operands, kinds, shape):
         dtype = op.dtype(*kinds)
         result = _record(op, operands, {}, shape, dtype, device)
-        op.recorded_as(cast(Any, result._value))
+        op.recorded_as(cast(Any, result._data))
         return result
     return _direct(op, operands, kinds, {}, device)
 
 
 def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor | None:
     """Reduce a small tensor that has a gradient at once; None for any other, or what is unusual or refused."""
-    if type(x) is not Tensor or always_somewhere[0]:
+    if type(x) is not Tensor or thin_closed[0]:
         return None
     steps = steps_of((x,))
     native = None if steps is None else _native_up_to(x, DIRECT_BELOW)
@@ -291,7 +297,7 @@ def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor
     reduced = reduce_small(kernel, native, given)
     if reduced is None:
         return None
-    result = settled(np.asarray(reduced), x._device)
+    result = settled(np.asarray(reduced), x.device)
     _remember_reduced(op, x, {**op.defaults, **given}, cast(Any, steps), result)
     return result
 
@@ -363,14 +369,14 @@ def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
 
     A reduction of a whole array is little to wait for; others may go together with what follows.
     """
-    if always_somewhere[0] or type(x) is not Tensor:
+    if thin_closed[0] or type(x) is not Tensor:
         return None
     native = _native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST else LAUNCH_PAYS)
     if native is None or not native.size:
         return None
     given = {name: value for name, value in params.items() if value is not op.defaults[name]}
     reduced = reduce_small(op.cpu_kernel, native, given)
-    return None if reduced is None else wrap(np.asarray(reduced), x._device)
+    return None if reduced is None else wrap(np.asarray(reduced), x.device)
 
 
 _PLAIN_AXES = (int, tuple, type(None))
@@ -395,20 +401,20 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     value = read_later(x)
     limits = settings()
-    if value is None or not worth_recording(limits, prod(x._shape) * x._dtype.itemsize, type(value) is Node):
+    if value is None or not worth_recording(limits, prod(x.shape) * x.dtype.itemsize, type(value) is Node):
         return None
     try:
-        found = op.reduced.get((x._shape, x._dtype.num, tuple(params.values())))
+        found = op.reduced.get((x.shape, x.dtype.num, tuple(params.values())))
     except TypeError:  # a parameter that does not hash: the long way says what is wrong with it
         return None
     if found is None:
         return None
     checked, known = found
     if isinstance(known, tuple):
-        return enter(node_of(op, (value,), checked, *known, x._device), limits)
-    if known is None or always_somewhere[0]:
+        return enter(node_of(op, (value,), checked, *known, x.device), limits)
+    if known is None or thin_closed[0]:
         return None if op.composed is None else op.composed(x, checked)
-    return enter(known.node((value,), x._device), limits)
+    return enter(known.node((value,), x.device), limits)
 
 
 def _keeps_dtype(dtype: DType | None, own: DType) -> bool:
@@ -448,8 +454,7 @@ def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
 
 def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape: Shape) -> bool:
     """Return whether a call is to be recorded: worth it, and safe to compute and to read later."""
-    small = operands[0]._small if len(operands) == 1 else None
-    if small is not None and not always_somewhere[0] and not op.slow:
+    if len(operands) == 1 and small(operands[0]) is not None and not thin_closed[0] and not op.slow:
         return False  # the commonest case, found out at once
     tensors = [x for x in operands if isinstance(x, Tensor)]
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
@@ -480,7 +485,7 @@ def _record(
 
 def value_of(x: Tensor) -> Node | TBlob:
     """Return what a node reads of a tensor: the pending node behind it, else its bytes."""
-    if type(x._value) is Part:
+    if type(x._data) is Part:
         record_part(x)
     value = x.value
     return value if type(value) is Node and value.blob is None else x.blob
@@ -546,15 +551,11 @@ def _direct(
 
 
 def native_of(x: Operand) -> Native:
-    """Return what a kernel takes for an operand; a small tensor remembers it, so that the next call need not ask."""
+    """Return what a kernel takes for an operand; a tensor that can be a thin face becomes one, for the next call."""
     if not isinstance(x, Tensor):
         return x
-    native = x.native()
-    # What was seen of a part is no memory of the tensor's, and one that has a gradient takes no shortcut.
-    kept = x._small is None and type(x._value) is TBlob and x._step is None
-    if kept and native.nbytes <= DIRECT_BELOW and type(native) is np.ndarray:
-        x._small = native
-    return native
+    native = x.thin()
+    return x.native() if native is None else native
 
 
 def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) -> Any:

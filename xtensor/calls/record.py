@@ -18,69 +18,12 @@ from ..base.options import Settings, settings
 from ..graph.node import NO_PARAMS, Node, Part, count_up, node_of, signatures
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES, LAUNCH_PAYS
 from ..run.executor import evaluate, ledger, seen_later
-from ..storage.blob import Buffer, TBlob
-from ..tensor.face import Tensor
+from ..storage.blob import TBlob
+from ..storage.storage import Storage
+from ..tensor.face import Tensor, face
 
 if TYPE_CHECKING:
     from .op import Op
-
-
-def pair_recorded_before(op: Op, x1: Any, x2: Any) -> Tensor | None:
-    """Record what `recorded_before` records, of two operands: nearly every call."""
-    steps, held, widest, pending = 1, 0, 0, False
-    value1: Any = x1
-    value2: Any = x2
-    like: Any = None
-    shape: Any = None
-    structure: tuple[Any, ...] = ()
-    if type(x1) is Tensor:
-        value1 = x1._value
-        if type(value1) is Node and value1.blob is None:
-            mark1, steps, pending = value1.signature, 1 + value1.steps, True
-        else:
-            if type(value1) is not TBlob or value1._buffer is None or value1._buffer.shared:
-                value1 = read_later(x1)
-            if value1 is None:
-                return None
-            mark1, held = x1._dtype.num, (value1._buffer or value1.buffer).nbytes
-        like, widest = x1, x1._dtype.itemsize
-    else:
-        mark1 = _mark_of(op, x1)
-    if type(x2) is Tensor:
-        value2 = x2._value
-        if type(value2) is Node and value2.blob is None:
-            mark2, pending = value2.signature, True
-            steps += value2.steps
-        else:
-            if type(value2) is not TBlob or value2._buffer is None or value2._buffer.shared:
-                value2 = read_later(x2)
-            if value2 is None:
-                return None
-            mark2 = x2._dtype.num
-            held += (value2._buffer or value2.buffer).nbytes
-        if like is None or like._shape == x2._shape:
-            shape, structure = x2._shape, (op, mark1, mark2)
-        else:
-            shape = _together(like._shape, x2._shape)
-            structure = (op, *_beside(mark1, like._shape, shape), *_beside(mark2, x2._shape, shape))
-        if like is not None and (shape is None or like._device is not x2._device):
-            return None
-        like = x2
-        if x2._dtype.itemsize > widest:
-            widest = x2._dtype.itemsize
-    elif like is None:
-        return None
-    else:
-        shape, structure = like._shape, (op, mark1, _mark_of(op, x2))
-    signature = signatures.get(structure, 0)
-    dtype = op.recorded.get(signature)
-    if dtype is None:
-        return None
-    limits = settings()
-    nbytes = prod(shape) * widest
-    if not worth_recording(limits, nbytes, pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))):
-        return None
-    return enter(node_of(op, (value1, value2), NO_PARAMS, shape, dtype, like._device, signature, steps, held), limits)
 
 
 def _mark_of(op: Op, number: Any) -> Any:
@@ -91,12 +34,7 @@ def _mark_of(op: Op, number: Any) -> Any:
     return (kind, number) if op.name == "pow" else kind
 
 
-def _beside(mark: Any, own: Shape, shape: Shape) -> tuple[Any, ...]:
-    """Return what stands for an operand of some shape in a structure of another."""
-    return (mark,) if own == shape else (mark, own, shape)
-
-
-def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Buffer]) -> Tensor | None:
+def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -> Tensor | None:
     """Record the commonest calls without further questions: large or pending tensors, and Python numbers, in a
     structure that the op has recorded before. None for any other call.
 
@@ -111,32 +49,30 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Buffer]) ->
     for x in operands:
         value: Any = x
         if type(x) is Tensor:
-            value = x._value
+            value = x._data
             if type(value) is Node and value.blob is None:
                 pending = True
                 steps += value.steps
                 structure.append(value.signature)
             else:
                 value = _read(x)
-                if value is None and x._small is not None and (pending or prod(shape or ()) * widest > DIRECT_BELOW):
-                    value = x.blob  # of a small tensor beside a large one, made at its first use
                 if value is None:
                     return None
-                buffer = value._buffer or value.buffer
-                if buffer.shared and buffer.is_exposed():
-                    exposed.append(buffer)
-                held += buffer.nbytes
-                structure.append(x._dtype.num)
+                owner = value.owner
+                if owner.shared and owner.is_exposed():
+                    exposed.append(owner)
+                held += owner.nbytes
+                structure.append(value.dtype.num)
             if shape is None:
-                shape, device = x._shape, x._device
-            elif x._device is not device:
+                shape, device = value.shape, value.device
+            elif value.device is not device:
                 return None
-            elif x._shape != shape:
-                same, shape = False, _together(shape, x._shape)
+            elif value.shape != shape:
+                same, shape = False, _together(shape, value.shape)
                 if shape is None:
                     return None
-            if x._dtype.itemsize > widest:
-                widest = x._dtype.itemsize
+            if value.dtype.itemsize > widest:
+                widest = value.dtype.itemsize
         else:
             mark = _mark_of(op, x)
             if mark is None:
@@ -168,30 +104,29 @@ def read_later(x: Tensor) -> Node | TBlob | None:
     """
     value = _read(x)
     if type(value) is TBlob:
-        buffer = value._buffer  # memory whose buffer nobody asked for yet is our own
-        if buffer is not None and buffer.is_exposed():
+        owner = value._owner  # memory whose owner nobody asked for yet is our own
+        if owner is not None and owner.is_exposed():
             return None
     return value
 
 
 def _read(x: Tensor) -> Node | TBlob | None:
-    """Return the pending node behind a tensor, or its bytes; None where it shows a part of something."""
-    value: Any = x._value
+    """Return the pending node behind a tensor, or its bytes; None where it shows a part of something pending."""
+    value: Any = x.value
     if type(value) is Node:
         if value.blob is None:
             return value
-        value = x._value = value.blob
-    elif value is None:  # known by its native array alone
-        value = x.value
+        value = x._data = value.blob
     return value if type(value) is TBlob else None
 
 
 def is_node(x: Tensor) -> bool:
     """Return whether a tensor is a pending node, which recording spares from being computed now."""
-    return type(x._value) is Node and x._value.blob is None
+    data: Any = x._data
+    return type(data) is Node and data.blob is None
 
 
-def exposed_memory(operands: Iterable[Any]) -> list[Buffer]:
+def exposed_memory(operands: Iterable[Any]) -> list[Storage]:
     """Return the memory of operands that others can write to: what reads it is computed before the call returns.
 
     Parts of what is pending become views of it, where all is recorded.
@@ -199,19 +134,19 @@ def exposed_memory(operands: Iterable[Any]) -> list[Buffer]:
     found = []
     for x in operands:
         if type(x) is Tensor:
-            if type(x._value) is Part:
+            if type(x._data) is Part:
                 record_part(x)
-            if not is_node(x) and x.blob.buffer.is_exposed():
-                found.append(x.blob.buffer)
+            if not is_node(x) and x.owner.is_exposed():
+                found.append(x.owner)
     return found
 
 
 def record_part(x: Tensor) -> None:
     """Make a part of what is pending a view of it, for others to read later, where all is recorded."""
-    part: Any = x._value
+    part: Any = x._data
     later = seen_later(part.whole, "index", part.key)
     if later is not None:
-        x._value, later.face = later, ref(x)
+        x._data, later.face = later, ref(x)
 
 
 def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
@@ -248,16 +183,10 @@ def enter(node: Node, limits: Settings) -> Tensor:
 
     Who comes to share memory says so first and then serves its readers; here the reader is there first.
     """
-    tensor = Tensor()
-    node.face = ref(tensor)
-    tensor._value = node
-    tensor._small = tensor._step = None
-    tensor._shape = node.shape
-    tensor._dtype = node.dtype
-    tensor._device = node.device
+    tensor = face(node)
     if node.held:
         for value in node.inputs:
-            if type(value) is TBlob and (value._buffer or value.buffer).shared and value.buffer.is_exposed():
+            if type(value) is TBlob and value.owner.shared and value.owner.is_exposed():
                 evaluate([node])
                 return tensor
     if node.held or node.steps > limits.fuse_limit:

@@ -17,15 +17,16 @@ from ..autograd.rules import RULES, Pull, Rule, pull_of
 from ..autograd.tape import active
 from ..base.dtypes import ANY, Category
 from ..base.errors import StrangerError, expected, one_of
-from ..base.options import always_somewhere
+from ..base.options import thin_closed
 from ..devices.cpu import CPU, floats_beside, quickly
 from ..plan.costs import DIRECT_BELOW
-from ..tensor.face import Scalar, Tensor, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, small, wrap
 from ..tensor.operands import SCALARS
 from ..tensor.operators import COMPARED, SPELLED, Operators
 from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
-from .record import pair_recorded_before, pays_to_wait
+from .record import pays_to_wait
 
+_asarray = np.asarray
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -68,8 +69,8 @@ def elementwise(
     return decorate
 
 
-# The doors of small operands: no settings, shapes or dtypes are looked at, the library's function is called at
-# once. Whatever it refuses goes the long way, which says what is wrong.
+# The thin way (DESIGN section 5): the row's kernel on arrays that are there and small, and a new face. No settings,
+# shapes or dtypes are looked at. Whatever the library refuses goes the long way, which says what is wrong.
 _SCALARS = frozenset(SCALARS)
 _ARRAY = np.ndarray
 
@@ -78,11 +79,13 @@ def _unary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
 
     def call(x: Any, /) -> Tensor:
-        if type(x) is Tensor and x._small is not None and not always_somewhere[0]:
-            try:
-                return wrap(quickly(kernel, x._small), x._device)
-            except REFUSED:
-                pass
+        if type(x) is Tensor:
+            a: Any = x._data
+            if type(a) is _ARRAY and a.nbytes <= DIRECT_BELOW and not thin_closed[0]:
+                try:
+                    return wrap(quickly(kernel, a), CPU_DEVICE)
+                except REFUSED:
+                    pass
         return apply(op, (x,))
 
     return call
@@ -94,39 +97,38 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
 
     def call(x1: Any, x2: Any, /) -> Any:
         if type(x1) is Tensor:
-            a = x1._small
-            if a is not None:
+            a: Any = x1._data
+            if type(a) is _ARRAY and a.nbytes <= DIRECT_BELOW and not thin_closed[0]:
                 kind = type(x2)
+                b: Any = None
                 if kind is Tensor:
-                    b = x2._small
-                elif kind is float and takes_arrays:
-                    b = floats_beside(x1._dtype, x2)
-                else:
-                    b = x2 if kind in _SCALARS else None
-                if b is not None and not always_somewhere[0]:
-                    try:
-                        native = quickly(kernel, a, b)
-                    except REFUSED:
+                    b = x2._data
+                    if type(b) is not _ARRAY or b.nbytes > DIRECT_BELOW:
                         return long_way(op, (x1, x2))
-                    if type(native) is not _ARRAY or native.nbytes > DIRECT_BELOW:
-                        return wrap(native, x1._device)
-                    tensor = Tensor()  # as wrap makes it: the commonest case of all is spared the call
-                    tensor._small = native
-                    tensor._value = tensor._step = None
-                    tensor._shape = native.shape
-                    tensor._dtype = native.dtype
-                    tensor._device = x1._device
-                    return tensor
-        elif type(x2) is Tensor and x2._small is not None and type(x1) in _SCALARS and not always_somewhere[0]:
-            a = floats_beside(x2._dtype, x1) if type(x1) is float and takes_arrays else x1
-            try:
-                return wrap(quickly(kernel, a, x2._small), x2._device)
-            except REFUSED:
-                pass
-        if not active[0]:
-            recorded = pair_recorded_before(op, x1, x2)
-            if recorded is not None:
-                return recorded
+                elif kind is float and takes_arrays:
+                    b = floats_beside(a.dtype, x2)
+                elif kind in _SCALARS:
+                    b = x2
+                else:
+                    return long_way(op, (x1, x2))
+                try:
+                    native = quickly(kernel, a, b)
+                except REFUSED:
+                    return long_way(op, (x1, x2))
+                if type(native) is not _ARRAY:
+                    native = _asarray(native)
+                tensor = Tensor()  # as wrap makes it: the commonest case of all is spared the call
+                tensor._data = native
+                tensor._owner = tensor._blob = tensor._step = None
+                return tensor
+        elif type(x2) is Tensor and type(x1) in _SCALARS and not thin_closed[0]:
+            b = x2._data
+            if type(b) is _ARRAY and b.nbytes <= DIRECT_BELOW:
+                a = floats_beside(b.dtype, x1) if type(x1) is float and takes_arrays else x1
+                try:
+                    return wrap(quickly(kernel, a, b), CPU_DEVICE)
+                except REFUSED:
+                    pass
         return long_way(op, (x1, x2))
 
     return call
@@ -137,7 +139,7 @@ def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def choose(*operands: Any) -> Tensor:
         for x in operands:
-            if type(x) is Tensor and x._small is not None and pays_to_wait(op, x._dtype, x._small.nbytes):
+            if type(x) is Tensor and small(x) is not None and pays_to_wait(op, x.dtype, x._data.nbytes):
                 return apply(op, operands)
         return call(*operands)
 
@@ -163,21 +165,13 @@ def _spell(op: Op) -> None:
     call = _binary(op, _or_not_implemented)
     _install(name, call, "self", "other")
     if op.name not in COMPARED:
-        _install(f"r{name}", _reflected(op, call), "self", "other")
+        _install(f"r{name}", _reflected(call), "self", "other")
 
 
-def _reflected(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operator with its operands in the other order, of which the first is mostly a number."""
-    kernel: Any = op.kernel(CPU)
-    takes_arrays = type(kernel) is np.ufunc
+def _reflected(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator with its operands in the other order."""
 
     def reflected(self: Tensor, other: Any, /) -> Any:
-        b = self._small
-        if b is not None and takes_arrays and type(other) is float and not always_somewhere[0]:
-            try:
-                return wrap(quickly(kernel, floats_beside(self._dtype, other), b), self._device)
-            except REFUSED:
-                pass
         return call(other, self)
 
     return reflected
@@ -196,12 +190,12 @@ def _ternary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
 
     def call(condition: Any, x1: Any, x2: Any, /) -> Tensor:
-        if type(condition) is Tensor and condition._small is not None and not always_somewhere[0]:
-            a = x1._small if type(x1) is Tensor else x1 if type(x1) in _SCALARS else None
-            b = x2._small if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
+        if type(condition) is Tensor and small(condition) is not None and not thin_closed[0]:
+            a = small(x1) if type(x1) is Tensor else x1 if type(x1) in _SCALARS else None
+            b = small(x2) if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
             if a is not None and b is not None:
                 try:
-                    return wrap(quickly(kernel, condition._small, a, b), condition._device)
+                    return wrap(quickly(kernel, condition._data, a, b), CPU_DEVICE)
                 except REFUSED:
                     pass
         return apply(op, (condition, x1, x2))
@@ -244,10 +238,11 @@ def reduction(
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
-            if type(x) is Tensor and x._small is not None and not always_somewhere[0] and x._small.size:
-                reduced = reduce_small(kernel, x._small, given)
+            native = small(x) if type(x) is Tensor and not thin_closed[0] else None
+            if native is not None and native.size:
+                reduced = reduce_small(kernel, native, given)
                 if reduced is not None:
-                    return wrap(np.asarray(reduced), x._device)
+                    return wrap(reduced, CPU_DEVICE)
             if active[0]:
                 reduced = reduce_on_tape(op, kernel, x, given)
                 if reduced is not None:

@@ -7,7 +7,9 @@ from contextlib import suppress
 from threading import get_ident
 from typing import Any
 
-from ..storage.blob import Buffer, TBlob, watchers
+from ..base.options import count_always
+from ..storage.blob import TBlob
+from ..storage.storage import Storage, watchers
 from ..tensor.face import Tensor, face
 
 LOOKED = "it asks for values of an argument, or a step of it cannot be recorded"
@@ -31,7 +33,7 @@ class Watch:
         self.reason = ""
         self.roots: dict[TBlob, tuple[int, int, bool]] = {}
         self.thread = get_ident()
-        self.buffers: set[Buffer] = set()
+        self.buffers: set[Storage] = set()
         self._stand_ins: list[tuple[Tensor, Tensor, TBlob]] = []
 
     def stand_in(self, x: Any) -> Any:
@@ -39,10 +41,10 @@ class Watch:
         if type(x) is not Tensor:
             return x
         own = x.blob
-        blob = TBlob(own.buffer, own.dtype, own.layout, own.device, writeable=own.writeable)
+        blob = TBlob(own.owner, own.dtype, own.layout, own.device, writeable=own.writeable)
         blob.detached = own.detached
         self.roots[blob] = (len(self._stand_ins), 0, False)
-        self.buffers.add(blob.buffer)
+        self.buffers.add(blob.owner)
         shown = face(blob)
         self._stand_ins.append((x, shown, blob))
         return shown
@@ -52,22 +54,24 @@ class Watch:
         return next((tensor for tensor, shown, _ in self._stand_ins if shown is x), x)
 
     def __enter__(self) -> None:
+        count_always(1)
         watchers.append(self)
 
     def __exit__(self, *failure: object) -> None:
         with suppress(ValueError):  # a fork has stopped it
             watchers.remove(self)
+            count_always(-1)
         for tensor, shown, blob in self._stand_ins:
-            if shown._value is not blob:  # it was resized
-                tensor._value, tensor._shape, tensor._small = shown._value, shown._shape, None
+            if shown._data is not blob:  # it was resized
+                tensor._data, tensor._blob = shown._data, None
 
     # ---- what it is told
 
-    def looked(self, buffer: Buffer) -> None:
+    def looked(self, buffer: Storage) -> None:
         if buffer in self.buffers:
             self._refuse(LOOKED)
 
-    def written(self, buffer: Buffer) -> None:
+    def written(self, buffer: Storage) -> None:
         if buffer in self.buffers or get_ident() == self.thread:
             self._refuse(WRITES)
 
@@ -95,6 +99,7 @@ def _stop() -> None:
     for watch in tuple(watchers):
         if isinstance(watch, Watch):
             watch.reason = DISTURBED
+            count_always(-1)
     watchers.clear()
 
 

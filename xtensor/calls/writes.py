@@ -18,16 +18,17 @@ from ..autograd.tape import OFF, Leaf, active, recording, step_of, steps_of
 from ..base.dtypes import DType
 from ..base.errors import StrangerError, expected, prefixed
 from ..base.layout import Shape
-from ..base.options import always_somewhere, settings
+from ..base.options import settings, thin_closed
 from ..devices.cpu import CPU
 from ..graph.node import NO_PARAMS, Node, node_of
 from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_learnt, write, write_again
-from ..storage.blob import Native, TBlob, Window
+from ..storage.blob import TBlob
+from ..storage.storage import Native, Storage
 from ..tensor.face import Tensor
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .op import CAST, REGISTRY, Op, apply, fits, native_of, value_of
-from .record import exposed_memory, is_node, pair_recorded_before
+from .record import exposed_memory, is_node, recorded_before
 
 
 def update(target: Tensor, name: str, other: Any) -> Any:
@@ -75,14 +76,14 @@ def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
     """Update a target in one of the ways that need few questions; return whether one did, else nothing is done."""
     if active[0] and steps_of((target, other)) is not None:
         return False
-    if target._small is None and (target.nbytes >= LARGE_UPDATE or (type(other) is Tensor and is_node(other))):
+    if target.nbytes >= LARGE_UPDATE or (type(other) is Tensor and is_node(other)):
         return _update_again(target, op, other)
-    return not always_somewhere[0] and _update_at_once(target, op, other)
+    return not thin_closed[0] and _update_at_once(target, op, other)
 
 
 def _update_at_once(target: Tensor, op: Op, other: Any) -> bool:
     """Update a target by the library's own function, where all is computed; return whether it took the call."""
-    if type(other) is Tensor and other._device is not target._device:
+    if type(other) is Tensor and other.device is not target.device:
         return False
     native, kernel, own = _at_hand(other), op.cpu_kernel, _at_hand(target)
     if native is None or own is None or not isinstance(kernel, np.ufunc) or not own.flags.writeable:
@@ -101,22 +102,24 @@ def _at_hand(x: Any) -> Any:
     """Return a number, or the NumPy array of a tensor that is computed; None for anything else."""
     if type(x) is not Tensor:
         return x if type(x) in SCALARS else None
-    if x._small is not None:
-        return x._small
-    value: Any = x._value
-    return value.native() if type(value) is TBlob and x._device.backend is CPU else None
+    native = x.thin()
+    if native is not None or is_node(x):
+        return native
+    value: Any = x._data
+    return value.native() if type(value) is TBlob and value.device.backend is CPU else None
 
 
 def _update_again(target: Tensor, op: Op, other: Any) -> bool:
     """Update a target in one pass as it was updated before; return whether that was possible, else nothing is done."""
-    blob: Any = target._value
-    if type(blob) is not TBlob or not blob.writeable:
+    blob: Any = target.value
+    if type(blob) is not TBlob or not blob.writeable or blob.owner.is_exposed():
         return False
-    result = pair_recorded_before(op, target, other)
-    if result is None or result._dtype != target._dtype or result._shape != target._shape:
+    exposed: list[Storage] = []
+    result = recorded_before(op, (target, other), exposed)
+    if result is None or exposed or result.dtype != target.dtype or result.shape != target.shape:
         return False
-    passing: Any = other._value if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN else None
-    return write_again(cast(Node, result._value), blob, passing if type(passing) is Node else None)
+    passing: Any = other._data if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN else None
+    return write_again(cast(Node, result._data), blob, passing if type(passing) is Node else None)
 
 
 def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
@@ -129,10 +132,11 @@ def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
     if result.dtype != target.dtype:
         result = xt.astype(result, target.dtype)
     if _is_alone(target):
-        target._value = result.value
-        if type(target._value) is Node:
-            target._value.face = ref(target)
-        target._step, target._small = result._step, None
+        value = target._data = result.value
+        if type(value) is Node:
+            value.face = ref(target)
+        target._owner = target._blob = None
+        target._step = result._step
         return
     with recording(OFF):
         if not (result.is_pending and store(target, result, op.name)):
@@ -142,11 +146,11 @@ def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
 
 def _is_alone(target: Tensor) -> bool:
     """Return whether nobody else can see a target's memory: it is pending, or new and never asked for."""
-    value = target._value
+    value: Any = target._data
     if type(value) is Node and value.blob is None:
         return not value.is_seen() and value.face is not None and value.face() is target
     computed = target._step is not None and type(target._step) is not Leaf
-    return type(value) is TBlob and value._buffer is None and value.writeable and computed
+    return type(value) is TBlob and value._owner is None and value.writeable and computed
 
 
 def _in_one_pass(target: Tensor, node: Node) -> bool:
@@ -209,14 +213,9 @@ def writable(target: Tensor, function: str) -> Native:
 
     Raises ValueError for a read-only tensor.
     """
-    value: Any = target._value
-    if type(value) is Window:  # known by its native array, without a blob of its own
-        writeable, buffer = target._small.flags.writeable, value.over.buffer
-    else:
-        writeable, buffer = target.blob.writeable, target.blob.buffer
-    if not writeable:
+    if not target.is_writeable:
         raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
-    before_write(buffer)
+    before_write(target.owner)
     return target.native()
 
 

@@ -15,7 +15,7 @@ from ..base.errors import expected, one_of
 if TYPE_CHECKING:
     from ..base.dtypes import DType
     from ..base.layout import Layout, Shape
-    from ..storage.blob import Native
+    from ..storage.storage import Native
 
 
 class Backend(Protocol):

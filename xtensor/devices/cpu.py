@@ -234,19 +234,47 @@ class CPUBackend:
         np.add.at(native, key, values)
 
 
-# ---- views of small arrays, which NumPy makes sooner than Layout does
+# ---- views and assignments, which NumPy makes sooner than Layout does
+
+# The types of what basic keys are made of; an integer's subclasses, booleans say, go the long way.
+PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))
+
+# Numbers that arrays of these dtypes take without a warning.
+_TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}
+
+# Up to this many bytes an assigned array is not worth the engine's threads.
+_ASSIGNED_AT_ONCE = 128 * 1024
 
 
-def sliced(native: Any, key: Any) -> Any:
-    """Return the view that slices select, None for other keys and what NumPy refuses."""
-    items = key if type(key) is tuple else (key,)
-    for item in items:
-        if type(item) is not slice:
-            return None
+def assign(target: Any, key: Any, value: Any) -> bool:
+    """Assign a number or a small array to what a basic key selects; return whether that was done.
+
+    False, with nothing written, for any other value and for what NumPy refuses: the long way says what is wrong.
+    """
+    kind = type(value)
     try:
-        return native[(*items, ...)]  # without the Ellipsis NumPy copies what has no axes
-    except (IndexError, TypeError, ValueError):
-        return None
+        if kind is np.ndarray:
+            if value.nbytes > _ASSIGNED_AT_ONCE:
+                return False
+            if value.ndim:
+                target = target[key]
+                if type(target) is not np.ndarray:
+                    return False
+                key = ...
+            if value.dtype is target.dtype:
+                target[key] = value
+                return True
+            if value.dtype.kind == "c" != target.dtype.kind:
+                return False
+        elif target.dtype.char in _TAKES.get(kind, ""):
+            target[key] = value
+            return True
+        elif kind not in _TAKES:
+            return False
+        quickly(target.__setitem__, key, value)
+    except (IndexError, TypeError, ValueError, OverflowError, RuntimeError):
+        return False
+    return True
 
 
 def _insert(native: Any, axes: tuple[int, ...]) -> Any:

@@ -16,7 +16,8 @@ from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, contiguous
 from ..base.locks import fork_waiting_lock
 from ..devices import Backend, Device
-from ..storage.blob import MANY_READERS, Readers, TBlob
+from ..storage.blob import TBlob
+from ..storage.storage import MANY_READERS, Readers
 
 # Of most nodes; nobody changes parameters.
 NO_PARAMS: dict[str, Any] = {}
@@ -110,7 +111,7 @@ class Node:
             self.readers = Readers()
         self.readers.add(reference)
         if self.blob is not None:  # another thread has just finished it
-            self.blob.buffer.readers.add(reference)
+            self.blob.owner.read_by(reference)
 
     def is_shown(self) -> bool:
         """Return whether somebody holds this value."""
@@ -146,7 +147,7 @@ class Node:
     def _hand_over(self, blob: TBlob) -> None:
         """Let who waits for this node wait for its bytes."""
         for node in self.readers.waiting() if self.readers is not None else ():
-            blob.buffer.readers.add(node.reference)
+            blob.owner.read_by(node.reference)
 
 
 def node_of(
@@ -183,14 +184,19 @@ def node_of(
             if readers is None:
                 readers = value.readers = Readers()
         elif kind is TBlob:
-            readers = value._buffer.readers
+            owner = value.owner
+            guard = owner.guard or owner.guarded()
+            readers = guard.readers
         else:
             continue
         readers.append(reference)
         if len(readers) >= MANY_READERS:
             readers.forget()
-        if kind is Node and value.blob is not None:  # another thread has just finished it
-            value.blob.buffer.readers.add(reference)
+        if kind is TBlob:
+            if owner.guard is not guard:  # a write has let go of it meanwhile
+                owner.read_by(reference)
+        elif value.blob is not None:  # another thread has just finished it
+            value.blob.owner.read_by(reference)
     return node
 
 
@@ -201,9 +207,9 @@ def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape
     for value in inputs:
         kind = type(value)
         if kind is TBlob:
-            held += (value._buffer or value.buffer).nbytes
+            held += value.owner.nbytes
             structure.append(value.dtype.num)  # hashes faster than the dtype
-            own = value._layout.shape
+            own = value.shape
         elif kind is Node:
             steps += value.steps
             structure.append(value.signature)

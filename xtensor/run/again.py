@@ -93,7 +93,7 @@ def write_again(node: Node, blob: TBlob) -> Callable[[], bool] | None:
     values, loop = found[0], expression.loop
     for number in loop.inputs:
         read = values[number]
-        if read.buffer is blob.buffer and (number not in loop.last or read.layout != blob.layout):
+        if read.owner is blob.owner and (number not in loop.last or read.layout != blob.layout):
             return None
     return partial(_run_loop, node, loop, values, limits, blob)
 

@@ -33,7 +33,8 @@ from ..codegen.cuda.kernel import (
 from ..devices.cpu import CPU
 from ..plan.program import Kernel, Named, Program, Reduction
 from ..plan.program import program as the_program
-from ..storage.blob import Buffer, TBlob
+from ..storage.blob import TBlob
+from ..storage.storage import Storage
 from .launch import Nest, lie_of, nest_of, remembered, scalar_slots
 
 # Chunks that a block reduces at least and at most, by rows and by columns, and the blocks that fill a device.
@@ -112,7 +113,7 @@ def launched(work: Work, addresses: list[int], scalars: bytes, device: Any, redu
     if work.second is None:
         work.first(addresses, scalars, stream)
         return
-    memory = [Buffer(device, nbytes) for nbytes in work.parts]
+    memory = [Storage(device, nbytes) for nbytes in work.parts]
     parts = [one.address for one in memory]
     work.first([*addresses[:-reductions], *parts], scalars, stream)
     work.second([*parts, *addresses[-reductions:]], b"", stream)
@@ -120,7 +121,7 @@ def launched(work: Work, addresses: list[int], scalars: bytes, device: Any, redu
 
 def texts(kernel: Kernel, shape: Shape, blobs: Sequence[TBlob], contract: bool) -> list[str]:
     """Return the text of each launch of a kernel; memory that is still to come begins where vectors do."""
-    aligned = [blob.address % VECTOR if blob.buffer.is_allocated else 0 for blob in blobs]
+    aligned = [blob.address % VECTOR if blob.owner.is_allocated else 0 for blob in blobs]
     work = _Maker(kernel.program, aligned, None, contract).work(kernel, shape, blobs)
     return [launch.function.text for launch in (work.first, work.second) if launch is not None]
 

@@ -27,7 +27,8 @@ from ..codegen.cuda.kernel import (
 from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
-from ..storage.blob import Buffer, TBlob
+from ..storage.blob import TBlob
+from ..storage.storage import Storage
 from .cuda import BLOCKS, REACH, Launch
 from .launch import joined, remembered, scalar_slots
 
@@ -257,7 +258,7 @@ def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBl
     if made is False:
         return False
     scalars = [scalar_slots([values[n] for n in kernel.scalars], kernel.program.scalars) for kernel in plan.kernels]
-    memory = [Buffer(device, nbytes) for nbytes in made.nbytes]
+    memory = [Storage(device, nbytes) for nbytes in made.nbytes]
     own = iter([one.address for one in memory])
     addresses = [next(own) if number is None else blobs[number].address for number in made.numbers]
     made.launch(addresses, b"".join(scalars), backend.stream())

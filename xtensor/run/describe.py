@@ -365,4 +365,4 @@ def _strides(blob: TBlob, shape: Shape) -> Shape:
 
 def _is_aligned(blob: TBlob) -> bool:
     """Return whether a blob begins where a cache line does; memory that is still to come does."""
-    return not blob.buffer.is_allocated or blob.address % 64 == 0
+    return not blob.owner.is_allocated or blob.address % 64 == 0

@@ -9,12 +9,13 @@ from math import prod
 from typing import Any
 
 from ..base.locks import fork_waiting_lock
-from ..base.options import Settings, settings
+from ..base.options import Settings, count_always, settings
 from ..base.threads import inside_task
 from ..devices.cpu import CPU
 from ..graph.node import VIEWS, Node, Part, View, last_users, pending_below
 from ..plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
-from ..storage.blob import Buffer, Native, TBlob, trusted
+from ..storage.blob import TBlob
+from ..storage.storage import Guard, Native, Storage, trusted
 
 _evaluating = fork_waiting_lock()
 _lent = nullcontext()
@@ -145,47 +146,80 @@ def _is_brief(order: list[Node]) -> bool:
     return sum([prod(node.shape) * node.dtype.itemsize for node in order]) <= DIRECT_COMPLEX_BYTES
 
 
-def before_write(buffer: Buffer) -> None:
-    """Evaluate every pending reader of a buffer, so that a write cannot change what they saw; count the write."""
+def before_write(owner: Storage) -> None:
+    """Serve everybody who waits for some memory as it is, so that no write changes what they saw; count the write."""
     with turn():
-        for other in trusted.buffers:  # which may be the same memory
-            _serve(other)
-        _serve(buffer)
-        _count_write(buffer)
+        for other in trusted.owners:  # which may be the same memory
+            _serve(other.guard)
+        _release(owner)
+        owner.count_write()
 
 
-def _serve(buffer: Buffer) -> None:
-    """Evaluate every pending reader of a buffer."""
-    if len(buffer.readers):
-        evaluate(last_users(buffer.readers.waiting()))
-        evaluate(buffer.readers.waiting())
+def _release(owner: Storage) -> None:
+    """Serve the guard of some memory and let go of it, unless it has a history."""
+    guard = owner.guard
+    if guard is None:
+        return
+    _serve(guard)
+    _protect(guard)
+    if guard.history is None:
+        owner.guard = None
+        try:  # who joined meanwhile has perhaps not seen that it is gone
+            _serve(guard)
+            _protect(guard)
+        except BaseException:
+            _rejoin(owner, guard)
+            raise
+
+
+def _rejoin(owner: Storage, guard: Guard) -> None:
+    """Put back a guard that could not be served."""
+    for reader in tuple(guard.readers):
+        owner.read_by(reader)
+    for saver in tuple(guard.savers):
+        owner.saved_by(saver)
+
+
+def _serve(guard: Guard | None) -> None:
+    """Evaluate every pending reader."""
+    if guard is not None and len(guard.readers):
+        evaluate(last_users(guard.readers.waiting()))
+        evaluate(guard.readers.waiting())
+
+
+def _protect(guard: Guard) -> None:
+    """Let who kept views of some memory for a gradient copy them before it is written."""
+    for saved in guard.savers.waiting():
+        saved.protect()
 
 
 class at_once:  # noqa: N801 - reads as an adverb at the call
     """A block in which this thread records what reads memory that others can write to; it is computed at the end.
 
-    buffers: that memory. No code of users' may run in the block, but where they have agreed to it.
+    owners: that memory. No code of users' may run in the block, but where they have agreed to it.
     """
 
-    def __init__(self, buffers: Iterable[Buffer]) -> None:
-        self._buffers = frozenset([buffer for buffer in buffers if buffer.shared])
+    def __init__(self, owners: Iterable[Storage]) -> None:
+        self._owners = frozenset([owner for owner in owners if owner.shared])
 
     def __enter__(self) -> None:
-        self._before = trusted.buffers
-        trusted.buffers = self._before | self._buffers
+        self._before = trusted.owners
+        count_always(1)
+        trusted.owners = self._before | self._owners
 
     def __exit__(self, *failure: object) -> None:
-        trusted.buffers = trusted.buffers & self._before
+        trusted.owners = trusted.owners & self._before
+        count_always(-1)
         with turn():
-            for buffer in self._buffers - self._before:
-                _serve(buffer)
+            for owner in self._owners - self._before:
+                _serve(owner.guard)
 
 
-def _count_write(buffer: Buffer) -> None:
-    """Let who kept views of a buffer for a gradient copy them before it is written; count the write."""
-    for saved in buffer.savers.waiting() if buffer.savers is not None else ():
-        saved.protect()
-    buffer.version += 1
+def _count_write(owner: Storage) -> None:
+    """Protect what was kept of some memory whose readers have been served, and count the write."""
+    if owner.guard is not None:
+        _protect(owner.guard)
+    owner.count_write()
 
 
 def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
@@ -199,16 +233,16 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     """
     with turn():
         order = pending_below([node])
-        if trusted.buffers or len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
+        if trusted.owners or len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
             return False
-        evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.buffer)])
+        evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.owner)])
         inside = set(pending_below([node]))
-        others = [reader for reader in blob.buffer.readers.waiting() if reader not in inside]
+        others = [reader for reader in blob.owner.readers() if reader not in inside]
         evaluate([end for end in last_users(others) if end not in inside])
-        evaluate([reader for reader in blob.buffer.readers.waiting() if reader not in inside])
+        evaluate([reader for reader in blob.owner.readers() if reader not in inside])
         order = pending_below([node])
-        _count_write(blob.buffer)
-        if passing is not None and not passing.is_seen() and not _reads(pending_below([passing]), blob.buffer):
+        _count_write(blob.owner)
+        if passing is not None and not passing.is_seen() and not _reads(pending_below([passing]), blob.owner):
             passing.face = None
         _evaluate(order, [node], (node, blob))
         return True
@@ -218,10 +252,10 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
     """Do what `write` does at once, where an expression like this was written before; return whether it was."""
     with turn():
         if (
-            trusted.buffers
+            trusted.owners
             or node.blob is not None
             or not _loaded
-            or any([one is not node for one in blob.buffer.readers.waiting()])
+            or any([one is not node for one in blob.owner.readers()])
         ):
             return False
         face = None if passing is None else passing.face
@@ -229,7 +263,7 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
             passing.face = None
         run = _loaded[0].write_again(node, blob)
         if run is not None:
-            _count_write(blob.buffer)
+            _count_write(blob.owner)
             if run():
                 return True
         if passing is not None:
@@ -247,12 +281,12 @@ def _is_saved(node: Node) -> bool:
     return node.saver is not None and node.saver() is not None
 
 
-def _reads(nodes: Iterable[Node], buffer: Buffer) -> bool:
-    """Return whether any of these nodes reads a buffer."""
+def _reads(nodes: Iterable[Node], owner: Storage) -> bool:
+    """Return whether any of these nodes reads some memory."""
     for node in nodes:
         for value in node.inputs:
             read = value.blob if isinstance(value, Node) else value
-            if isinstance(read, TBlob) and read.buffer is buffer:
+            if isinstance(read, TBlob) and read.owner is owner:
                 return True
     return False
 
@@ -264,7 +298,7 @@ def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
     for node in order:
         for value in node.inputs:
             read = value.blob if isinstance(value, Node) else value
-            if not isinstance(read, TBlob) or read.buffer is not blob.buffer:
+            if not isinstance(read, TBlob) or read.owner is not blob.owner:
                 continue
             layout, target = read.layout, blob.layout
             same = (layout.shape, layout.strides, layout.offset) == (target.shape, target.strides, target.offset)
@@ -382,7 +416,7 @@ class Ledger:
     def _settle(self, limit: int) -> None:
         """Count anew what is still pending, each buffer once, and evaluate everything if that is too much."""
         nodes = [node for reference in self._nodes if (node := reference()) is not None and node.blob is None]
-        buffers = {id(v.buffer): v.buffer.nbytes for n in nodes for v in n.inputs if isinstance(v, TBlob)}
+        buffers = {id(v.owner): v.owner.nbytes for n in nodes for v in n.inputs if isinstance(v, TBlob)}
         self._bytes = sum(buffers.values())
         if self._bytes > limit:
             evaluate(last_users(nodes))

@@ -20,7 +20,7 @@ from ..base.threads import count, run
 from ..devices.cpu import CPU
 from ..plan.program import Program
 from ..plan.program import program as the_program
-from ..storage.blob import Native
+from ..storage.storage import Native
 
 # Bytes of one operand in a block: a few of them fit the second-level cache beside each other. Several threads, which
 # wait for the interpreter's lock between steps, take less time with longer ones: gelu of a million numbers 1.5 ms

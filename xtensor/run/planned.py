@@ -9,7 +9,8 @@ from ..base.layout import Layout, Shape, contiguous, dense_like, keep_order
 from ..base.options import Settings
 from ..graph.node import Node, View
 from ..plan.program import REMEMBERED, Kernel, Plan, Trace
-from ..storage.blob import Buffer, TBlob
+from ..storage.blob import TBlob
+from ..storage.storage import Storage
 from . import cuda as cuda_run
 from . import engines
 
@@ -102,7 +103,7 @@ class Evaluation:
         node = self.values[number]
         itemsize = node.dtype.itemsize
         layout = contiguous(node.shape, itemsize) if self.packed else Layout(node.shape, self.strides[number])
-        blob = TBlob(Buffer(node.device, prod(node.shape) * itemsize), node.dtype, layout, node.device)
+        blob = TBlob(Storage(node.device, prod(node.shape) * itemsize), node.dtype, layout, node.device)
         blob._packed = self.packed or None
         return blob
 

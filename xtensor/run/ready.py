@@ -22,7 +22,8 @@ from ..codegen.cpu.compile import CHEAP
 from ..codegen.cpu.primitives import LacksError
 from ..graph.node import View
 from ..plan.program import Kernel
-from ..storage.blob import Buffer, Native, TBlob
+from ..storage.blob import TBlob
+from ..storage.storage import Native, Storage
 from . import columns, engines, launch, reduce, rows
 from .planned import Evaluation
 
@@ -111,7 +112,7 @@ class Ready:
             addresses[number] = (blob._address or blob.address) + after
         device = self._device
         if self._scratch:
-            scratch = Buffer(device, self._scratch)
+            scratch = Storage(device, self._scratch)
             base = scratch.address
             for number, place in self._places:
                 addresses[number] = base + place
@@ -120,7 +121,7 @@ class Ready:
             if isinstance(step, Launch):
                 made = []
                 for number, nbytes, dtype, layout, packed in step.makes:
-                    buffer = Buffer(device, nbytes)
+                    buffer = Storage(device, nbytes)
                     blob = found[number] = TBlob(buffer, dtype, layout, device)
                     blob._packed = packed
                     addresses[number] = blob._address = buffer.lend()
@@ -184,7 +185,7 @@ class Ready:
                 continue
             run, own = _runner(kernel, evaluation, self.limits.fast_math)
             for number in set(made) - plan.kept - own - self._needed:
-                held[number] = self._place(number, made[number].buffer.nbytes, free)
+                held[number] = self._place(number, made[number].owner.nbytes, free)
             makes = [_made(number, blob) for number, blob in made.items() if number not in held]
             launches.append(Launch(makes, run, self._drops(last, held)))
             free += [held[number] for number in last if number in held]
@@ -198,7 +199,7 @@ class Ready:
             return Library(number, arguments, function, drops)
         whole = evaluation.blobs[arguments[0]]
         shown = evaluation.blobs[number] = node.op.of(whole, **node.params)
-        if shown.buffer is not whole.buffer:  # a reshape that strides do not allow
+        if shown.owner is not whole.owner:  # a reshape that strides do not allow
             return Library(number, arguments, partial(_reshaped, shape=node.shape), drops)
         lies = (shown.dtype, shown.layout, node.op.may_be_written) if number in self._needed else None
         return Shown(number, arguments[0], shown.layout.offset - whole.layout.offset, lies, drops)
@@ -246,7 +247,7 @@ def _lie(blob: TBlob) -> tuple[Layout, DType]:
 
 def _made(number: int, blob: TBlob) -> Made:
     assert blob.layout.offset == 0
-    return Made(number, blob.buffer.nbytes, blob.dtype, blob.layout, blob._packed)
+    return Made(number, blob.owner.nbytes, blob.dtype, blob.layout, blob._packed)
 
 
 def _faster(make: Callable[[int], Run], seconds: float) -> Run:

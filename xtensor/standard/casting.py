@@ -7,10 +7,11 @@ from typing import Any
 from ..autograd.tape import differentiable
 from ..base.dtypes import DType, canonical, check_real, promote
 from ..base.errors import expected
-from ..base.options import always_somewhere
+from ..base.options import thin_closed
 from ..calls.op import cast_later, on
 from ..devices import as_device
-from ..tensor.face import Tensor, wrap
+from ..devices.cpu import CPU
+from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
 from ..tensor.operands import SCALARS, DeviceLike, as_tensor
 
 __all__ = ["astype", "result_type"]
@@ -30,8 +31,9 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     if target == x.dtype:
         return x.copy("K") if copy else x
     check_real(x.dtype, target, "astype", "x")
-    if x._small is not None and not always_somewhere[0]:
-        return wrap(x.device.backend.call(x._small.astype, target), x.device)
+    native = small(x)
+    if native is not None and not thin_closed[0]:
+        return wrap(CPU.call(native.astype, target), CPU_DEVICE)
     later = cast_later(x, target)
     return on(x, "astype", lambda xp, a: x.device.backend.astype(a, target)) if later is None else later
 

@@ -17,7 +17,7 @@ from ..autograd.tape import OFF, active, begin, differentiable, is_recording, re
 from ..base.dtypes import DEFAULTS, DType, canonical, check_real, real_of
 from ..base.errors import check_choice, expected
 from ..base.layout import Shape, as_index, as_shape
-from ..base.options import always_somewhere
+from ..base.options import thin_closed
 from ..calls.op import REFUSED, on
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
@@ -245,7 +245,7 @@ FEW = 4096
 
 def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceLike) -> Tensor:
     place = chosen_device(device, function)
-    if place.backend is CPU and type(value) in (bool, int, float) and prod(shape) <= FEW and not always_somewhere[0]:
+    if place.backend is CPU and type(value) in (bool, int, float) and prod(shape) <= FEW and not thin_closed[0]:
         kind = _dtype(dtype, _default_of(value, function), function)
         if type(value) is not float or kind.kind in "fc":
             try:

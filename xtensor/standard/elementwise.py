@@ -23,7 +23,7 @@ from ..base.dtypes import (
     promote,
 )
 from ..base.errors import expected
-from ..base.options import always_somewhere
+from ..base.options import thin_closed
 from ..calls.rows import elementwise
 from ..codegen.element import absolute
 from ..codegen.element import exp as e_exp
@@ -31,7 +31,7 @@ from ..codegen.element import log1p as e_log1p
 from ..codegen.element import maximum as e_maximum
 from ..codegen.element import where as e_where
 from ..devices.cpu import quickly
-from ..tensor.face import Tensor, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
 from ..tensor.operands import Operand, as_operand, as_tensor, broadcast
 
 __all__ = [
@@ -301,8 +301,8 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     """
     if type(x) is not Tensor or x.dtype.kind != "f" or not {type(min), type(max)} <= _PLAIN_BOUNDS:
         x = _checked_for_clip(x, min, max)
-    elif x._small is not None and not (always_somewhere[0] or min is None or max is None):
-        return wrap(quickly(x._small.clip, min, max), x._device)
+    elif small(x) is not None and not (thin_closed[0] or min is None or max is None):
+        return wrap(quickly(x._data.clip, min, max), CPU_DEVICE)
     result = x
     if min is not None and not _beyond(min, x, below=True):
         result = maximum(result, min)

@@ -7,7 +7,7 @@ integers) selects a copy, by NumPy's rules for advanced indexing.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from ..autograd.tape import OFF, active, differentiable, recording, step_of, ste
 from ..base.dtypes import INTEGER, check_real
 from ..base.errors import expected, prefixed
 from ..base.layout import Shape, as_axis, contiguous
-from ..base.options import always_somewhere
-from ..calls.op import on
+from ..base.options import thin_closed
+from ..calls.op import cast_later, on
 from ..calls.writes import store, writable, writable_blob
-from ..devices.cpu import CPU
+from ..devices.cpu import CPU, assign
 from ..graph.node import Node, Part
-from ..run.executor import can_look, seen_later
-from ..storage.blob import Native, TBlob
+from ..run.executor import before_write, can_look, seen_later
+from ..storage.blob import TBlob
+from ..storage.storage import Native
 from ..tensor.face import Tensor, face, from_native, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
@@ -119,21 +120,39 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
 def getitem(x: Tensor, key: Any) -> Tensor:
-    """Return `x[key]`: a view for a basic key, else a copy."""
-    if _is_basic(key):
-        key = key if type(key) is tuple else (key,)
-        if x._small is not None:
-            view = _native_view(x._small, key)
-            if view is not None:
-                return x.window(view)
-        later = _part(x, key) or seen_later(x._value, "index", key)
-        return x.viewed(x.blob.layout.index(key)) if later is None else face(later)
-    native_key = _native_key(x, key)
-    try:
-        native = x.device.backend.index(x.native(), native_key)
-    except IndexError as error:
-        raise prefixed("index", error) from None
-    return wrap(x.device.backend.asarray(native), x.device)
+    """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, no view."""
+    if not _is_basic(key):
+        native_key = _native_key(x, key)
+        try:
+            native = x.device.backend.index(x.native(), native_key)
+        except IndexError as error:
+            raise prefixed("index", error) from None
+        return wrap(x.device.backend.asarray(native), x.device)
+    key = key if type(key) is tuple else (key,)
+    view = _view(x, key)
+    return _value(view) if _is_item(key, x.ndim) else view
+
+
+def _view(x: Tensor, key: tuple[Any, ...]) -> Tensor:
+    """Return the view that a basic key selects."""
+    native = x.thin()
+    if native is not None:
+        view = _native_view(native, key)
+        if view is not None:
+            return x.window(view)
+    later = _part(x, key) or seen_later(x._data, "index", key)
+    return x.viewed(x.blob.layout.index(key)) if later is None else face(later)
+
+
+def _is_item(key: tuple[Any, ...], ndim: int) -> bool:
+    """Return whether a basic key selects one element, of which NumPy makes a scalar."""
+    return len(key) == ndim and not any(isinstance(one, slice) or one is None or one is Ellipsis for one in key)
+
+
+def _value(view: Tensor) -> Tensor:
+    """Return a copy of what a view shows, recorded where that is to be done later."""
+    copy = cast_later(view, view.dtype)
+    return wrap(view.device.backend.call(view.native().copy), view.device) if copy is None else copy
 
 
 def _native_view(native: Native, key: tuple[Any, ...]) -> Native | None:
@@ -182,7 +201,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.
     """
-    if x._small is not None and not always_somewhere[0] and _set_small(x, key, value, function):
+    if not thin_closed[0] and _set_at_once(x, key, value):
         return
     if isinstance(value, (list, tuple)):
         value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
@@ -267,36 +286,29 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:
     """Return whether an operand is the memory it is assigned to, as in the last step of `x[key] += y`."""
-    blob, other = target.blob, cast(Any, operand._value)
-    seen = type(other) is TBlob and other._buffer is blob.buffer
+    blob, other = target.blob, operand.value
+    seen = type(other) is TBlob and other._owner is blob.owner
     return bool(seen and (other.layout, other.dtype) == (blob.layout, blob.dtype))
 
 
-def _set_small(x: Tensor, key: Any, value: Any, function: str) -> bool:
-    """Assign a number or a small tensor to a basic index of a small tensor; return whether it was of that kind.
-
-    What NumPy refuses goes the long way, which says what is wrong.
+def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:
+    """Assign a number or a small array that is there to a basic index of a thin face; return whether it was of that
+    kind. What NumPy refuses goes the long way, which says what is wrong.
     """
-    native = value._small if type(value) is Tensor else value if type(value) in SCALARS else None
-    if native is None or not _is_basic(key) or not x._small.flags.writeable:
+    native = x.thin()
+    given = value._data if type(value) is Tensor else value
+    if native is None or not (type(given) is np.ndarray or type(given) in SCALARS) or not _is_basic(key):
         return False
-    if type(value) is Tensor and (value.dtype.kind == "c" != x.dtype.kind or value.device != x.device):
+    if not native.flags.writeable:
         return False
-    target = _native_view(x._small, key if type(key) is tuple else (key,))
-    if target is None:
-        return False
-    writable(x, function)
-    try:
-        x.device.backend.call(target.__setitem__, ..., native)
-    except (ValueError, TypeError, OverflowError):
-        return False
-    return True
+    before_write(x.owner)
+    return assign(native, key, given)
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:
     """Return the value's native array, copied where it lies in the memory that is about to be written."""
     into, source = target.blob, value.blob
-    if into.buffer is not source.buffer:
+    if into.owner is not source.owner:
         return source.native()
     if into.layout.overlaps(source.layout, into.dtype.itemsize, source.dtype.itemsize):
         return source.device.backend.call(source.native().copy)

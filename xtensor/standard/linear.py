@@ -13,7 +13,7 @@ from ..autograd.tape import differentiable, is_recording
 from ..base.dtypes import NUMERIC
 from ..base.errors import StrangerError, expected, mismatch
 from ..base.layout import as_axes, as_axis, as_index, broadcast_shapes
-from ..base.options import always_somewhere
+from ..base.options import thin_closed
 from ..base.threads import dismiss
 from ..calls.op import REFUSED, library_later, on
 from ..calls.record import is_node
@@ -22,7 +22,7 @@ from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
-from ..tensor.face import Tensor, face, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
 from ..tensor.operands import Operand, as_tensor, as_tensors
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
@@ -37,9 +37,9 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
-    if x1._small is not None and x2._small is not None and not always_somewhere[0]:
+    if small(x1) is not None and small(x2) is not None and not thin_closed[0]:
         try:
-            return wrap(quickly(np.matmul, x1._small, x2._small), x1._device)
+            return wrap(quickly(np.matmul, x1._data, x2._data), CPU_DEVICE)
         except REFUSED:
             pass  # what follows says what is wrong
     if not x1.shape or not x2.shape:

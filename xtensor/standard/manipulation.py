@@ -17,6 +17,7 @@ from ..base import layout as layouts
 from ..base.dtypes import DType, promote
 from ..base.errors import expected, prefixed
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
+from ..base.options import thin_closed
 from ..calls.op import on
 from ..run.executor import seen_later
 from ..tensor.face import Tensor, face, from_native
@@ -74,7 +75,7 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     """
     x = as_tensor(x, "broadcast_to")
     lengths = as_shape(shape, "broadcast_to")
-    later = seen_later(x._value, "broadcast_to", lengths)
+    later = seen_later(x._data, "broadcast_to", lengths)
     if later is not None:
         return face(later)
     stretched = x.blob.layout.broadcast_to(lengths)
@@ -281,9 +282,10 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     """
     x = as_tensor(x, "reshape")
     lengths = resolve_shape(shape, x.size, "reshape")
-    if not copy and x._small is not None and x._small.flags.c_contiguous:
-        return x.window(x._small.reshape(lengths))
-    later = None if copy is not None else seen_later(x._value, "reshape", lengths)
+    native = None if copy or thin_closed[0] else x.thin()
+    if native is not None and native.flags.c_contiguous:
+        return x.window(native.reshape(lengths))
+    later = None if copy is not None else seen_later(x._data, "reshape", lengths)
     if later is not None:
         return face(later)
     itemsize = x.dtype.itemsize

@@ -10,7 +10,7 @@ from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.layout import as_axis
 from ..calls.op import on
-from ..storage.blob import Native
+from ..storage.storage import Native
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 

@@ -18,15 +18,20 @@ import numpy as np
 from ..base.dtypes import INTEGER, DType, canonical
 from ..base.errors import expected
 from ..base.layout import Layout, Shape, dense_like
-from ..base.options import active, settings
+from ..base.options import active, settings, thin_closed
 from ..devices import Device, as_device
-from ..devices.cpu import CPU, WAYS, sliced
+from ..devices.cpu import CPU, PLAIN, WAYS, assign
 from ..graph.node import Node, Part
 from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
 from ..run.executor import before_write, force, look
-from ..storage.blob import Native, TBlob, Window, first_use
+from ..storage.blob import TBlob
+from ..storage.storage import Native, Storage, first_use, watchers
 from .operators import Operators
+
+CPU_DEVICE = as_device("cpu", "xtensor")
+_ARRAY = np.ndarray  # a name of this file is found sooner
+_asarray = np.asarray
 
 # The namespace itself, still being filled while this file is read.
 xt: Any = sys.modules[__name__.partition(".")[0]]
@@ -44,69 +49,110 @@ class Tensor(Operators):
     halves what making one costs.
     """
 
-    __slots__ = ("__weakref__", "_device", "_dtype", "_shape", "_small", "_step", "_value")
+    __slots__ = ("__weakref__", "_blob", "_data", "_owner", "_step")
 
     __array_priority__ = 1000  # NumPy hands mixed operators to us instead of swallowing us
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == is elementwise
 
-    _shape: Shape
-    _dtype: DType
-    _device: Device
-    _value: Node | TBlob | Part | Window | None
-    _small: Native  # the native array, where calling the library at once is cheaper than recording
-    _step: Any  # of a value that depends on what requires a gradient: the Step that computed it; _small is then None
+    # A NumPy array that is there: the thin face, whose calls go no further than NumPy. Else a pending Node, a part of
+    # one, or a TBlob: memory of which nobody has asked for an array, on another device, constant, or with a gradient.
+    _data: Native | Node | Part | TBlob
+    # Of a thin face, the owner of the memory, once somebody has asked: who writes asks first.
+    _owner: Storage | None
+    # Of a thin face, its description for kernels, once one has asked; the owner is then that one's.
+    _blob: TBlob | None
+    # Of a value that depends on what requires a gradient, the Step that computed it; such a face is not thin.
+    _step: Any
 
     # ---- the value behind the face
 
     @property
     def value(self) -> Node | TBlob | Part:
         """What stands behind: a pending Node, a part of one, or a TBlob."""
-        value = self._value
-        return self._settled() if value is None or isinstance(value, Window) else value
-
-    def _settled(self) -> Node | TBlob | Part:
-        """Return the blob over the native array of a small tensor, made at its first use."""
-        with first_use:
-            value = self._value
-            if value is None:
-                value = TBlob.adopt(self._small, self.device)
-            elif isinstance(value, Window):
-                value = value.over.showing(self._small)
-            self._value = value
-            return value
+        data = self._data
+        if type(data) is _ARRAY:
+            return self._blob or self._described()
+        return cast(Any, data)
 
     @property
     def blob(self) -> TBlob:
         """The bytes, computed now if they are pending."""
-        value = self.value
-        if type(value) is not TBlob:
-            value = self._value = force(value)
-        return value
+        data: Any = self._data
+        kind = type(data)
+        if kind is _ARRAY:
+            return self._blob or self._described()
+        if kind is not TBlob:
+            data = self._data = force(data)
+        return data  # type: ignore[no-any-return]
+
+    @property
+    def owner(self) -> Storage:
+        """The owner of the memory, made at its first use; what is pending is computed."""
+        if type(self._data) is not _ARRAY:
+            return self.blob.owner
+        owner = self._owner
+        if owner is None:
+            with first_use:
+                if self._owner is None:
+                    blob = self._blob
+                    self._owner = Storage.of(self._data, CPU_DEVICE) if blob is None else blob.owner
+                owner = self._owner
+        return owner
+
+    def _described(self) -> TBlob:
+        """Return the description of a thin face for kernels, made at its first use."""
+        with first_use:
+            if self._blob is None:
+                self._blob = TBlob.of(self._owner, self._data, CPU_DEVICE)
+            return self._blob
+
+    def thin(self) -> Native | None:
+        """Return the NumPy array of this tensor as a thin face, which it becomes if it can be one; else None.
+
+        None for what is pending, on another device, constant (by `detach`), or has a gradient.
+        """
+        data: Any = self._data
+        if type(data) is _ARRAY:
+            return data
+        if type(data) is Node and data.blob is not None:
+            data = data.blob
+        if type(data) is not TBlob or self._step is not None or data.constant or data.fixed or watchers:
+            return None
+        if data.device is not CPU_DEVICE:
+            return None
+        native = data.native()
+        self._blob, self._owner = data, data.owner
+        self._data = native  # last: other threads look at this first
+        return native
+
+    def settle(self) -> TBlob:
+        """Return the bytes, and be a thin face no more: what will carry a step takes no shortcut."""
+        blob = self._data = self.blob
+        return blob
 
     @property
     def is_pending(self) -> bool:
         """Whether the values are still to be computed."""
-        if self._small is not None:
-            return False
-        value = self.value
-        return not isinstance(value, TBlob) and value.blob is None
+        data: Any = self._data
+        return type(data) in (Node, Part) and data.blob is None
 
     def evaluate(self) -> Tensor:
         """Compute the values now, if they are pending, and return this tensor."""
-        if self._small is None:
+        if type(self._data) is not _ARRAY:
             _ = self.blob
         return self
 
     def native(self) -> Native:
         """Return the device library's own array over this memory; for reading only."""
-        if self._small is not None:
-            return self._small
-        return look(self._value) if type(self._value) is Part else self.blob.native()
+        data: Any = self._data
+        if type(data) is _ARRAY:
+            return data
+        return look(data) if type(data) is Part else self.blob.native()
 
     def exported(self) -> Native:
         """Return the native array for someone outside, who may write to it from now on."""
         native = self.blob.exported()  # first, so that no other thread records a reader in between
-        before_write(self.blob.buffer)
+        before_write(self.owner)
         return native
 
     def viewed(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> Tensor:
@@ -114,25 +160,22 @@ class Tensor(Operators):
         return face(self.blob.view(layout, writeable=writeable, dtype=dtype))
 
     def rearranged(self, way: str, given: Any) -> Tensor:
-        """Return the view that a method of Layout makes, of a small tensor by NumPy's own, which is cheaper.
+        """Return the view that a method of Layout makes, of a thin face by NumPy's own, which is cheaper.
 
         way: "permute", "flip", "insert" or "drop". given: its axes.
         """
-        if self._small is not None:
-            return self.window(WAYS[way](self._small, given))
-        later = run.seen_later(self._value, way, given)
+        native = self.thin()
+        if native is not None:
+            return self.window(WAYS[way](native, given))
+        later = run.seen_later(self._data, way, given)
         return self.viewed(getattr(self.blob.layout, way)(given)) if later is None else face(later)
 
     def window(self, native: Native) -> Tensor:
-        """Return a view of this small tensor, given as a view of its native array; its blob is made when asked for."""
+        """Return a view of this thin face, given as a view of its array."""
         tensor = Tensor()
-        value: Any = self._value
-        tensor._value = value if type(value) is Window else Window(value if type(value) is TBlob else self.blob)
-        tensor._small = native
-        tensor._step = None
-        tensor._shape = native.shape
-        tensor._dtype = native.dtype
-        tensor._device = self._device
+        tensor._data = native
+        tensor._owner = self._owner or self.owner
+        tensor._blob = tensor._step = None
         return tensor
 
     def view(self, dtype: Any = None) -> Tensor:
@@ -157,10 +200,10 @@ class Tensor(Operators):
         """
         if self.requires_grad:
             raise RuntimeError(expected("resize", "x", "not have a gradient (use detach() or no_grad())", "one"))
-        before_write(self.blob.buffer)
+        before_write(self.blob.owner)
         blob = self.blob if self.blob.detached else self.blob.shallow_copy()  # views of the old one keep it
         blob.resize(shape, keep_on_shrink=keep_on_shrink)
-        self._value, self._shape, self._small = blob, blob.shape, None
+        self._data, self._blob = blob, None
         return self
 
     def detach(self) -> Tensor:
@@ -204,9 +247,14 @@ class Tensor(Operators):
 
     # ---- what it looks like; attrgetter makes properties that are read at the speed of C
 
-    shape: Final[Shape] = cast(Any, property(attrgetter("_shape"), doc="Length of each axis, a tuple of ints."))
-    dtype: Final[DType] = cast(Any, property(attrgetter("_dtype"), doc="The data type, a numpy.dtype."))
-    device: Final[Device] = cast(Any, property(attrgetter("_device"), doc="Where the memory is."))
+    shape: Final[Shape] = cast(Any, property(attrgetter("_data.shape"), doc="Length of each axis, a tuple of ints."))
+    dtype: Final[DType] = cast(Any, property(attrgetter("_data.dtype"), doc="The data type, a numpy.dtype."))
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        data: Any = self._data
+        return CPU_DEVICE if type(data) is _ARRAY else data.device
 
     @property
     def ndim(self) -> int:
@@ -231,7 +279,8 @@ class Tensor(Operators):
     @property
     def strides(self) -> tuple[int, ...]:
         """Bytes from one element to the next along each axis."""
-        return self.blob.layout.strides
+        data = self._data
+        return data.strides if type(data) is _ARRAY else self.blob.layout.strides
 
     @property
     def is_contiguous(self) -> bool:
@@ -246,12 +295,13 @@ class Tensor(Operators):
     @property
     def is_writeable(self) -> bool:
         """Whether elements can be assigned; broadcast and read-only imported memory cannot."""
-        return self.blob.writeable
+        data = self._data
+        return data.flags.writeable if type(data) is _ARRAY else self.blob.writeable
 
     @property
     def version(self) -> int:
         """How often the memory behind this tensor has been written."""
-        return self.blob.buffer.version
+        return self.owner.version
 
     def flat_2d(self) -> Tensor:
         """Return a view of shape (rows, columns), all axes but the last as rows (mshadow's FlatTo2D).
@@ -438,13 +488,35 @@ class Tensor(Operators):
         return copy
 
     def __getitem__(self, key: Any, /) -> Tensor:
-        if self._small is not None:
-            view = sliced(self._small, key)
-            if view is not None:
-                return self.window(view)
+        data: Any = self._data
+        if type(data) is _ARRAY and not thin_closed[0]:
+            kind = type(key)
+            if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, key))):
+                try:
+                    view = data[key]
+                except IndexError:  # the long way says what is wrong
+                    return xt.standard.indexing.getitem(self, key)
+                tensor = Tensor()
+                if type(view) is _ARRAY:
+                    tensor._data = view
+                    tensor._owner = self._owner or self.owner
+                else:  # all integers: a value, as NumPy's scalar is
+                    tensor._data = _asarray(view)
+                    tensor._owner = None
+                tensor._blob = tensor._step = None
+                return tensor
         return xt.standard.indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
+        data: Any = self._data
+        owner = self._owner if type(data) is _ARRAY else None
+        if owner is not None and owner.guard is None and not thin_closed[0]:
+            kind = type(key)
+            if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, key))):
+                given = value._data if type(value) is Tensor else value
+                if assign(data, key, given):
+                    owner.version += 1
+                    return
         xt.standard.indexing.setitem(self, key, value)
 
     # ---- conveniences, each the function of that name
@@ -577,50 +649,35 @@ def face(value: Node | TBlob | Part) -> Tensor:
     tensor = Tensor()
     if type(value) is Node:
         value.face = ref(tensor)
-    tensor._value = value
-    tensor._small = None
-    tensor._step = None
-    tensor._shape = value.shape
-    tensor._dtype = value.dtype
-    tensor._device = value.device
+    tensor._data = value
+    tensor._owner = tensor._blob = tensor._step = None
     return tensor
 
 
-_ARRAY = np.ndarray  # a name of this file is found sooner
+def small(x: Tensor) -> Native | None:
+    """Return the NumPy array of a thin face for which calling the library at once is cheaper than recording."""
+    data: Any = x._data
+    return data if type(data) is _ARRAY and data.nbytes <= DIRECT_BELOW else None
 
 
 def wrap(native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array that nobody else holds; its blob is made when asked for.
+    """Return a tensor over a fresh native array that nobody else holds.
 
     native: also a scalar, as NumPy returns for what has no axes.
     """
     if type(native) is not _ARRAY:
         native = device.backend.asarray(native)
+        if type(native) is not _ARRAY:
+            return face(TBlob.adopt(native, device))
     tensor = Tensor()
-    if type(native) is _ARRAY and native.nbytes <= DIRECT_BELOW:
-        tensor._small = native
-        tensor._value = None
-    else:
-        tensor._small = None
-        tensor._value = TBlob.adopt(native, device)
-    tensor._step = None
-    tensor._shape = native.shape
-    tensor._dtype = native.dtype
-    tensor._device = device
+    tensor._data = native
+    tensor._owner = tensor._blob = tensor._step = None
     return tensor
 
 
 def settled(native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array that takes no shortcut of small operands: it will carry a step."""
-    tensor = Tensor()
-    dtype = native.dtype
-    tensor._value = blob = TBlob(None, dtype, None, device)
-    blob._native = native
-    tensor._small = tensor._step = None
-    tensor._shape = native.shape
-    tensor._dtype = dtype
-    tensor._device = device
-    return tensor
+    """Return a tensor over a fresh native array that is no thin face: it will carry a step."""
+    return face(TBlob.of(None, native, device))
 
 
 def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:
@@ -637,10 +694,10 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
         native, shared = target.backend.astype(native, dtype), False
     if shared and target.backend is CPU:
         native = native.view()  # whose shape nobody else can change
-    tensor = face(TBlob.adopt(native, target, shared=shared))
-    if target.backend is CPU and native.nbytes <= DIRECT_BELOW:
-        tensor._small = native
-    return tensor
+        tensor = face(TBlob.adopt(native, target, shared=True))
+        tensor.thin()
+        return tensor
+    return wrap(native, target)
 
 
 def evaluate(*tensors: Tensor) -> None:
@@ -648,7 +705,7 @@ def evaluate(*tensors: Tensor) -> None:
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
-    nodes = [x._value for x in tensors if type(x._value) is Node]
+    nodes = [x._data for x in tensors if type(x._data) is Node]
     if nodes:
         run.evaluate(nodes)
     for x in tensors:

@@ -1,0 +1,315 @@
+"""Storage: one allocation on one device, who waits for its bytes, and who outside can write to them.
+
+A write asks one pointer, `guard`: None unless somebody waits for the old bytes. Who reads memory later joins its guard
+and looks again whether that is still the guard; the barrier (run/executor.py) serves everybody in it and lets go of it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from ctypes import addressof, c_char
+from threading import local
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..base.layout import Layout
+from ..base.locks import fork_safe_lock
+
+if TYPE_CHECKING:
+    from ..devices import Device
+    from .blob import TBlob
+
+# Held where something is made at its first use: two threads must not make two owners of the same bytes.
+first_use = fork_safe_lock()
+
+# How many histories of writes there are: while it is 0 nobody asks for one.
+histories = [0]
+
+# Held while a list of readers changes.
+reading = fork_safe_lock()
+
+# From how many readers on dead ones are looked for.
+MANY_READERS = 64
+
+Native = Any  # a numpy.ndarray or a cupy.ndarray
+
+
+class Readers(list["weakref.ref[Any]"]):
+    """Weak references to the pending nodes that will read some bytes; threads may add to it at once."""
+
+    __slots__ = ()
+
+    def add(self, reference: weakref.ref[Any]) -> None:
+        """Remember a node; dead and finished ones are dropped as often as their number doubles.
+
+        Appending needs no lock, and forgetting only replaces what was there before: no thread loses what another adds.
+        """
+        self.append(reference)
+        if len(self) >= MANY_READERS:
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop dead and finished nodes where their number has doubled."""
+        if not len(self) & (len(self) - 1):
+            self.waiting()
+
+    def waiting(self) -> list[Any]:
+        """Return the nodes that are alive and still wait to read; forget the others."""
+        if not self:
+            return []
+        with reading:
+            count = len(self)
+            alive = [(node, reference) for reference in self[:count] if (node := _pending(reference)) is not None]
+            if len(alive) < count:
+                self[:count] = [reference for _, reference in alive]
+            return [node for node, _ in alive]
+
+
+def _pending(reference: weakref.ref[Any]) -> Any:
+    """Return the node behind a reference if it is alive and not yet evaluated, else None."""
+    node = reference()
+    return node if node is not None and node.blob is None else None
+
+
+class Guard:
+    """Who must be served before some memory is written.
+
+    readers: the pending nodes that read it. savers: who kept views of it for a gradient, and copies them.
+    history: what was written into it while a gradient was recorded (autograd/history.py), None before the first such
+        write; a guard that has one stays.
+    """
+
+    __slots__ = ("history", "readers", "savers")
+
+    def __init__(self) -> None:
+        self.readers = Readers()
+        self.savers = Readers()
+        self.history: Any = None
+
+
+def _nobody_knows() -> bool:
+    """The lender of memory that may be held for ever."""
+    return True
+
+
+class _Trusted(local):
+    """The memory that this thread reads as if nobody outside could write to it: see `executor.at_once`."""
+
+    owners: frozenset[Storage] = frozenset()
+
+
+trusted = _Trusted()
+
+
+class Watcher(Protocol):
+    """Who is told what happens to memory: its bytes are asked for, written, or seen through another view."""
+
+    def looked(self, owner: Storage) -> None: ...
+    def written(self, owner: Storage) -> None: ...
+    def viewed(self, blob: TBlob, view: TBlob) -> None: ...
+
+
+# Those who watch at the moment, nearly always nobody; who watches closes the thin way.
+watchers: list[Watcher] = []
+
+
+class Storage:
+    """One allocation on one device, the owner of the memory that tensors show.
+
+    bytes: the bytes, a 1-d uint8 array of the device's library; allocated when they or their address are first
+        asked for.
+    version: how often it has been written.
+    guard: who waits for the bytes as they are, None where nobody does.
+    shared: whether someone outside xtensor was able to write to it when that was last asked (imported or exported
+        without a copy); `is_exposed` asks.
+    lender: of imported memory, what returns None once nobody else holds it. borrower: of exported memory, a reference
+        to what lives as long as somebody does. Both are None where there is none.
+    """
+
+    __slots__ = (
+        "_address",
+        "_bytes",
+        "_memory",
+        "_root",
+        "borrower",
+        "device",
+        "guard",
+        "lender",
+        "nbytes",
+        "shared",
+        "version",
+    )
+
+    def __init__(self, device: Device, nbytes: int, memory: Native = None) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        self.shared = False
+        self.version = 0
+        self.guard: Guard | None = None
+        self.lender: Callable[[], Any] | None = None
+        self.borrower: weakref.ref[Any] | None = None
+        self._bytes = memory
+        self._root: Native = None  # the packed array that the bytes are, until somebody asks for them
+        self._memory: Any = None  # what keeps the bytes alive of which nobody has asked for an array
+        self._address: int | None = None
+
+    @classmethod
+    def of(cls, native: Native, device: Device) -> Storage:
+        """Return the owner of a native array's memory, from its first byte to its last."""
+        if native.flags.c_contiguous:
+            owner = cls(device, native.nbytes)
+            owner._root = native
+            return owner
+        memory, _ = device.backend.storage_of(native)
+        return cls(device, memory.nbytes, memory)
+
+    def __repr__(self) -> str:
+        state = "allocated" if self.is_allocated else "not allocated"
+        return f"Storage({self.nbytes} bytes on {self.device}, {state}, version {self.version})"
+
+    # ---- the bytes
+
+    @property
+    def is_allocated(self) -> bool:
+        return self._bytes is not None or self._root is not None or self._memory is not None
+
+    @property
+    def bytes(self) -> Native:
+        """The bytes, allocated at the first request; raises MemoryError when there is no room for them."""
+        if watchers:
+            self._tell()
+        if self._bytes is None:
+            with first_use:
+                if self._bytes is None:
+                    self._bytes = self._made()
+        return self._bytes
+
+    def _made(self) -> Native:
+        backend = self.device.backend
+        if self._root is not None:
+            return backend.storage_of(self._root)[0]
+        address = self.lend()
+        return backend.cut(self._memory, address, self.nbytes)
+
+    def lend(self) -> int:
+        """Allocate the bytes if they are not; return their address. For who holds `first_use`, or is alone yet."""
+        if self._address is None:
+            self._memory, self._address = self.device.backend.lend(self.nbytes)
+        return self._address
+
+    @property
+    def address(self) -> int:
+        """Where the bytes are, for generated code; raises MemoryError as `bytes` does."""
+        if watchers:
+            self._tell()
+        address = self._address
+        if address is None:
+            native = self._bytes if self._root is None else self._root
+            if native is not None:
+                address = self._address = address_of(native)
+            else:
+                with first_use:
+                    address = self.lend()
+        return address
+
+    def place(self, native: Native) -> Layout:
+        """Return where in these bytes the elements of a native array lie that shows some of them."""
+        offset = 0 if native is self._root or not native.size else address_of(native) - self.address
+        return Layout(native.shape, native.strides, offset)
+
+    def _tell(self) -> None:
+        for watcher in tuple(watchers):
+            watcher.looked(self)
+
+    # ---- who waits for them
+
+    def guarded(self) -> Guard:
+        """Return the guard, made if there is none."""
+        guard = self.guard
+        if guard is None:
+            with first_use:
+                guard = self.guard
+                if guard is None:
+                    guard = self.guard = Guard()
+        return guard
+
+    def read_by(self, reference: weakref.ref[Any]) -> None:
+        """Remember a pending node that reads these bytes."""
+        guard = self.guarded()
+        guard.readers.add(reference)
+        while self.guard is not guard:  # a write has let go of it meanwhile
+            guard = self.guarded()
+            guard.readers.add(reference)
+
+    def saved_by(self, reference: weakref.ref[Any]) -> None:
+        """Remember somebody who kept a view for a gradient: he copies it before the next write."""
+        guard = self.guarded()
+        guard.savers.add(reference)
+        while self.guard is not guard:
+            guard = self.guarded()
+            guard.savers.add(reference)
+
+    def readers(self) -> list[Any]:
+        """Return the pending nodes that read these bytes."""
+        guard = self.guard
+        return [] if guard is None else guard.readers.waiting()
+
+    @property
+    def history(self) -> Any:
+        """What was written into the bytes while a gradient was recorded, None before the first such write."""
+        guard = self.guard
+        return None if guard is None else guard.history
+
+    def count_write(self) -> None:
+        """Take note that the bytes change."""
+        self.version += 1
+        for watcher in tuple(watchers):
+            watcher.written(self)
+
+    # ---- who else can write to them
+
+    def is_exposed(self) -> bool:
+        """Return whether someone outside can write to it: such memory is never read later than it is asked for."""
+        if not self.shared or self in trusted.owners:
+            return False
+        if self._is_held():
+            return True
+        with first_use:  # nobody comes to hold it meanwhile
+            if not self._is_held():
+                self.shared = False
+            return self.shared
+
+    def _is_held(self) -> bool:
+        lender, borrower = self.lender, self.borrower
+        return (lender is not None and lender() is not None) or (borrower is not None and borrower() is not None)
+
+    def expose(self, lender: Callable[[], Any] | None) -> None:
+        """Take note that someone outside can write to it: as long as `lender` does not return None, or for ever."""
+        trusted.owners = frozenset()  # others of them may be the same memory
+        with first_use:
+            self.shared, self.lender = True, lender or _nobody_knows
+
+    def hand_out(self) -> Native | None:
+        """Return the bytes for somebody outside, who can write to them as long as the array or a view of it lives; None
+        where nobody can tell how long that is.
+        """
+        given = self.device.backend.handed_out(self.bytes)
+        if given is None:
+            self.expose(None)
+            return None
+        trusted.owners = frozenset()
+        with first_use:
+            before = None if self.borrower is None else self.borrower()
+            self.shared = True
+            if before is None:
+                self.borrower = weakref.ref(given)
+        return given if before is None else before
+
+
+def address_of(native: Native) -> int:
+    """Return where a native array begins: by its buffer, in a fifth of the time that NumPy takes to describe it."""
+    try:
+        return addressof(c_char.from_buffer(native))
+    except (TypeError, ValueError, BufferError):  # read-only, empty, not in one piece, or on a CUDA device
+        interface = getattr(native, "__array_interface__", None)
+        return int(native.data.ptr if interface is None else interface["data"][0])

@@ -14,6 +14,7 @@ from .workloads import DTYPES, WORKLOADS
 BENCHMARKS = (
     "overhead",
     "engine",
+    "calls",
     "functions",
     "imported",
     "latency",

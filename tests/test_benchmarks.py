@@ -18,11 +18,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
-from benchmarks import engine, gradients, losses, progress, report  # noqa: E402 - found through the line above
+from benchmarks import calls, engine, gradients, losses, progress, report  # noqa: E402 - found through the line above
 from benchmarks.__main__ import BENCHMARKS  # noqa: E402 - likewise
 from benchmarks.measure import Times, print_table, repeated, take_turns, warmed  # noqa: E402 - likewise
 from benchmarks.overhead import EXPRESSIONS  # noqa: E402 - likewise
-from benchmarks.peers import Numexpr, Peer, TorchCompile, UnsupportedError, Xtensor, XtensorFuse, installed  # noqa: E402 - likewise
+from benchmarks.peers import Numexpr, Peer, Torch, TorchCompile, UnsupportedError, Xtensor, XtensorFuse, installed  # noqa: E402 - likewise
 from benchmarks.workloads import WORKLOADS, Workload, uniform  # noqa: E402 - likewise
 
 sys.path.remove(str(ROOT))
@@ -155,6 +155,46 @@ def test_memory_prints_a_line_for_each_library() -> None:
     done = run("memory", "--quick")
     assert done.returncode == 0, done.stderr
     assert "/proc" in done.stdout or ("\nxtensor " in done.stdout and "\nnumpy " in done.stdout)
+
+
+# ---- small calls
+
+
+def test_calls_beside_numpys() -> None:
+    """A line for each with the ratio of the times, the slowest first, and a line of means."""
+    done = run("calls", "--quick")
+    assert done.returncode == 0, done.stderr
+    title, heading, _, *lines, empty, means = done.stdout.strip().splitlines()
+    others = ["xtensor", *(["torch"] if "torch" in installed() else [])]
+    assert heading.split() == [word for name in ("numpy", *others) for word in (name, "us")] + [
+        word for name in others for word in (name, "/", "numpy")
+    ]
+    cells = [[cell for cell in line.split("  ") if cell] for line in lines]
+    assert (len(cells), {text for text, *_ in cells}, empty) == (33, set(calls.CALLS), "")
+    assert title.startswith("33 calls")
+    ratios = [float(line[2 + len(others)].split()[0]) for line in cells]
+    assert ratios == sorted(ratios, reverse=True)
+    assert means.startswith("xtensor: geometric mean ")
+    assert f", worst {ratios[0]:.2f} ({cells[0][0]})" in means
+
+
+@pytest.mark.parametrize("text", calls.CALLS)
+def test_calls_are_the_same_in_every_library(text: str) -> None:
+    """They return, and leave in their operands, what NumPy does."""
+    found: list[list[Any]] = []
+    for peer in (Peer(), Xtensor(), *([Torch()] if "torch" in installed() else [])):
+        scope = {"xp": peer.xp, **calls.operands(peer)}
+        exec(text if text in calls.STATEMENTS else f"result = {text}", scope)
+        found.append([peer.numpy(scope[name]) for name in ("result", "s", "L") if name in scope])
+    for other in found[1:]:
+        for one, expected in zip(other, found[0], strict=True):
+            np.testing.assert_allclose(one, expected, rtol=1e-14)
+
+
+def test_means_of_calls() -> None:
+    """The geometric mean of the ratios of least times, and which is the largest."""
+    found = {text: {"numpy": Times(1.0, 9.0), "xtensor": Times(ratio, 9.0)} for text, ratio in (("a", 2.0), ("b", 8.0))}
+    assert calls.summary("xtensor", found) == "xtensor: geometric mean 4.00, worst 8.00 (b)"
 
 
 # ---- gradients

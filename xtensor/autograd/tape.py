@@ -376,7 +376,7 @@ def step_of(x: Tensor) -> Step | None:
     """Return a tensor's step, as of the last write to its memory; None for a constant."""
     data: Any = x._data
     if type(data) is np.ndarray:
-        owner = x._owner
+        owner = x._owner or (None if x._blob is None else x._blob._owner)
     else:
         blob = data if type(data) is TBlob else data.blob
         owner = None if blob is None or blob.constant else blob._owner

@@ -25,6 +25,7 @@ from ..tensor.operands import SCALARS
 from ..tensor.operators import COMPARED, SPELLED, Operators
 from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
 from .record import pays_to_wait
+from .writes import update
 
 _asarray = np.asarray
 F = TypeVar("F", bound=Callable[..., Any])
@@ -166,6 +167,31 @@ def _spell(op: Op) -> None:
     _install(name, call, "self", "other")
     if op.name not in COMPARED:
         _install(f"r{name}", _reflected(call), "self", "other")
+        _install(f"i{name}", _in_place(op), "self", "other")
+
+
+def _in_place(op: Op) -> Callable[..., Any]:
+    """Return an operator that writes into its first operand."""
+    kernel: Any = op.kernel(CPU)
+    takes_arrays = type(kernel) is np.ufunc
+
+    def change(self: Tensor, other: Any, /) -> Any:
+        a: Any = self._data
+        owner = self._owner
+        if type(a) is _ARRAY and owner is not None and owner.guard is None and takes_arrays and not thin_closed[0]:
+            kind = type(other)
+            b = other._data if kind is Tensor else floats_beside(a.dtype, other) if kind is float else other
+            if (type(b) is _ARRAY or kind in _SCALARS) and a.nbytes <= DIRECT_BELOW:
+                try:
+                    quickly(kernel, a, b, a, casting="same_kind")
+                except REFUSED:  # before anything was written
+                    pass
+                else:
+                    owner.version += 1
+                    return self
+        return update(self, op, other)
+
+    return change
 
 
 def _reflected(call: Callable[..., Any]) -> Callable[..., Any]:

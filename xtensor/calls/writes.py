@@ -27,17 +27,17 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
 from ..tensor.face import Tensor
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
-from .op import CAST, REGISTRY, Op, apply, fits, native_of, value_of
+from .op import CAST, Op, apply, fits, native_of, value_of
 from .record import exposed_memory, is_node, recorded_before
 
 
-def update(target: Tensor, name: str, other: Any) -> Any:
+def update(target: Tensor, op: Op, other: Any) -> Any:
     """Compute `target = op(target, other)` into the target's own memory, as `+=` and its kin do.
 
     Every pending reader of that memory is evaluated first. Raises ValueError for a read-only target or an
     operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
     """
-    op = REGISTRY[name]
+    name = op.name
     if _update_quickly(target, op, other):
         return target
     try:

@@ -253,6 +253,9 @@ def assign(target: Any, key: Any, value: Any) -> bool:
     """
     kind = type(value)
     try:
+        if kind is float and target.dtype is _DOUBLE:  # the commonest case
+            target[key] = value
+            return True
         if kind is np.ndarray:
             if value.nbytes > _ASSIGNED_AT_ONCE:
                 return False

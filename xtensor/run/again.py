@@ -116,7 +116,7 @@ def _run_loop(node: Node, loop: Loop, values: Sequence[Any], limits: Settings, i
     here = node.device.backend is CPU
     if limits.engine == "interpret" or 0 in shape or (here and not engines.is_compiled(loop.program)):
         return False
-    packed = all([blob._layout.shape == shape and blob.is_packed for blob in blobs])
+    packed = all([blob.layout.shape == shape and blob.is_packed for blob in blobs])
     packed = packed and (into is None or into.is_packed)
     if not packed and (into is None or not here):
         return False

@@ -158,7 +158,7 @@ def _lying(trace: Trace) -> str:
     for number, value in enumerate(trace.values):
         name = f"v{number}"
         if type(value) is TBlob:
-            key += f"{name}._layout.shape, {name}._layout.strides, "
+            key += f"{name}.layout.shape, {name}.layout.strides, "
             blobs += f"{name}, "
         elif type(value) is float:
             key += f"{name} or {name}.hex(), "
@@ -176,7 +176,7 @@ def lying(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[TBlob]]:
     for value in values:
         kind = type(value)
         if kind is TBlob:
-            layout = value._layout
+            layout = value.layout
             key += (layout.shape, layout.strides)
             blobs.append(value)
         elif kind is float:

@@ -18,14 +18,14 @@ from ..base.dtypes import INTEGER, check_real
 from ..base.errors import expected, prefixed
 from ..base.layout import Shape, as_axis, contiguous
 from ..base.options import thin_closed
-from ..calls.op import cast_later, on
+from ..calls.op import REFUSED, cast_later, on
 from ..calls.writes import store, writable, writable_blob
-from ..devices.cpu import CPU, assign
+from ..devices.cpu import CPU, assign, quickly
 from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native
-from ..tensor.face import Tensor, face, from_native, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
 __all__ = ["take", "take_along_axis"]
@@ -43,6 +43,12 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     IndexError for an index out of range, TypeError for indices that are no integers. Standard: Indexing
     Functions, take.
     """
+    natives = small_arrays(x, indices)
+    if natives is not None and (type(axis) is int or natives[0].ndim == 1) and natives[1].dtype.kind in "iu":
+        try:
+            return wrap(quickly(natives[0].take, natives[1], axis), CPU_DEVICE)
+        except REFUSED:
+            pass  # what follows says what is wrong
     x, indices = as_tensors("take", x=x, indices=indices)
     if axis is None and x.ndim != 1:
         raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))

@@ -6,7 +6,7 @@ of the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from ..base.dtypes import DType, promote
 from ..base.errors import expected, prefixed
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
-from ..calls.op import on
+from ..calls.op import REFUSED, on
+from ..devices.cpu import quickly
 from ..run.executor import seen_later
-from ..tensor.face import Tensor, face, from_native
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
 from ..tensor.operands import as_tensor, broadcast, common_device
 from .indexing import added
 
@@ -131,6 +132,9 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     The result has the promoted dtype. Raises ValueError for no arrays or shapes that differ elsewhere, AxisError
     for the axis. Standard: Manipulation Functions, concat.
     """
+    joined = _joined_at_once(np.concatenate, arrays, axis)
+    if joined is not None:
+        return joined
     tensors = _joined("concat", arrays)
     if axis is None:
         tensors, along = tuple(reshape(x, (x.size,)) for x in tensors), 0
@@ -153,11 +157,23 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     The result has the promoted dtype. Raises ValueError for no arrays or shapes that differ, AxisError for the
     axis. Standard: Manipulation Functions, stack.
     """
+    joined = _joined_at_once(np.stack, arrays, axis)
+    if joined is not None:
+        return joined
     tensors = _joined("stack", arrays)
     _check_same("stack", [x.shape for x in tensors], tensors)
     along = as_axis(axis, tensors[0].ndim + 1, "stack")
     dtype = promote(*(x.dtype for x in tensors))
     return on(tensors, "stack", lambda xp, *natives: xp.stack(_cast(natives, dtype), axis=along))
+
+
+def _joined_at_once(function: Callable[..., Any], arrays: Any, axis: Any) -> Tensor | None:
+    """Return small arrays joined by the library's function, None for what is unusual or refused."""
+    natives = small_arrays(*arrays) if type(arrays) in (list, tuple) and type(axis) is int else None
+    try:
+        return None if natives is None else wrap(quickly(function, natives, axis), CPU_DEVICE)
+    except REFUSED:
+        return None
 
 
 def _joined(function: str, arrays: Any) -> tuple[Tensor, ...]:
@@ -273,6 +289,9 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     return on((x, times), "repeat", lambda xp, a, n: xp.repeat(a, n, axis=along))
 
 
+_INT = frozenset((int,))
+
+
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
 def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Tensor:
     """Return x's elements in C order under another shape; one length may be -1, for whatever is left.
@@ -280,11 +299,14 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     A view where strides allow it unless copy=True. Raises ValueError where the size differs, or where
     copy=False and a copy is needed. Standard: Manipulation Functions, reshape.
     """
+    native = None if copy or thin_closed[0] or type(x) is not Tensor else x.thin()
+    if native is not None and native.flags.c_contiguous and type(shape) is tuple and _INT.issuperset(map(type, shape)):
+        try:
+            return x.window(native.reshape(shape))
+        except ValueError:
+            pass  # what follows says what is wrong
     x = as_tensor(x, "reshape")
     lengths = resolve_shape(shape, x.size, "reshape")
-    native = None if copy or thin_closed[0] else x.thin()
-    if native is not None and native.flags.c_contiguous:
-        return x.window(native.reshape(lengths))
     later = None if copy is not None else seen_later(x._data, "reshape", lengths)
     if later is not None:
         return face(later)

@@ -18,7 +18,7 @@ import numpy as np
 from ..base.dtypes import INTEGER, DType, canonical
 from ..base.errors import expected
 from ..base.layout import Layout, Shape, dense_like
-from ..base.options import active, settings, thin_closed
+from ..base.options import settings, thin_closed
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, PLAIN, WAYS, assign
 from ..graph.node import Node, Part
@@ -313,10 +313,13 @@ class Tensor(Operators):
     @property
     def T(self) -> Tensor:  # noqa: N802 - the standard's name
         """The transpose of a matrix, as a view; raises ValueError for any other number of axes than 2."""
+        data: Any = self._data
+        if type(data) is _ARRAY and data.ndim == 2 and not thin_closed[0]:
+            return self.window(data.T)
         if self.ndim != 2:
             must = "have 2 axes (mT transposes stacks of matrices, permute_dims any axes)"
             raise ValueError(expected("T", "x", must, f"shape {self.shape}"))
-        return xt.matrix_transpose(self) if active[0] else self.rearranged("permute", (1, 0))
+        return xt.matrix_transpose(self)  # type: ignore[no-any-return]
 
     @property
     def mT(self) -> Tensor:  # noqa: N802 - the standard's name
@@ -429,6 +432,9 @@ class Tensor(Operators):
         return int(self._scalar("int"))
 
     def __float__(self) -> float:
+        data: Any = self._data
+        if type(data) is _ARRAY and not data.ndim and data.dtype.kind != "c":
+            return data.__float__()  # type: ignore[no-any-return]
         if self.dtype.kind == "c":
             raise TypeError(expected("float", "x", "be real", self.dtype))
         return float(self._scalar("float"))
@@ -505,6 +511,13 @@ class Tensor(Operators):
                     tensor._owner = None
                 tensor._blob = tensor._step = None
                 return tensor
+            if kind is Tensor:  # a mask, or integers
+                index: Any = key._data
+                if type(index) is _ARRAY and index.ndim and index.dtype.kind in "biu":
+                    try:
+                        return wrap(data[index], CPU_DEVICE)
+                    except IndexError:
+                        pass
         return xt.standard.indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
@@ -658,6 +671,19 @@ def small(x: Tensor) -> Native | None:
     """Return the NumPy array of a thin face for which calling the library at once is cheaper than recording."""
     data: Any = x._data
     return data if type(data) is _ARRAY and data.nbytes <= DIRECT_BELOW else None
+
+
+def small_arrays(*operands: Any) -> list[Native] | None:
+    """Return the NumPy arrays of operands where all are thin faces, and small, and the thin way is open; else None."""
+    if thin_closed[0]:
+        return None
+    natives = []
+    for x in operands:
+        native: Any = x._data if type(x) is Tensor else None
+        if type(native) is not _ARRAY or native.nbytes > DIRECT_BELOW:
+            return None
+        natives.append(native)
+    return natives
 
 
 def wrap(native: Native, device: Device) -> Tensor:

@@ -76,46 +76,22 @@ class Operators:
         def __ge__(self, other: Any, /) -> Tensor: ...
         def __eq__(self, other: Any, /) -> Tensor: ...  # type: ignore[override]
         def __ne__(self, other: Any, /) -> Tensor: ...  # type: ignore[override]
+        def __iadd__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __isub__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __imul__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __itruediv__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __ifloordiv__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __imod__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __ipow__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __iand__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __ior__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __ixor__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __ilshift__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
+        def __irshift__(self, other: Any, /) -> Tensor: ...  # type: ignore[misc]
         def __neg__(self, /) -> Tensor: ...
         def __pos__(self, /) -> Tensor: ...
         def __abs__(self, /) -> Tensor: ...
         def __invert__(self, /) -> Tensor: ...
-
-    def __iadd__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "add", other)
-
-    def __isub__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "subtract", other)
-
-    def __imul__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "multiply", other)
-
-    def __itruediv__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "divide", other)
-
-    def __ifloordiv__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "floor_divide", other)
-
-    def __imod__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "remainder", other)
-
-    def __ipow__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "pow", other)
-
-    def __iand__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "bitwise_and", other)
-
-    def __ior__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "bitwise_or", other)
-
-    def __ixor__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "bitwise_xor", other)
-
-    def __ilshift__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "bitwise_left_shift", other)
-
-    def __irshift__(self, other: Any, /) -> Tensor:
-        return xt.calls.writes.update(self, "bitwise_right_shift", other)
 
     def __matmul__(self, other: Any, /) -> Tensor:
         try:

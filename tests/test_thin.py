@@ -1,0 +1,501 @@
+"""Thin faces: tensors that are NumPy arrays, whose views, items, writes and small calls go straight to NumPy.
+
+NumPy is the oracle: the same statements run on its arrays. What waits for the memory of such a tensor (pending
+readers, saved values, histories, outsiders) must never see another program than NumPy's.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import signal
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.base.options import thin_closed
+from xtensor.run import executor
+from xtensor.storage.storage import Guard, Storage
+
+LARGE = (300, 200)  # 480 000 bytes: calls on it are recorded
+
+
+@pytest.fixture(autouse=True)
+def open_way() -> Iterator[None]:
+    """Let calls go the thin way, and see that nothing closed it for good."""
+    with xt.options(lazy="auto"):
+        _ = xt.zeros(1)  # the environment has been asked
+        before = thin_closed[0]
+        yield
+    gc.collect()
+    assert thin_closed[0] == before
+
+
+def tensor(shape: Any = LARGE) -> xt.Tensor:
+    """Return a tensor with distinct elements."""
+    return xt.asarray(np.arange(np.prod(shape), dtype=float).reshape(shape), copy=True)
+
+
+def leaf(size: int) -> xt.Tensor:
+    """Return ones that require a gradient."""
+    w = xt.ones(size)
+    w.requires_grad = True
+    return w
+
+
+def is_thin(x: xt.Tensor) -> bool:
+    return type(x._data) is np.ndarray
+
+
+# ---- items are values, all else are views
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 4), LARGE])
+def test_an_integer_for_each_axis_selects_a_value(shape: tuple[int, ...]) -> None:
+    """As NumPy's scalars are values: a later write to the array does not change them, nor one to them the array."""
+    x, key = tensor(shape), (2,) * len(shape)
+    item, view = x[key], x[(*key, ...)]
+    x[key] = -1.0
+    assert (float(item), float(view)) == (float(tensor(shape)[key]), -1.0)
+    view += 10.0
+    item += 100.0
+    assert float(x[key]) == 9.0 and float(item) == float(tensor(shape)[key]) + 100.0
+
+
+def test_items_can_be_swapped() -> None:
+    """x[0], x[1] = x[1], x[0] swaps, as in NumPy."""
+    x = tensor((4,))
+    x[0], x[1] = x[1], x[0]
+    assert x.tolist() == [1.0, 0.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+def test_items_of_pending_values_are_values(lazy: Any) -> None:
+    """An item of what is not computed yet keeps what the value was, whatever is written later."""
+    with xt.options(lazy=lazy):
+        x = tensor()
+        y = x * 2.0
+        item, rows = y[1, 2], y[1, 2:4]
+        x[1, 2] = 0.0
+        y += 1.0
+        y[1, 2] = 7.0
+        assert float(item) == 404.0 and rows.tolist() == [7.0, 407.0]
+
+
+def test_items_have_gradients() -> None:
+    """A value selected by integers is differentiated like a view of it."""
+    grad = xt.grad(lambda x: x[1, 2] ** 2 + x[0, 0])(tensor((2, 3)))
+    assert grad.tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 10.0]]
+
+
+@pytest.mark.parametrize(
+    "key", [0, -1, slice(1, 3), (slice(None), 1), (..., 2), None, (1, None), (0, slice(None, None, -1)), ...]
+)
+def test_views_share_memory_both_ways(key: Any) -> None:
+    """A write to a view is seen in the array and the other way round, through views of views too."""
+    x, n = tensor((4, 5)), np.arange(20.0).reshape(4, 5)
+    view, shown = x[key], n[key]
+    assert is_thin(view) and (view.shape, view.strides) == (shown.shape, shown.strides)
+    view[...] = view * 2.0 + 1.0
+    shown[...] = shown * 2.0 + 1.0
+    np.testing.assert_array_equal(x.numpy(), n)
+    x += 1.0
+    np.testing.assert_array_equal(view.numpy(), shown + 1.0)
+    assert view.owner is x.owner
+
+
+def test_views_of_tensors_that_kernels_made() -> None:
+    """What a kernel computed becomes a thin face at the first view, over the same memory."""
+    x = tensor() * 2.0 + 1.0
+    x.evaluate()
+    row = x[3]
+    row[...] = 0.0
+    assert is_thin(x) and float(xt.sum(xt.abs(x[3]))) == 0.0 and row.owner is x.owner
+
+
+@pytest.mark.parametrize("name", ["real", "imag", "conj", "positive", "round", "abs"])
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128, np.int64])
+def test_results_of_small_calls_are_their_own(name: str, dtype: Any) -> None:
+    """A write to a result never shows in the operand."""
+    x = xt.asarray(np.arange(1, 6, dtype=dtype), copy=True)
+    result = getattr(xt, name)(x)
+    result[0] = 3
+    assert x[0] == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_functions_that_may_return_their_operand(dtype: Any) -> None:
+    """Those of the library's functions that give back an operand or a view of it share no memory unseen."""
+    x = xt.asarray(np.eye(3, dtype=dtype), copy=True)
+    results = [
+        xt.linalg.matrix_power(x, 1), xt.einsum("ij->ji", x), xt.einsum("ii->i", x), xt.take(x, xt.arange(3), axis=0),
+        xt.concat([x]), xt.stack([x]), xt.clip(x, 0.0, 1.0), xt.sort(x), xt.where(x > 5, x, x), xt.tile(x, (1, 1)),
+        xt.repeat(x, 1, axis=0), xt.roll(x, 0), xt.astype(x, x.dtype),
+    ]  # fmt: skip
+    before = x.tolist()
+    for result in results:
+        shared = result.owner is x.owner
+        result[...] = 5.0
+        assert shared or x.tolist() == before
+        x[...] = xt.asarray(before, dtype=dtype)
+
+
+# ---- writes
+
+
+VALUES: list[Any] = [2, 2.7, True, np.float32(1.5), [1, 2, 3], xt.asarray([7.0, 8.0, 9.0]), xt.asarray(3)]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("key", [1, slice(0, 3), ..., (slice(1, 4),)], ids=repr)
+def test_assignments_are_numpys(dtype: str, value: Any, key: Any) -> None:
+    """Numbers and arrays are assigned as NumPy assigns them, or refused with an error of the same class."""
+    x, n = xt.zeros(3 if key is ... else 4, dtype=xt.__dict__[dtype]), np.zeros(3 if key is ... else 4, dtype)
+    _ = x[:]  # somebody has asked for the owner: writes go the thin way
+    given = value.numpy() if isinstance(value, xt.Tensor) else np.asarray(value) if isinstance(value, list) else value
+    wants: type[Exception] | None = None
+    try:
+        n[key] = given
+    except (TypeError, ValueError, OverflowError) as error:
+        wants = type(error)
+    if wants is None:
+        x[key] = value
+    else:
+        with pytest.raises((wants, ValueError)):
+            x[key] = value
+    np.testing.assert_array_equal(x.numpy(), n)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "error"),
+    [
+        ("float64", 1j, TypeError),
+        ("int8", 300, OverflowError),
+        ("int64", float("nan"), ValueError),
+        ("float64", "a", TypeError),
+    ],
+)
+def test_refused_assignments_change_nothing(dtype: str, value: Any, error: type[Exception]) -> None:
+    x = xt.ones(4, dtype=xt.__dict__[dtype])
+    _ = x[:]
+    with pytest.raises(error, match="setitem"):
+        x[1:3] = value
+    assert x.tolist() == [1, 1, 1, 1]
+
+
+def test_overflow_does_not_warn() -> None:
+    """A value that a smaller float cannot hold becomes infinite without a warning."""
+    x = xt.ones(3, dtype=xt.float32)
+    _ = x[:]
+    x[0] = 1e300
+    x[1:] = xt.asarray([1e300, -1e300])
+    x *= 2.0
+    assert x.tolist() == [np.inf, np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("shift", [-1, 1, 2])
+def test_overlapping_assignments(shift: int) -> None:
+    """A value that overlaps its target is read before it is overwritten."""
+    x, n = tensor((8,)), np.arange(8.0)
+    there, here = (slice(shift, None), slice(None, -shift)) if shift > 0 else (slice(None, shift), slice(-shift, None))
+    x[there] = x[here]
+    n[there] = n[here]
+    x[::-1] += 2 * x[::-1][:: (1 if shift > 0 else 1)]
+    n[::-1] += 2 * n[::-1]
+    x[there] -= x[here]
+    n[there] -= n[here]
+    assert x.tolist() == n.tolist()
+
+
+def test_every_write_is_counted() -> None:
+    """`version` counts writes through the tensor and through its views, whichever way they go."""
+    x = tensor((5,))
+    assert x.version == 0
+    x[0] = 1.0
+    row = x[1:]
+    row += 1.0
+    row[...] = 3.0
+    x -= x
+    assert x.version == row.version == 4
+
+
+def test_read_only_views() -> None:
+    """What NumPy does not write to is refused by name, whichever way a write goes."""
+    x = xt.broadcast_to(xt.ones(1), (3,))
+    with pytest.raises(ValueError, match="setitem: the target must be writable"):
+        x[0] = 1.0
+    with pytest.raises(ValueError, match="add: the target must be writable"):
+        x += 1.0
+
+
+# ---- who waits for the memory
+
+
+def test_a_recorded_reader_closes_the_way_until_it_is_served() -> None:
+    """A write through a thin view lets a recorded reader read first; later writes find no guard."""
+    x = tensor()
+    row = x[3]
+    pending = x * 2.0
+    assert type(x.owner.guard) is Guard and pending.is_pending
+    row[0] = -1.0
+    assert not pending.is_pending and float(pending[3, 0]) == 1200.0 and x.owner.guard is None
+    row[1] = -2.0
+    assert float(x[3, 1]) == -2.0
+
+
+def test_a_dead_reader_costs_one_write() -> None:
+    """A reader that nobody holds any more is forgotten, and not computed."""
+    x = tensor()
+    pending: Any = x * 2.0
+    node = weakref.ref(pending._data)
+    del pending
+    gc.collect()
+    _ = x[:]
+    x[0, 0] = 1.0
+    assert node() is None and x.owner.guard is None
+
+
+def test_saved_values_survive_writes_through_thin_views() -> None:
+    """What a gradient kept is copied before a view of it is written."""
+    constant, w = tensor((4,)), leaf(4)
+    view = constant[1:3]
+    loss = xt.sum(w * constant)
+    view[...] = 100.0
+    constant[0] = 50.0
+    loss.backward()
+    assert w.grad is not None and w.grad.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("size", [4, 40_000])
+def test_saved_values_survive_outside_writes(size: int) -> None:
+    """What a gradient keeps of memory that others can write to is copied at once."""
+    n = np.arange(size, dtype=float)
+    x, w = xt.asarray(n), leaf(size)
+    loss = xt.sum(w * x)
+    n[:] = -1.0
+    loss.backward()
+    assert w.grad is not None and w.grad[:4].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("size", [4, 40_000])
+def test_saved_values_survive_a_later_export(size: int) -> None:
+    """Who exports memory that a gradient has kept gets it after that is copied."""
+    constant, w = tensor((size,)), leaf(size)
+    loss = xt.sum(w * constant)
+    constant.numpy()[:] = -1.0
+    loss.backward()
+    assert w.grad is not None and w.grad[:4].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_histories_of_writes_count_for_tensors_without_a_step() -> None:
+    """A view made before a differentiable write sees its gradient, though it has none of its own."""
+    b, w = xt.zeros(4), leaf(2)
+    c = b[:]
+    c[1:3] = w
+    xt.sum(b * b).backward()
+    assert w.grad is not None and w.grad.tolist() == [2.0, 2.0]
+
+
+def test_memory_that_was_exported_is_read_at_once() -> None:
+    """What reads memory that NumPy holds is computed before the call returns."""
+    x = tensor()
+    n = x.numpy()
+    doubled = x * 2.0
+    n[...] = 0.0
+    assert float(doubled[0, 1]) == 2.0 and float(x[0, 1]) == 0.0
+
+
+def test_detached_views_take_no_gradient() -> None:
+    """What is written through a detached tensor is a constant, also through views of it."""
+    x = xt.zeros(4)
+    constant = x.detach()[1:]
+    constant[...] = leaf(3) * 2.0
+    assert x.tolist() == [0.0, 2.0, 2.0, 2.0] and not x.requires_grad
+
+
+def test_pickles_and_copies_of_thin_views() -> None:
+    """A view leaves as what it shows."""
+    view = tensor((4, 5))[1:3, ::2]
+    for copied in (pickle.loads(pickle.dumps(view)), pickle.loads(pickle.dumps(view, protocol=5)), view.copy()):
+        assert copied.tolist() == view.tolist() and copied.owner is not view.owner
+
+
+# ---- the guard
+
+
+def test_who_joins_while_a_guard_is_let_go_of_is_served() -> None:
+    """A reader that is published between the barrier's last look and the end of the guard reads the old bytes."""
+    x = tensor()
+    _ = x[0]
+    late: list[xt.Tensor] = []
+    serve = executor._serve
+
+    def slow(guard: Guard | None) -> None:
+        serve(guard)
+        if not late:
+            late.append(x * 3.0)
+
+    first = x * 2.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "_serve", slow)
+        x[0, 1] = -1.0
+    assert float(first[0, 1]) == 2.0 and float(late[0][0, 1]) == 3.0 and float(x[0, 1]) == -1.0
+
+
+def test_an_interrupt_loses_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where serving who came late is interrupted the write does not happen, and everybody still waits."""
+    x = tensor()
+    _ = x[0]
+    first = x * 2.0
+    serve, calls = executor._serve, [0]
+
+    def interrupted(guard: Guard | None) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+        serve(guard)
+
+    monkeypatch.setattr(executor, "_serve", interrupted)
+    kept = x * 4.0
+    with pytest.raises(KeyboardInterrupt):
+        x[0, 1] = -1.0
+    monkeypatch.setattr(executor, "_serve", serve)
+    assert float(x[0, 1]) == 1.0
+    x[0, 1] = -1.0
+    assert (float(first[0, 1]), float(kept[0, 1]), float(x[0, 1])) == (2.0, 4.0, -1.0)
+
+
+def test_readers_join_a_guard_that_is_still_there() -> None:
+    """Who finds that a guard was let go of joins the next one."""
+
+    class Forgetful(Storage):
+        __slots__ = ("asked",)
+
+        def guarded(self) -> Guard:
+            guard = super().guarded()
+            self.asked = getattr(self, "asked", 0) + 1
+            if self.asked == 1:
+                self.guard = None  # as a write in another thread does
+            return guard
+
+    owner = Forgetful(xt.zeros(1).device, 8)
+    owner.read_by(weakref.ref(owner_of_nothing))
+    assert owner.asked == 2 and owner.guard is not None and len(owner.guard.readers) == 1
+
+
+def owner_of_nothing() -> None:
+    """Something that can be referred to weakly."""
+
+
+def race(*work: Callable[[], None], seconds: float = 0.5) -> None:
+    """Let functions run again and again side by side; raise what one of them raises."""
+    stop, failures = threading.Event(), []
+
+    def repeat(one: Callable[[], None]) -> None:
+        try:
+            while not stop.is_set():
+                one()
+        except BaseException as failure:
+            failures.append(failure)
+            stop.set()
+
+    threads = [threading.Thread(target=repeat, args=(one,)) for one in work]
+    for thread in threads:
+        thread.start()
+    stop.wait(seconds)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def test_writes_beside_recording_and_exporting_threads() -> None:
+    """Rows are only ever written as a whole, by one thread; whoever reads sees no mixture of two rounds."""
+    x = xt.zeros(LARGE)
+    row = x[7]
+    turn = [0.0]
+
+    def write() -> None:
+        turn[0] += 1.0
+        row[...] = turn[0]
+
+    def record() -> None:
+        result = x + 1.0
+        values = result[7].numpy().copy()
+        assert values.min() >= 1.0 and values.max() <= turn[0] + 1.0
+
+    def export() -> None:
+        assert x.numpy()[7].max() <= turn[0]
+
+    race(write, record, export)
+
+
+def test_first_views_in_many_threads_have_one_owner() -> None:
+    """Threads that ask for the owner of fresh memory at once get the same one."""
+    for _ in range(50):
+        x = tensor((16,))
+        found: list[Any] = []
+        ready = threading.Barrier(4)
+
+        def look(x: xt.Tensor = x, found: list[Any] = found, ready: threading.Barrier = ready) -> None:
+            ready.wait()
+            found.append((x[1:].owner, x.owner, x.blob.owner))
+
+        threads = [threading.Thread(target=look) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {one for owners in found for one in owners} == {x.owner}
+
+
+def test_finalizers_may_use_tensors() -> None:
+    """A finalizer that reads and writes thin faces, called while another write is served, does no harm."""
+    x = tensor()
+    log: list[float] = []
+
+    class Last:
+        def __del__(self) -> None:
+            x[5, 5] = float(x[5, 5]) + 1.0
+            log.append(float(x[5, 5]))
+
+    for _ in range(5):
+        pending = x * 2.0
+        garbage: list[Any] = [Last()]
+        garbage.append(garbage)
+        del garbage
+        gc.collect()
+        x[5, 6] = 1.0
+        assert pending.shape == LARGE
+    assert log == [1006.0, 1007.0, 1008.0, 1009.0, 1010.0]
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
+def test_signals_at_any_point_of_small_writes() -> None:
+    """A signal handler that writes to the same memory finds it whole, and loses no write of ours."""
+    x = xt.zeros(64)
+    row, counts = x[1:3], [0]
+
+    def handle(*_: object) -> None:
+        counts[0] += 1
+        row[0] = counts[0]
+        row[1] += 1.0
+        signal.setitimer(signal.ITIMER_REAL, 0.001)  # only now: handlers do not interrupt each other
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    try:
+        while counts[0] < 50:
+            x[5:9] += 1.0
+            x[10] = x[5]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert row.tolist() == [float(counts[0])] * 2 and len(set(x[5:9].tolist())) == 1

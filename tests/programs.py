@@ -103,7 +103,7 @@ class Oracle:
 
     @staticmethod
     def pick(x: np.ndarray, *key: int) -> np.ndarray:
-        return x[(*key, ...)]
+        return np.asarray(x[key])  # of a scalar: an array of its own
 
     @staticmethod
     def apart(x: Any) -> Any:

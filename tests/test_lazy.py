@@ -831,7 +831,7 @@ print((x + 1).is_pending)
 def test_the_environment_sets_the_engine() -> None:
     """Every setting of the engine has a variable; an empty cache folder means none."""
     code = """
-from xtensor.options import settings
+from xtensor.base.options import settings
 found = settings()
 print(found.engine, found.threads, found.fast_math, repr(found.cache_dir), found.show, found.fuse_limit)
 """

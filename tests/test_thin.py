@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import pickle
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -499,3 +500,61 @@ def test_signals_at_any_point_of_small_writes() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
     assert row.tolist() == [float(counts[0])] * 2 and len(set(x[5:9].tolist())) == 1
+
+
+# ---- how far a call goes
+
+
+def entered(call: Callable[[], Any]) -> list[str]:
+    """Return the functions of the package that a call enters."""
+    found = []
+
+    def note(frame: Any, event: str, argument: object) -> None:
+        code = frame.f_code
+        if (
+            event == "call"
+            and "xtensor" in code.co_filename
+            and code.co_name[0] != "<"
+            and "tests" not in code.co_filename
+        ):
+            found.append(code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "most"),
+    [
+        ("x * 2 + y", lambda x, y: x * 2 + y, 2),
+        ("x[1:]", lambda x, y: x[1:], 1),
+        ("x[1]", lambda x, y: x[1], 1),
+        ("x[1] = 2.0", lambda x, y: x.__setitem__(1, 2.0), 2),
+        ("x += y", lambda x, y: x.__iadd__(y), 1),
+        ("x[x > y]", lambda x, y: x[x > y], 3),
+        ("float(x[1])", lambda x, y: float(x[1]), 2),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_functions_that_thin_calls_enter(name: str, call: Callable[..., Any], most: int) -> None:
+    """A thin call enters one function of the package, or a few."""
+    x, y = tensor((64,)), tensor((64,))
+    _ = x[:]
+    call(x, y)
+    assert len(entered(lambda: call(x, y))) <= most
+
+
+def test_functions_that_other_ways_enter() -> None:
+    """What a call costs that is recorded, or captured, is a bounded number of functions."""
+    x, y = tensor(), tensor()
+    for _ in range(3):
+        (x * 2 + y).evaluate()
+    assert len(entered(lambda: x * 2 + y)) <= 34
+    fused = xt.fuse(lambda x, y: x * 2 + y)
+    for _ in range(40):
+        fused(x, y)
+    assert len(entered(lambda: fused(x, y))) <= 40

@@ -484,7 +484,7 @@ def run_python(code: str, **environment: str) -> str:
 def test_exit_is_quiet() -> None:
     code = """
 import threading
-from xtensor import threads
+from xtensor.base import threads
 threads._processors = lambda: 3
 threads.run([lambda: None] * 3)
 def churn():
@@ -498,7 +498,7 @@ threads.run([lambda: None] * 3)
 def test_exit_is_quiet_while_a_worker_watches() -> None:
     code = """
 import numpy, xtensor
-from xtensor import threads
+from xtensor.base import threads
 threads._processors = lambda: 2
 x = xtensor.asarray(numpy.ones(100_000), copy=True)
 with xtensor.options(engine="llvm", lazy="always"):
@@ -511,7 +511,7 @@ print(threads._team._workers[0].box.wanted)
 
 # ---- how many
 
-COUNT = "from xtensor import threads; print(threads.count())"
+COUNT = "from xtensor.base import threads; print(threads.count())"
 
 
 def test_count_is_what_the_process_may_use() -> None:
@@ -526,7 +526,7 @@ def test_count_is_what_the_process_may_use() -> None:
 def test_count_follows_affinity_and_is_read_anew_in_a_child() -> None:
     code = """
 import os
-from xtensor import threads
+from xtensor.base import threads
 first = threads.count()
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 assert threads.count() == first
@@ -572,7 +572,7 @@ def test_the_setting_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_children_of_multiprocessing_use_one_thread() -> None:
     code = """
 import multiprocessing, sys
-from xtensor import threads
+from xtensor.base import threads
 def give(_): return threads.count()
 if __name__ == "__main__":
     with multiprocessing.get_context("fork").Pool(2) as workers:
@@ -586,7 +586,7 @@ def test_children_of_joblib_use_one_thread() -> None:
     code = """
 import joblib
 def give():
-    from xtensor import threads
+    from xtensor.base import threads
     return threads.count()
 print(*joblib.Parallel(2, "loky")(joblib.delayed(give)() for _ in range(2)))
 """

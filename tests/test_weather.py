@@ -52,7 +52,7 @@ warnings.simplefilter("error")
 import numpy as np
 import numpy.testing  # which NumPy would import in the middle of a fork
 import xtensor as xt
-from xtensor.lazy import compile as compiling
+from xtensor.codegen.cpu import compile as compiling
 np.seterr(all="raise")
 
 def work(size=1000, times=1):
@@ -709,7 +709,7 @@ def test_llvmlite_is_imported_only_when_used() -> None:
 def test_environment() -> None:
     """Every switch is read at first use."""
     names = "lazy", "engine", "threads", "fast_math", "cache_dir", "fuse_limit"
-    show = f"from xtensor.options import settings\nprint(*(getattr(settings(), name) for name in {names}))"
+    show = f"from xtensor.base.options import settings\nprint(*(getattr(settings(), name) for name in {names}))"
     out = good(
         show,
         XTENSOR_LAZY="always",

@@ -374,7 +374,7 @@ def carry(x: Tensor, step: Step) -> None:
 
 def step_of(x: Tensor) -> Step | None:
     """Return a tensor's step, as of the last write to its memory; None for a constant."""
-    data: Any = x._data
+    data = x._data
     if type(data) is np.ndarray:
         owner = x._owner or (None if x._blob is None else x._blob._owner)
     else:
@@ -537,7 +537,7 @@ def _note_view(step: Step, x: Tensor, result: Tensor) -> None:
     value: Any = result._data
     if type(value) is Node and value.blob is None and type(value.op) is View and value.op.can_go_back:
         step.within = partial(value.op.back, **value.params, shape=x.shape, itemsize=x.itemsize)
-    elif not (type(value) is Node and value.blob is None) and result.owner is x.owner:
+    elif (type(value) is not Node or type(value.op) is View or value.blob is not None) and result.owner is x.owner:
         step.within = x.blob.layout
 
 

@@ -227,7 +227,7 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
 
 def _native_up_to(x: Tensor, most: int) -> Native | None:
     """Return the NumPy array of a tensor that is computed, on the CPU and of at most so many bytes; None for others."""
-    data: Any = x._data
+    data = x._data
     if type(data) is np.ndarray:
         return data if data.nbytes <= most else None
     if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made of what may be memory alone

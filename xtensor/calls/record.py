@@ -122,7 +122,7 @@ def _read(x: Tensor) -> Node | TBlob | None:
 
 def is_node(x: Tensor) -> bool:
     """Return whether a tensor is a pending node, which recording spares from being computed now."""
-    data: Any = x._data
+    data = x._data
     return type(data) is Node and data.blob is None
 
 

@@ -81,7 +81,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
 
     def call(x: Any, /) -> Tensor:
         if type(x) is Tensor:
-            a: Any = x._data
+            a = x._data
             if type(a) is _ARRAY and a.nbytes <= DIRECT_BELOW and not thin_closed[0]:
                 try:
                     return wrap(quickly(kernel, a), CPU_DEVICE)
@@ -98,7 +98,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
 
     def call(x1: Any, x2: Any, /) -> Any:
         if type(x1) is Tensor:
-            a: Any = x1._data
+            a = x1._data
             if type(a) is _ARRAY and a.nbytes <= DIRECT_BELOW and not thin_closed[0]:
                 kind = type(x2)
                 b: Any = None
@@ -176,7 +176,7 @@ def _in_place(op: Op) -> Callable[..., Any]:
     takes_arrays = type(kernel) is np.ufunc
 
     def change(self: Tensor, other: Any, /) -> Any:
-        a: Any = self._data
+        a = self._data
         owner = self._owner
         if type(a) is _ARRAY and owner is not None and owner.guard is None and takes_arrays and not thin_closed[0]:
             kind = type(other)

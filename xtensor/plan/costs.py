@@ -6,7 +6,10 @@ They were measured on two cores of an AVX-512 machine; the benchmarks print what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .program import Program, Step
 
 # ---- which way a call goes, by the bytes of its widest operand
 
@@ -37,7 +40,7 @@ SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
 FUNCTIONS: set[str] = set()
 
 
-def library_seconds(program: Any) -> float:
+def library_seconds(program: Program) -> float:
     """Estimate what the library's own functions take for one element of a program."""
     each = 0.0
     for step in program.steps:
@@ -63,7 +66,7 @@ COSTS = {
 FUNCTION_COSTS, CHEAP_COSTS, REDUCING_COST = (70, 90), (2.5, 2.5), 10
 
 
-def picoseconds(step: Any, known: Mapping[int, Any]) -> float:
+def picoseconds(step: Step, known: Mapping[int, Any]) -> float:
     """Estimate how long vectorised code computes one element of a step; powers of known exponents are products."""
     costs = COSTS.get(step.op.name, FUNCTION_COSTS if step.op.name in FUNCTIONS else CHEAP_COSTS)
     if step.op.name == "pow" and step.args[1] in known:

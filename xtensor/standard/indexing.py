@@ -24,7 +24,7 @@ from ..devices.cpu import CPU, assign, quickly
 from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
-from ..storage.storage import Native
+from ..storage.storage import Native, watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
@@ -155,9 +155,18 @@ def _is_item(key: tuple[Any, ...], ndim: int) -> bool:
     return len(key) == ndim and not any(isinstance(one, slice) or one is None or one is Ellipsis for one in key)
 
 
+def _as_view(key: Any) -> tuple[Any, ...]:
+    """Return a basic key that selects the same elements, and never a value."""
+    key = key if type(key) is tuple else (key,)
+    return key if any(one is Ellipsis for one in key) else (*key, ...)
+
+
 def _value(view: Tensor) -> Tensor:
-    """Return a copy of what a view shows, recorded where that is to be done later."""
-    copy = cast_later(view, view.dtype)
+    """Return a copy of what a view shows, recorded where that is to be done later.
+
+    A part of what is pending is looked at now, unless a function is watched, which is to be recorded.
+    """
+    copy = None if type(view._data) is Part and not watchers else cast_later(view, view.dtype)
     return wrap(view.device.backend.call(view.native().copy), view.device) if copy is None else copy
 
 
@@ -224,7 +233,7 @@ def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
     """Assign, and take down how the new contents go back to the old ones and to the value."""
     refuse_leaf(x, function)
     if _is_basic(key):
-        target = getitem(x, key)
+        target = getitem(x, _as_view(key))
         if isinstance(value, Tensor):
             value = xt.broadcast_to(_as_broadcast(xt.astype(value, x.dtype, copy=False), target.shape), target.shape)
         with recording(OFF):
@@ -293,8 +302,9 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
 def _is_there(operand: Tensor, target: Tensor) -> bool:
     """Return whether an operand is the memory it is assigned to, as in the last step of `x[key] += y`."""
     blob, other = target.blob, operand.value
-    seen = type(other) is TBlob and other._owner is blob.owner
-    return bool(seen and (other.layout, other.dtype) == (blob.layout, blob.dtype))
+    if type(other) is not TBlob or other._owner is not blob.owner:
+        return False
+    return (other.layout, other.dtype) == (blob.layout, blob.dtype)
 
 
 def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:

@@ -27,6 +27,7 @@ from ..run import executor as run
 from ..run.executor import before_write, force, look
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, first_use, watchers
+from .methods import Methods
 from .operators import Operators
 
 CPU_DEVICE = as_device("cpu", "xtensor")
@@ -42,7 +43,7 @@ Scalar = bool | int | float | complex
 DLPackDevice = tuple[int, int]
 
 
-class Tensor(Operators):
+class Tensor(Operators, Methods):
     """An array of the array API standard: shape, dtype, device, strided memory, and perhaps no bytes yet.
 
     Made by the creation functions (`asarray`, `zeros`, ...), never by calling this class: it has no __init__, which
@@ -56,7 +57,7 @@ class Tensor(Operators):
 
     # A NumPy array that is there: the thin face, whose calls go no further than NumPy. Else a pending Node, a part of
     # one, or a TBlob: memory of which nobody has asked for an array, on another device, constant, or with a gradient.
-    _data: Native | Node | Part | TBlob
+    _data: Any
     # Of a thin face, the owner of the memory, once somebody has asked: who writes asks first.
     _owner: Storage | None
     # Of a thin face, its description for kernels, once one has asked; the owner is then that one's.
@@ -77,13 +78,13 @@ class Tensor(Operators):
     @property
     def blob(self) -> TBlob:
         """The bytes, computed now if they are pending."""
-        data: Any = self._data
+        data = self._data
         kind = type(data)
         if kind is _ARRAY:
             return self._blob or self._described()
         if kind is not TBlob:
             data = self._data = force(data)
-        return data  # type: ignore[no-any-return]
+        return data
 
     @property
     def owner(self) -> Storage:
@@ -111,14 +112,14 @@ class Tensor(Operators):
 
         None for what is pending, on another device, constant (by `detach`), or has a gradient.
         """
-        data: Any = self._data
+        data = self._data
         if type(data) is _ARRAY:
             return data
         if type(data) is Node and data.blob is not None:
             data = data.blob
         if type(data) is not TBlob or self._step is not None or data.constant or data.fixed or watchers:
             return None
-        if data.device is not CPU_DEVICE:
+        if data.device is not CPU_DEVICE or not data.owner.is_allocated:
             return None
         native = data.native()
         self._blob, self._owner = data, data.owner
@@ -133,7 +134,7 @@ class Tensor(Operators):
     @property
     def is_pending(self) -> bool:
         """Whether the values are still to be computed."""
-        data: Any = self._data
+        data = self._data
         return type(data) in (Node, Part) and data.blob is None
 
     def evaluate(self) -> Tensor:
@@ -144,7 +145,7 @@ class Tensor(Operators):
 
     def native(self) -> Native:
         """Return the device library's own array over this memory; for reading only."""
-        data: Any = self._data
+        data = self._data
         if type(data) is _ARRAY:
             return data
         return look(data) if type(data) is Part else self.blob.native()
@@ -253,7 +254,7 @@ class Tensor(Operators):
     @property
     def device(self) -> Device:
         """Where the memory is."""
-        data: Any = self._data
+        data = self._data
         return CPU_DEVICE if type(data) is _ARRAY else data.device
 
     @property
@@ -313,13 +314,13 @@ class Tensor(Operators):
     @property
     def T(self) -> Tensor:  # noqa: N802 - the standard's name
         """The transpose of a matrix, as a view; raises ValueError for any other number of axes than 2."""
-        data: Any = self._data
+        data = self._data
         if type(data) is _ARRAY and data.ndim == 2 and not thin_closed[0]:
             return self.window(data.T)
         if self.ndim != 2:
             must = "have 2 axes (mT transposes stacks of matrices, permute_dims any axes)"
             raise ValueError(expected("T", "x", must, f"shape {self.shape}"))
-        return xt.matrix_transpose(self)  # type: ignore[no-any-return]
+        return xt.matrix_transpose(self)
 
     @property
     def mT(self) -> Tensor:  # noqa: N802 - the standard's name
@@ -432,9 +433,9 @@ class Tensor(Operators):
         return int(self._scalar("int"))
 
     def __float__(self) -> float:
-        data: Any = self._data
+        data = self._data
         if type(data) is _ARRAY and not data.ndim and data.dtype.kind != "c":
-            return data.__float__()  # type: ignore[no-any-return]
+            return data.__float__()
         if self.dtype.kind == "c":
             raise TypeError(expected("float", "x", "be real", self.dtype))
         return float(self._scalar("float"))
@@ -494,7 +495,7 @@ class Tensor(Operators):
         return copy
 
     def __getitem__(self, key: Any, /) -> Tensor:
-        data: Any = self._data
+        data = self._data
         if type(data) is _ARRAY and not thin_closed[0]:
             kind = type(key)
             if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, key))):
@@ -512,7 +513,7 @@ class Tensor(Operators):
                 tensor._blob = tensor._step = None
                 return tensor
             if kind is Tensor:  # a mask, or integers
-                index: Any = key._data
+                index = key._data
                 if type(index) is _ARRAY and index.ndim and index.dtype.kind in "biu":
                     try:
                         return wrap(data[index], CPU_DEVICE)
@@ -521,7 +522,7 @@ class Tensor(Operators):
         return xt.standard.indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        data: Any = self._data
+        data = self._data
         owner = self._owner if type(data) is _ARRAY else None
         if owner is not None and owner.guard is None and not thin_closed[0]:
             kind = type(key)
@@ -531,130 +532,6 @@ class Tensor(Operators):
                     owner.version += 1
                     return
         xt.standard.indexing.setitem(self, key, value)
-
-    # ---- conveniences, each the function of that name
-
-    def item(self, *index: int) -> Scalar:
-        """Return one element (the only one, or the one at `index`) as a Python scalar."""
-        return self.host().item(*index)
-
-    def tolist(self) -> Any:
-        """Return the elements as nested lists of Python scalars."""
-        return self.host().tolist()
-
-    def copy(self, order: str = "C") -> Tensor:
-        """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
-        return xt.standard.methods.copied(self, order)
-
-    def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
-        return xt.astype(self, canonical(dtype, "astype"), copy=copy)
-
-    def reshape(self, *shape: Any, copy: bool | None = None) -> Tensor:
-        return xt.reshape(self, shape[0] if len(shape) == 1 else shape, copy=copy)
-
-    def flatten(self) -> Tensor:
-        return xt.reshape(self, (-1,), copy=True) if self.size else xt.reshape(self, (0,))
-
-    def ravel(self) -> Tensor:
-        return xt.reshape(self, (self.size,))
-
-    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
-        if axis is None:
-            axis = tuple(a for a, length in enumerate(self.shape) if length == 1)
-        return xt.squeeze(self, axis)
-
-    def transpose(self, *axes: Any) -> Tensor:
-        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
-            axes = tuple(axes[0] or ())
-        return xt.permute_dims(self, tuple(axes) or tuple(range(self.ndim))[::-1])
-
-    def dot(self, other: Any) -> Tensor:
-        return xt.standard.linear.dot(self, other)
-
-    def clip(self, min: Any = None, max: Any = None) -> Tensor:
-        return xt.clip(self, min, max)
-
-    def round(self, decimals: int = 0) -> Tensor:
-        if decimals == 0:
-            return xt.round(self)
-        return xt.standard.methods.rounded(self, decimals)
-
-    def __round__(self, decimals: int = 0) -> Tensor:
-        return self.round(decimals)
-
-    def conj(self) -> Tensor:
-        return xt.conj(self)
-
-    # NumPy's own functions (numpy.sum(x), ...) call these with `out=None`, so they must take it.
-
-    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("sum", out)
-        return xt.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("prod", out)
-        return xt.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("mean", out)
-        return xt.mean(self, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    def std(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: None = None,
-        ddof: float | None = None,
-        *,
-        correction: float = 0.0,
-        keepdims: bool = False,
-    ) -> Tensor:
-        _refuse_out("std", out)
-        x = self if dtype is None else self.astype(dtype)
-        return xt.std(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
-
-    def var(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: None = None,
-        ddof: float | None = None,
-        *,
-        correction: float = 0.0,
-        keepdims: bool = False,
-    ) -> Tensor:
-        _refuse_out("var", out)
-        x = self if dtype is None else self.astype(dtype)
-        return xt.var(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
-
-    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("min", out)
-        return xt.min(self, axis=axis, keepdims=keepdims)
-
-    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("max", out)
-        return xt.max(self, axis=axis, keepdims=keepdims)
-
-    def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("any", out)
-        return xt.any(self, axis=axis, keepdims=keepdims)
-
-    def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("all", out)
-        return xt.all(self, axis=axis, keepdims=keepdims)
-
-    def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("argmax", out)
-        return xt.argmax(self, axis=axis, keepdims=keepdims)
-
-    def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("argmin", out)
-        return xt.argmin(self, axis=axis, keepdims=keepdims)
-
-
-def _refuse_out(function: str, out: Any) -> None:
-    if out is not None:
-        raise TypeError(expected(function, "out", "be None (assign with x[...] = value)", type(out).__name__))
 
 
 def face(value: Node | TBlob | Part) -> Tensor:
@@ -669,7 +546,7 @@ def face(value: Node | TBlob | Part) -> Tensor:
 
 def small(x: Tensor) -> Native | None:
     """Return the NumPy array of a thin face for which calling the library at once is cheaper than recording."""
-    data: Any = x._data
+    data = x._data
     return data if type(data) is _ARRAY and data.nbytes <= DIRECT_BELOW else None
 
 
@@ -679,7 +556,7 @@ def small_arrays(*operands: Any) -> list[Native] | None:
         return None
     natives = []
     for x in operands:
-        native: Any = x._data if type(x) is Tensor else None
+        native = x._data if type(x) is Tensor else None
         if type(native) is not _ARRAY or native.nbytes > DIRECT_BELOW:
             return None
         natives.append(native)
@@ -691,10 +568,10 @@ def wrap(native: Native, device: Device) -> Tensor:
 
     native: also a scalar, as NumPy returns for what has no axes.
     """
+    if device is not CPU_DEVICE:
+        return face(TBlob.adopt(device.backend.asarray(native), device))
     if type(native) is not _ARRAY:
-        native = device.backend.asarray(native)
-        if type(native) is not _ARRAY:
-            return face(TBlob.adopt(native, device))
+        native = _asarray(native)
     tensor = Tensor()
     tensor._data = native
     tensor._owner = tensor._blob = tensor._step = None

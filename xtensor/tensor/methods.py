@@ -1,0 +1,157 @@
+"""The methods every tensor has beside its protocols, each the namespace's function of that name."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..base.dtypes import canonical
+from ..base.errors import expected
+
+if TYPE_CHECKING:
+    from ..base.dtypes import DType
+    from ..base.layout import Shape
+    from .face import Scalar, Tensor
+
+# The namespace itself, still being filled while this file is read; functions are looked up when called.
+xt: Any = sys.modules[__name__.partition(".")[0]]
+
+
+class Methods:
+    """What NumPy's arrays have as methods, too."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # what Tensor has
+
+        @property
+        def shape(self) -> Shape: ...
+        @property
+        def dtype(self) -> DType: ...
+        @property
+        def ndim(self) -> int: ...
+        @property
+        def size(self) -> int: ...
+        def host(self) -> Any: ...
+
+    def item(self, *index: int) -> Scalar:
+        """Return one element (the only one, or the one at `index`) as a Python scalar."""
+        return self.host().item(*index)
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python scalars."""
+        return self.host().tolist()
+
+    def copy(self, order: str = "C") -> Tensor:
+        """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+        return xt.standard.methods.copied(self, order)
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
+        return xt.astype(self, canonical(dtype, "astype"), copy=copy)
+
+    def reshape(self, *shape: Any, copy: bool | None = None) -> Tensor:
+        return xt.reshape(self, shape[0] if len(shape) == 1 else shape, copy=copy)
+
+    def flatten(self) -> Tensor:
+        return xt.reshape(self, (-1,), copy=True) if self.size else xt.reshape(self, (0,))
+
+    def ravel(self) -> Tensor:
+        return xt.reshape(self, (self.size,))
+
+    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
+        if axis is None:
+            axis = tuple(a for a, length in enumerate(self.shape) if length == 1)
+        return xt.squeeze(self, axis)
+
+    def transpose(self, *axes: Any) -> Tensor:
+        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+            axes = tuple(axes[0] or ())
+        return xt.permute_dims(self, tuple(axes) or tuple(range(self.ndim))[::-1])
+
+    def dot(self, other: Any) -> Tensor:
+        return xt.standard.linear.dot(self, other)
+
+    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+        return xt.clip(self, min, max)
+
+    def round(self, decimals: int = 0) -> Tensor:
+        if decimals == 0:
+            return xt.round(self)
+        return xt.standard.methods.rounded(self, decimals)
+
+    def __round__(self, decimals: int = 0) -> Tensor:
+        return self.round(decimals)
+
+    def conj(self) -> Tensor:
+        return xt.conj(self)
+
+    # NumPy's own functions (numpy.sum(x), ...) call these with `out=None`, so they must take it.
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("sum", out)
+        return xt.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("prod", out)
+        return xt.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("mean", out)
+        return xt.mean(self, axis=axis, dtype=dtype, keepdims=keepdims)
+
+    def std(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float | None = None,
+        *,
+        correction: float = 0.0,
+        keepdims: bool = False,
+    ) -> Tensor:
+        _refuse_out("std", out)
+        x = self if dtype is None else self.astype(dtype)
+        return xt.std(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
+
+    def var(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float | None = None,
+        *,
+        correction: float = 0.0,
+        keepdims: bool = False,
+    ) -> Tensor:
+        _refuse_out("var", out)
+        x = self if dtype is None else self.astype(dtype)
+        return xt.var(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
+
+    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("min", out)
+        return xt.min(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("max", out)
+        return xt.max(self, axis=axis, keepdims=keepdims)
+
+    def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("any", out)
+        return xt.any(self, axis=axis, keepdims=keepdims)
+
+    def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("all", out)
+        return xt.all(self, axis=axis, keepdims=keepdims)
+
+    def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("argmax", out)
+        return xt.argmax(self, axis=axis, keepdims=keepdims)
+
+    def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
+        _refuse_out("argmin", out)
+        return xt.argmin(self, axis=axis, keepdims=keepdims)
+
+
+def _refuse_out(function: str, out: Any) -> None:
+    if out is not None:
+        raise TypeError(expected(function, "out", "be None (assign with x[...] = value)", type(out).__name__))

@@ -1,13 +1,14 @@
 """Graphs that were evaluated before, recognised by their last node.
 
-Every node has a signature, a number that stands for its structure. When a graph has been planned, a small function is
-written that unpacks another graph of the same signature into numbered values, in the order of the first one's trace:
-a loop that computes the same expression again and again pays neither for walking nor for planning it.
+Every node has a signature, a number that stands for its structure. When a graph has been planned, the numbers of its
+values are remembered: another graph of the same signature is unpacked into numbered values, in the order of the first
+one's trace, so a loop that computes the same expression again and again pays neither for numbering nor for planning it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..graph.node import Node
@@ -20,7 +21,6 @@ REMEMBERED, LEARNT = 4096, 4
 
 # A graph's numbered values, what launches depend on beside the plan, and the values that are blobs.
 Found = tuple[list[Any], tuple[Any, ...], list[TBlob]]
-Find = Callable[[Node], Found | None]
 
 
 class Loop(NamedTuple):
@@ -39,16 +39,56 @@ class Loop(NamedTuple):
         return scalar_slots(scalars, self.program.scalars)
 
 
+class Unpacked(NamedTuple):
+    """One node of a graph as it was recorded: its number, the numbers of its inputs, how many nodes of the graph use
+    it, and the macro that it was, if it was one.
+    """
+
+    number: int
+    inputs: tuple[int, ...]
+    uses: int
+    macro: Any
+
+
 class Known(NamedTuple):
-    """An expression that was planned: how to unpack it, the trace it was planned from, without values, and the plan.
+    """An expression that was planned: its nodes from the last to the first, the trace it was planned from, without
+    values, the plan, and what stands for values that no node reads.
 
     loop: the plan once more where it is a single loop.
     """
 
-    find: Find
+    nodes: list[Unpacked]
     trace: Trace
     plan: Plan
+    values: list[Any]
     loop: Loop | None
+
+    def find(self, root: Node) -> Found | None:
+        """Return the values of a graph of this structure.
+
+        None for a graph whose inner nodes are evaluated meanwhile, shown, or used from outside, or that does not share
+        its values as the first one did.
+        """
+        values = self.values.copy()
+        values[self.nodes[0].number] = root
+        for number, inputs, uses, macro in self.nodes:
+            node = values[number]
+            if node is not root and (_is_wanted(node) or len(node.readers) != uses):
+                return None
+            if macro is not None and node.op is not macro:
+                return None
+            for argument, value in zip(inputs, node.inputs, strict=True):
+                known = values[argument]
+                if known is None:
+                    values[argument] = value
+                elif known is not value:
+                    return None
+        return values, *lying(values)
+
+
+def _is_wanted(node: Node) -> bool:
+    """Return whether a node was evaluated meanwhile, or somebody holds it."""
+    return node.blob is not None or node.parts is not None or (node.face is not None and node.face() is not None)
 
 
 _known: dict[int, Known] = {}
@@ -63,7 +103,7 @@ def known(node: Node) -> Known | None:
 def remember(root: Node, trace: Trace, plan: Plan) -> None:
     """Remember the plan of the expression that ends in a node, if nothing else of it is kept.
 
-    The function is worth writing for an expression that is met a second time, and has generated code.
+    That is worth it for an expression that is met a second time, and has generated code.
     """
     if root.signature in _known or any([value.dtype.kind == "c" for value in trace.values if hasattr(value, "dtype")]):
         return
@@ -73,11 +113,13 @@ def remember(root: Node, trace: Trace, plan: Plan) -> None:
     _met[root.signature] = before + 1
     if not before or trace.kept != {trace.numbers[root]}:
         return
-    find = _finder(root, trace)
-    if find is not None:
+    nodes = _unpacked(root, trace)
+    if nodes:
         if len(_known) >= REMEMBERED:
             _known.clear()
-        _known[root.signature] = Known(find, trace.without_values(), plan, _loop_of(plan, trace))
+        named = {trace.numbers[root], *(n for node in nodes for n in node.inputs)}
+        values = [None if n in named else bare(value) for n, value in enumerate(trace.values)]
+        _known[root.signature] = Known(nodes, trace.without_values(), plan, values, _loop_of(plan, trace))
 
 
 def is_new(node: Node) -> bool:
@@ -94,42 +136,17 @@ def _loop_of(plan: Plan, trace: Trace) -> Loop | None:
     return Loop(kernel.program, kernel.inputs, kernel.scalars, last)
 
 
-def _finder(root: Node, trace: Trace) -> Find | None:
-    """Return the function that unpacks a graph of this structure into the trace's values.
-
-    It returns None for a graph whose inner nodes are evaluated meanwhile, shown, or used from outside, or that does
-    not share its values as the first one did. There is no function where an input was evaluated after it was used.
-    """
+def _unpacked(root: Node, trace: Trace) -> list[Unpacked]:
+    """Return the nodes of a graph from the last to the first; none where an input was evaluated after it was used."""
     recorded = _recorded(trace)
     if recorded is None or trace.values[next(reversed(trace.arguments))] is not root:
-        return None
-    uses = [argument for arguments in recorded.values() for argument in arguments]
-    last = trace.numbers[root]
-    bound = {last}
-    names_here: dict[str, Any] = {}
-    lines = [f"def find(v{last}):"]
+        return []
+    uses = Counter([argument for arguments in recorded.values() for argument in arguments])
+    found = []
     for number in reversed(recorded):
-        node = trace.values[number]
-        if node is not root:
-            shown = f"v{number}.face is not None and v{number}.face() is not None"
-            lines.append(f"    if v{number}.blob is not None or v{number}.parts is not None or ({shown}): return None")
-            lines.append(f"    if len(v{number}.readers) != {uses.count(number)}: return None")
-        if node.spelled is not None:
-            names_here[f"macro{number}"] = node.spelled.macro
-            lines.append(f"    if v{number}.op is not macro{number}: return None")
-        names = []
-        for place, argument in enumerate(recorded[number]):
-            names.append(f"again{place}" if argument in bound else f"v{argument}")
-            bound.add(argument)
-        lines.append(f"    {', '.join(names)}, = v{number}.inputs")
-        for name, argument in zip(names, recorded[number], strict=True):
-            if name != f"v{argument}":
-                lines.append(f"    if {name} is not v{argument}: return None")
-    names_here |= {f"v{n}": bare(value) for n, value in enumerate(trace.values) if n not in bound}
-    lines.append(f"    return [{', '.join(f'v{number}' for number in range(len(trace.values)))}], {_lying(trace)}")
-    exec("\n".join(lines), names_here)
-    find: Find = names_here["find"]
-    return find
+        spelled = trace.values[number].spelled
+        found.append(Unpacked(number, recorded[number], uses[number], spelled and spelled.macro))
+    return found
 
 
 def _recorded(trace: Trace) -> dict[int, tuple[int, ...]] | None:
@@ -150,23 +167,6 @@ def _recorded(trace: Trace) -> dict[int, tuple[int, ...]] | None:
         elif number not in inner:
             found[number] = trace.arguments[number]
     return found
-
-
-def _lying(trace: Trace) -> str:
-    """Return the code for where operands lie and the scalars, and for the operands; `lying` says the same of values."""
-    key, blobs = "", ""
-    for number, value in enumerate(trace.values):
-        name = f"v{number}"
-        if type(value) is TBlob:
-            key += f"{name}.layout.shape, {name}.layout.strides, "
-            blobs += f"{name}, "
-        elif type(value) is float:
-            key += f"{name} or {name}.hex(), "
-        elif type(value) is complex:
-            key += f"{name}.real.hex(), {name}.imag.hex(), "
-        elif type(value) is not Node:
-            key += f"{name}, "
-    return f"({key}), [{blobs}]"
 
 
 def lying(values: Sequence[Any]) -> tuple[tuple[Any, ...], list[TBlob]]:

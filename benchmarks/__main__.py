@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 
 from .peers import PEERS
+from .programs import BESIDE, LIMIT, PRESETS
 from .workloads import DTYPES, WORKLOADS
 
 # Each is a file of this folder with a function main; it is given the options that its parameters name.
@@ -16,6 +17,7 @@ BENCHMARKS = (
     "engine",
     "calls",
     "functions",
+    "sizes",
     "imported",
     "latency",
     "memory",
@@ -23,6 +25,7 @@ BENCHMARKS = (
     "gradients",
     "convolution",
     "nn",
+    "programs",
     "gpu",
 )
 USUAL = ("overhead", "engine")
@@ -48,7 +51,7 @@ def main() -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser; all but the first two options are those of `engine`."""
+    """Return the parser; but for the first two, options belong to one benchmark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Side-by-side benchmarks.")
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; {' and '.join(USUAL)} if none is given")
@@ -62,8 +65,26 @@ def make_parser() -> argparse.ArgumentParser:
     add("--peers", nargs="*", choices=PEERS, metavar="NAME", help=f"of {', '.join(PEERS)}; all installed if not given")
     add("--repeats", type=int, metavar="N", help="rounds in which each contestant is timed once")
     add("--out", type=Path, default=Path("build/benchmarks"), metavar="FOLDER", help="for the chart, JSON and tables")
+    add_options_of_programs(parser.add_argument_group("programs"))
     parser.add_argument("--device", metavar="DEV", default="cpu", help="cpu, or cuda:N for the benchmark gpu")
     return parser
+
+
+def add_options_of_programs(group: argparse._ArgumentGroup) -> None:
+    """Add the options of `programs`."""
+    add = group.add_argument
+    add("--suite", type=Path, metavar="FOLDER", help="of NPBench; $NPBENCH_DIR or a cache folder if not given")
+    add("--preset", choices=PRESETS, default=PRESETS[0], help="how large the inputs are")
+    add("--programs", nargs="+", metavar="NAME", help="some of NPBench's programs")
+    add(
+        "--beside",
+        nargs="*",
+        choices=BESIDE,
+        metavar="NAME",
+        help=f"of {', '.join(BESIDE)}; all installed if not given",
+    )
+    add("--fused", action="store_true", help="each program under xt.fuse as well")
+    add("--limit", type=float, default=LIMIT, metavar="SECONDS", help="for each version of a program")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 PACKAGES = ("xtensor", "numpy", "llvmlite", "numexpr", "autograd", "torch", "jax", "jaxlib")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+MEMORY = Path("/proc/meminfo")
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -29,6 +30,13 @@ def last_level_cache() -> int:
     """Return the bytes of the largest cache, or 32 MiB where the system does not say."""
     sizes = [file.read_text(encoding="ascii").strip() for file in CACHES.glob("index*/size")]
     return max((int(size[:-1]) * UNITS[size[-1]] for size in sizes), default=32 << 20)
+
+
+def available_memory() -> int:
+    """Return the bytes that a process can have without swapping, or 4 GiB where the system does not say."""
+    lines = MEMORY.read_text(encoding="ascii").splitlines() if MEMORY.exists() else []
+    found = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    return found[0] * UNITS["K"] if found else 4 * UNITS["G"]
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,342 @@
+"""NPBench's programs: where they are, NumPy's names over xtensor, and one version of a program run in this process.
+
+Nothing of NPBench is here: a checkout of it is read. A program is a JSON file, a function that makes its inputs, and a
+source for each library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from .workloads import Array
+
+URL = "https://github.com/spcl/npbench"
+COMMIT = "f2d7f27d87ba4881991e62c18a607aa6ba52b260"
+
+# As NPBench measures: this many calls, of which two more are not timed; fewer where they would take long.
+CALLS, SECONDS = 10, 10.0
+
+# What NPBench allows where a program says nothing else.
+TOLERANCES = {"rtol": 1e-5, "atol": 1e-8, "norm_error": 1e-5}
+
+EXPECTED, OUTCOME = "expected.pickle", "outcome.json"
+
+
+# ---- the suite
+
+
+class SuiteMissingError(Exception):
+    """There is no NPBench where it was looked for."""
+
+
+def find(given: Path | None = None) -> Path:
+    """Return the suite's folder: the given one, else $NPBENCH_DIR, else the one in the cache."""
+    folder = Path(given or os.environ.get("NPBENCH_DIR") or cache_folder()).expanduser().resolve()
+    if not (folder / "bench_info").is_dir():
+        raise SuiteMissingError(
+            f"NPBench was not found: {folder / 'bench_info'} does not exist; name its folder with --suite or "
+            f"$NPBENCH_DIR, or fetch it: git clone {URL} {cache_folder()} (results are quoted for commit {COMMIT})"
+        )
+    return folder
+
+
+def cache_folder() -> Path:
+    """Return where the suite is looked for if nobody names a folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xtensor" / "npbench"
+
+
+def names(suite: Path) -> list[str]:
+    """Return the names of the programs."""
+    return sorted(file.stem for file in (suite / "bench_info").glob("*.json"))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of the suite, by the name of its JSON file."""
+
+    suite: Path
+    name: str
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """What the JSON file says."""
+        found: dict[str, Any] = json.loads((self.suite / "bench_info" / f"{self.name}.json").read_text("utf-8"))
+        benchmark: dict[str, Any] = found["benchmark"]
+        return benchmark
+
+    def source(self, suffix: str) -> Path:
+        """Return the file of a version; the one without a suffix makes the inputs."""
+        folder: Path = self.suite / "npbench" / "benchmarks" / self.info["relative_path"]
+        return folder / f"{self.info['module_name']}{suffix}.py"
+
+    def module(self, suffix: str) -> ModuleType:
+        """Run the file of a version and return it as a module."""
+        spec = spec_from_file_location(f"{self.info['module_name']}{suffix}", self.source(suffix))
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{self.source(suffix)} cannot be imported")
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def function(self, module: ModuleType) -> Callable[..., Any]:
+        """Return the function of a version that is timed."""
+        found: Callable[..., Any] = getattr(module, self.info["func_name"])
+        return found
+
+    def inputs(self, preset: str) -> dict[str, Any]:
+        """Return the arguments, and the parameters they were made of, by name: the same ones in each process."""
+        data = dict(self.info["parameters"][preset])
+        init = self.info.get("init")
+        if init:
+            np.random.seed(0)  # one program draws from this generator, which is another one in each process
+            made = getattr(self.module(""), init["func_name"])(*(data[name] for name in init["input_args"]))
+            several = len(init["output_args"]) > 1
+            data.update(zip(init["output_args"], made if several else [made], strict=True))
+        return data
+
+
+# ---- NumPy's names
+
+
+class NumpyNames:
+    """xtensor's namespace under NumPy's names.
+
+    What NumPy spells otherwise stands here where it is one call of ours; a program that needs more stops at its name.
+    """
+
+    def __init__(self, xt: Any) -> None:
+        self._xt = xt
+        self.zeros = lambda shape, dtype=None: xt.zeros(shape, dtype=dtype)
+        self.empty = self.ndarray = lambda shape, dtype=None: xt.empty(shape, dtype=dtype)
+        self.dot, self.outer, self.power, self.arctan2 = xt.matmul, xt.linalg.outer, xt.pow, xt.atan2
+        self.transpose = lambda x, axes: xt.permute_dims(x, axes)
+        self.triu = lambda x, k=0: xt.triu(x, k=k)
+        self.hstack = lambda arrays: xt.concat(arrays, axis=1)
+        self.add = SimpleNamespace(outer=lambda x, y: xt.expand_dims(x, axis=-1) + y)
+        self.mgrid = Grid(xt)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._xt, name)
+        setattr(self, name, found)  # the next look-up costs what one in a module does
+        return found
+
+
+class Grid:
+    """What np.mgrid is: indices of a grid by slices of whole numbers."""
+
+    def __init__(self, xt: Any) -> None:
+        self._xt = xt
+
+    def __getitem__(self, slices: tuple[slice, ...]) -> Any:
+        axes = [self._xt.arange(one.start or 0, one.stop) for one in slices]
+        return self._xt.meshgrid(*axes, indexing="ij")
+
+
+# ---- versions
+
+
+class Version:
+    """A program as a library runs it; by itself, NumPy.
+
+    name: what the tables call it. needs: the module that must be installed. suffix: of the source that is run.
+    writes: whether it leaves in its arguments what NumPy's leaves there, beyond what NPBench calls outputs.
+    """
+
+    name: ClassVar[str] = "numpy"
+    needs: ClassVar[str] = "numpy"
+    suffix: ClassVar[str] = "_numpy"
+    writes: ClassVar[bool] = True
+
+    def function(self, program: Program) -> Callable[..., Any]:
+        """Return the function that is timed."""
+        return program.function(program.module(self.suffix))
+
+    def operand(self, given: Array) -> Any:
+        """Return a copy of an array as this library's own."""
+        return np.copy(given)
+
+    def wait(self, results: list[Any]) -> None:
+        """Return when results and written arguments have been computed."""
+
+
+class Xtensor(Version):
+    """NumPy's source with xtensor's names in the place of NumPy's."""
+
+    name = needs = "xtensor"
+
+    def function(self, program: Program) -> Callable[..., Any]:
+        module = program.module(self.suffix)
+        vars(module)["np"] = NumpyNames(import_module("xtensor"))
+        return program.function(module)
+
+    def operand(self, given: Array) -> Any:
+        return import_module("xtensor").asarray(given, copy=True).evaluate()
+
+    def wait(self, results: list[Any]) -> None:
+        for result in results:
+            if hasattr(result, "evaluate"):
+                result.evaluate()
+
+
+class XtensorFuse(Xtensor):
+    """The same under xt.fuse."""
+
+    name = "xtensor.fuse"
+
+    def function(self, program: Program) -> Callable[..., Any]:
+        fused: Callable[..., Any] = import_module("xtensor").fuse(super().function(program))
+        return fused
+
+
+class Jax(Version):
+    """NPBench's source for JAX, which returns what NumPy's writes into its arguments; float64 enabled."""
+
+    name = needs = "jax"
+    suffix = "_jax"
+    writes = False
+
+    def function(self, program: Program) -> Callable[..., Any]:
+        jax: Any = import_module("jax")
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_enable_x64", True)
+        return super().function(program)
+
+    def operand(self, given: Array) -> Any:
+        return import_module("jax.numpy").array(given).block_until_ready()
+
+    def wait(self, results: list[Any]) -> None:
+        import_module("jax").block_until_ready(results)
+
+
+class Numba(Version):
+    """NPBench's source for Numba, compiled without Python objects and on one thread."""
+
+    name = needs = "numba"
+    suffix = "_numba_n"
+    writes = False
+
+
+VERSIONS: dict[str, type[Version]] = {one.name: one for one in (Version, Xtensor, XtensorFuse, Jax, Numba)}
+
+
+# ---- one version, in this process
+
+
+class Outputs(NamedTuple):
+    """What a call returned, one by one, and its array arguments after it, by name: all as NumPy's arrays."""
+
+    returned: list[Array]
+    arguments: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program with a library and a preset; each call gets copies of the arrays."""
+
+    program: Program
+    version: Version
+    preset: str
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """The arguments as NumPy's arrays."""
+        return self.program.inputs(self.preset)
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """What is timed."""
+        return self.version.function(self.program)
+
+    def call(self) -> tuple[float, Outputs]:
+        """Return the seconds of a call and what came out."""
+        info, make = self.program.info, self.version.operand
+        arrays = {name: make(self.inputs[name]) for name in info["array_args"]}
+        arguments = [arrays[name] if name in arrays else self.inputs[name] for name in info["input_args"]]
+        start = perf_counter()
+        result = self.function(*arguments)
+        returned = [] if result is None else list(result) if isinstance(result, (tuple, list)) else [result]
+        self.version.wait([*returned, *arrays.values()])
+        seconds = perf_counter() - start
+        return seconds, Outputs([np.asarray(one) for one in returned], {n: np.asarray(a) for n, a in arrays.items()})
+
+    def measured(self, calls: int) -> tuple[float, list[Outputs]]:
+        """Return the median of the seconds after two calls that are not timed, and the first and the last outputs."""
+        _, first = self.call()
+        seconds, last = self.call()
+        times = []
+        for _ in range(max(1, min(calls, int(SECONDS / seconds)))):
+            seconds, last = self.call()
+            times.append(seconds)
+        return median(times), [first, last]
+
+
+def run(suite: str, name: str, version: str, preset: str, calls: str, folder: str) -> None:
+    """Run a version of a program and leave its time in a folder, or why there is none.
+
+    NumPy's version leaves its outputs there too, for others to be compared with.
+    """
+    program = Program(Path(suite), name)
+    try:
+        seconds, found = Run(program, VERSIONS[version](), preset).measured(int(calls))
+        outcome: dict[str, Any] = {"seconds": seconds}
+        expected = Path(folder, EXPECTED)
+        if version == Version.name:
+            expected.write_bytes(pickle.dumps(found[0]))
+        else:
+            problem = compared(program.info, VERSIONS[version], pickle.loads(expected.read_bytes()), found)
+            outcome = {"reason": problem} if problem else outcome
+    except Exception as error:
+        outcome = {"reason": reason_of(error)}
+    Path(folder, OUTCOME).write_text(json.dumps(outcome), encoding="utf-8")
+
+
+def reason_of(error: Exception) -> str:
+    """Return in a line where a program stops: at a name that is missing, or at an error."""
+    if isinstance(error, AttributeError) and error.name:
+        return f"stops at {error.name}"
+    return f"stops: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def compared(info: dict[str, Any], version: type[Version], expected: Outputs, found: list[Outputs]) -> str:
+    """Return what is wrong with outputs, by NPBench's measure, or nothing."""
+    inspected = info["array_args"] if version.writes else info["output_args"]
+    wanted = listed(expected, inspected)
+    tolerances = {name: info.get(name, usual) for name, usual in TOLERANCES.items()}
+    for outputs in found:
+        given = listed(outputs, inspected)
+        if len(given) < len(wanted) or (version.writes and len(given) != len(wanted)):
+            return f"wrong: {len(given)} outputs, not {len(wanted)}"
+        # Where arguments cannot be written to, what NumPy's version leaves in them is returned, and comes first.
+        for one, other in zip(given, wanted, strict=version.writes):
+            if problem := difference(one, other, **tolerances):
+                return f"wrong: {problem}"
+    return ""
+
+
+def listed(outputs: Outputs, inspected: list[str]) -> list[Array]:
+    """Return outputs in NPBench's order: what was returned, then arguments."""
+    return [*outputs.returned, *(outputs.arguments[name] for name in inspected)]
+
+
+def difference(found: Array, expected: Array, rtol: float, atol: float, norm_error: float) -> str:
+    """Return how an output differs from NumPy's: in shape, or by more than is allowed, by element and as a whole."""
+    if found.shape != expected.shape:
+        return f"shape {found.shape}, not {expected.shape}"
+    if np.allclose(expected, found, rtol=rtol, atol=atol, equal_nan=True):
+        return ""
+    error = float(np.linalg.norm(np.ravel(expected - found)) / np.linalg.norm(np.ravel(expected)))
+    return "" if error < norm_error else f"relative error {error:.1e}"

@@ -34,7 +34,7 @@ from .progress import progress
 PRESETS = ("S", "M", "L", "paper")
 BESIDE = ("jax", "numba")
 CHILD = "import sys; from benchmarks.npbench import run; run(*sys.argv[1:])"
-LIMIT = 60.0
+LIMIT, OVER = 60.0, "over"
 
 # Programs whose steps each handle one element, or a dot product for one: what they cost is what small calls cost. All
 # others work on whole arrays, or on rows, columns or masks of them, at each step.
@@ -100,7 +100,7 @@ def row_of(program: Program, versions: Sequence[str], preset: str, calls: int, l
         row: Row = {Version.name: in_process(program, Version.name, preset, calls, folder, limit)}
         for version in versions:
             if not isinstance(row[Version.name], float):
-                row[version] = "not run: NumPy's version has no result"
+                row[version] = "skipped: NumPy's version has no result"
             elif program.source(VERSIONS[version].suffix).exists():
                 row[version] = in_process(program, version, preset, calls, folder, limit)
     return row
@@ -115,7 +115,7 @@ def in_process(program: Program, version: str, preset: str, calls: int, folder: 
         command = [sys.executable, "-c", CHILD, *arguments]
         done = subprocess.run(command, cwd=ROOT, env=surroundings(), capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
-        return f"over {limit:g} s"
+        return f"{OVER} {limit:g} s"
     if not outcome.exists():
         last = done.stderr.strip().splitlines()[-1:]
         return ": ".join([f"ended with status {done.returncode}", *last])
@@ -124,24 +124,18 @@ def in_process(program: Program, version: str, preset: str, calls: int, folder: 
 
 
 def line_of(name: str, row: Row, versions: Sequence[str]) -> list[str]:
-    """Return a line of the table; where there is no ratio, the reason's first word or two stand for it."""
-    times = [
-        f"{seconds * 1e3:.3f}" if isinstance(seconds := row[one], float) else "" for one in (Version.name, Xtensor.name)
-    ]
-    cells = []
-    for version in versions:
-        ratio = over_numpy(row, version)
-        cells.append(f"{ratio:.2f}" if ratio else short(str(row.get(version, ""))))
-    return [name, *times, *cells]
+    """Return a line of the table; where there is no ratio, the first word of the reason stands for it."""
+    times = [row[version] for version in (Version.name, Xtensor.name)]
+    milliseconds = [f"{seconds * 1e3:.3f}" if isinstance(seconds, float) else "" for seconds in times]
+    return [name, *milliseconds, *(ratio_or_word(row, version) for version in versions)]
 
 
-def short(reason: str) -> str:
-    """Return the word that stands in the table for a reason: stops, wrong, ended, not run, or the limit."""
-    return (
-        reason.partition(":")[0]
-        if reason.startswith(("wrong", "over", "not run"))
-        else reason.partition(" ")[0].strip(":")
-    )
+def ratio_or_word(row: Row, version: str) -> str:
+    """Return a cell: a ratio to NumPy's time, a reason's first word, the limit, or nothing where there is no source."""
+    ratio, reason = over_numpy(row, version), str(row.get(version, ""))
+    if ratio is not None:
+        return f"{ratio:.2f}"
+    return reason if reason.startswith(OVER) else reason.partition(" ")[0].removesuffix(":")
 
 
 def over_numpy(row: Row, version: str) -> float | None:
@@ -166,15 +160,19 @@ def summary(rows: Mapping[str, Row], versions: Sequence[str]) -> list[str]:
         "whole-array programs": [name for name in rows if name not in SCALAR_LOOPS],
         "scalar loops": [name for name in rows if name in SCALAR_LOOPS],
     }
-    lines = []
-    for kind, members in kinds.items():
-        for version in versions:
-            ratios = {name: ratio for name in members if (ratio := over_numpy(rows[name], version))}
-            worst = max(ratios, key=lambda name: ratios[name], default="")
-            mean = (
-                f", geometric mean {geometric_mean(ratios.values()):.2f}, worst {ratios[worst]:.2f} ({worst})"
-                if ratios
-                else ""
-            )
-            lines.append(f"{kind}, {version}: {len(ratios)} of {len(members)} run{mean}")
-    return lines
+    return [
+        f"{kind}, {version}: {mean({name: over_numpy(rows[name], version) for name in members})}"
+        for kind, members in kinds.items()
+        for version in versions
+        if members
+    ]
+
+
+def mean(ratios: Mapping[str, float | None]) -> str:
+    """Return how many programs have a ratio, the geometric mean, and the largest with its program."""
+    found = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    if not found:
+        return f"0 of {len(ratios)} run"
+    worst = max(found, key=lambda name: found[name])
+    geometric = geometric_mean(found.values())
+    return f"{len(found)} of {len(ratios)} run, geometric mean {geometric:.2f}, worst {found[worst]:.2f} ({worst})"

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
-from benchmarks import calls, engine, gradients, losses, progress, report  # noqa: E402 - found through the line above
+from benchmarks import calls, engine, gradients, losses, npbench, programs, progress, report, sizes  # noqa: E402 - found through the line above
 from benchmarks.__main__ import BENCHMARKS  # noqa: E402 - likewise
 from benchmarks.measure import Times, print_table, repeated, take_turns, warmed  # noqa: E402 - likewise
 from benchmarks.overhead import EXPRESSIONS  # noqa: E402 - likewise
@@ -195,6 +195,216 @@ def test_means_of_calls() -> None:
     """The geometric mean of the ratios of least times, and which is the largest."""
     found = {text: {"numpy": Times(1.0, 9.0), "xtensor": Times(ratio, 9.0)} for text, ratio in (("a", 2.0), ("b", 8.0))}
     assert calls.summary("xtensor", found) == "xtensor: geometric mean 4.00, worst 8.00 (b)"
+
+
+# ---- sizes
+
+
+def test_sizes_beside_numpys() -> None:
+    """A table for each expression, with the nanoseconds an element of each size and the ratios to NumPy's."""
+    done = run("sizes", "--quick")
+    assert done.returncode == 0, done.stderr
+    *tables, growth = done.stdout.strip().split("\n\n")
+    assert [one.partition(",")[0] for one in tables] == [expression.name for expression in sizes.EXPRESSIONS]
+    for one in tables:
+        lines = [line.split() for line in one.splitlines()[3:]]
+        assert [line[0] for line in lines] == ["1,000", "10,000", "100,000", "1,000,000"]
+        assert all(float(cell.strip("()")) > 0 for line in lines for cell in line[1:])
+    assert growth.startswith("Not measured here")
+
+
+def test_sizes_that_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five arrays must fit what is free, and the limit."""
+    monkeypatch.setattr(sizes, "available_memory", lambda: 1_000_000_000)
+    usable, reasons = sizes.affordable([1000, 20_000_000, 200_000_000])
+    assert usable == [1000, 20_000_000]
+    assert reasons == ["200,000,000 elements: skipped, 8.0 GB would be held and 1.0 GB may be"]
+    monkeypatch.setattr(sizes, "available_memory", lambda: 1 << 50)
+    usable, reasons = sizes.affordable([400_000_000, 500_000_000])
+    assert usable == [400_000_000]
+    assert len(reasons) == 1
+
+
+def test_growth_of_an_element() -> None:
+    """The ratio of the times of an element, not of the times."""
+    small, large = (
+        {"xtensor": Times(one, one), "xtensor.fuse": Times(other, other)} for one, other in ((1, 2), (15, 10))
+    )
+    found = {"x + y": dict(zip(sizes.COMPARED, (small, large), strict=True))}
+    assert sizes.growth(found).endswith(": x + y 1.50 (0.50).")
+
+
+@pytest.mark.parametrize("workload", sizes.EXPRESSIONS, ids=[one.name for one in sizes.EXPRESSIONS])
+@pytest.mark.parametrize("contestant", [Xtensor, XtensorFuse])
+def test_sizes_agree_with_numpy(workload: Workload, contestant: type[Peer]) -> None:
+    """Each expression has NumPy's value."""
+    given = workload.inputs(np.random.default_rng(1), 2000, "float64")
+    ours = contestant()
+    result = ours.numpy(ours.function(workload, "float64")(*map(ours.operand, given)))
+    np.testing.assert_allclose(result, workload.formula(np, *given), rtol=1e-12)
+
+
+# ---- NPBench's programs: on a suite of a few lines, since NPBench itself is not here
+
+TWICE = """
+import numpy as np
+def kernel(factor, A, B):
+    A[:] = A * factor
+    B[0, 0] += np.dot(A[0], A[0])
+    return np.power(A, 2), A.shape[0]
+"""
+HISTOGRAM = "import numpy as np\ndef kernel(factor, A, B):\n    return np.histogram(A)[0]\n"
+HANGING = (
+    "import numpy as np\ndef kernel(factor, A, B):\n    while getattr(np, '__name__', '') != 'numpy':\n        pass\n"
+)
+CRASHING = "import numpy as np, os\ndef kernel(factor, A, B):\n    os._exit(3)\n"
+OTHER_INPUTS = "import numpy as np\ndef initialize(N):\n    return 2.0, np.random.rand(N, N), np.ones((N, N))\n"
+
+
+def suite_of(folder: Path, sources: dict[str, str]) -> Path:
+    """Write a suite: programs by their names and suffixes."""
+    for name in {name.partition("_")[0] for name in sources}:
+        place = folder / "npbench" / "benchmarks" / name
+        place.mkdir(parents=True)
+        (place / f"{name}.py").write_text(OTHER_INPUTS, encoding="utf-8")
+        information = {
+            "relative_path": name,
+            "module_name": name,
+            "func_name": "kernel",
+            "parameters": {"S": {"N": 4}},
+            "init": {"func_name": "initialize", "input_args": ["N"], "output_args": ["factor", "A", "B"]},
+            "input_args": ["factor", "A", "B"],
+            "array_args": ["A", "B"],
+            "output_args": ["A"],
+        }
+        (folder / "bench_info").mkdir(exist_ok=True)
+        (folder / "bench_info" / f"{name}.json").write_text(json.dumps({"benchmark": information}), encoding="utf-8")
+    for name, text in sources.items():
+        (folder / "npbench" / "benchmarks" / name.partition("_")[0] / f"{name}.py").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_programs_of_a_suite(tmp_path: Path) -> None:
+    """Right ones have times, the others a word in the table and a reason under it; kinds have means of their own."""
+    wrong = TWICE.replace("return np.power(A, 2)", "return np.power(A, 3)")
+    sources = {"lu_numpy": TWICE, "lu_numba_n": wrong, "twice_numpy": TWICE, "hist_numpy": HISTOGRAM}
+    suite = suite_of(tmp_path, sources)
+    done = run("programs", "--quick", "--suite", str(suite), "--fused", "--beside", "numba")
+    assert done.returncode == 0, done.stderr
+    table, last = done.stdout.strip().split("\n\n")
+    cells = {line.split()[0]: line.split()[1:] for line in table.splitlines()[3:]}
+    assert list(cells) == ["hist", "lu", "twice"]
+    assert cells["hist"][1:] == ["stops", "stops"]
+    assert cells["lu"][4:] == ["wrong"]
+    assert all(float(cell) > 0 for cell in cells["lu"][:4] + cells["twice"])
+    reasons, summary = last.splitlines()[:3], last.splitlines()[3:]
+    assert reasons[:2] == ["hist, xtensor: stops at histogram", "hist, xtensor.fuse: stops at histogram"]
+    assert reasons[2].startswith("lu, numba: wrong: relative error ")
+    assert [line.partition(" run")[0] for line in summary] == [
+        *("whole-array programs, xtensor: 1 of 2", "whole-array programs, xtensor.fuse: 1 of 2"),
+        "whole-array programs, numba: 0 of 2",
+        *("scalar loops, xtensor: 1 of 1", "scalar loops, xtensor.fuse: 1 of 1", "scalar loops, numba: 0 of 1"),
+    ]
+
+
+def test_programs_that_hang_or_crash(tmp_path: Path) -> None:
+    """They end with a reason; where NumPy's version does, the others are not run."""
+    suite = suite_of(tmp_path, {"hangs_numpy": HANGING, "crashes_numpy": CRASHING})
+    hanging, crashing = npbench.Program(suite, "hangs"), npbench.Program(suite, "crashes")
+    assert programs.in_process(hanging, "xtensor", "S", 1, str(tmp_path), 3.0) == "over 3 s"
+    row = programs.row_of(crashing, ["xtensor"], "S", 1, 60.0)
+    assert row == {"numpy": "ended with status 3", "xtensor": "skipped: NumPy's version has no result"}
+    assert programs.line_of("crashes", row, ["xtensor"]) == ["crashes", "", "", "skipped"]
+
+
+def test_without_npbench(tmp_path: Path) -> None:
+    """It is said where it was looked for and how to get it; so are unknown programs."""
+    done = run("programs", "--suite", str(tmp_path))
+    assert done.returncode == 1
+    assert f"NPBench was not found: {tmp_path.resolve() / 'bench_info'} does not exist" in done.stderr
+    assert f"git clone {npbench.URL} " in done.stderr
+    done = run("programs", "--suite", str(suite_of(tmp_path, {"twice_numpy": TWICE})), "--programs", "thrice")
+    assert done.returncode == 1
+    assert done.stderr.startswith("no program thrice in ")
+
+
+def test_where_npbench_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the given folder, else in that of the environment variable, else in the cache."""
+    folders = [suite_of(tmp_path / name, {"twice_numpy": TWICE}) for name in ("given", "variable", "xtensor/npbench")]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("NPBENCH_DIR", str(folders[1]))
+    assert npbench.find(folders[0]) == folders[0].resolve()
+    assert npbench.find() == folders[1].resolve()
+    monkeypatch.delenv("NPBENCH_DIR")
+    assert npbench.find() == folders[2].resolve()
+
+
+NUMPYS = (
+    *("xp.zeros((2, 3), xp.int64)", "xp.empty([2, 3], xp.float32) * 0", "xp.ndarray(3, dtype=xp.float64) * 0"),
+    *(
+        "xp.dot(x[0], x[1])",
+        "xp.outer(x[0], x[1])",
+        "xp.power(x, 3)",
+        "xp.arctan2(x, x + 1)",
+        "xp.add.outer(x[0], x[1])",
+    ),
+    *(
+        "xp.transpose(x, axes=(1, 0))",
+        "xp.triu(x, 1)",
+        "xp.hstack((x, x[:, :1]))",
+        "xp.mgrid[0:2, 1:4][1]",
+        "xp.pi * x",
+    ),
+    *("x[:, xp.newaxis]", "xp.linalg.inv(x @ x.T)", "xp.maximum(x, 1)"),
+)
+
+
+@pytest.mark.parametrize("text", NUMPYS)
+def test_numpys_names_over_xtensor(text: str) -> None:
+    """They give NumPy's values, shapes and dtypes."""
+    x = np.random.default_rng(0).random((2, 3))
+    ours = Xtensor()
+    found = np.asarray(eval(text, {"xp": npbench.NumpyNames(ours.xp), "x": ours.operand(x)}))
+    expected = np.asarray(eval(text, {"xp": np, "x": x}))
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_where_a_program_stops() -> None:
+    """At the name that is missing, or at an error's first line."""
+    with pytest.raises(AttributeError) as caught:
+        npbench.NumpyNames(Xtensor().xp).histogram  # noqa: B018 - looking it up is what fails
+    assert npbench.reason_of(caught.value) == "stops at histogram"
+    assert npbench.reason_of(TypeError("no\nmore")) == "stops: TypeError: no"
+
+
+def test_programs_are_compared_by_npbenchs_measure() -> None:
+    """Each output in turn; a version that returns what NumPy's writes may have written nothing."""
+    info = {"array_args": ["A", "B"], "output_args": ["A"]}
+    one, two = np.ones(3), np.full(3, 2.0)
+    expected = npbench.Outputs([one], {"A": two, "B": one})
+    right, close = npbench.Outputs([one], {"A": two, "B": one}), npbench.Outputs([one + 1e-7], {"A": two, "B": one})
+    assert npbench.compared(info, npbench.Xtensor, expected, [right, close]) == ""
+    unwritten = npbench.Outputs([one], {"A": two, "B": two})
+    assert npbench.compared(info, npbench.Xtensor, expected, [right, unwritten]) == "wrong: relative error 1.0e+00"
+    assert npbench.compared(info, npbench.Numba, expected, [unwritten]) == ""
+    returning = npbench.Outputs([one, two], {"A": one, "B": one})
+    assert npbench.compared(info, npbench.Jax, expected, [returning]) == ""
+    assert npbench.compared(info, npbench.Xtensor, expected, [returning]) == "wrong: 4 outputs, not 3"
+    short = npbench.Outputs([one[:2]], {"A": two, "B": one})
+    assert npbench.compared(info, npbench.Xtensor, expected, [short]) == "wrong: shape (2,), not (3,)"
+    off = npbench.Outputs([one + 1e-3], {"A": two, "B": one})
+    assert npbench.compared(info, npbench.Xtensor, expected, [off]) == "wrong: relative error 1.0e-03"
+    assert npbench.compared(info | {"norm_error": 0.01}, npbench.Xtensor, expected, [off]) == ""
+
+
+def test_scalar_loops_are_programs() -> None:
+    """Of NPBench, where it is found."""
+    try:
+        suite = npbench.find()
+    except npbench.SuiteMissingError as error:
+        pytest.skip(str(error))
+    assert set(npbench.names(suite)) >= programs.SCALAR_LOOPS
 
 
 # ---- gradients

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -378,24 +379,39 @@ def test_where_a_program_stops() -> None:
     assert npbench.reason_of(TypeError("no\nmore")) == "stops: TypeError: no"
 
 
+ONE, TWO = np.ones(3), np.full(3, 2.0)
+
+
+def compared(version: npbench.Version, returned: list[Any], a: Any = TWO, b: Any = ONE, **info: float) -> str:
+    """Compare outputs, after right ones, with a program's that returns ONE and turns its argument A from ONE to TWO."""
+    program = npbench.Program(Path(), "none")
+    vars(program)["info"] = info
+    running = npbench.Run(program, version, "S")
+    vars(running)["inputs"] = {"A": ONE, "B": ONE}
+    right, found = npbench.Outputs([ONE], {"A": TWO, "B": ONE}), npbench.Outputs(returned, {"A": a, "B": b})
+    return npbench.compared(running, right, [right, found])
+
+
 def test_programs_are_compared_by_npbenchs_measure() -> None:
-    """Each output in turn; a version that returns what NumPy's writes may have written nothing."""
-    info = {"array_args": ["A", "B"], "output_args": ["A"]}
-    one, two = np.ones(3), np.full(3, 2.0)
-    expected = npbench.Outputs([one], {"A": two, "B": one})
-    right, close = npbench.Outputs([one], {"A": two, "B": one}), npbench.Outputs([one + 1e-7], {"A": two, "B": one})
-    assert npbench.compared(info, npbench.Xtensor, expected, [right, close]) == ""
-    unwritten = npbench.Outputs([one], {"A": two, "B": two})
-    assert npbench.compared(info, npbench.Xtensor, expected, [right, unwritten]) == "wrong: relative error 1.0e+00"
-    assert npbench.compared(info, npbench.Numba, expected, [unwritten]) == ""
-    returning = npbench.Outputs([one, two], {"A": one, "B": one})
-    assert npbench.compared(info, npbench.Jax, expected, [returning]) == ""
-    assert npbench.compared(info, npbench.Xtensor, expected, [returning]) == "wrong: 4 outputs, not 3"
-    short = npbench.Outputs([one[:2]], {"A": two, "B": one})
-    assert npbench.compared(info, npbench.Xtensor, expected, [short]) == "wrong: shape (2,), not (3,)"
-    off = npbench.Outputs([one + 1e-3], {"A": two, "B": one})
-    assert npbench.compared(info, npbench.Xtensor, expected, [off]) == "wrong: relative error 1.0e-03"
-    assert npbench.compared(info | {"norm_error": 0.01}, npbench.Xtensor, expected, [off]) == ""
+    """Each output in turn, arguments among them, by element and as a whole."""
+    ours = npbench.Xtensor()
+    assert compared(ours, [ONE + 1e-7]) == ""
+    assert compared(ours, [ONE], b=TWO) == "wrong: relative error 1.0e+00"
+    assert compared(ours, [ONE, TWO]) == "wrong: 4 outputs, not 3"
+    assert compared(ours, [ONE[:2]]) == "wrong: shape (2,), not (3,)"
+    assert compared(ours, [ONE + 1e-3]) == "wrong: relative error 1.0e-03"
+    assert compared(ours, [ONE + 1e-3], norm_error=0.01) == ""
+
+
+def test_other_versions_return_in_any_order() -> None:
+    """NumPy's results must be among theirs, or what it wrote where it returns nothing."""
+    other = npbench.Numba()
+    assert compared(other, [TWO, ONE], a=ONE) == ""
+    assert compared(other, [TWO], a=TWO, b=TWO[:2]) == "wrong: relative error 1.0e+00"
+    wanted, given = [TWO], [ONE[:2], ONE]
+    differ = partial(npbench.difference, **npbench.TOLERANCES)
+    assert npbench.in_any_order(given, wanted, differ) == "relative error 5.0e-01"
+    assert npbench.in_any_order([], wanted, differ) == "no outputs"
 
 
 def test_scalar_loops_are_programs() -> None:

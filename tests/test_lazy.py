@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.base.options import Settings, thin_closed, settings
+from xtensor.base.options import Settings, settings, thin_closed
 from xtensor.devices.cpu import CPUBackend
 from xtensor.graph.node import Node
 from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES

@@ -7,6 +7,7 @@ readers, saved values, histories, outsiders) must never see another program than
 from __future__ import annotations
 
 import gc
+import operator
 import pickle
 import signal
 import sys
@@ -558,3 +559,52 @@ def test_functions_that_other_ways_enter() -> None:
     for _ in range(40):
         fused(x, y)
     assert len(entered(lambda: fused(x, y))) <= 40
+
+
+# ---- values without axes
+
+SPELLED = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "and_": np.bitwise_and,
+    "or_": np.bitwise_or, "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less,
+    "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+KINDS = ["bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float32", "float64", "complex64", "complex128"]
+NUMBERS: list[Any] = [2, -1, 300, 2.5, 1e300, 1j, True, 0.0, -0.0]
+
+
+def odd_value(rng: np.random.Generator, dtype: str) -> Any:
+    """Return an array without axes, mostly at the edge of what a dtype holds."""
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        return np.array(rng.integers(0, 2), bool)
+    if kind in "iu":
+        info = np.iinfo(dtype)
+        return np.array(
+            [info.min, info.max, 0, 1, 3, rng.integers(info.min, info.max, dtype=dtype)][rng.integers(6)], dtype
+        )
+    parts = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, 1e-40, rng.normal(), rng.normal() * 1e20], 2)
+    return np.array(parts[0] + 1j * parts[1] if kind == "c" else parts[0], dtype)
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_values_without_axes_are_computed_as_arrays_are(name: str) -> None:
+    """NumPy's scalars, which compute them, give the bits, dtypes and refusals of its arrays; also in place."""
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        a = odd_value(rng, rng.choice(KINDS))
+        b: Any = odd_value(rng, rng.choice(KINDS)) if rng.random() < 0.7 else NUMBERS[rng.integers(len(NUMBERS))]
+        x, y = xt.asarray(a, copy=True), xt.asarray(b, copy=True) if isinstance(b, np.ndarray) else b
+        with np.errstate(all="ignore"):
+            try:
+                wanted = SPELLED[name](a[None], b[None] if isinstance(b, np.ndarray) else b)[0]
+            except (TypeError, OverflowError, ValueError) as error:
+                with pytest.raises((type(error), TypeError)):
+                    getattr(operator, name)(x, y)
+                continue
+        result = getattr(operator, name)(x, y)
+        assert (result.dtype, result.shape) == (wanted.dtype, ())
+        np.testing.assert_array_equal(result.numpy(), wanted, strict=True)
+        if name in ("add", "mul", "truediv", "xor") and np.can_cast(wanted.dtype, a.dtype, "same_kind"):
+            x = getattr(operator, "i" + name)(x, y)
+            with np.errstate(all="ignore"):
+                np.testing.assert_array_equal(x.numpy(), wanted.astype(a.dtype), strict=True)

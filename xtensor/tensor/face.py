@@ -58,7 +58,7 @@ class Tensor(Operators, Methods):
     # A NumPy array that is there: the thin face, whose calls go no further than NumPy. Else a pending Node, a part of
     # one, or a TBlob: memory of which nobody has asked for an array, on another device, constant, or with a gradient.
     _data: Any
-    # Of a thin face, the owner of the memory, once somebody has asked: who writes asks first.
+    # Of a thin face, the owner of the memory, once somebody has asked: without it nobody waits for the bytes.
     _owner: Storage | None
     # Of a thin face, its description for kernels, once one has asked; the owner is then that one's.
     _blob: TBlob | None
@@ -301,7 +301,7 @@ class Tensor(Operators, Methods):
 
     @property
     def version(self) -> int:
-        """How often the memory behind this tensor has been written."""
+        """How often the memory behind this tensor has been written, since somebody first asked for it or for a view."""
         return self.owner.version
 
     def flat_2d(self) -> Tensor:
@@ -421,6 +421,9 @@ class Tensor(Operators, Methods):
         return (native if type(native) is _ARRAY else self.host())[()]
 
     def __bool__(self) -> bool:
+        data = self._data
+        if type(data) is _ARRAY and data.size == 1:
+            return data.__bool__()
         if self.size != 1:
             must = "have one element (use any() or all())"
             raise ValueError(expected("bool", "x", must, f"shape {self.shape}"))
@@ -444,6 +447,9 @@ class Tensor(Operators, Methods):
         return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
+        data = self._data
+        if type(data) is _ARRAY and not data.ndim and data.dtype.kind in "iu":
+            return data.__index__()
         INTEGER.check(self.dtype, "index", "x")
         return int(self._scalar("index"))
 
@@ -522,14 +528,15 @@ class Tensor(Operators, Methods):
         return xt.standard.indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        data = self._data
-        owner = self._owner if type(data) is _ARRAY else None
-        if owner is not None and owner.guard is None and not thin_closed[0]:
+        data, owner = self._data, self._owner
+        free = self._blob is None if owner is None else owner.guard is None
+        if free and type(data) is _ARRAY and not thin_closed[0]:
             kind = type(key)
             if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, key))):
                 given = value._data if type(value) is Tensor else value
                 if assign(data, key, given):
-                    owner.version += 1
+                    if owner is not None:
+                        owner.version += 1
                     return
         xt.standard.indexing.setitem(self, key, value)
 

@@ -535,7 +535,7 @@ def entered(call: Callable[[], Any]) -> list[str]:
         ("x[1:]", lambda x, y: x[1:], 1),
         ("x[1]", lambda x, y: x[1], 1),
         ("x[1] = 2.0", lambda x, y: x.__setitem__(1, 2.0), 2),
-        ("x += y", lambda x, y: x.__iadd__(y), 1),
+        ("x += y", lambda x, y: x.__iadd__(y), 2),
         ("x[x > y]", lambda x, y: x[x > y], 3),
         ("float(x[1])", lambda x, y: float(x[1]), 2),
     ],
@@ -568,7 +568,8 @@ SPELLED = {
     "or_": np.bitwise_or, "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less,
     "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
 }  # fmt: skip
-KINDS = ["bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "float32", "float64", "complex64", "complex128"]
+KINDS = ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64"]
+KINDS += ["complex64", "complex128"]
 NUMBERS: list[Any] = [2, -1, 300, 2.5, 1e300, 1j, True, 0.0, -0.0]
 
 

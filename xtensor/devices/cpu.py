@@ -239,6 +239,17 @@ class CPUBackend:
 # The types of what basic keys are made of; an integer's subclasses, booleans say, go the long way.
 PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))
 
+
+def is_plain(key: Any) -> bool:
+    """Return whether a key is made of what NumPy selects a view or an item by."""
+    if type(key) is not tuple:
+        return type(key) in PLAIN
+    for one in key:  # noqa: SIM110 - all() over a generator takes three times as long
+        if type(one) not in PLAIN:
+            return False
+    return True
+
+
 # Numbers that arrays of these dtypes take without a warning.
 _TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}
 

@@ -20,7 +20,7 @@ from ..base.errors import expected
 from ..base.layout import Layout, Shape, dense_like
 from ..base.options import settings, thin_closed
 from ..devices import Device, as_device
-from ..devices.cpu import CPU, PLAIN, WAYS, assign
+from ..devices.cpu import CPU, PLAIN, WAYS, assign, is_plain
 from ..graph.node import Node, Part
 from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
@@ -504,41 +504,45 @@ class Tensor(Operators, Methods):
         data = self._data
         if type(data) is _ARRAY and not thin_closed[0]:
             kind = type(key)
-            if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, key))):
-                try:
-                    view = data[key]
-                except IndexError:  # the long way says what is wrong
-                    return xt.standard.indexing.getitem(self, key)
-                tensor = Tensor()
-                if type(view) is _ARRAY:
-                    tensor._data = view
-                    tensor._owner = self._owner or self.owner
-                else:  # all integers: a value, as NumPy's scalar is
-                    tensor._data = _asarray(view)
-                    tensor._owner = None
-                tensor._blob = tensor._step = None
-                return tensor
-            if kind is Tensor:  # a mask, or integers
-                index = key._data
-                if type(index) is _ARRAY and index.ndim and index.dtype.kind in "biu":
-                    try:
-                        return wrap(data[index], CPU_DEVICE)
-                    except IndexError:
-                        pass
+            if kind is tuple:
+                for one in key:
+                    if type(one) not in PLAIN:
+                        return xt.standard.indexing.getitem(self, key)
+            elif kind not in PLAIN:
+                return self._selected(data, key)
+            try:
+                view = data[key]
+            except IndexError:  # the long way says what is wrong
+                return xt.standard.indexing.getitem(self, key)
+            tensor = Tensor()
+            if type(view) is _ARRAY:
+                tensor._data = view
+                tensor._owner = self._owner or self.owner
+            else:  # all integers: a value, as NumPy's scalar is
+                tensor._data = _asarray(view)
+                tensor._owner = None
+            tensor._blob = tensor._step = None
+            return tensor
+        return xt.standard.indexing.getitem(self, key)
+
+    def _selected(self, data: Native, key: Any) -> Tensor:
+        """Return the elements that a mask or integers select, for other keys than basic ones."""
+        index = key._data if type(key) is Tensor else None
+        if type(index) is _ARRAY and index.ndim and index.dtype.kind in "biu":
+            try:
+                return wrap(data[index], CPU_DEVICE)
+            except IndexError:
+                pass
         return xt.standard.indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
         data, owner = self._data, self._owner
         free = self._blob is None if owner is None else owner.guard is None
-        if free and type(data) is _ARRAY and not thin_closed[0]:
-            kind = type(key)
-            if kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, key))):
-                given = value._data if type(value) is Tensor else value
-                if assign(data, key, given):
-                    if owner is not None:
-                        owner.version += 1
-                    return
-        xt.standard.indexing.setitem(self, key, value)
+        given = value._data if type(value) is Tensor else value
+        if not (free and type(data) is _ARRAY and not thin_closed[0] and is_plain(key) and assign(data, key, given)):
+            xt.standard.indexing.setitem(self, key, value)
+        elif owner is not None:
+            owner.version += 1
 
 
 def face(value: Node | TBlob | Part) -> Tensor:

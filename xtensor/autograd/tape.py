@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from itertools import compress, count
 from typing import Any, TypeVar, cast
 from weakref import ref
@@ -454,15 +454,12 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
         taken = {name: pull_of(pull) for name, pull in pulls.items()}
         rule = Rule(function.__name__, taken, elementwise=elementwise, view=view)
         RULES[rule.name] = rule
-        parameters = list(inspect.signature(function).parameters.values())
-        names = [p.name for p in parameters]
-        first, several = next(((n, p.name) for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), (None, ""))
-        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if not active[0] or not _mode.get():
                 return function(*args, **kwargs)
+            names, first, several, defaults = _signature(function)
             arguments = {**defaults, **dict(zip(names[:first], args, strict=False)), **kwargs}
             if first is not None:
                 arguments[several] = args[first:]
@@ -479,6 +476,19 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
         return cast(F, call)
 
     return decorate
+
+
+@cache  # and not found out where a function is made, which would take a tenth of the import
+def _signature(function: Callable[..., Any]) -> tuple[list[str], int | None, str, dict[str, Any]]:
+    """Return a function's parameters, place and name of one that takes any number, and the defaults."""
+    parameters = list(inspect.signature(function).parameters.values())
+    first, several = next(((n, p.name) for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), (None, ""))
+    return (
+        [p.name for p in parameters],
+        first,
+        several,
+        {p.name: p.default for p in parameters if p.default is not p.empty},
+    )
 
 
 def _slots(rule: Rule, arguments: dict[str, Any]) -> Iterator[tuple[tuple[str, int | None], Any]]:

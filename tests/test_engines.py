@@ -1146,7 +1146,7 @@ def test_many_values_at_once(count: int, engine: str) -> None:
 
 @every_engine
 @pytest.mark.parametrize("steps", [63, 191, 192, 193, 385, 3000])
-def test_graphs_longer_than_a_piece(steps: int, engine: str) -> None:
+def test_long_graphs(steps: int, engine: str) -> None:
     """However many steps wait behind one value."""
     with under(engine, fuse_limit=1 << 60):
         x = tensor(np.arange(5.0))

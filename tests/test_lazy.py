@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.base.options import Settings, thin_closed, settings
+from xtensor.base.options import Settings, settings, thin_closed
 from xtensor.devices.cpu import CPUBackend
 from xtensor.graph.node import Node
 from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES
@@ -371,14 +371,19 @@ def test_fuse_limit(limit: int) -> None:
 
 
 def test_pinned_limit() -> None:
-    """A pending graph never keeps more bytes of inputs alive than the limit."""
+    """What is pending never keeps more bytes alive than the limit, beside what others hold: here the one who calls."""
     ledger._settle(0)  # what other tests have left counts too
     with xt.options(lazy="always", pinned_limit=2000):
         x, y = xt.zeros((100,)).evaluate(), xt.zeros((100,)).evaluate()
         both = x + y
+        held = [xt.zeros((100,)).evaluate() for _ in range(5)]
+        for one in held:
+            both = both + one
+        assert both.is_pending
+        del x, y
+        both = both + xt.zeros((100,)).evaluate()
         assert both.is_pending
         assert not (both + xt.zeros((100,)).evaluate()).is_pending
-        assert (x + 1).is_pending
 
 
 RECORDED: dict[str, Callable[[xt.Tensor], xt.Tensor]] = {
@@ -407,8 +412,8 @@ def test_one_rule_says_what_is_recorded(call: Callable[[xt.Tensor], xt.Tensor]) 
 
 
 def test_the_default_limits_hold() -> None:
-    """What is pinned by default is bounded too."""
-    assert Settings().fuse_limit <= 64 and Settings().pinned_limit <= 1 << 30
+    """What is pinned by default is bounded too, by what is free."""
+    assert Settings().fuse_limit <= 4096 and Settings().pinned_limit is None
 
 
 @pytest.mark.usefixtures("always")
@@ -431,7 +436,7 @@ def test_a_long_chain_needs_no_recursion() -> None:
             x = xt.zeros((1,))
             for _ in range(20_000):
                 x = x + 1
-            assert x.value.steps == 20_000
+            assert walk(x.value) == 20_000
             if evaluated:
                 assert float(x[0]) == 20_000
             del x
@@ -517,7 +522,7 @@ def test_nodes_drop_their_inputs() -> None:
     kept = z.value
     z.evaluate()
     assert node() is None and memory() is None
-    assert kept.inputs == () and kept.steps == 0
+    assert kept.inputs == ()
     assert z.tolist() == [4.0] * 100
 
 
@@ -831,7 +836,7 @@ print((x + 1).is_pending)
 def test_the_environment_sets_the_engine() -> None:
     """Every setting of the engine has a variable; an empty cache folder means none."""
     code = """
-from xtensor.options import settings
+from xtensor.base.options import settings
 found = settings()
 print(found.engine, found.threads, found.fast_math, repr(found.cache_dir), found.show, found.fuse_limit)
 """

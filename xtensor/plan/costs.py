@@ -25,6 +25,15 @@ LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 4 << 20
 # would be planned each time.
 LARGE_UPDATE = 1 << 20
 
+# ---- what may stay pending
+
+# The part of free memory that pending work alone may keep alive. What is free is asked each time so many bytes have
+# come: 0.2 milliseconds, in which NumPy computes a hundredth of them.
+FREE_PART, ASK_BYTES = 0.5, 128 << 20
+
+# Steps that a fused function may have: what it computes is planned once.
+CAPTURED_STEPS = 4096
+
 # ---- when a program is compiled
 
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.

@@ -199,7 +199,7 @@ class Trace:
 
     __slots__ = ("_shapes", "_shared", "arguments", "kept", "key", "known", "numbers", "values")
 
-    def __init__(self, order: Sequence[Node], wanted: Iterable[Node], *, is_piece: bool = False) -> None:
+    def __init__(self, order: Sequence[Node], wanted: Iterable[Node]) -> None:
         self.values: list[Any] = []
         self.numbers: dict[Any, int] = {}
         self.arguments: dict[int, tuple[int, ...]] = {}
@@ -210,8 +210,7 @@ class Trace:
         key: list[Any] = []
         for node in order:
             self._enter(node, key)
-        shared = list(self.arguments) if is_piece else self._shared
-        self.kept.update([n for n in shared if self.values[n].readers_outside(self.numbers)])
+        self.kept.update([n for n in self._shared if self.values[n].readers_outside(self.numbers)])
         self.kept.update([self.numbers[node] for node in wanted])
         key.append(tuple(sorted(self.kept)))
         self.key = tuple(key)
@@ -338,8 +337,11 @@ class _Cut:
         self.values = trace.values
         self.level: dict[int, int] = {}
         self.group: dict[int, tuple[Any, ...]] = {}
+        self.users: dict[int, list[int]] = {}
         for number, node in trace.nodes():
             self._place(number, node)
+            for argument in trace.arguments[number]:
+                self.users.setdefault(argument, []).append(number)
         self._separate_axes()
 
     def _place(self, number: int, node: Node) -> None:
@@ -425,7 +427,7 @@ class _Cut:
         if number in self.trace.kept:
             return True
         own = self.group[number]
-        users = [self.group[user] for user, arguments in self.trace.arguments.items() if number in arguments]
+        users = [self.group[user] for user in self.users.get(number, ())]
         return any([user[2:4] != own[2:4] if again else user != own for user in users])
 
     def _kernel(self, members: list[int], computed: Sequence[int] = ()) -> Kernel:
@@ -491,8 +493,11 @@ class _Cut:
             if node.op.kind == "view":  # whose memory lies in its operand's
                 (whole,) = self.trace.arguments[number]
                 last[whole] = max(last[whole], last[number])
-        temporary = [n for n in last if isinstance(self.values[n], Node) and n not in self.trace.kept]
-        return tuple(tuple(n for n in temporary if last[n] == place) for place in range(len(kernels)))
+        found: list[list[int]] = [[] for _ in kernels]
+        for number, place in last.items():
+            if isinstance(self.values[number], Node) and number not in self.trace.kept:
+                found[place].append(number)
+        return tuple(map(tuple, found))
 
 
 def _scalar_dtypes(steps: Sequence[Step], before: int, count: int) -> tuple[DType, ...]:

@@ -7,6 +7,7 @@ a loop that computes the same expression again and again pays neither for walkin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -103,7 +104,7 @@ def _finder(root: Node, trace: Trace) -> Find | None:
     recorded = _recorded(trace)
     if recorded is None or trace.values[next(reversed(trace.arguments))] is not root:
         return None
-    uses = [argument for arguments in recorded.values() for argument in arguments]
+    uses = Counter([argument for arguments in recorded.values() for argument in arguments])
     last = trace.numbers[root]
     bound = {last}
     names_here: dict[str, Any] = {}
@@ -113,7 +114,7 @@ def _finder(root: Node, trace: Trace) -> Find | None:
         if node is not root:
             shown = f"v{number}.face is not None and v{number}.face() is not None"
             lines.append(f"    if v{number}.blob is not None or v{number}.parts is not None or ({shown}): return None")
-            lines.append(f"    if len(v{number}.readers) != {uses.count(number)}: return None")
+            lines.append(f"    if len(v{number}.readers) != {uses[number]}: return None")
         if node.spelled is not None:
             names_here[f"macro{number}"] = node.spelled.macro
             lines.append(f"    if v{number}.op is not macro{number}: return None")

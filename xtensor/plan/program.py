@@ -20,7 +20,7 @@ from ..base.dtypes import DType, promote
 from ..devices.cpu import SMALL_POWERS
 from ..graph.node import Node, Operation, View, node_of
 from ..storage.blob import TBlob
-from .costs import FUNCTIONS, REDUCING_COST, picoseconds
+from .costs import FUNCTIONS, REDUCING_COST, REGISTERS, picoseconds
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
 COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
@@ -100,6 +100,18 @@ class Program:
     def traffic(self) -> int:
         """Bytes that one element moves to and from memory, where every operand has the whole shape."""
         return sum(dtype.itemsize for dtype in self.moved)
+
+    @cached_property
+    def alive(self) -> int:
+        """The most inputs and steps that are needed at once, when the steps are made in their order."""
+        first = len(self.inputs) + len(self.scalars)
+        places = range(first, first + len(self.steps))
+        last = {arg: place for place, step in zip(places, self.steps, strict=True) for arg in step.args}
+        found = most = len(self.inputs)
+        for place, step in zip(places, self.steps, strict=True):
+            found += 1 - len({arg for arg in step.args if last[arg] == place and not len(self.inputs) <= arg < first})
+            most = max(most, found)
+        return most
 
     @cached_property
     def codes(self) -> dict[Any, Any]:
@@ -438,7 +450,7 @@ class _Cut:
         inside = computed or members
         inputs, scalars = self._sources(inside)
         local = {number: place for place, number in enumerate((*inputs, *scalars))}
-        mapped = [number for number in inside if self._is_mapped(number)]
+        mapped = self._scheduled([number for number in inside if self._is_mapped(number)])
         reduced = [number for number in members if not self._is_mapped(number)]
         for number in mapped:
             local[number] = len(local)
@@ -457,6 +469,23 @@ class _Cut:
         domain = mapped[0] if mapped else self.trace.arguments[reduced[0]][0]
         axes = self.values[reduced[0]].params["axis"] if reduced else ()
         return Kernel(made, domain, inputs, scalars, (*stored, *reduced), axes)
+
+    def _scheduled(self, steps: Sequence[int]) -> list[int]:
+        """Return many steps of a kernel in an order in which few values are needed at once, few as they were recorded.
+
+        What is needed last is made last: depth first, of the operands of a step the one recorded last before others.
+        """
+        if len(steps) <= REGISTERS:
+            return list(steps)
+        inside, order = set(steps), dict[int, None]()
+        stack = [n for n in reversed(steps) if inside.isdisjoint(self.users.get(n, ()))]
+        while stack:
+            missing = [n for n in self.trace.arguments[stack[-1]] if n in inside and n not in order]
+            if missing:
+                stack += sorted(missing)
+            else:
+                order[stack.pop()] = None
+        return list(order)
 
     def _direct(self, number: int) -> Kernel:
         inputs = tuple(a for a in self.trace.arguments[number] if isinstance(self.values[a], (Node, TBlob)))

@@ -39,6 +39,9 @@ CAPTURED_STEPS = 4096
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.
 COMPILE_SECONDS = 0.002
 
+# Elements from which on what comes a second time is compiled, whatever library calls take: it will come more often.
+COMPILED_AGAIN = 100_000
+
 # What a library call spends on one element: per byte it moves, and more where it computes a function.
 SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
 

@@ -8,9 +8,10 @@ The plan is mshadow's: expressions say what is computed, plans say how, and are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from math import prod
 from typing import Any, NamedTuple
 
@@ -104,14 +105,8 @@ class Program:
     @cached_property
     def alive(self) -> int:
         """The most inputs and steps that are needed at once, when the steps are made in their order."""
-        first = len(self.inputs) + len(self.scalars)
-        places = range(first, first + len(self.steps))
-        last = {arg: place for place, step in zip(places, self.steps, strict=True) for arg in step.args}
-        found = most = len(self.inputs)
-        for place, step in zip(places, self.steps, strict=True):
-            found += 1 - len({arg for arg in step.args if last[arg] == place and not len(self.inputs) <= arg < first})
-            most = max(most, found)
-        return most
+        inputs, first = len(self.inputs), len(self.inputs) + len(self.scalars)
+        return inputs + _most_alive([[a for a in one.args if a < inputs or a >= first] for one in self.steps])
 
     @cached_property
     def codes(self) -> dict[Any, Any]:
@@ -127,6 +122,19 @@ class Program:
     def widest(self) -> int:
         """Bytes of the largest value."""
         return max(dtype.itemsize for dtype in (*self.dtypes, *(one.dtype for one in self.reductions)))
+
+
+def _most_alive(taken: Sequence[Iterable[int]]) -> int:
+    """Return how many more values there are at most, as steps are made in an order, than before the first of them.
+
+    taken: what each step takes, of what counts.
+    """
+    last = {number: place for place, numbers in enumerate(taken) for number in numbers}
+    found = most = 0
+    for place, numbers in enumerate(taken):
+        found += 1 - len({number for number in numbers if last[number] == place})
+        most = max(most, found)
+    return most
 
 
 _programs: dict[Any, Program] = {}
@@ -352,7 +360,7 @@ class _Cut:
         self.users: dict[int, list[int]] = {}
         for number, node in trace.nodes():
             self._place(number, node)
-            for argument in trace.arguments[number]:
+            for argument in {*trace.arguments[number]}:
                 self.users.setdefault(argument, []).append(number)
         self._separate_axes()
 
@@ -470,17 +478,36 @@ class _Cut:
         axes = self.values[reduced[0]].params["axis"] if reduced else ()
         return Kernel(made, domain, inputs, scalars, (*stored, *reduced), axes)
 
-    def _scheduled(self, steps: Sequence[int]) -> list[int]:
-        """Return many steps of a kernel in an order in which few values are needed at once, few as they were recorded.
+    def _scheduled(self, steps: Sequence[int]) -> Sequence[int]:
+        """Return the steps of a kernel, where they are many in an order in which few values are needed at once."""
+        inside = set(steps)
+        if len(inside) <= REGISTERS:
+            return steps
+        taken = {number: inside.intersection(self.trace.arguments[number]) for number in steps}
+        orders = self._as_recorded(taken), self._depth_first(taken)
+        return min(orders, key=lambda order: _most_alive([taken[number] for number in order]))
 
-        What is needed last is made last: depth first, of the operands of a step the one recorded last before others.
-        """
-        if len(steps) <= REGISTERS:
-            return list(steps)
-        inside, order = set(steps), dict[int, None]()
-        stack = [n for n in reversed(steps) if inside.isdisjoint(self.users.get(n, ()))]
+    def _as_recorded(self, taken: Mapping[int, set[int]]) -> list[int]:
+        """Return steps in the order in which they were recorded, as far as each then follows those that it takes."""
+        missing = {number: len(numbers) for number, numbers in taken.items()}
+        ready = [(self.values[number].serial, number) for number in taken if not missing[number]]
+        heapify(ready)
+        order = []
+        while ready:
+            order.append(heappop(ready)[1])
+            for user in self.users.get(order[-1], ()):
+                if user in missing:
+                    missing[user] -= 1
+                    if not missing[user]:
+                        heappush(ready, (self.values[user].serial, user))
+        return order
+
+    def _depth_first(self, taken: Mapping[int, set[int]]) -> list[int]:
+        """Return steps each after all that it needs, of which the one numbered last comes first."""
+        order: dict[int, None] = {}
+        stack = [number for number in reversed(taken) if taken.keys().isdisjoint(self.users.get(number, ()))]
         while stack:
-            missing = [n for n in self.trace.arguments[stack[-1]] if n in inside and n not in order]
+            missing = [number for number in taken[stack[-1]] if number not in order]
             if missing:
                 stack += sorted(missing)
             else:

@@ -380,21 +380,25 @@ def can_look(node: Node) -> bool:
 class Ledger:
     """All pending nodes that read memory, held weakly, and the bytes that they keep alive together.
 
-    The bytes are those that nobody else held when that was last found out, and all that were read by nodes since. It is
-    found out again where the sum exceeds what the user allows, or has grown by so much that what is free may have
-    changed.
+    The bytes are those of buffers that nobody else held when that was last found out, and of all that nodes came to
+    read since. It is found out again where the sum exceeds what the user allows, or has grown by so much that what is
+    free may have changed.
     """
 
     def __init__(self) -> None:
         self._nodes: list[weakref.ref[Node]] = []
         self._bytes, self._ask = 0, ASK_BYTES
+        self._counted: set[int] = set()  # buffers; who comes to lie where another one lay was there in its stead
         self._room = 128
 
     def enter(self, node: Node, limits: Settings) -> None:
         """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
         if node.held:  # others keep nothing alive that these do not
             self._nodes.append(node.reference)
-            self._bytes += node.held
+            for value in node.inputs:
+                if type(value) is TBlob and id(value.owner) not in self._counted:
+                    self._counted.add(id(value.owner))
+                    self._bytes += value.owner.nbytes
             most = self._ask if limits.pinned_limit is None else limits.pinned_limit
             if self._bytes > most or len(self._nodes) > self._room:
                 with turn():
@@ -421,6 +425,7 @@ class Ledger:
                 evaluate(last_users(nodes))
                 nodes, self._bytes = [], 0
             self._ask = self._bytes + ASK_BYTES
+            self._counted = {id(value.owner) for node in nodes for value in node.inputs if type(value) is TBlob}
         self._nodes = [node.reference for node in nodes]
         self._room = max(128, 2 * len(nodes))
 

@@ -16,16 +16,19 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.base import machine
 from xtensor.base.options import Settings, settings, thin_closed
 from xtensor.devices.cpu import CPUBackend
 from xtensor.graph.node import Node
 from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES
+from xtensor.run import executor
 from xtensor.run.executor import ledger
 
 
@@ -450,6 +453,55 @@ def test_a_graph_that_doubles() -> None:
             x = x + x
         assert walk(x.value) <= 60
         assert x.tolist() == [2.0**60] * 2
+
+
+def test_a_value_of_many_uses_is_one_step() -> None:
+    """However often a value is used, the graph is as large as its distinct steps, and is not cut before."""
+    with xt.options(lazy="always", fuse_limit=100):
+        x = xt.ones((5,)).evaluate() * 1.0
+        y = x
+        for step in range(49):
+            y = y * y if step % 7 else y * x
+        assert y.is_pending and walk(y.value) == 50
+        for _ in range(30):
+            other = xt.ones((5,)) + 2.0  # what others wait for is not counted, or not for long
+            y = y * x
+        assert y.is_pending and walk(y.value) == 80 and other.is_pending
+        for _ in range(21):
+            y = y + y
+        assert walk(y.value) < 80
+        assert y.tolist() == [2.0**21] * 5
+
+
+def test_pending_work_follows_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default what is kept alive is bounded by half of what is free; what others hold, and results, cost nothing."""
+    free = [1 << 40]
+    monkeypatch.setattr(CPUBackend, "free_memory", lambda self: free[0])
+    monkeypatch.setattr(executor, "ASK_BYTES", 100_000)
+    ledger._settle(0)
+    x = xt.ones((40_000,)).evaluate()
+    huge = xt.broadcast_to(x, (1 << 20, 40_000)) + 1.0
+    assert huge.is_pending
+    sums = [xt.sum(xt.ones((40_000,)).evaluate() + x) for _ in range(20)]
+    assert all(total.is_pending for total in sums)
+    free[0] = 1 << 20
+    held = [xt.ones((40_000,)).evaluate() for _ in range(10)]
+    more = [xt.sum(one * 2.0 + x) for one in held]
+    assert not any(total.is_pending for total in sums)
+    assert all(total.is_pending for total in more[3:])
+    assert [float(total) for total in (*sums, *more)] == [80_000.0] * 20 + [120_000.0] * 10
+
+
+def test_free_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The machine's, or that of the control group, where files that nobody reads count as free."""
+    assert 0 < machine.free_memory() <= machine.memory_limit()
+    (tmp_path / "own").write_text("0::/here")
+    monkeypatch.setattr(machine, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
+    (tmp_path / "here").mkdir()
+    for name, text in (("max", "3000000"), ("current", "1500000"), ("stat", "anon 7\ninactive_file 250000\n")):
+        (tmp_path / "here" / f"memory.{name}").write_text(text)
+    assert machine.free_memory() == 1_750_000
 
 
 # ---- once

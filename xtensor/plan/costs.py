@@ -65,6 +65,10 @@ def library_seconds(program: Any) -> float:
 # fifth less time; the equation of state of sea water, with 37, a tenth more.)
 ALIVE_TWICE = 28
 
+# Steps and results of the largest loops: code of more steps does not fit the processor's own caches, and memory that is
+# written at more places at once takes up to four times as long.
+LOOP_STEPS, LOOP_RESULTS = 2048, 32
+
 # So many values are at hand at once, whatever the order of steps.
 REGISTERS = 32
 

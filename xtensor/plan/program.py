@@ -21,7 +21,7 @@ from ..base.dtypes import DType, promote
 from ..devices.cpu import SMALL_POWERS
 from ..graph.node import Node, Operation, View, node_of
 from ..storage.blob import TBlob
-from .costs import FUNCTIONS, REDUCING_COST, REGISTERS, picoseconds
+from .costs import FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REDUCING_COST, REGISTERS, picoseconds
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
 COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
@@ -348,8 +348,9 @@ def plan_of(trace: Trace) -> Plan:
 class _Cut:
     """One cutting: every node gets a level and a group; a group becomes a kernel.
 
-    Edges within a group stay in registers. They join nodes of one shape, or lead from an elementwise node into a
-    reduction. All others raise the level, so that no path leaves a group and comes back.
+    A group begins with its level, its turn there, and which part it is of what was too large. Edges within a group stay
+    in registers. They join nodes of one shape, or lead from an elementwise node into a reduction. All others raise the
+    level, so that no path leaves a group and comes back.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -363,6 +364,7 @@ class _Cut:
             for argument in {*trace.arguments[number]}:
                 self.users.setdefault(argument, []).append(number)
         self._separate_axes()
+        self._separate_parts()
 
     def _place(self, number: int, node: Node) -> None:
         """Give a node its level and group."""
@@ -377,7 +379,7 @@ class _Cut:
         else:
             domain = node.shape if elementwise else self.values[arguments[0]].shape
             level = max((self._level_from(a, domain) for a in arguments), default=0)
-            self.group[number] = (level, 0, "loop", domain)
+            self.group[number] = (level, 0, 0, "loop", domain)
         self.level[number] = level
 
     def _level_from(self, argument: int, domain: Any) -> int:
@@ -392,16 +394,39 @@ class _Cut:
         first: dict[tuple[Any, ...], Any] = {}
         for number, group in list(self.group.items()):
             node = self.values[number]
-            if node.op.kind == "reduction" and len(group) == 4:
+            if node.op.kind == "reduction" and len(group) == 5:
                 axes = node.params["axis"]
                 if axes != first.setdefault(group, axes):
                     self.group[number] = (group[0], 1, *group[2:], axes)
 
-    def plan(self) -> Plan:
+    def _members(self) -> dict[tuple[Any, ...], list[int]]:
+        """Return the nodes of each group."""
         members: dict[tuple[Any, ...], list[int]] = {}
         for number, group in self.group.items():
             members.setdefault(group, []).append(number)
-        order = sorted(members, key=lambda group: group[:2])
+        return members
+
+    def _separate_parts(self) -> None:
+        """Cut groups of more steps, or that write more results, than one loop does well."""
+        for group, members in self._members().items():
+            steps = [number for number in members if self._is_mapped(number)]
+            stored = {number for number in steps if self._is_stored(number)}
+            if len(steps) <= LOOP_STEPS and len(stored) <= LOOP_RESULTS:
+                continue
+            part = made = written = 0
+            for number in self._scheduled(steps):
+                if made == LOOP_STEPS or written == LOOP_RESULTS:
+                    part, made, written = part + 1, 0, 0
+                made, written = made + 1, written + (number in stored)
+                self.group[number] = (*group[:2], part, *group[3:])
+            for number in members:
+                reduced = self.trace.arguments[number][0]
+                if not self._is_mapped(number) and self.group.get(reduced, ())[3:5] == group[3:5]:
+                    self.group[number] = self.group[reduced]  # where what it reduces is at hand
+
+    def plan(self) -> Plan:
+        members = self._members()
+        order = sorted(members, key=lambda group: group[:3])
         kernels = tuple(self._kernel(members[group]) for group in order)
         strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
         rows = _common_rows(kernels, self.values)
@@ -430,7 +455,7 @@ class _Cut:
         while todo:
             for argument in self.trace.arguments[todo.pop()]:
                 other = self.group.get(argument, ())
-                inside = other == group or (other[2:4] == group[2:4] and argument not in self.trace.kept)
+                inside = other == group or (other[3:5] == group[3:5] and argument not in self.trace.kept)
                 if inside and self._is_mapped(argument) and argument not in found:
                     found.add(argument)
                     todo.append(argument)
@@ -448,7 +473,7 @@ class _Cut:
             return True
         own = self.group[number]
         users = [self.group[user] for user in self.users.get(number, ())]
-        return any([user[2:4] != own[2:4] if again else user != own for user in users])
+        return any([user[3:5] != own[3:5] if again else user != own for user in users])
 
     def _kernel(self, members: list[int], computed: Sequence[int] = ()) -> Kernel:
         """Return the kernel of a group. computed: where `members` are those it leaves, all that it computes."""

@@ -395,10 +395,10 @@ class Ledger:
         """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
         if node.held:  # others keep nothing alive that these do not
             self._nodes.append(node.reference)
-            for value in node.inputs:
-                if type(value) is TBlob and id(value.owner) not in self._counted:
-                    self._counted.add(id(value.owner))
-                    self._bytes += value.owner.nbytes
+            for owner in _memory_of(node):
+                if id(owner) not in self._counted:
+                    self._counted.add(id(owner))
+                    self._bytes += owner.nbytes
             most = self._ask if limits.pinned_limit is None else limits.pinned_limit
             if self._bytes > most or len(self._nodes) > self._room:
                 with turn():
@@ -412,37 +412,45 @@ class Ledger:
                 node.first = node.serial - steps + 1
 
     def _settle(self, limit: int | None) -> None:
-        """Forget what is pending no more; evaluate everything, together, where it keeps too much alive."""
+        """Forget what is pending no more; evaluate, together, what keeps memory alive where that is too much."""
         nodes = [node for reference in self._nodes if (node := reference()) is not None and node.blob is None]
         if self._bytes > (self._ask if limit is None else limit):
             kept = kept_alive(nodes)
-            self._bytes = sum(kept.values())
-            if limit is None:
-                too_much = any([nbytes > FREE_PART * device.backend.free_memory() for device, nbytes in kept.items()])
-            else:
-                too_much = self._bytes > limit
-            if too_much:
-                evaluate(last_users(nodes))
-                nodes, self._bytes = [], 0
+            self._bytes = sum([owner.nbytes for owner in kept])
+            if _is_too_much(kept, limit):
+                evaluate(last_users([node for node in nodes if not _memory_of(node).isdisjoint(kept)]))
+                nodes, self._bytes = [node for node in nodes if node.blob is None], 0
             self._ask = self._bytes + ASK_BYTES
-            self._counted = {id(value.owner) for node in nodes for value in node.inputs if type(value) is TBlob}
+            self._counted = {id(owner) for node in nodes for owner in _memory_of(node)}
         self._nodes = [node.reference for node in nodes]
         self._room = max(128, 2 * len(nodes))
 
 
-def kept_alive(nodes: Iterable[Node]) -> Counter[Device]:
-    """Return the bytes of buffers that nobody but these nodes holds, by device.
+def _memory_of(node: Node) -> set[Storage]:
+    """Return the buffers that a node reads itself."""
+    return {value.owner for value in node.inputs if type(value) is TBlob}
+
+
+def _is_too_much(kept: Iterable[Storage], limit: int | None) -> bool:
+    """Return whether buffers take more bytes than a limit, or than is to be taken of what is free on some device."""
+    if limit is not None:
+        return sum([owner.nbytes for owner in kept]) > limit
+    taken: Counter[Device] = Counter()
+    for owner in kept:
+        taken[owner.device] += owner.nbytes
+    return any([nbytes > FREE_PART * device.backend.free_memory() for device, nbytes in taken.items()])
+
+
+def kept_alive(nodes: Iterable[Node]) -> list[Storage]:
+    """Return the buffers that nobody but these nodes holds.
 
     References tell who else does: to views of a buffer, and to its owner. Only when work is done depends on that.
     """
     blobs = Counter([value for node in nodes for value in node.inputs if type(value) is TBlob])
     held = {id(blob.owner) for blob, references in _beyond(blobs) if references > _ALONE}
     owners = Counter([blob.owner for blob in blobs])
-    kept: Counter[Device] = Counter()
-    for owner, references in _beyond(owners):
-        if references <= _ALONE and id(owner) not in held and not owner.is_held():
-            kept[owner.device] += owner.nbytes
-    return kept
+    alone = [owner for owner, references in _beyond(owners) if references <= _ALONE and id(owner) not in held]
+    return [owner for owner in alone if not owner.is_held()]
 
 
 def _beyond(counted: Counter[Any]) -> list[tuple[Any, int]]:

@@ -65,8 +65,8 @@ def library_seconds(program: Any) -> float:
 # fifth less time; the equation of state of sea water, with 37, a tenth more.)
 ALIVE_TWICE = 28
 
-# Steps and results of the largest loops: code of more steps does not fit the processor's own caches, and memory that is
-# written at more places at once takes up to four times as long.
+# Cheap steps and results of the largest loops: code of more steps does not fit the processor's own caches, and memory
+# that is written at more places at once takes up to four times as long.
 LOOP_STEPS, LOOP_RESULTS = 2048, 32
 
 # So many values are at hand at once, whatever the order of steps.
@@ -92,6 +92,11 @@ def picoseconds(step: Any, known: Mapping[int, Any]) -> float:
     if step.op.name == "pow" and step.args[1] in known:
         costs = CHEAP_COSTS
     return step.dtype.itemsize * costs[step.dtype.itemsize == 8]
+
+
+def code_size(name: str) -> float:
+    """Estimate how many cheap steps have as much code as a step of this name."""
+    return COSTS.get(name, FUNCTION_COSTS)[1] / CHEAP_COSTS[1] if name in FUNCTIONS else 1
 
 
 # ---- small arrays in fused functions, in seconds

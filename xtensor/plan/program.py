@@ -21,7 +21,7 @@ from ..base.dtypes import DType, promote
 from ..devices.cpu import SMALL_POWERS
 from ..graph.node import Node, Operation, View, node_of
 from ..storage.blob import TBlob
-from .costs import FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REDUCING_COST, REGISTERS, picoseconds
+from .costs import FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REDUCING_COST, REGISTERS, code_size, picoseconds
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
 COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
@@ -411,18 +411,24 @@ class _Cut:
         for group, members in self._members().items():
             steps = [number for number in members if self._is_mapped(number)]
             stored = {number for number in steps if self._is_stored(number)}
-            if len(steps) <= LOOP_STEPS and len(stored) <= LOOP_RESULTS:
+            sizes = {number: self._size(number) for number in steps}
+            if sum(sizes.values()) <= LOOP_STEPS and len(stored) <= LOOP_RESULTS:
                 continue
             part = made = written = 0
             for number in self._scheduled(steps):
-                if made == LOOP_STEPS or written == LOOP_RESULTS:
+                if made >= LOOP_STEPS or written == LOOP_RESULTS:
                     part, made, written = part + 1, 0, 0
-                made, written = made + 1, written + (number in stored)
+                made, written = made + sizes[number], written + (number in stored)
                 self.group[number] = (*group[:2], part, *group[3:])
             for number in members:
                 reduced = self.trace.arguments[number][0]
                 if not self._is_mapped(number) and self.group.get(reduced, ())[3:5] == group[3:5]:
                     self.group[number] = self.group[reduced]  # where what it reduces is at hand
+
+    def _size(self, number: int) -> float:
+        """Return how many steps the code of a step is as long as."""
+        product = any([argument in self.trace.known for argument in self.trace.arguments[number]])
+        return 1 if product else code_size(self.values[number].op.name)
 
     def plan(self) -> Plan:
         members = self._members()

@@ -19,6 +19,9 @@ from .launch import scalar_slots
 # Expressions remembered at most, and the evaluations after which one that is not remembered yet need not be waited for.
 REMEMBERED, LEARNT = 4096, 4
 
+# Steps for each of which an expression is to be met once more before the function is worth writing.
+EACH = 64
+
 # A graph's numbered values, what launches depend on beside the plan, and the values that are blobs.
 Found = tuple[list[Any], tuple[Any, ...], list[TBlob]]
 Find = Callable[[Node], Found | None]
@@ -64,7 +67,8 @@ def known(node: Node) -> Known | None:
 def remember(root: Node, trace: Trace, plan: Plan) -> None:
     """Remember the plan of the expression that ends in a node, if nothing else of it is kept.
 
-    The function is worth writing for an expression that is met a second time, and has generated code.
+    The function is worth writing for an expression that is met a second time, one of many steps later: that takes 30
+    times as long as to walk the graph and look up its plan.
     """
     if root.signature in _known or any([value.dtype.kind == "c" for value in trace.values if hasattr(value, "dtype")]):
         return
@@ -72,7 +76,7 @@ def remember(root: Node, trace: Trace, plan: Plan) -> None:
     if not before and len(_met) >= REMEMBERED:
         _met.clear()
     _met[root.signature] = before + 1
-    if not before or trace.kept != {trace.numbers[root]}:
+    if before <= len(trace.arguments) // EACH or trace.kept != {trace.numbers[root]}:
         return
     find = _finder(root, trace)
     if find is not None:

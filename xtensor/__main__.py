@@ -25,7 +25,6 @@ import xtensor as xt
 from .base.options import settings
 from .base.threads import count
 from .devices import devices
-from .graph.node import pending_below
 
 DEMO = {"sklearn": "scikit-learn", "scipy": "scipy"}  # module: what pip calls it
 CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")  # one library under three names
@@ -255,7 +254,7 @@ def _state(x: xt.Tensor) -> str:
     """Say what stands behind a tensor."""
     if not x.is_pending:
         return "nothing pending"
-    steps = len(pending_below([x.value]))  # type: ignore[list-item]  # a pending value is a Node
+    steps = x.value.steps  # type: ignore[union-attr]  # a pending value is a Node
     return f"{steps} step{'s' * (steps > 1)} pending, no value computed"
 
 

@@ -111,6 +111,11 @@ class Node:
         state = "pending" if self.blob is None else "evaluated"
         return f"Node({self.op.name}, shape={self.shape}, dtype={self.dtype}, {state})"
 
+    @property
+    def steps(self) -> int:
+        """How many distinct steps wait to be computed for this value."""
+        return len(pending_below([self]))
+
     def read_by(self, reference: ref[Node]) -> None:
         """Remember a node that reads this one."""
         if self.readers is None:

@@ -51,7 +51,7 @@ FUNCTIONS: set[str] = set()
 
 def library_seconds(program: Any) -> float:
     """Estimate what the library's own functions take for one element of a program."""
-    each = 0.0
+    each: float = 0.0
     for step in program.steps:
         each += 3 * step.dtype.itemsize * SECONDS_PER_BYTE
         each += SECONDS_PER_FUNCTION * (step.op.name in FUNCTIONS)
@@ -91,7 +91,8 @@ def picoseconds(step: Any, known: Mapping[int, Any]) -> float:
     costs = COSTS.get(step.op.name, FUNCTION_COSTS if step.op.name in FUNCTIONS else CHEAP_COSTS)
     if step.op.name == "pow" and step.args[1] in known:
         costs = CHEAP_COSTS
-    return step.dtype.itemsize * costs[step.dtype.itemsize == 8]
+    size: int = step.dtype.itemsize
+    return size * costs[size == 8]
 
 
 def code_size(name: str) -> float:

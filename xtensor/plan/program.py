@@ -414,10 +414,10 @@ class _Cut:
             sizes = {number: self._size(number) for number in steps}
             if sum(sizes.values()) <= LOOP_STEPS and len(stored) <= LOOP_RESULTS:
                 continue
-            part = made = written = 0
+            part, made, written = 0, 0.0, 0
             for number in self._scheduled(steps):
                 if made >= LOOP_STEPS or written == LOOP_RESULTS:
-                    part, made, written = part + 1, 0, 0
+                    part, made, written = part + 1, 0.0, 0
                 made, written = made + sizes[number], written + (number in stored)
                 self.group[number] = (*group[:2], part, *group[3:])
             for number in members:
@@ -536,7 +536,9 @@ class _Cut:
     def _depth_first(self, taken: Mapping[int, set[int]]) -> list[int]:
         """Return steps each after all that it needs, of which the one numbered last comes first."""
         order: dict[int, None] = {}
-        stack = [number for number in reversed(taken) if taken.keys().isdisjoint(self.users.get(number, ()))]
+        stack: list[int] = [
+            number for number in reversed([*taken]) if taken.keys().isdisjoint(self.users.get(number, ()))
+        ]
         while stack:
             missing = [number for number in taken[stack[-1]] if number not in order]
             if missing:

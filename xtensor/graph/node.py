@@ -57,8 +57,8 @@ class Node:
     face: a weak reference to whoever shows this value to the user; a value that is shown is kept when computed.
     parts: the parts of it that somebody holds, None before the first; such a value is kept too.
     name: what the user calls the value, None without one.
-    serial: its place among all nodes ever recorded. first: no pending node that it needs has a smaller one, so that
-        it waits for at most `serial - first + 1` distinct steps.
+    serial: its place among all nodes ever recorded. first: that of the first pending one it needs, or a later place
+        where fewer are needed than were recorded: it waits for no more than `serial - first + 1` distinct steps.
     held: the bytes of the buffers it reads itself.
     saver: a weak reference to who kept the value for a gradient, None if nobody did.
     spelled: of what was a macro, how it was recorded, else None.

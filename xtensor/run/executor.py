@@ -33,6 +33,9 @@ def turn() -> AbstractContextManager[Any]:
     return _lent if inside_task() else _evaluating
 
 
+# Buffers counted after which it is looked which of them are still there.
+MANY_COUNTED = 1 << 16
+
 # What is so many times smaller than what it was computed from is a result that costs no memory.
 SMALL_END = 64
 
@@ -388,40 +391,42 @@ class Ledger:
     def __init__(self) -> None:
         self._nodes: list[weakref.ref[Node]] = []
         self._bytes, self._ask = 0, ASK_BYTES
-        self._counted: set[int] = set()  # buffers; who comes to lie where another one lay was there in its stead
+        self._counted: dict[int, int] = {}  # its terms: of owners that lay in one place after each other the largest
         self._room = 128
 
     def enter(self, node: Node, limits: Settings) -> None:
         """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
         if node.held:  # others keep nothing alive that these do not
             self._nodes.append(node.reference)
-            for owner in _memory_of(node):
-                if id(owner) not in self._counted:
-                    self._counted.add(id(owner))
-                    self._bytes += owner.nbytes
+            for value in node.inputs:
+                if type(value) is TBlob:
+                    owner, counted = value.owner, self._counted
+                    if owner.nbytes > counted.get(id(owner), 0):
+                        self._bytes += owner.nbytes - counted.get(id(owner), 0)
+                        counted[id(owner)] = owner.nbytes
             most = self._ask if limits.pinned_limit is None else limits.pinned_limit
             if self._bytes > most or len(self._nodes) > self._room:
                 with turn():
                     self._settle(limits.pinned_limit)
         if node.serial - node.first >= limits.fuse_limit:
             with turn():
-                steps = len(pending_below([node]))  # what others have recorded in between was counted too
-            if steps > limits.fuse_limit:
+                order = pending_below([node])  # what was recorded in between, for others, was counted too
+                for place, one in enumerate(order):
+                    one.first = node.serial - place
+            if len(order) > limits.fuse_limit:
                 evaluate([node])
-            else:
-                node.first = node.serial - steps + 1
 
     def _settle(self, limit: int | None) -> None:
         """Forget what is pending no more; evaluate, together, what keeps memory alive where that is too much."""
         nodes = [node for reference in self._nodes if (node := reference()) is not None and node.blob is None]
-        if self._bytes > (self._ask if limit is None else limit):
+        if self._bytes > (self._ask if limit is None else limit) or len(self._counted) > MANY_COUNTED:
             kept = kept_alive(nodes)
             self._bytes = sum([owner.nbytes for owner in kept])
             if _is_too_much(kept, limit):
                 evaluate(last_users([node for node in nodes if not _memory_of(node).isdisjoint(kept)]))
-                nodes, self._bytes = [node for node in nodes if node.blob is None], 0
+                nodes, kept, self._bytes = [node for node in nodes if node.blob is None], [], 0
             self._ask = self._bytes + ASK_BYTES
-            self._counted = {id(owner) for node in nodes for owner in _memory_of(node)}
+            self._counted = {id(owner): owner.nbytes for owner in kept}
         self._nodes = [node.reference for node in nodes]
         self._room = max(128, 2 * len(nodes))
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .seawater import enthalpy_slope, waters
+
 Array = np.ndarray[Any, Any]
 Maker = Callable[[np.random.Generator, int, str], list[Array]]
 
@@ -290,5 +292,12 @@ WORKLOADS = (
         ten_costly,
         Numexpr("where(y/(exp(-(tanh(x*y) + x)) + 1.0) > 0.5, y/(exp(-(tanh(x*y) + x)) + 1.0), x*y)*2.0"),
         uniform(-2.0, 2.0, 2),
+    ),
+    Workload(
+        "seawater",
+        enthalpy_slope,
+        "the expression, of 300 steps, has no text of its own",
+        waters,
+        dtypes=("float64",),
     ),
 )

@@ -96,7 +96,7 @@ def test_all_that_is_pending_is_bounded() -> None:
         for _ in range(200):
             sums.append(xt.sum(xt.ones(N)))
             waiting.append(sum(total.is_pending for total in sums))
-    assert max(waiting) == 20
+    assert max(waiting) == 21  # the last one is held by who calls
     assert [float(total) for total in sums] == [N] * 200
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import random
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import combinations, permutations, product
@@ -20,7 +21,9 @@ import xtensor as xt
 import xtensor.memory
 from xtensor.calls.op import REGISTRY
 from xtensor.codegen.cpu import compile as compiling
+from xtensor.codegen.cpu.compile import host
 from xtensor.codegen.cpu.math import FUNCTIONS
+from xtensor.plan.costs import COMPILED_AGAIN
 from xtensor.run import again
 
 ENGINES = ["direct", "interpret", "llvm"]
@@ -1146,7 +1149,7 @@ def test_many_values_at_once(count: int, engine: str) -> None:
 
 @every_engine
 @pytest.mark.parametrize("steps", [63, 191, 192, 193, 385, 3000])
-def test_graphs_longer_than_a_piece(steps: int, engine: str) -> None:
+def test_long_graphs(steps: int, engine: str) -> None:
     """However many steps wait behind one value."""
     with under(engine, fuse_limit=1 << 60):
         x = tensor(np.arange(5.0))
@@ -1162,6 +1165,71 @@ def test_graphs_longer_than_a_piece(steps: int, engine: str) -> None:
                 m = n * 2
         assert_same(y, n)
         assert_same(middle, m)
+
+
+def random_steps(xp: Any, values: list[Any], steps: int, seed: int) -> Any:
+    """Compute so many steps of values made shortly before, some of them several times; return what depends on many."""
+    kinds = (
+        lambda a, b: a + b,
+        lambda a, b: a - b,
+        lambda a, b: a * b * 0.25,
+        lambda a, b: a / (b * b + 1.5),
+        lambda a, b: xp.sqrt(xp.abs(a)),
+        lambda a, b: b - a * 0.5,
+    )
+    draw, made = random.Random(seed), list(values)
+    for _ in range(steps):
+        a, b = made[-draw.choice((1, 1, 2, 3))], made[-draw.randint(1, min(30, len(made)))]
+        made.append(draw.choice(kinds)(a, b))
+    for value in made[-20:-1]:
+        made[-1] = made[-1] + value
+    return made[-1]
+
+
+@every_engine
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("steps", [40, 300, 1000, 3000])
+def test_expressions_of_many_steps(steps: int, dtype: str, engine: str) -> None:
+    """Whatever order their steps are made in, and where they are cut, they give NumPy's bits."""
+    arrays = list(np.random.default_rng(steps).uniform(-1.0, 1.0, (3, 1037)).astype(dtype))
+    with under(engine, fuse_limit=1 << 60):
+        for seed in range(2):
+            z = random_steps(xt, [tensor(a) for a in arrays], steps, seed)
+            assert_same(z, random_steps(np, arrays, steps, seed))
+
+
+@every_engine
+def test_results_of_many_steps(engine: str) -> None:
+    """More values than one loop writes, reduced over several axes, beside a chain of more steps than one has."""
+    a = np.random.default_rng(0).uniform(0.5, 1.0, (30, 200))
+    with under(engine, fuse_limit=1 << 60):
+        x = tensor(a)
+        values = [x * (1.0 + i) for i in range(70)]
+        largest = [xt.max(value, axis=1) for value in values] + [xt.min(value * 0.5, axis=0) for value in values]
+        chain, right = values[3], a * 4.0
+        for step in range(2200):
+            chain = chain + 1.0 if step % 2 else chain * 0.999
+            right = right + 1.0 if step % 2 else right * 0.999
+        end = xt.max(chain, axis=1)
+        xt.evaluate(*values, *largest, chain, end)
+    assert_same(chain, right)
+    assert_same(end, right.max(axis=1))
+    for i in range(70):
+        assert_same(values[i], a * (1.0 + i))
+        assert_same(largest[i], (a * (1.0 + i)).max(axis=1))
+        assert_same(largest[70 + i], (a * (1.0 + i) * 0.5).min(axis=0))
+
+
+@pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
+def test_a_second_time_over_many_elements_is_compiled() -> None:
+    """However little library calls take for it; fewer elements wait until those would have taken long."""
+    for n, compiled in ((COMPILED_AGAIN, True), (COMPILED_AGAIN // 4, False)):
+        x = tensor(np.arange(float(n), dtype=np.float32))
+        with xt.options(cache_dir="", lazy="always"):
+            for _ in range(3):
+                before = xt.cache_info().kernels
+                (x - np.float32(n)).evaluate()
+            assert "it is compiled" in xt.explain(x - np.float32(n)) if compiled else before == xt.cache_info().kernels
 
 
 # ---- fused writes

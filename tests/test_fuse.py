@@ -23,6 +23,7 @@ import xtensor as xt
 from xtensor.base.options import Settings, settings
 from xtensor.calls.watch import LOOKED, WRITES
 from xtensor.codegen.cpu.compile import host
+from xtensor.plan.costs import CAPTURED_STEPS
 from xtensor.run import recorded
 from xtensor.storage.storage import watchers
 
@@ -281,11 +282,12 @@ def repeated(times: int) -> Callable[[Any], Any]:
 
 @pytest.mark.usefixtures("engine")
 def test_many_steps() -> None:
-    """More than a plain call records, as gradients have them; more than one evaluation takes run the function."""
-    check(repeated(90), array_at)
-    check(repeated(100), array_at, calls=3)
-    with xt.options(fuse_limit=500):
-        check(repeated(100), array_at)
+    """More than a plain call records, as gradients have them; of more than are captured the function is run."""
+    with xt.options(fuse_limit=50):
+        check(repeated(600), array_at)
+    check(repeated(CAPTURED_STEPS // 2 + 1), array_at, calls=3)
+    with xt.options(fuse_limit=2 * CAPTURED_STEPS):
+        check(repeated(CAPTURED_STEPS // 2 + 1), array_at)
 
 
 @pytest.mark.usefixtures("engine")

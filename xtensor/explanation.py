@@ -57,16 +57,11 @@ def _part(x: Tensor) -> str:
 def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> list[str]:
     """Return the graph below pending nodes and how it will run."""
     order = pending_below(nodes)
-    piece = order[: run.PIECE]
-    wanted = [node for node in nodes if node in set(piece)]
-    trace = Trace(piece, wanted, is_piece=len(piece) < len(order))
+    trace = Trace(order, nodes)
     if run.goes_direct(list(order)):
-        text = "\n".join([*graph_lines(trace), f"plan: one library call per step: {_why_direct(order, limits)}"])
-    else:
-        plan = plan_of(trace)
-        text = described(trace, plan, show, limits, Evaluation(trace, plan, None, limits).result)
-    more = len(order) - len(piece)
-    return [text, *([f"then {more} steps more, in pieces of at most {run.PIECE}"] if more else [])]
+        return [*graph_lines(trace), f"plan: one library call per step: {_why_direct(order, limits)}"]
+    plan = plan_of(trace)
+    return [described(trace, plan, show, limits, Evaluation(trace, plan, None, limits).result)]
 
 
 def _why_direct(order: Sequence[Node], limits: Settings) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
+_MEMORY_FACTS = Path("/proc/meminfo")
 _UNKNOWN_MEMORY = 1 << 32  # what a machine is taken to have that does not tell
 
 
@@ -19,6 +20,32 @@ def memory_limit() -> int:
             if text.isdigit():
                 limits.append(int(text))
     return min(limits)
+
+
+def free_memory() -> int:
+    """Return the bytes that this process can still take: the machine's, or a control group's where that is less.
+
+    What the system keeps of files that nobody reads counts as free: it is let go of when memory is asked for.
+    """
+    free = [_available_memory()]
+    for folder in cgroup_folders("memory"):
+        for most, taken in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            limit, usage = cgroup_value(folder / most), cgroup_value(folder / taken)
+            if limit.isdigit() and usage.isdigit():
+                facts = _facts(cgroup_value(folder / "memory.stat"))
+                files = facts.get("total_inactive_file", facts.get("inactive_file", 0))
+                free.append(max(int(limit) - int(usage) + files, 0))
+    return min(free)
+
+
+def _available_memory() -> int:
+    return 1024 * _facts(cgroup_value(_MEMORY_FACTS)).get("MemAvailable:", 0) or _physical_memory() // 2
+
+
+def _facts(text: str) -> dict[str, int]:
+    """Return the numbers of a table of names and numbers."""
+    words = [line.split() for line in text.splitlines()]
+    return {line[0]: int(line[1]) for line in words if len(line) > 1 and line[1].isdigit()}
 
 
 def _physical_memory() -> int:

@@ -35,8 +35,9 @@ class Settings:
     threads: how many threads a computation may use; None for as many as the process has processors.
     fast_math: whether generated code may contract a * b + c into one rounding.
     fuse_limit: a pending graph of more steps than this is evaluated.
-    pinned_limit: when all that is pending keeps more bytes of inputs alive than this, it is evaluated; a call whose
-        result alone is larger is not recorded.
+    pinned_limit: when all that is pending keeps more bytes alive than this, which nobody else holds, it is evaluated;
+        a call whose result alone is larger is not recorded. None for half of the memory that is free, whatever the
+        size of results.
     cache_dir: the folder of compiled kernels, "" for none; None for xtensor/kernels in the user's cache folder.
     show: what is printed to standard error as it is evaluated: "plan", "llvm", or both with a comma between.
     gradients: which calls are written down for gradients: "asked" (those that depend on a tensor whose gradient is
@@ -48,8 +49,8 @@ class Settings:
     device: str = "cpu"
     threads: int | None = field(default=None, metadata={"environment": "XTENSOR_NUM_THREADS"})
     fast_math: bool = False
-    fuse_limit: int = 64
-    pinned_limit: int = 1 << 30
+    fuse_limit: int = 1024
+    pinned_limit: int | None = None
     cache_dir: str | None = None
     show: str = ""
     gradients: Gradients = "asked"
@@ -63,7 +64,7 @@ class Settings:
             raise TypeError(expected("options", "fast_math", "be True or False", repr(self.fast_math)))
         for name in ("fuse_limit", "pinned_limit", "threads"):
             value = getattr(self, name)
-            if name == "threads" and value is None:
+            if name != "fuse_limit" and value is None:
                 continue
             if not isinstance(value, int) or value < 1:
                 raise ValueError(expected("options", name, "be a positive integer", repr(value)))

@@ -22,7 +22,7 @@ from ..base.options import Settings, options, settings
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Node, Part
-from ..plan.costs import DIRECT_BELOW
+from ..plan.costs import CAPTURED_STEPS, DIRECT_BELOW
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
@@ -142,7 +142,7 @@ class Fused(Generic[P, R]):
         watch = Watch()
         given = [watch.stand_in(x) for x in args]
         named = {name: watch.stand_in(x) for name, x in kwargs.items()}
-        steps = max(settings().fuse_limit, run.PIECE)  # a gradient has many, and is planned once
+        steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
         with run.at_once(watch.buffers):
             with watch, options(lazy="always", fuse_limit=steps):
                 result: Any = self._function(*given, **named)

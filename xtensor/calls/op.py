@@ -524,7 +524,7 @@ def library_later(
     limits = settings()
     if limits.lazy != "always" or exposed_memory(operands):
         return None
-    if prod(shape) * dtype.itemsize > limits.pinned_limit:
+    if limits.pinned_limit is not None and prod(shape) * dtype.itemsize > limits.pinned_limit:
         return None
     return _record(op, operands, params, shape, dtype, common_device(op.name, operands))
 

@@ -15,7 +15,7 @@ from weakref import ref
 from ..base.dtypes import DType
 from ..base.layout import Shape, broadcast_shapes
 from ..base.options import Settings, settings
-from ..graph.node import NO_PARAMS, Node, Part, count_up, node_of, signatures
+from ..graph.node import NO_PARAMS, NOTHING_PENDING, Node, Part, count_up, node_of, signatures
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES, LAUNCH_PAYS
 from ..run.executor import evaluate, ledger, seen_later
 from ..storage.blob import TBlob
@@ -43,7 +43,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
     shape: Any = None
     device: Any = None
     same, pending = True, False
-    steps, held, widest = 1, 0, 0
+    first, held, widest = NOTHING_PENDING, 0, 0
     structure: list[Any] = [op]
     inputs: list[Any] = []
     for x in operands:
@@ -52,7 +52,8 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
             value = x._data
             if type(value) is Node and value.blob is None:
                 pending = True
-                steps += value.steps
+                if value.first < first:
+                    first = value.first
                 structure.append(value.signature)
             else:
                 value = _read(x)
@@ -84,7 +85,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
     if same:
         signature = signatures.get(tuple(structure), 0)
     else:
-        signature, steps, held = count_up(op, inputs, NO_PARAMS, shape)
+        signature, first, held = count_up(op, inputs, NO_PARAMS, shape)
     dtype = op.recorded.get(signature)
     if dtype is None:
         return None
@@ -95,7 +96,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
         return None
     if exposed and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return None
-    return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, steps, held), limits)
+    return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, first, held), limits)
 
 
 def read_later(x: Tensor) -> Node | TBlob | None:
@@ -150,11 +151,11 @@ def record_part(x: Tensor) -> None:
 
 
 def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
-    """Return whether a call is to be recorded: asked for or worth it, and not too large for memory, which says so now.
+    """Return whether a call is to be recorded: asked for or worth it, and no larger than the user allows.
 
     nbytes: the elements it goes over, in the widest of its operands' dtypes. pending: whether it waits for others.
     """
-    if nbytes > limits.pinned_limit or limits.lazy == "never":
+    if limits.lazy == "never" or (limits.pinned_limit is not None and nbytes > limits.pinned_limit):
         return False
     return pending or nbytes > DIRECT_BELOW or limits.lazy == "always"
 
@@ -189,7 +190,7 @@ def enter(node: Node, limits: Settings) -> Tensor:
             if type(value) is TBlob and value.owner.shared and value.owner.is_exposed():
                 evaluate([node])
                 return tensor
-    if node.held or node.steps > limits.fuse_limit:
+    if node.held or node.serial - node.first >= limits.fuse_limit:
         ledger.enter(node, limits)
     return tensor
 

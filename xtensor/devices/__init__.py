@@ -44,6 +44,10 @@ class Backend(Protocol):
         """Return what keeps such memory alive, and its address; `cut` makes an array of the two."""
         ...
 
+    def free_memory(self) -> int:
+        """Return the bytes that new arrays can take: of the device, and of what the library keeps for them."""
+        ...
+
     def cut(self, memory: Any, address: int, nbytes: int) -> Native:
         """Return memory that `lend` gave as a 1-d uint8 array."""
         ...

@@ -17,6 +17,7 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Layout, Shape
+from ..base.machine import free_memory
 from ..storage.pool import POOL, POOLED, aligned, cut
 
 
@@ -144,6 +145,9 @@ class CPUBackend:
             return POOL.lend(nbytes)
         except MemoryError:
             raise MemoryError(expected("empty", "shape", "fit into memory", f"{nbytes} bytes")) from None
+
+    def free_memory(self) -> int:
+        return free_memory() + POOL.stats().idle
 
     cut = staticmethod(cut)
 

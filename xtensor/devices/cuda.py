@@ -90,6 +90,10 @@ class CUDA:
         memory = self.allocate(nbytes)
         return memory, memory.data.ptr
 
+    def free_memory(self) -> int:
+        free: int = self.call(self.library.cuda.runtime.memGetInfo)[0]
+        return free + int(self.call(self.library.get_default_memory_pool().free_bytes))
+
     def cut(self, memory: Any, address: int, nbytes: int) -> Any:
         return memory
 

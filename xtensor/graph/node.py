@@ -22,6 +22,9 @@ from ..storage.storage import MANY_READERS, Readers
 # Of most nodes; nobody changes parameters.
 NO_PARAMS: dict[str, Any] = {}
 
+# The `first` of what waits for nothing: larger than any serial number.
+NOTHING_PENDING = 1 << 62
+
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16
 
@@ -54,7 +57,8 @@ class Node:
     face: a weak reference to whoever shows this value to the user; a value that is shown is kept when computed.
     parts: the parts of it that somebody holds, None before the first; such a value is kept too.
     name: what the user calls the value, None without one.
-    steps: size of the pending graph below; shared parts are counted once per use.
+    serial: its place among all nodes ever recorded. first: that of the first pending one it needs, or a later place
+        where fewer are needed than were recorded: it waits for no more than `serial - first + 1` distinct steps.
     held: the bytes of the buffers it reads itself.
     saver: a weak reference to who kept the value for a gradient, None if nobody did.
     spelled: of what was a macro, how it was recorded, else None.
@@ -68,6 +72,7 @@ class Node:
         "device",
         "dtype",
         "face",
+        "first",
         "held",
         "inputs",
         "name",
@@ -77,10 +82,10 @@ class Node:
         "readers",
         "reference",
         "saver",
+        "serial",
         "shape",
         "signature",
         "spelled",
-        "steps",
     )
 
     op: Operation
@@ -98,12 +103,18 @@ class Node:
     spelled: Spelled | None
     reference: ref[Node]
     signature: int
-    steps: int
+    serial: int
+    first: int
     held: int
 
     def __repr__(self) -> str:
         state = "pending" if self.blob is None else "evaluated"
         return f"Node({self.op.name}, shape={self.shape}, dtype={self.dtype}, {state})"
+
+    @property
+    def steps(self) -> int:
+        """How many distinct steps wait to be computed for this value."""
+        return len(pending_below([self]))
 
     def read_by(self, reference: ref[Node]) -> None:
         """Remember a node that reads this one."""
@@ -142,7 +153,7 @@ class Node:
             saved.hold(blob)
         self.readers = self.parts = self.saver = self.spelled = None
         self.inputs = ()
-        self.steps = 0
+        self.first = NOTHING_PENDING
 
     def _hand_over(self, blob: TBlob) -> None:
         """Let who waits for this node wait for its bytes."""
@@ -158,12 +169,12 @@ def node_of(
     dtype: DType,
     device: Device,
     signature: int = 0,
-    steps: int = 0,
+    first: int = NOTHING_PENDING,
     held: int = 0,
 ) -> Node:
     """Return a new pending node, which its inputs know of; the last three are what `count_up` finds out."""
     if not signature:
-        signature, steps, held = count_up(op, inputs, params, shape)
+        signature, first, held = count_up(op, inputs, params, shape)
     node = Node()
     node.op = op
     node.inputs = inputs
@@ -173,7 +184,8 @@ def node_of(
     node.device = device
     node.blob = node.readers = node.face = node.parts = node.name = node.saver = node.spelled = None
     node.signature = signature
-    node.steps = steps
+    node.serial = serial = next(_serials)
+    node.first = first if first < serial else serial
     node.held = held
     node.reference = reference = ref(node)
     # Last of all: from here on other threads see the node. This is `read_by` written out, for the sake of every step.
@@ -201,8 +213,8 @@ def node_of(
 
 
 def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape: Shape) -> tuple[int, int, int]:
-    """Return a node's signature, its steps, and the bytes it reads itself."""
-    steps, held = 1, 0
+    """Return a node's signature, the smallest `first` of its inputs, and the bytes it reads itself."""
+    first, held = NOTHING_PENDING, 0
     structure: list[Any] = [op]
     for value in inputs:
         kind = type(value)
@@ -211,7 +223,7 @@ def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape
             structure.append(value.dtype.num)  # hashes faster than the dtype
             own = value.shape
         elif kind is Node:
-            steps += value.steps
+            first = min(first, value.first)
             structure.append(value.signature)
             own = value.shape
         else:
@@ -222,12 +234,13 @@ def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape
     if params:  # which axes are reduced, say: of how many
         structure += (len(shape), *params.items())
     key = tuple(structure)
-    return signatures.get(key) or _new_signature(key), steps, held
+    return signatures.get(key) or _new_signature(key), first, held
 
 
 # The numbers of structures: the op, what stands for each input, and parameters. They are below 0, dtypes' are not.
 signatures: dict[tuple[Any, ...], int] = {}
 _counter = count(-1, -1)
+_serials = count()
 
 
 def _new_signature(structure: tuple[Any, ...]) -> int:
@@ -390,8 +403,9 @@ class Macro:
     def node(self, inputs: tuple[Node | TBlob, ...], device: Device) -> Node:
         """Return the composition of some inputs as one node."""
         last = self.steps[-1]
+        before = [next(_serials) for _ in self.steps[1:]]
         node = node_of(self, inputs, NO_PARAMS, last.shape, last.dtype, device)
-        node.steps += len(self.steps) - 1
+        node.first = min([node.first, *before])
         return node
 
     def spell_out(self, node: Node) -> None:

@@ -28,10 +28,22 @@ LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 4 << 20
 # would be planned each time.
 LARGE_UPDATE = 1 << 20
 
+# ---- what may stay pending
+
+# The part of free memory that pending work alone may keep alive. What is free is asked each time so many bytes have
+# come: 0.2 milliseconds, in which NumPy computes a hundredth of them.
+FREE_PART, ASK_BYTES = 0.5, 128 << 20
+
+# Steps that a fused function may have: what it computes is planned once.
+CAPTURED_STEPS = 4096
+
 # ---- when a program is compiled
 
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.
 COMPILE_SECONDS = 0.002
+
+# Elements from which on what comes a second time is compiled, whatever library calls take: it will come more often.
+COMPILED_AGAIN = 100_000
 
 # What a library call spends on one element: per byte it moves, and more where it computes a function.
 SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
@@ -42,7 +54,7 @@ FUNCTIONS: set[str] = set()
 
 def library_seconds(program: Program) -> float:
     """Estimate what the library's own functions take for one element of a program."""
-    each = 0.0
+    each: float = 0.0
     for step in program.steps:
         each += 3 * step.dtype.itemsize * SECONDS_PER_BYTE
         each += SECONDS_PER_FUNCTION * (step.op.name in FUNCTIONS)
@@ -51,6 +63,17 @@ def library_seconds(program: Program) -> float:
 
 
 # ---- generated code
+
+# Values needed at once up to which vectors of two registers pay, as a loop with functions has them. (With 22 it takes a
+# fifth less time; the equation of state of sea water, with 37, a tenth more.)
+ALIVE_TWICE = 28
+
+# Cheap steps and results of the largest loops: code of more steps does not fit the processor's own caches, and memory
+# that is written at more places at once takes up to four times as long.
+LOOP_STEPS, LOOP_RESULTS = 2048, 32
+
+# So many values are at hand at once, whatever the order of steps.
+REGISTERS = 32
 
 # Picoseconds in which vectorised code computes one byte of a step, with 4 and with 8 bytes an element: of what costs
 # more than an addition, of other functions, and of all else. A reduction takes longer, as it waits for itself.
@@ -71,7 +94,13 @@ def picoseconds(step: Step, known: Mapping[int, Any]) -> float:
     costs = COSTS.get(step.op.name, FUNCTION_COSTS if step.op.name in FUNCTIONS else CHEAP_COSTS)
     if step.op.name == "pow" and step.args[1] in known:
         costs = CHEAP_COSTS
-    return step.dtype.itemsize * costs[step.dtype.itemsize == 8]
+    size: int = step.dtype.itemsize
+    return size * costs[size == 8]
+
+
+def code_size(name: str) -> float:
+    """Estimate how many cheap steps have as much code as a step of this name."""
+    return COSTS.get(name, FUNCTION_COSTS)[1] / CHEAP_COSTS[1] if name in FUNCTIONS else 1
 
 
 # ---- small arrays in fused functions, in seconds

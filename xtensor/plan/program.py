@@ -8,9 +8,10 @@ The plan is mshadow's: expressions say what is computed, plans say how, and are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ..base.dtypes import DType, promote
 from ..devices.cpu import SMALL_POWERS
 from ..graph.node import Node, Operation, View, node_of
 from ..storage.blob import TBlob
-from .costs import FUNCTIONS, REDUCING_COST, picoseconds
+from .costs import FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REDUCING_COST, REGISTERS, code_size, picoseconds
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
 COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
@@ -102,6 +103,12 @@ class Program:
         return sum(dtype.itemsize for dtype in self.moved)
 
     @cached_property
+    def alive(self) -> int:
+        """The most inputs and steps that are needed at once, when the steps are made in their order."""
+        inputs, first = len(self.inputs), len(self.inputs) + len(self.scalars)
+        return inputs + _most_alive([[a for a in one.args if a < inputs or a >= first] for one in self.steps])
+
+    @cached_property
     def codes(self) -> dict[Any, Any]:
         """What engines have prepared for this program, under keys of their own."""
         return {}
@@ -115,6 +122,19 @@ class Program:
     def widest(self) -> int:
         """Bytes of the largest value."""
         return max(dtype.itemsize for dtype in (*self.dtypes, *(one.dtype for one in self.reductions)))
+
+
+def _most_alive(taken: Sequence[Iterable[int]]) -> int:
+    """Return how many more values there are at most, as steps are made in an order, than before the first of them.
+
+    taken: what each step takes, of what counts.
+    """
+    last = {number: place for place, numbers in enumerate(taken) for number in numbers}
+    found = most = 0
+    for place, numbers in enumerate(taken):
+        found += 1 - len({number for number in numbers if last[number] == place})
+        most = max(most, found)
+    return most
 
 
 _programs: dict[Any, Program] = {}
@@ -199,7 +219,7 @@ class Trace:
 
     __slots__ = ("_shapes", "_shared", "arguments", "kept", "key", "known", "numbers", "values")
 
-    def __init__(self, order: Sequence[Node], wanted: Iterable[Node], *, is_piece: bool = False) -> None:
+    def __init__(self, order: Sequence[Node], wanted: Iterable[Node]) -> None:
         self.values: list[Any] = []
         self.numbers: dict[Any, int] = {}
         self.arguments: dict[int, tuple[int, ...]] = {}
@@ -210,8 +230,7 @@ class Trace:
         key: list[Any] = []
         for node in order:
             self._enter(node, key)
-        shared = list(self.arguments) if is_piece else self._shared
-        self.kept.update([n for n in shared if self.values[n].readers_outside(self.numbers)])
+        self.kept.update([n for n in self._shared if self.values[n].readers_outside(self.numbers)])
         self.kept.update([self.numbers[node] for node in wanted])
         key.append(tuple(sorted(self.kept)))
         self.key = tuple(key)
@@ -329,8 +348,9 @@ def plan_of(trace: Trace) -> Plan:
 class _Cut:
     """One cutting: every node gets a level and a group; a group becomes a kernel.
 
-    Edges within a group stay in registers. They join nodes of one shape, or lead from an elementwise node into a
-    reduction. All others raise the level, so that no path leaves a group and comes back.
+    A group begins with its level, its turn there, and which part it is of what was too large. Edges within a group stay
+    in registers. They join nodes of one shape, or lead from an elementwise node into a reduction. All others raise the
+    level, so that no path leaves a group and comes back.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -338,9 +358,13 @@ class _Cut:
         self.values = trace.values
         self.level: dict[int, int] = {}
         self.group: dict[int, tuple[Any, ...]] = {}
+        self.users: dict[int, list[int]] = {}
         for number, node in trace.nodes():
             self._place(number, node)
+            for argument in {*trace.arguments[number]}:
+                self.users.setdefault(argument, []).append(number)
         self._separate_axes()
+        self._separate_parts()
 
     def _place(self, number: int, node: Node) -> None:
         """Give a node its level and group."""
@@ -355,7 +379,7 @@ class _Cut:
         else:
             domain = node.shape if elementwise else self.values[arguments[0]].shape
             level = max((self._level_from(a, domain) for a in arguments), default=0)
-            self.group[number] = (level, 0, "loop", domain)
+            self.group[number] = (level, 0, 0, "loop", domain)
         self.level[number] = level
 
     def _level_from(self, argument: int, domain: Any) -> int:
@@ -370,16 +394,45 @@ class _Cut:
         first: dict[tuple[Any, ...], Any] = {}
         for number, group in list(self.group.items()):
             node = self.values[number]
-            if node.op.kind == "reduction" and len(group) == 4:
+            if node.op.kind == "reduction" and len(group) == 5:
                 axes = node.params["axis"]
                 if axes != first.setdefault(group, axes):
                     self.group[number] = (group[0], 1, *group[2:], axes)
 
-    def plan(self) -> Plan:
+    def _members(self) -> dict[tuple[Any, ...], list[int]]:
+        """Return the nodes of each group."""
         members: dict[tuple[Any, ...], list[int]] = {}
         for number, group in self.group.items():
             members.setdefault(group, []).append(number)
-        order = sorted(members, key=lambda group: group[:2])
+        return members
+
+    def _separate_parts(self) -> None:
+        """Cut groups of more steps, or that write more results, than one loop does well."""
+        for group, members in self._members().items():
+            steps = [number for number in members if self._is_mapped(number)]
+            stored = {number for number in steps if self._is_stored(number)}
+            sizes = {number: self._size(number) for number in steps}
+            if sum(sizes.values()) <= LOOP_STEPS and len(stored) <= LOOP_RESULTS:
+                continue
+            part, made, written = 0, 0.0, 0
+            for number in self._scheduled(steps):
+                if made >= LOOP_STEPS or written == LOOP_RESULTS:
+                    part, made, written = part + 1, 0.0, 0
+                made, written = made + sizes[number], written + (number in stored)
+                self.group[number] = (*group[:2], part, *group[3:])
+            for number in members:
+                reduced = self.trace.arguments[number][0]
+                if not self._is_mapped(number) and self.group.get(reduced, ())[3:5] == group[3:5]:
+                    self.group[number] = self.group[reduced]  # where what it reduces is at hand
+
+    def _size(self, number: int) -> float:
+        """Return how many steps the code of a step is as long as."""
+        product = any([argument in self.trace.known for argument in self.trace.arguments[number]])
+        return 1 if product else code_size(self.values[number].op.name)
+
+    def plan(self) -> Plan:
+        members = self._members()
+        order = sorted(members, key=lambda group: group[:3])
         kernels = tuple(self._kernel(members[group]) for group in order)
         strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
         rows = _common_rows(kernels, self.values)
@@ -408,7 +461,7 @@ class _Cut:
         while todo:
             for argument in self.trace.arguments[todo.pop()]:
                 other = self.group.get(argument, ())
-                inside = other == group or (other[2:4] == group[2:4] and argument not in self.trace.kept)
+                inside = other == group or (other[3:5] == group[3:5] and argument not in self.trace.kept)
                 if inside and self._is_mapped(argument) and argument not in found:
                     found.add(argument)
                     todo.append(argument)
@@ -425,8 +478,8 @@ class _Cut:
         if number in self.trace.kept:
             return True
         own = self.group[number]
-        users = [self.group[user] for user, arguments in self.trace.arguments.items() if number in arguments]
-        return any([user[2:4] != own[2:4] if again else user != own for user in users])
+        users = [self.group[user] for user in self.users.get(number, ())]
+        return any([user[3:5] != own[3:5] if again else user != own for user in users])
 
     def _kernel(self, members: list[int], computed: Sequence[int] = ()) -> Kernel:
         """Return the kernel of a group. computed: where `members` are those it leaves, all that it computes."""
@@ -436,7 +489,7 @@ class _Cut:
         inside = computed or members
         inputs, scalars = self._sources(inside)
         local = {number: place for place, number in enumerate((*inputs, *scalars))}
-        mapped = [number for number in inside if self._is_mapped(number)]
+        mapped = self._scheduled([number for number in inside if self._is_mapped(number)])
         reduced = [number for number in members if not self._is_mapped(number)]
         for number in mapped:
             local[number] = len(local)
@@ -455,6 +508,44 @@ class _Cut:
         domain = mapped[0] if mapped else self.trace.arguments[reduced[0]][0]
         axes = self.values[reduced[0]].params["axis"] if reduced else ()
         return Kernel(made, domain, inputs, scalars, (*stored, *reduced), axes)
+
+    def _scheduled(self, steps: Sequence[int]) -> Sequence[int]:
+        """Return the steps of a kernel, where they are many in an order in which few values are needed at once."""
+        inside = set(steps)
+        if len(inside) <= REGISTERS:
+            return steps
+        taken = {number: inside.intersection(self.trace.arguments[number]) for number in steps}
+        orders = self._as_recorded(taken), self._depth_first(taken)
+        return min(orders, key=lambda order: _most_alive([taken[number] for number in order]))
+
+    def _as_recorded(self, taken: Mapping[int, set[int]]) -> list[int]:
+        """Return steps in the order in which they were recorded, as far as each then follows those that it takes."""
+        missing = {number: len(numbers) for number, numbers in taken.items()}
+        ready = [(self.values[number].serial, number) for number in taken if not missing[number]]
+        heapify(ready)
+        order = []
+        while ready:
+            order.append(heappop(ready)[1])
+            for user in self.users.get(order[-1], ()):
+                if user in missing:
+                    missing[user] -= 1
+                    if not missing[user]:
+                        heappush(ready, (self.values[user].serial, user))
+        return order
+
+    def _depth_first(self, taken: Mapping[int, set[int]]) -> list[int]:
+        """Return steps each after all that it needs, of which the one numbered last comes first."""
+        order: dict[int, None] = {}
+        stack: list[int] = [
+            number for number in reversed([*taken]) if taken.keys().isdisjoint(self.users.get(number, ()))
+        ]
+        while stack:
+            missing = [number for number in taken[stack[-1]] if number not in order]
+            if missing:
+                stack += sorted(missing)
+            else:
+                order[stack.pop()] = None
+        return list(order)
 
     def _direct(self, number: int) -> Kernel:
         inputs = tuple(a for a in self.trace.arguments[number] if isinstance(self.values[a], (Node, TBlob)))
@@ -491,8 +582,11 @@ class _Cut:
             if node.op.kind == "view":  # whose memory lies in its operand's
                 (whole,) = self.trace.arguments[number]
                 last[whole] = max(last[whole], last[number])
-        temporary = [n for n in last if isinstance(self.values[n], Node) and n not in self.trace.kept]
-        return tuple(tuple(n for n in temporary if last[n] == place) for place in range(len(kernels)))
+        found: list[list[int]] = [[] for _ in kernels]
+        for number, place in last.items():
+            if isinstance(self.values[number], Node) and number not in self.trace.kept:
+                found[place].append(number)
+        return tuple(map(tuple, found))
 
 
 def _scalar_dtypes(steps: Sequence[Step], before: int, count: int) -> tuple[DType, ...]:

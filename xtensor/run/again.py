@@ -26,19 +26,17 @@ from .planned import Evaluation
 from .ready import Ready
 
 
-def evaluate(
-    order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None, *, is_piece: bool = False
-) -> None:
+def evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> None:
     """Compute nodes that stand in order by kernels; run.py's `_evaluate` says what is kept."""
     limits = settings()
-    trace = Trace(order, wanted, is_piece=is_piece)
+    trace = Trace(order, wanted)
     plan = plan_of(trace)
     if limits.show:
         result = Evaluation(trace, plan, into, limits).result
         print(described(trace, plan, limits.show, limits, result), file=sys.stderr)
-    if len(wanted) == 1 and not is_piece:
+    if len(wanted) == 1:
         remember(wanted[0], trace, plan)
-    if into is None and not is_piece and _launch(trace, plan, limits, *lying(trace.values)):
+    if into is None and _launch(trace, plan, limits, *lying(trace.values)):
         return
     Evaluation(trace, plan, into, limits).run()
 

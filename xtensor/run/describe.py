@@ -197,7 +197,7 @@ class _Description:
             return self._choice_there(generated)
         if 0 in self._shape(kernel):
             return "interpret", "there are no elements"
-        engine, why = _asked(kernel.program, self.largest, self.limits)
+        engine, why = engines.choose(kernel.program, self.largest, self.limits)
         lack = _lack_of(kernel.program) if engine == "llvm" else ""
         return ("interpret", f"there is no {lack}") if lack else (engine, why)
 
@@ -334,17 +334,6 @@ class _Description:
 def _nbytes(value: Any) -> int:
     size: int = prod(value.shape) * value.dtype.itemsize
     return size
-
-
-def _asked(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
-    """Return what `engines.choose` says, which counts what it is asked about as work to come, and take that back."""
-    spent = engines._spent.get(program)
-    answer = engines.choose(program, largest, limits)
-    if spent is None:
-        engines._spent.pop(program, None)
-    else:
-        engines._spent[program] = spent
-    return answer
 
 
 @lru_cache(maxsize=1024)

@@ -20,7 +20,7 @@ from ..codegen.cpu.loop import check
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
-from ..plan.costs import COMPILE_SECONDS, library_seconds
+from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
 from ..plan.program import Kernel, Plan, Program
 from ..storage.blob import TBlob
 from . import columns, cuda_rows, interpret, rows
@@ -65,6 +65,10 @@ def run(
             program.notes[LACKING] = str(lack)
             if isinstance(lack, CompileError):
                 warnings.warn(f"xtensor: no {lack}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
+    elif limits.engine == "auto":
+        if len(_spent) > 4096:
+            _spent.clear()
+        _spent[program] = _spent.get(program, 0.0) + largest * library_seconds(program)
     _interpreted(kernel, shape, inputs, scalars, results)
 
 
@@ -84,9 +88,10 @@ def choose(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
         return "interpret", f"there is no {program.notes[LACKING]}"
     if engine == "llvm":
         return "llvm", "asked for"
-    if len(_spent) > 4096:
-        _spent.clear()
-    spent = _spent[program] = _spent.get(program, 0.0) + largest * library_seconds(program)
+    before = _spent.get(program, 0.0)
+    if before and largest >= COMPILED_AGAIN:
+        return "llvm", "it comes again, over many elements"
+    spent = before + largest * library_seconds(program)
     if spent > COMPILE_SECONDS:
         return "llvm", f"library calls would have taken {spent * 1e3:.1f} ms by now"
     return "interpret", f"library calls take {spent * 1e3:.2f} ms so far, less than compiling"

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
+from sys import getrefcount
 from typing import Any
 
 from ..base.locks import fork_waiting_lock
 from ..base.options import Settings, count_always, settings
 from ..base.threads import inside_task
+from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import VIEWS, Node, Part, View, last_users, pending_below
-from ..plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
+from ..plan.costs import ASK_BYTES, DIRECT_BYTES, DIRECT_COMPLEX_BYTES, FREE_PART
 from ..storage.blob import TBlob
 from ..storage.storage import Guard, Native, Storage, trusted
 
@@ -30,8 +33,8 @@ def turn() -> AbstractContextManager[Any]:
     return _lent if inside_task() else _evaluating
 
 
-# Graphs of more nodes are evaluated piece by piece.
-PIECE = 192
+# Buffers counted after which it is looked which of them are still there.
+MANY_COUNTED = 1 << 16
 
 # What is so many times smaller than what it was computed from is a result that costs no memory.
 SMALL_END = 64
@@ -69,17 +72,9 @@ def evaluate(nodes: Sequence[Node]) -> None:
         if _loaded and len(nodes) == 1 and _loaded[0].evaluate_again(nodes[0], DIRECT_BYTES):
             return
         order = pending_below(nodes)
-        if len(order) <= PIECE:
-            if order:
-                asked = [node for node in nodes if node.blob is None]
-                _evaluate(*_with_small_ends(order, asked))
-            return
-        wanted = set(nodes)
-        pieces = [order[start : start + PIECE] for start in range(0, len(order), PIECE)][::-1]
-        order.clear()
-        while pieces:  # what is done is let go of
-            piece = pieces.pop()
-            _evaluate(piece, [node for node in piece if node in wanted], is_piece=True)
+        if order:
+            asked = [node for node in nodes if node.blob is None]
+            _evaluate(*_with_small_ends(order, asked))
 
 
 def _with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:
@@ -101,17 +96,11 @@ def _with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node],
     small = max([prod(node.shape) for node in order]) // SMALL_END
     if not all([end.is_shown() and prod(end.shape) <= small for end in found]):
         return order, wanted
-    more = pending_below([*wanted, *found])
-    return (more, [*wanted, *found]) if len(more) <= PIECE else (order, wanted)
+    return pending_below([*wanted, *found]), [*wanted, *found]
 
 
-def _evaluate(
-    order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None, *, is_piece: bool = False
-) -> None:
-    """Compute nodes that stand in order, keeping those that are wanted, shown, or used from outside.
-
-    is_piece: whether the order is part of a longer one, whose rest uses what this one leaves.
-    """
+def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> None:
+    """Compute nodes that stand in order, keeping those that are wanted, shown, or used from outside."""
     if into is None and goes_direct(order):
         todo = order[::-1]
         order.clear()
@@ -119,7 +108,7 @@ def _evaluate(
             node = todo.pop()
             node.finish(_step(node))
         return
-    _planner().evaluate(order, wanted, into, is_piece=is_piece)
+    _planner().evaluate(order, wanted, into)
 
 
 def goes_direct(order: list[Node]) -> bool:
@@ -233,7 +222,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     """
     with turn():
         order = pending_below([node])
-        if trusted.owners or len(order) > PIECE or goes_direct(order) or not _reads_in_place(order, blob):
+        if trusted.owners or goes_direct(order) or not _reads_in_place(order, blob):
             return False
         evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.owner)])
         inside = set(pending_below([node]))
@@ -392,37 +381,90 @@ def can_look(node: Node) -> bool:
 
 
 class Ledger:
-    """All pending nodes, held weakly, and the bytes of the buffers that they keep alive together."""
+    """All pending nodes that read memory, held weakly, and the bytes that they keep alive together.
+
+    The bytes are those of buffers that nobody else held when that was last found out, and of all that nodes came to
+    read since. It is found out again where the sum exceeds what the user allows, or has grown by so much that what is
+    free may have changed.
+    """
 
     def __init__(self) -> None:
         self._nodes: list[weakref.ref[Node]] = []
-        self._bytes = 0
+        self._bytes, self._ask = 0, ASK_BYTES
+        self._counted: dict[int, int] = {}  # its terms: of owners that lay in one place after each other the largest
         self._room = 128
 
     def enter(self, node: Node, limits: Settings) -> None:
         """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
         if node.held:  # others keep nothing alive that these do not
             self._nodes.append(node.reference)
-            self._bytes += node.held
-            if self._bytes > limits.pinned_limit or len(self._nodes) > self._room:
+            for value in node.inputs:
+                if type(value) is TBlob:
+                    owner, counted = value.owner, self._counted
+                    if owner.nbytes > counted.get(id(owner), 0):
+                        self._bytes += owner.nbytes - counted.get(id(owner), 0)
+                        counted[id(owner)] = owner.nbytes
+            most = self._ask if limits.pinned_limit is None else limits.pinned_limit
+            if self._bytes > most or len(self._nodes) > self._room:
                 with turn():
                     self._settle(limits.pinned_limit)
-        if node.steps > limits.fuse_limit:
+        if node.serial - node.first >= limits.fuse_limit:
             with turn():
-                node.steps = len(pending_below([node]))  # what is shared was counted once per use
-            if node.steps > limits.fuse_limit:
+                order = pending_below([node])  # what was recorded in between, for others, was counted too
+                for place, one in enumerate(order):
+                    one.first = node.serial - place
+            if len(order) > limits.fuse_limit:
                 evaluate([node])
 
-    def _settle(self, limit: int) -> None:
-        """Count anew what is still pending, each buffer once, and evaluate everything if that is too much."""
+    def _settle(self, limit: int | None) -> None:
+        """Forget what is pending no more; evaluate, together, what keeps memory alive where that is too much."""
         nodes = [node for reference in self._nodes if (node := reference()) is not None and node.blob is None]
-        buffers = {id(v.owner): v.owner.nbytes for n in nodes for v in n.inputs if isinstance(v, TBlob)}
-        self._bytes = sum(buffers.values())
-        if self._bytes > limit:
-            evaluate(last_users(nodes))
-            nodes, self._bytes = [], 0
+        if self._bytes > (self._ask if limit is None else limit) or len(self._counted) > MANY_COUNTED:
+            kept = kept_alive(nodes)
+            self._bytes = sum([owner.nbytes for owner in kept])
+            if _is_too_much(kept, limit):
+                evaluate(last_users([node for node in nodes if not _memory_of(node).isdisjoint(kept)]))
+                nodes, kept, self._bytes = [node for node in nodes if node.blob is None], [], 0
+            self._ask = self._bytes + ASK_BYTES
+            self._counted = {id(owner): owner.nbytes for owner in kept}
         self._nodes = [node.reference for node in nodes]
         self._room = max(128, 2 * len(nodes))
+
+
+def _memory_of(node: Node) -> set[Storage]:
+    """Return the buffers that a node reads itself."""
+    return {value.owner for value in node.inputs if type(value) is TBlob}
+
+
+def _is_too_much(kept: Iterable[Storage], limit: int | None) -> bool:
+    """Return whether buffers take more bytes than a limit, or than is to be taken of what is free on some device."""
+    if limit is not None:
+        return sum([owner.nbytes for owner in kept]) > limit
+    taken: Counter[Device] = Counter()
+    for owner in kept:
+        taken[owner.device] += owner.nbytes
+    return any([nbytes > FREE_PART * device.backend.free_memory() for device, nbytes in taken.items()])
+
+
+def kept_alive(nodes: Iterable[Node]) -> list[Storage]:
+    """Return the buffers that nobody but these nodes holds.
+
+    References tell who else does: to views of a buffer, and to its owner. Only when work is done depends on that.
+    """
+    blobs = Counter([value for node in nodes for value in node.inputs if type(value) is TBlob])
+    held = {id(blob.owner) for blob, references in _beyond(blobs) if references > _ALONE}
+    owners = Counter([blob.owner for blob in blobs])
+    alone = [owner for owner, references in _beyond(owners) if references <= _ALONE and id(owner) not in held]
+    return [owner for owner in alone if not owner.is_held()]
+
+
+def _beyond(counted: Counter[Any]) -> list[tuple[Any, int]]:
+    """Return what was counted, and how many more references to it there are."""
+    return [(one, getrefcount(one) - count) for one, count in counted.items()]
+
+
+# Of what is referred to as often as it was counted, as CPython counts.
+_ALONE = 1 + _beyond(Counter([frozenset([0])]))[0][1]
 
 
 ledger = Ledger()

@@ -272,14 +272,15 @@ class Storage:
         """Return whether someone outside can write to it: such memory is never read later than it is asked for."""
         if not self.shared or self in trusted.owners:
             return False
-        if self._is_held():
+        if self.is_held():
             return True
         with first_use:  # nobody comes to hold it meanwhile
-            if not self._is_held():
+            if not self.is_held():
                 self.shared = False
             return self.shared
 
-    def _is_held(self) -> bool:
+    def is_held(self) -> bool:
+        """Return whether somebody outside holds it."""
         lender, borrower = self.lender, self.borrower
         return (lender is not None and lender() is not None) or (borrower is not None and borrower() is not None)
 

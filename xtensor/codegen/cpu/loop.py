@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.dtypes import DType
-from ...plan.costs import FUNCTIONS
+from ...plan.costs import ALIVE_TWICE, FUNCTIONS
 from ...plan.program import Program, Reduction, Step
 from ...storage.pool import ALIGNMENT
 from .. import element
@@ -71,9 +71,11 @@ def lanes_of(program: Program, vector_bytes: int) -> int:
     """Return how many elements a vector holds: the widest dtype fills a register, or two where functions are computed.
 
     A function is a long chain of steps that wait for each other: two chains side by side fill the time (measured:
-    5 to 30 % of it, where most a processor finds by itself; four run out of registers).
+    5 to 30 % of it, where most a processor finds by itself; four run out of registers). So do two where many values
+    are needed at once, and such code takes twice as long to compile.
     """
-    registers = 2 if any([step.op.name in FUNCTIONS for step in program.steps]) else 1
+    waits = any([step.op.name in FUNCTIONS for step in program.steps])
+    registers = 2 if waits and program.alive <= ALIVE_TWICE else 1
     return max(registers * vector_bytes // program.widest, 1)
 
 

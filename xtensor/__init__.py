@@ -11,8 +11,6 @@ from math import pi as pi
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import autograd as autograd
-from . import fft as fft
-from . import linalg as linalg
 from . import memory as memory
 from . import random as random
 from .autograd import *
@@ -44,11 +42,19 @@ __array_api_version__ = "2025.12"
 newaxis = None
 
 if _TYPE_CHECKING:
+    from . import fft as fft
+    from . import linalg as linalg
     from . import nn as nn
+
+_LATER = ("fft", "linalg", "nn")
 
 
 def __getattr__(name: str) -> object:
-    """Load the neural networks when they are asked for: most programs never are, and the import stays short."""
-    if name == "nn":
-        return _import_module(".nn", __name__)
+    """Load the extensions when they are asked for: most programs need none, and the import stays short."""
+    if name in _LATER:
+        return _import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

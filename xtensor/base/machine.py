@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from os.path import join
 
-_CGROUPS = Path("/sys/fs/cgroup")
-_OWN_CGROUPS = Path("/proc/self/cgroup")
-_MEMORY_FACTS = Path("/proc/meminfo")
+# Names of files and not Paths, which would take a tenth of the import.
+_CGROUPS = "/sys/fs/cgroup"
+_OWN_CGROUPS = "/proc/self/cgroup"
+_MEMORY_FACTS = "/proc/meminfo"
 _UNKNOWN_MEMORY = 1 << 32  # what a machine is taken to have that does not tell
 
 
@@ -16,7 +17,7 @@ def memory_limit() -> int:
     """Return the bytes this process may use: the machine's, or its control group's where that is less."""
     limits = [_physical_memory()]
     for folder in cgroup_folders("memory"):
-        for text in (cgroup_value(folder / "memory.max"), cgroup_value(folder / "memory.limit_in_bytes")):
+        for text in (cgroup_value(folder, "memory.max"), cgroup_value(folder, "memory.limit_in_bytes")):
             if text.isdigit():
                 limits.append(int(text))
     return min(limits)
@@ -30,9 +31,9 @@ def free_memory() -> int:
     free = [_available_memory()]
     for folder in cgroup_folders("memory"):
         for most, taken in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-            limit, usage = cgroup_value(folder / most), cgroup_value(folder / taken)
+            limit, usage = cgroup_value(folder, most), cgroup_value(folder, taken)
             if limit.isdigit() and usage.isdigit():
-                facts = _facts(cgroup_value(folder / "memory.stat"))
+                facts = _facts(cgroup_value(folder, "memory.stat"))
                 files = facts.get("total_inactive_file", facts.get("inactive_file", 0))
                 free.append(max(int(limit) - int(usage) + files, 0))
     return min(free)
@@ -55,20 +56,21 @@ def _physical_memory() -> int:
         return _UNKNOWN_MEMORY
 
 
-def cgroup_folders(controller: str) -> Iterator[Path]:
+def cgroup_folders(controller: str) -> Iterator[str]:
     """Yield the folders of this process's control group (version 1 or 2) and of those around it, innermost first."""
     for line in cgroup_value(_OWN_CGROUPS).splitlines():
         _, controllers, name = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        group = PurePosixPath(name).relative_to("/")
-        for part in (group, *group.parents):
-            yield _CGROUPS / (controller if controllers else "") / part
+        parts = name.strip("/").split("/")
+        for depth in range(len(parts) if parts[0] else 0, -1, -1):
+            yield join(_CGROUPS, controller if controllers else "", *parts[:depth])
 
 
-def cgroup_value(file: Path) -> str:
+def cgroup_value(*path: str) -> str:
     """Return what stands in a file of the system, nothing where it does not exist."""
     try:
-        return file.read_text(encoding="ascii").strip()
+        with open(join(*path), encoding="ascii") as file:
+            return file.read().strip()
     except (OSError, ValueError):
         return ""

@@ -122,8 +122,8 @@ def _quotas() -> list[int]:
     """Return the processors that the control groups around this process allow, rounded up."""
     found = []
     for folder in cgroup_folders("cpu"):
-        version2 = cgroup_value(folder / "cpu.max").split()
-        version1 = [cgroup_value(folder / "cpu.cfs_quota_us"), cgroup_value(folder / "cpu.cfs_period_us")]
+        version2 = cgroup_value(folder, "cpu.max").split()
+        version1 = [cgroup_value(folder, "cpu.cfs_quota_us"), cgroup_value(folder, "cpu.cfs_period_us")]
         for pair in (version2, version1):
             if len(pair) == 2 and all(text.isdigit() for text in pair):  # no limit reads "max" or "-1"
                 found.append(ceil(int(pair[0]) / int(pair[1])))

@@ -72,6 +72,9 @@ ALIVE_TWICE = 28
 # that is written at more places at once takes up to four times as long.
 LOOP_STEPS, LOOP_RESULTS = 2048, 32
 
+# How often a loop over columns may make the steps of its expression: what is used in several loops is made in each.
+COLUMNS_AGAIN = 2
+
 # So many values are at hand at once, whatever the order of steps.
 REGISTERS = 32
 

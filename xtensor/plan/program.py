@@ -21,7 +21,7 @@ from ..base.dtypes import DType, promote
 from ..devices.cpu import SMALL_POWERS
 from ..graph.node import Node, Operation, View, node_of
 from ..storage.blob import TBlob
-from .costs import FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REDUCING_COST, REGISTERS, code_size, picoseconds
+from .costs import COLUMNS_AGAIN, FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REDUCING_COST, REGISTERS, code_size, picoseconds
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
 COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
@@ -441,13 +441,17 @@ class _Cut:
         return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), rows, strided, columns)
 
     def _columns(self, lead: int, groups: Sequence[list[int]]) -> Columns | None:
-        """Return the kernels of a column program, None where a costly function would be computed more than once."""
+        """Return the kernels of a column program, None where costly functions or too many steps would be made again."""
         kernels: list[Kernel] = []
         costly: list[int] = []
+        room = COLUMNS_AGAIN * len(self.group)
         for members in groups:
             ends = [n for n in members if not self._is_mapped(n) or self._is_stored(n, again=True)]
             if ends:
                 computed = self._computed(ends)
+                room -= len(computed)
+                if room < 0:
+                    return None
                 kernels.append(self._kernel(ends, computed))
                 costly += [n for n in computed if self.values[n].op.name in FUNCTIONS]
         domains = [self.values[kernel.domain].shape for kernel in kernels]

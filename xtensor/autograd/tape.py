@@ -119,20 +119,19 @@ class Saved:
         self.value = value
         self.small: Tensor | None = None  # a constant tensor over small bytes, for all rules that ask for it
         value.saver = ref(self)
-        if type(value) is TBlob:
+        if type(value) is TBlob and value._owner is not None:  # else the owner will be made with a guard
             self._keep(value)
 
     def hold(self, blob: TBlob) -> None:
         """Take the bytes of what was pending."""
         self.value, self.small = blob, None
         blob.saver = ref(self)
-        self._keep(blob)
+        if blob._owner is not None:
+            self._keep(blob)
 
     def _keep(self, blob: TBlob) -> None:
         """See that bytes are copied before they are overwritten: now, where others could do so behind our back."""
-        owner = blob._owner
-        if owner is None:  # of which nobody has asked for the owner yet: it will be made with a guard
-            return
+        owner = blob.owner
         if owner.is_exposed():
             self.protect()
         else:
@@ -236,7 +235,8 @@ class Step:
         self.given: dict[str, Any] | None = {}
         if type(result) is Tensor:  # past its properties
             data: Any = result._data
-            self.shape, self.dtype, self.device = data.shape, data.dtype, result.device
+            self.shape, self.dtype = data.shape, data.dtype
+            self.device = data.device if type(data) is TBlob else result.device
         else:
             self.shape, self.dtype, self.device = result.shape, result.dtype, result.device
         self.within: Layout | Callable[[Layout], Layout] | None = None
@@ -367,7 +367,7 @@ def begin(x: Tensor, *, asked: bool = True) -> Leaf:
 
 def carry(x: Tensor, step: Step) -> None:
     """Give a tensor its step; one that carries a step takes no shortcut of small operands."""
-    if type(x._data) is not Node:
+    if type(x._data) not in (TBlob, Node):
         x.settle()
     x._step = step
 
@@ -417,7 +417,10 @@ def remember(rule: Rule | None, slots: Slots, steps: Sequence[Step | None], resu
     if None in steps:
         slots, steps = _without_constants(slots, steps)
     step = Step(rule, tuple(steps), result, slots)  # type: ignore[arg-type]
-    carry(result, step)
+    if type(result._data) is TBlob:
+        result._step = step
+    else:
+        carry(result, step)
     return step
 
 

@@ -26,7 +26,7 @@ from ..plan.costs import DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
-from ..tensor.face import Scalar, Tensor, settled, small, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .compositions import macro_of
 from .record import (
@@ -194,7 +194,7 @@ def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tenso
     if native is None:
         result = _apply(op, operands)
     else:
-        result = settled(native, next(x.device for x in operands if type(x) is Tensor))
+        result = settled(native, CPU_DEVICE)
     remember_elementwise(op.rule, op.slots, operands, steps, result)
     return result
 
@@ -231,9 +231,12 @@ def _native_up_to(x: Tensor, most: int) -> Native | None:
         return data if data.nbytes <= most else None
     if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made of what may be memory alone
         return None
-    if type(data) is not TBlob and data.blob is None:
+    blob = data if type(data) is TBlob else data.blob
+    if blob is None:
         return None
-    native = native_of(x)
+    native = x.thin() if x._step is None else None
+    if native is None:
+        native = blob.native()
     return native if type(native) is np.ndarray else None
 
 

@@ -117,7 +117,7 @@ class Tensor(Operators, Methods):
             return data
         if type(data) is Node and data.blob is not None:
             data = data.blob
-        if type(data) is not TBlob or self._step is not None or data.constant or data.fixed or watchers:
+        if type(data) is not TBlob or self._step is not None or data.constant or watchers:
             return None
         if data.device is not CPU_DEVICE or not data.owner.is_allocated:
             return None
@@ -591,7 +591,10 @@ def wrap(native: Native, device: Device) -> Tensor:
 
 def settled(native: Native, device: Device) -> Tensor:
     """Return a tensor over a fresh native array that is no thin face: it will carry a step."""
-    return face(TBlob.of(None, native, device))
+    tensor = Tensor()
+    tensor._data = TBlob.of(None, native, device)
+    tensor._owner = tensor._blob = tensor._step = None
+    return tensor
 
 
 def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:

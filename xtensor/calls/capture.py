@@ -57,13 +57,13 @@ INSIDE = "another function is being watched, which calls this one"
 
 
 def fuse(function: Callable[P, R], /) -> Fused[P, R]:
-    """Return a function that gives what `function` gives, evaluated, and remembers the expression it computes.
+    """Return a function that gives what `function` gives and remembers the expression it computes.
 
     function: takes tensors, Python scalars, strings and other constants, and returns a tensor, or tuples, lists, dicts
     or dataclasses of tensors, nested as they like. The first call with arguments of some dtypes, shapes and strides,
-    and with some constants, runs it; later ones launch the kernels at once. Where that could differ from a plain call,
-    and for small arrays, where library calls cost less, it is simply called: `why`, a method of what is returned, says
-    why.
+    and with some constants, runs it; later ones launch the kernels at once, whose results are evaluated. Where that
+    could differ from a plain call, and for small arrays, where library calls cost less, it is simply called: `why`, a
+    method of what is returned, says why.
 
     What the function finds out elsewhere - a global number, the value of another tensor, whether two arguments are one
     object - is taken for constant, and what it does besides returning its result is done only in calls that run it.

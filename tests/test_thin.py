@@ -150,7 +150,17 @@ def test_functions_that_may_return_their_operand(dtype: Any) -> None:
 # ---- writes
 
 
-VALUES: list[Any] = [2, 2.7, True, np.float32(1.5), [1, 2, 3], xt.asarray([7.0, 8.0, 9.0]), xt.asarray(3)]
+VALUES: list[Any] = [
+    2,
+    2.7,
+    True,
+    np.float32(1.5),
+    np.int64(300),
+    np.complex128(2),
+    [1, 2, 3],
+    xt.asarray([7.0, 8.0, 9.0]),
+    xt.asarray(3),
+]
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "float32", "float64", "complex64", "complex128"])
@@ -570,7 +580,8 @@ SPELLED = {
 }  # fmt: skip
 KINDS = ["bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64"]
 KINDS += ["complex64", "complex128"]
-NUMBERS: list[Any] = [2, -1, 300, 2.5, 1e300, 1j, True, 0.0, -0.0]
+NUMBERS: list[Any] = [2, -1, 300, 2.5, 1e300, 1j, True, 0.0, -0.0, np.float64(2.5), np.float32(0.1), np.uint8(200)]
+NUMBERS += [np.int64(-3), np.bool_(True), np.complex64(1j)]
 
 
 def odd_value(rng: np.random.Generator, dtype: str) -> Any:

@@ -19,7 +19,7 @@ from ..autograd.tape import active
 from ..base.dtypes import ANY, Category
 from ..base.errors import StrangerError, expected, one_of
 from ..base.options import thin_closed
-from ..devices.cpu import CPU, floats_beside, quickly
+from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, small, wrap
@@ -74,7 +74,7 @@ def elementwise(
 
 # The thin way (DESIGN section 5): the row's kernel on arrays that are there and small, and a new face. No settings,
 # shapes or dtypes are looked at. Whatever the library refuses goes the long way, which says what is wrong.
-_SCALARS = frozenset(SCALARS)
+_NUMBERS = frozenset((*SCALARS, *NUMBERS))
 _ARRAY = np.ndarray
 
 
@@ -131,7 +131,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                         return long_way(op, (x1, x2))
                 elif kind is float and takes_arrays:
                     b = floats_beside(a.dtype, x2)
-                elif kind in _SCALARS:
+                elif kind in _NUMBERS:
                     b = x2
                 else:
                     return long_way(op, (x1, x2))
@@ -148,7 +148,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 tensor._data = native
                 tensor._owner = tensor._blob = tensor._step = None
                 return tensor
-        elif type(x2) is Tensor and type(x1) in _SCALARS and not thin_closed[0]:
+        elif type(x2) is Tensor and type(x1) in _NUMBERS and not thin_closed[0]:
             b = x2._data
             if type(b) is _ARRAY and b.nbytes <= DIRECT_BELOW:
                 a = floats_beside(b.dtype, x1) if type(x1) is float and takes_arrays else x1
@@ -208,7 +208,7 @@ def _in_place(op: Op) -> Callable[..., Any]:
         if free and type(a) is _ARRAY and takes_arrays and not thin_closed[0]:
             kind = type(other)
             b = other._data if kind is Tensor else floats_beside(a.dtype, other) if kind is float else other
-            if (type(b) is _ARRAY or kind in _SCALARS) and a.nbytes <= DIRECT_BELOW:
+            if (type(b) is _ARRAY or kind in _NUMBERS) and a.nbytes <= DIRECT_BELOW:
                 try:
                     _change(kernel, of_items, a, b)
                 except REFUSED:  # before anything was written
@@ -242,8 +242,8 @@ def _install(name: str, call: Callable[..., Any], *parameters: str) -> None:
 
 def _change(kernel: Any, of_items: Callable[[Any, Any], Any] | None, a: Native, b: Any) -> None:
     """Compute `a = op(a, b)` into a's own memory, without a warning."""
-    if of_items is not None and not a.ndim and type(b) is _ARRAY and not b.ndim:
-        result = quickly(of_items, a[()], b[()])
+    if of_items is not None and not a.ndim and (type(b) is not _ARRAY or not b.ndim):
+        result = quickly(of_items, a[()], b[()] if type(b) is _ARRAY else b)
         if result.dtype is a.dtype:
             a[()] = result
             return
@@ -255,8 +255,8 @@ def _ternary(op: Op) -> Callable[..., Tensor]:
 
     def call(condition: Any, x1: Any, x2: Any, /) -> Tensor:
         if type(condition) is Tensor and small(condition) is not None and not thin_closed[0]:
-            a = small(x1) if type(x1) is Tensor else x1 if type(x1) in _SCALARS else None
-            b = small(x2) if type(x2) is Tensor else x2 if type(x2) in _SCALARS else None
+            a = small(x1) if type(x1) is Tensor else x1 if type(x1) in _NUMBERS else None
+            b = small(x2) if type(x2) is Tensor else x2 if type(x2) in _NUMBERS else None
             if a is not None and b is not None:
                 try:
                     return wrap(quickly(kernel, condition._data, a, b), CPU_DEVICE)

@@ -254,6 +254,9 @@ def is_plain(key: Any) -> bool:
     return True
 
 
+# The types of NumPy's own numbers, which have a dtype as arrays have, for the dtypes of the standard.
+NUMBERS = tuple(np.dtype(char).type for char in "?bBhHiIlLqQfdFD")
+
 # Numbers that arrays of these dtypes take without a warning.
 _TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}
 
@@ -287,6 +290,9 @@ def assign(target: Any, key: Any, value: Any) -> bool:
         elif target.dtype.char in _TAKES.get(kind, ""):
             target[key] = value
             return True
+        elif kind in NUMBERS:
+            if value.dtype.kind == "c" != target.dtype.kind:
+                return False
         elif kind not in _TAKES:
             return False
         quickly(target.__setitem__, key, value)

@@ -156,7 +156,6 @@ VALUES: list[Any] = [
     True,
     np.float32(1.5),
     np.int64(300),
-    np.complex128(2),
     [1, 2, 3],
     xt.asarray([7.0, 8.0, 9.0]),
     xt.asarray(3),

@@ -220,6 +220,8 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
         return
     if isinstance(value, (list, tuple)):
         value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
+    elif isinstance(value, np.integer):  # refused where it does not fit, as by NumPy
+        value = int(value)
     operand = as_operand(value, function, "value", x.device)
     common_device(function, (x, operand))
     check_real(getattr(operand, "dtype", operand), x.dtype, function, "value")

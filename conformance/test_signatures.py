@@ -83,7 +83,7 @@ def all_stubs(stubs: Path) -> Iterator[tuple[str, ast.FunctionDef]]:
         yield from (("", function) for function in stub_functions(file))
     for extension in ("linalg", "fft"):
         yield from ((extension, function) for function in stub_functions(stubs / f"{extension}.py"))
-    for function in stub_functions(stubs / "standard/inspection.py"):
+    for function in stub_functions(stubs / "info.py"):
         yield ("" if function.name.startswith("__") else "info"), function
     yield from (("array", function) for function in stub_methods(stubs / "array_object.py"))
 

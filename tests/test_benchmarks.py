@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import xtensor as xt
+
 ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
-from benchmarks import calls, engine, gradients, losses, npbench, programs, progress, report, sizes  # noqa: E402 - found through the line above
+from benchmarks import calls, consumers, engine, gradients, losses, npbench, programs, progress, report, sizes  # noqa: E402 - found through the line above
 from benchmarks.__main__ import BENCHMARKS  # noqa: E402 - likewise
 from benchmarks.measure import Times, print_table, repeated, take_turns, warmed  # noqa: E402 - likewise
 from benchmarks.overhead import EXPRESSIONS  # noqa: E402 - likewise
@@ -196,6 +198,37 @@ def test_means_of_calls() -> None:
     """The geometric mean of the ratios of least times, and which is the largest."""
     found = {text: {"numpy": Times(1.0, 9.0), "xtensor": Times(ratio, 9.0)} for text, ratio in (("a", 2.0), ("b", 8.0))}
     assert calls.summary("xtensor", found) == "xtensor: geometric mean 4.00, worst 8.00 (b)"
+
+
+# ---- consumers
+
+
+def test_consumers_beside_numpys() -> None:
+    """A line for each call, the slowest first beside NumPy, then the median and the worst."""
+    pytest.importorskip("sklearn")
+    done = run("consumers", "--quick")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().splitlines()
+    ratios = [float(line.split()[-1]) for line in lines[3:-2]]
+    assert len(ratios) == len(consumers.CALLS)
+    assert ratios == sorted(ratios, reverse=True)
+    assert lines[-1].startswith("median ")
+
+
+def test_consumers_that_differ_are_not_timed() -> None:
+    """Values, shapes; of the axes of a discriminant either sign will do."""
+    ones: Any = np.ones(3)
+    consumers.check("same", {"": xt.ones(3)}, {"": ones})
+    consumers.check("turned", {"scalings_": -xt.ones(3)}, {"scalings_": ones})
+    for wrong in (xt.ones(4), xt.zeros(3), xt.full(3, xt.nan), -xt.ones(3)):
+        with pytest.raises(ArithmeticError, match="wrong: mean_ differs from NumPy's"):
+            consumers.check("wrong", {"mean_": wrong}, {"mean_": ones})
+
+
+def test_summary_of_consumers() -> None:
+    """The median of the ratios, and the largest with its name."""
+    rows = [(0.5, "a", 1.0, 2.0), (3.0, "b", 3.0, 1.0), (1.0, "c", 1.0, 1.0)]
+    assert consumers.summary(rows) == "\nmedian 1.00, worst 3.00 (b)"
 
 
 # ---- sizes

@@ -16,6 +16,7 @@ from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, contiguous
 from ..base.locks import fork_waiting_lock
 from ..devices import Backend, Device
+from ..devices.cpu import packed_copy
 from ..storage.blob import TBlob
 from ..storage.storage import MANY_READERS, Readers
 
@@ -324,7 +325,7 @@ class View:
         layout = self.layout(blob.layout, blob.dtype.itemsize, given)
         if layout is None:
             backend = blob.device.backend
-            return TBlob.adopt(backend.call(blob.native().copy, order="C").reshape(given), blob.device)
+            return TBlob.adopt(backend.call(packed_copy, blob.native()).reshape(given), blob.device)
         return blob.view(layout, writeable=self.may_be_written)
 
     def node(self, whole: Node, given: Any) -> Node | None:

@@ -20,6 +20,7 @@ from ..base.threads import SHARE_PAYS, WAKE_PAYS, worth
 from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP
 from ..codegen.cpu.primitives import LacksError
+from ..devices.cpu import packed_copy
 from ..graph.node import View
 from ..plan.program import Kernel
 from ..storage.blob import TBlob
@@ -237,7 +238,7 @@ def _needed(evaluation: Evaluation) -> set[int]:
 
 
 def _reshaped(native: Native, shape: Shape) -> Native:
-    return native.copy(order="C").reshape(shape)
+    return packed_copy(native).reshape(shape)
 
 
 def _lie(blob: TBlob) -> tuple[Layout, DType]:

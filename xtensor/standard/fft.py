@@ -7,14 +7,21 @@ inverse), "forward", or "ortho" (its square root on both). float32 and complex64
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from math import prod
 from typing import Any, Literal, cast, get_args
+
+import numpy as np
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
+from ..base import threads
 from ..base.dtypes import DEFAULTS, FLOATING, DType, canonical
 from ..base.errors import check_choice, expected
 from ..base.layout import as_axes, as_axis, as_index
 from ..calls.op import on
+from ..devices.cpu import CPU
+from ..plan.costs import LAUNCH_PAYS
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import DeviceLike, as_tensor, chosen_device
 
@@ -38,6 +45,9 @@ __all__ = [
 Norm = Literal["backward", "ortho", "forward"]
 Lengths = Sequence[int] | None
 _NORMS: tuple[Norm, ...] = get_args(Norm)
+
+# Transforms that NumPy computes into given memory; it takes `out` of hfft and ihfft as well, and may not use it.
+_INTO = frozenset(("fft", "ifft", "rfft", "irfft"))
 
 
 # ---- derivatives: each transform is linear, so its adjoint is a transform of the cotangent the other way
@@ -246,7 +256,27 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
     check_choice(name, "norm", norm, _NORMS)
     if n is not None and as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))
-    return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, n=n, axis=along, norm=norm))
+    return on(x, name, lambda xp, a: _shared_out(getattr(xp.fft, name), name, a, n=n, axis=along, norm=norm))
+
+
+def _shared_out(library: Any, name: str, a: Any, **given: Any) -> Any:
+    """Transform along one axis; many lines are shared out among threads, into memory that was used before."""
+    others = [axis for axis in range(a.ndim) if axis != given["axis"]]
+    if (
+        name not in _INTO
+        or not others
+        or a.nbytes <= LAUNCH_PAYS
+        or type(a) is not np.ndarray
+        or not a.flags.c_contiguous
+    ):
+        return library(a, **given)
+    across = max(others, key=a.shape.__getitem__)
+    none = library(a.swapaxes(0, across)[:0].swapaxes(0, across), **given)
+    shape = (*none.shape[:across], a.shape[across], *none.shape[across + 1 :])
+    result: Any = np.ndarray(shape, none.dtype, CPU.allocate(prod(shape) * none.itemsize))
+    parts = (np.array_split(one, threads.count(), across) for one in (a, result))
+    threads.run([partial(CPU.call, getattr(np.fft, name), a, out=out, **given) for a, out in zip(*parts, strict=True)])
+    return result
 
 
 def _transform_n(name: str, x: Any, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:

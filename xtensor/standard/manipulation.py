@@ -19,7 +19,7 @@ from ..base.errors import expected, prefixed
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
 from ..calls.op import REFUSED, on
-from ..devices.cpu import quickly
+from ..devices.cpu import packed_copy, quickly
 from ..run.executor import seen_later
 from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
 from ..tensor.operands import as_tensor, broadcast, common_device
@@ -316,7 +316,7 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
         return x.viewed(viewed)
     if copy is False:
         raise ValueError(expected("reshape", "copy", f"be None or True for strides {x.strides}", copy))
-    return from_native(x.device.backend.call(x.native().copy, order="C").reshape(lengths), x.device)
+    return from_native(x.device.backend.call(packed_copy, x.native()).reshape(lengths), x.device)
 
 
 def _opposite(shift: int | tuple[int, ...]) -> int | tuple[int, ...]:

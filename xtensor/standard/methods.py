@@ -10,6 +10,7 @@ from ..base.dtypes import DType, real_of
 from ..base.errors import expected
 from ..base.layout import Layout
 from ..devices import Device
+from ..devices.cpu import packed_copy
 from ..tensor.face import Tensor, dense_copy, from_native, wrap
 
 Version = tuple[int, int] | None  # of DLPack
@@ -20,7 +21,7 @@ def copied(x: Tensor, order: str) -> Tensor:
     """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
     if order == "K":
         return from_native(dense_copy(x.blob), x.device)
-    return wrap(x.device.backend.call(x.native().copy, order=order), x.device)
+    return wrap(x.device.backend.call(packed_copy, x.native(), order), x.device)
 
 
 @differentiable(x=lambda g, like: g.to_device(like.device))

@@ -530,7 +530,7 @@ class Tensor(Operators, Methods):
         index = key._data if type(key) is Tensor else None
         if type(index) is _ARRAY and index.ndim and index.dtype.kind in "biu":
             try:
-                return wrap(data[index], CPU_DEVICE)
+                return wrap(data[index] if data.nbytes <= DIRECT_BELOW else CPU.index(data, index), CPU_DEVICE)
             except IndexError:
                 pass
         return xt.standard.indexing.getitem(self, key)

@@ -37,7 +37,7 @@ sys.path.remove(str(ROOT))
 room = sys.modules["xtensor.calls.capture"]
 
 CASES = [(workload, dtype) for workload in WORKLOADS for dtype in workload.dtypes]
-N = 40_000
+N = 80_000  # float32 of which calls are recorded
 
 needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
 

@@ -247,7 +247,7 @@ def test_errors_are_raised_at_the_call() -> None:
 @pytest.mark.parametrize("lazy", ["auto", "always", "never"])
 @pytest.mark.parametrize("nbytes", [8, DIRECT_BELOW - 8, DIRECT_BELOW, DIRECT_BELOW + 8])
 def test_when_calls_are_recorded(lazy: Any, nbytes: int) -> None:
-    """By default calls are recorded from 128 KiB on."""
+    """By default calls are recorded from 256 KiB on."""
     x = xt.zeros((nbytes // 8,))
     with xt.options(lazy=lazy):
         results = [x + 1, 1 - x, xt.sum(x, axis=0), x > 0, xt.exp(x), xt.sqrt(x)]
@@ -401,7 +401,7 @@ RECORDED: dict[str, Callable[[xt.Tensor], xt.Tensor]] = {
 @pytest.mark.parametrize("call", RECORDED.values(), ids=RECORDED.keys())
 def test_one_rule_says_what_is_recorded(call: Callable[[xt.Tensor], xt.Tensor]) -> None:
     """Asked for, or of large operands, but not too large: the first call and later ones go by the same rule."""
-    x = xt.ones((200, 100)).evaluate()  # 160 000 bytes
+    x = xt.ones((400, 100)).evaluate()  # 320 000 bytes
     small = xt.ones((2, 100)).evaluate()
     for _ in range(3):
         assert call(x).is_pending and not call(small).is_pending
@@ -863,7 +863,7 @@ def look():
 look()
 thread = threading.Thread(target=look)
 thread.start(); thread.join()
-print(seen, (xt.ones(20_000) + 1).is_pending)
+print(seen, (xt.ones(40_000) + 1).is_pending)
 """
     done = run_python(code, XTENSOR_LAZY=lazy)
     yes = lazy == "always"

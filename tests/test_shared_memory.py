@@ -21,7 +21,7 @@ from xtensor.base.options import thin_closed
 from xtensor.plan.costs import FAST_LAUNCH_PAYS, LAUNCH_PAYS
 
 # Elements of arrays that the library computes at once, and of such as launches are worth.
-SMALL, MIDDLE, LARGE = 2_000, 20_000, 500_000
+SMALL, MIDDLE, LARGE = 2_000, 40_000, 500_000
 ENGINES = ["auto", "interpret", "llvm"]
 
 

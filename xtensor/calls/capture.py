@@ -22,7 +22,7 @@ from ..base.options import Settings, options, settings
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Node, Part
-from ..plan.costs import CAPTURED_STEPS, DIRECT_BELOW
+from ..plan.costs import CAPTURED_STEPS, FUSED_BELOW
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
@@ -277,7 +277,7 @@ def _known(parts: list[Any], rebuild: Callable[[list[Any]], Any], watch: Watch) 
         return _Known(None, rebuild, watch.reason or COMPUTED)
     from ..run import recorded  # the engines come with it
 
-    found = recorded.record(nodes, watch.roots, DIRECT_BELOW)
+    found = recorded.record(nodes, watch.roots, FUSED_BELOW)
     if isinstance(found, str):
         return _Known(None, rebuild, found)
     evaluate(*parts)

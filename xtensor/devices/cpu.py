@@ -95,8 +95,7 @@ class _Memory:
 # and takes 12 to 220 us for the product of 20 000 complex numbers with themselves and the sum with them.
 REUSED = 128 * 1024
 
-# Of smaller arrays nobody counts who holds them: they are hardly ever read later. (Not less than DIRECT_BELOW:
-# such a tensor holds the array itself.)
+# Of smaller arrays nobody counts who holds them: they are hardly ever read later.
 COUNTED = 128 * 1024
 
 
@@ -131,7 +130,7 @@ _TILE = 512
 
 def packed_copy(native: Any, order: Any = "C") -> Any:
     """Return a copy, packed in C order if not told otherwise; of a large transpose in a quarter of NumPy's time."""
-    if type(native) is not np.ndarray or native.nbytes < REUSED or order != "C":
+    if type(native) is not np.ndarray or native.nbytes < REUSED or order != "C" or not (native.ndim and native.size):
         return native.copy(order=order)
     copy: Any = np.ndarray(native.shape, native.dtype, CPU.allocate(native.nbytes))
     length = native.shape[-1]
@@ -286,7 +285,7 @@ NUMBERS = tuple(np.dtype(char).type for char in "?bBhHiIlLqQfdFD")
 _TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}
 
 # Up to this many bytes an assigned array is not worth the engine's threads.
-_ASSIGNED_AT_ONCE = 128 * 1024
+_ASSIGNED_AT_ONCE = 256 * 1024
 
 
 def assign(target: Any, key: Any, value: Any) -> bool:

@@ -13,8 +13,13 @@ if TYPE_CHECKING:
 
 # ---- which way a call goes, by the bytes of its widest operand
 
-# Up to this many bytes on the CPU the library's own function at once is cheaper than recording.
-DIRECT_BELOW = 128 * 1024
+# Up to this many bytes on the CPU the library's own function at once is cheaper than recording: a recorded step costs
+# some 6 us, of a fresh view 17, and NumPy's 10. From here on NumPy computes into temporaries of its own expressions,
+# which it cannot see in ours, and takes up to 16 times as long for pages that the system gives it again and again.
+DIRECT_BELOW = 256 * 1024
+
+# A fused function whose arrays take at most so many bytes is estimated both ways, and may be called plainly.
+FUSED_BELOW = 128 * 1024
 
 # Pending work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
 # Complex work, for which there is no generated code, does so where all results together take no more bytes than this.

@@ -194,8 +194,8 @@ def test_plans_of_several_kernels() -> None:
         scaled = centred / xt.sqrt(xt.var(centred, axis=0) + 1e-3)
         return scaled - xt.max(scaled), xt.sum(scaled), centred
 
-    check(function, lambda s: xt.reshape(array(N, "float64", s), (400, 100)))
-    check(whole, lambda s: xt.reshape(array(N, "float64", s), (400, 100)))
+    check(function, lambda s: xt.reshape(array(N, "float64", s), (800, 100)))
+    check(whole, lambda s: xt.reshape(array(N, "float64", s), (800, 100)))
 
 
 PENDING_VIEWS: dict[str, Callable[[Any], Any]] = {
@@ -267,7 +267,7 @@ def test_results_that_share_memory() -> None:
 @pytest.mark.usefixtures("engine")
 def test_steps_that_no_loop_computes() -> None:
     """They are recorded, and so remembered."""
-    check(lambda x: xt.argmax(x * 2.0, axis=0) + 1, lambda s: xt.reshape(array(N, "float64", s), (400, 100)))
+    check(lambda x: xt.argmax(x * 2.0, axis=0) + 1, lambda s: xt.reshape(array(N, "float64", s), (800, 100)))
 
 
 def repeated(times: int) -> Callable[[Any], Any]:
@@ -734,7 +734,7 @@ def test_constants_are_used() -> None:
     for _ in range(3):
         for power in (2, 2.0, 3, 0.5):
             for axis in (0, 1, (0, 1), None):
-                x = xt.abs(xt.reshape(array(N, "float64"), (400, 100))).evaluate()
+                x = xt.abs(xt.reshape(array(N, "float64"), (800, 100))).evaluate()
                 with xt.options(engine="interpret"):
                     same(fused(x, power, axis=axis), xt.sum(x**power, axis=axis))
 
@@ -762,8 +762,8 @@ def test_shapes_dtypes_and_strides() -> None:
     """Each kind is found out anew, and all are right."""
     counted = Counted(lambda x: xt.sum(x * 2, axis=0))
     fused = xt.fuse(counted)
-    x = xt.reshape(array(N, "int32"), (200, 200))
-    kinds = [x, x.T, x[:100], x[::2], xt.reshape(x, (-1,)), xt.astype(x, xt.int64), xt.reshape(x, (1, 200, 200))]
+    x = xt.reshape(array(N, "int32"), (400, 200))
+    kinds = [x, x.T, x[:200], x[::2], xt.reshape(x, (-1,)), xt.astype(x, xt.int64), xt.reshape(x, (1, 400, 200))]
     for _ in range(3):
         for kind in kinds:
             same(fused(kind), xt.sum(kind * 2, axis=0))
@@ -851,7 +851,7 @@ def test_other_sizes_compile_nothing() -> None:
     fused = xt.fuse(lambda x: xt.sum(xt.exp(x - xt.max(x, axis=1, keepdims=True)), axis=1))
     with xt.options(engine="llvm"):
         for _ in range(2):
-            fused(xt.reshape(array(N), (400, 100)))
+            fused(xt.reshape(array(N), (800, 100)))
         kernels = xt.cache_info().kernels
         for rows in (100, 250, 800):
             for _ in range(2):

@@ -115,9 +115,10 @@ def written(target: Tensor, step: Step | None) -> None:
     if blob.constant:
         return
     owner = blob.owner
-    if owner.history is None:
-        owner.guarded().history = History(owner, target.dtype)
-    owner.history.writes.append(Write(now(), target.dtype, blob.layout, step))
+    history = owner.history
+    if history is None:
+        history = owner.guarded().history = History(owner, target.dtype)
+    history.writes.append(Write(now(), target.dtype, blob.layout, step))
 
 
 def refuse_leaf(target: Tensor, function: str) -> None:

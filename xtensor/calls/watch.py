@@ -67,12 +67,12 @@ class Watch:
 
     # ---- what it is told
 
-    def looked(self, buffer: Storage) -> None:
-        if buffer in self.buffers:
+    def looked(self, owner: Storage) -> None:
+        if owner in self.buffers:
             self._refuse(LOOKED)
 
-    def written(self, buffer: Storage) -> None:
-        if buffer in self.buffers or get_ident() == self.thread:
+    def written(self, owner: Storage) -> None:
+        if owner in self.buffers or get_ident() == self.thread:
             self._refuse(WRITES)
 
     def _refuse(self, reason: str) -> None:

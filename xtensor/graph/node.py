@@ -190,6 +190,8 @@ def node_of(
     node.held = held
     node.reference = reference = ref(node)
     # Last of all: from here on other threads see the node. This is `read_by` written out, for the sake of every step.
+    owner: Any = None
+    guard: Any = None
     for value in inputs:
         kind = type(value)
         if kind is Node:

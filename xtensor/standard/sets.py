@@ -70,7 +70,7 @@ def _counted(name: str, a: Any) -> list[Any] | None:
     above = np.subtract(a, least, dtype=np.intp, casting="unsafe").reshape(-1)
     counts = np.bincount(above)
     there = np.flatnonzero(counts)
-    parts = [(there + least).astype(a.dtype)]
+    parts: list[Any] = [(there + least).astype(a.dtype)]
     if name == "unique_all":
         first = np.empty_like(counts)
         first[above[::-1]] = np.arange(a.size)[::-1]  # of several to one place the last one stays

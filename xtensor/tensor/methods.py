@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..base.dtypes import canonical
 from ..base.errors import expected
 
 if TYPE_CHECKING:
-    from ..base.dtypes import DType
-    from ..base.layout import Shape
     from .face import Scalar, Tensor
 
 # The namespace itself, still being filled while this file is read; functions are looked up when called.
@@ -24,10 +22,6 @@ class Methods:
 
     if TYPE_CHECKING:  # what Tensor has
 
-        @property
-        def shape(self) -> Shape: ...
-        @property
-        def dtype(self) -> DType: ...
         @property
         def ndim(self) -> int: ...
         @property
@@ -60,7 +54,7 @@ class Methods:
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
         if axis is None:
-            axis = tuple(a for a, length in enumerate(self.shape) if length == 1)
+            axis = tuple(a for a, length in enumerate(cast(Any, self).shape) if length == 1)
         return xt.squeeze(self, axis)
 
     def transpose(self, *axes: Any) -> Tensor:

@@ -113,7 +113,7 @@ class Saved:
 
     __slots__ = ("__weakref__", "small", "value")
 
-    blob = None  # among a buffer's Readers: one that always waits
+    blob = None  # among an owner's Readers: one that always waits
 
     def __init__(self, value: Node | TBlob) -> None:
         self.value = value

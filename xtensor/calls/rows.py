@@ -72,7 +72,7 @@ def elementwise(
     return decorate
 
 
-# The thin way (DESIGN section 5): the row's kernel on arrays that are there and small, and a new face. No settings,
+# The thin way: the row's kernel on arrays that are there and small, and a new face. No settings,
 # shapes or dtypes are looked at. Whatever the library refuses goes the long way, which says what is wrong.
 _NUMBERS = frozenset((*SCALARS, *NUMBERS))
 _ARRAY = np.ndarray

@@ -10,16 +10,17 @@ import pytest
 
 import xtensor as xt
 from xtensor.codegen.cpu.compile import host
+from xtensor.plan import costs
 from xtensor.plan import program as plan
-from xtensor.run import columns, launch, reduce
+from xtensor.run import columns, reduce
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 
 
 def forget() -> None:
-    """Drop what programs remember: it was made for other bounds."""
-    for program in plan._programs.values():
-        program.codes.clear()
+    """Drop the schedules that plans remember: they were prepared for other bounds."""
+    for one in plan._plans.values():
+        one.schedules.clear()
     plan._plans.clear()
 
 
@@ -32,8 +33,8 @@ def by_columns(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if request.param == "far":
         monkeypatch.setattr(columns, "NEAR", 0)
         monkeypatch.setattr(columns, "FAR", 0)
-        monkeypatch.setattr(launch, "STREAM_BYTES", 0)
-        monkeypatch.setattr(launch, "STREAM_ROW", 0)
+        monkeypatch.setattr(costs, "STREAM_BYTES", 0)
+        monkeypatch.setattr(costs, "STREAM_ROW", 0)
     forget()
     with xt.options(engine="llvm", lazy="always"):
         yield

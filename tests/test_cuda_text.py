@@ -105,8 +105,9 @@ def as_in_another_process() -> None:
     """Forget kernels, and what programs have prepared and noted, so that a test counts from nothing."""
     cuda_build.forget()
     for made in list(plan._programs.values()):
-        made.codes.clear()
         made.notes.clear()
+    for one in plan._plans.values():
+        one.schedules.clear()
 
 
 # ---- one text for all sizes

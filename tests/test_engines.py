@@ -24,7 +24,7 @@ from xtensor.codegen.cpu import compile as compiling
 from xtensor.codegen.cpu.compile import host
 from xtensor.codegen.cpu.math import FUNCTIONS
 from xtensor.plan.costs import COMPILED_AGAIN
-from xtensor.run import again
+from xtensor.run import replay
 
 ENGINES = ["direct", "interpret", "llvm"]
 every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -1479,8 +1479,8 @@ def test_fused_writes(dtype: str, size: int, name: str, engine: str) -> None:
 def test_updates_that_come_again_are_not_planned(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written before is one loop into the target at once, while nobody waits to read that."""
     planned = []
-    real = again.Evaluation
-    monkeypatch.setattr(again, "Evaluation", lambda *given: planned.append(1) or real(*given))
+    real = replay.evaluate
+    monkeypatch.setattr(replay, "evaluate", lambda *given: planned.append(1) or real(*given))
 
     def work(x: Any, y: Any, z: Any) -> None:
         x -= 0.25 * y

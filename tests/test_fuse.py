@@ -24,7 +24,7 @@ from xtensor.base.options import Settings, settings
 from xtensor.calls.watch import LOOKED, WRITES
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan.costs import CAPTURED_STEPS
-from xtensor.run import recorded
+from xtensor.run import expression
 from xtensor.storage.storage import watchers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -544,12 +544,12 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "nothing": (lambda x: None, room.RETURNS),
     "number": (lambda x: 3.0, room.RETURNS),
     "empty": (lambda x: (), room.RETURNS),
-    "captured": (lambda x: x + GLOBAL, recorded.OUTSIDE),
-    "computed from captured": (lambda x: x + xt.exp(GLOBAL * 0.001), recorded.OUTSIDE),
-    "sorted captured": (lambda x: x + xt.sort(GLOBAL), recorded.OUTSIDE),
-    "made": (lambda x: x + xt.arange(N, dtype=xt.float32), recorded.OUTSIDE),
-    "scalar tensor": (lambda x: x * xt.asarray(0.5, dtype=xt.float32), recorded.OUTSIDE),
-    "keeps": (keeps, recorded.KEEPS),
+    "captured": (lambda x: x + GLOBAL, expression.OUTSIDE),
+    "computed from captured": (lambda x: x + xt.exp(GLOBAL * 0.001), expression.OUTSIDE),
+    "sorted captured": (lambda x: x + xt.sort(GLOBAL), expression.OUTSIDE),
+    "made": (lambda x: x + xt.arange(N, dtype=xt.float32), expression.OUTSIDE),
+    "scalar tensor": (lambda x: x * xt.asarray(0.5, dtype=xt.float32), expression.OUTSIDE),
+    "keeps": (keeps, expression.KEEPS),
     "writes": (writes, WRITES),
     "writes an item": (lambda x: [x.__setitem__(0, 1.0), x + 1.0][1], WRITES),
     "writes aside": (writes_aside, WRITES),
@@ -595,7 +595,7 @@ def test_captured_views_of_an_argument() -> None:
         fused = xt.fuse(function)
         for y in (x, array(start=3), array(start=4)):
             same(fused(y), function(y))
-        assert fused.why(y) == recorded.OUTSIDE
+        assert fused.why(y) == expression.OUTSIDE
 
 
 def test_written_through_a_captured_view() -> None:
@@ -867,8 +867,8 @@ def test_small_arrays() -> None:
     x = array(1000)
     few(x)
     many(x)
-    assert few.why(x) == recorded.SMALL
-    assert many.why(x) == recorded.NOT_YET
+    assert few.why(x) == expression.SMALL
+    assert many.why(x) == expression.NOT_YET
     for _ in range(200):
         many(x)
     assert many.why(x) == ""

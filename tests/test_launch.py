@@ -10,22 +10,23 @@ import pytest
 
 import xtensor as xt
 from xtensor.codegen.cpu.compile import host
+from xtensor.plan import costs
 from xtensor.plan import program as plan
-from xtensor.run import launch, reduce, rows
+from xtensor.run import reduce, rows
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 
 
 def forget() -> None:
-    """Drop the nests that programs remember: they were made for other bounds."""
-    for program in plan._programs.values():
-        program.codes.clear()
+    """Drop the schedules that plans remember: they were prepared for other bounds."""
+    for one in plan._plans.values():
+        one.schedules.clear()
 
 
 @pytest.fixture
 def everything_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(launch, "STREAM_BYTES", 0)
-    monkeypatch.setattr(launch, "STREAM_ROW", 0)
+    monkeypatch.setattr(costs, "STREAM_BYTES", 0)
+    monkeypatch.setattr(costs, "STREAM_ROW", 0)
     monkeypatch.setattr(rows, "FAR", 0)
     forget()
     with xt.options(engine="llvm", lazy="always"):
@@ -67,8 +68,8 @@ def test_rows_that_begin_anywhere(columns: int, dtype: str, everything_streams: 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "int8"])
 def test_rows_in_parts(dtype: str, threads: int, everything_streams: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts meet where memory is aligned, which is elsewhere in every row; what lies around them stays as it is."""
-    monkeypatch.setattr(launch, "ROW_PART", 64)
-    monkeypatch.setattr(launch, "MANY_ROWS", 1)
+    monkeypatch.setattr(costs, "ROW_PART", 64)
+    monkeypatch.setattr(costs, "MANY_ROWS", 1)
     for columns in (64, 65, 127, 128, 130, 197, 300):
         a = numbers((9, columns + 2), dtype)
         x, mine, right = own(a), own(np.ones_like(a)), np.ones_like(a)

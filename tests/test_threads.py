@@ -22,6 +22,7 @@ import pytest
 from xtensor.base import machine, threads
 from xtensor.codegen.cpu import compile as compiling
 from xtensor.codegen.cpu import mailbox
+from xtensor.run import native
 
 ROOT = Path(__file__).resolve().parent.parent
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -151,7 +152,9 @@ class Sharing:
         self.numbers = np.zeros(1000, np.int64)
         first = self.numbers.__array_interface__["data"][0]
         arguments = [(first + 8 * place).to_bytes(8, sys.byteorder) for place in range(1000)]
-        self.shares, self.arguments = threads.Shares([500, 500], 8), b"".join(arguments)
+        words = [int.from_bytes(argument, sys.byteorder) for argument in arguments]
+        launch = native.Launch(self.code, (500, 500), 1, words, [])
+        self.laid = native._Laid([launch], 2, 0, native._nowhere, ())
         self.taken = self.calls = 0
 
     def call(self) -> None:
@@ -161,7 +164,7 @@ class Sharing:
         self.calls += 1
 
     def share(self) -> bool:
-        return threads.share(self.code.address, self.shares, self.arguments)
+        return threads.share(2, lambda rest, boxes: self.laid.run((), rest, boxes))
 
     def word(self, place: int) -> int:
         workers = threads._team._workers

@@ -10,7 +10,7 @@ from .plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
 from .plan.program import Trace, plan_of
 from .run import executor as run
 from .run.describe import described, graph_lines, kind_of, labels_of, names, size_text
-from .run.planned import Evaluation
+from .run.work import work_of
 from .tensor.face import Tensor
 
 
@@ -61,7 +61,7 @@ def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> list[str]:
     if run.goes_direct(list(order)):
         return [*graph_lines(trace), f"plan: one library call per step: {_why_direct(order, limits)}"]
     plan = plan_of(trace)
-    return [described(trace, plan, show, limits, Evaluation(trace, plan, None, limits).result)]
+    return [described(work_of(trace, plan, None, limits), show)]
 
 
 def _why_direct(order: Sequence[Node], limits: Settings) -> str:

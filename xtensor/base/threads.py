@@ -19,7 +19,6 @@ import atexit
 import ctypes
 import mmap
 import os
-import struct
 import sys
 import threading
 from _thread import start_new_thread
@@ -27,7 +26,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import islice
 from math import ceil
 from time import perf_counter, sleep
 from typing import Any, NamedTuple, TypeVar
@@ -50,13 +48,11 @@ WAKE_PAYS, SHARE_PAYS = 120e-6, 15e-6
 
 
 class Machinery(NamedTuple):
-    """Machine code for mailboxes. watch: a worker's loop, of its mailbox. lead: the caller's part, of a table in bytes.
-
-    rest: the address of a function that lets other threads run, or 0.
+    """Machine code for mailboxes. watch: a worker's loop, of its mailbox. rest: the address of a function that lets
+    other threads run, or 0.
     """
 
     watch: Any
-    lead: Any
     rest: int
 
 
@@ -407,43 +403,13 @@ def dismiss() -> None:
             worker.box.words[LIMIT] = 0
 
 
-class Shares:
-    """How the calls of a function are shared out: so many to each thread, in order; a call's argument is bytes.
+def share(threads: int, call: Callable[[int, list[int]], None]) -> bool:
+    """Have machine code share its work among so many threads, this one among them.
 
-    counts: the calls of each thread. size: the bytes of an argument, a multiple of 8.
+    call: takes the address of a function that lets other threads run, or 0, and the mailboxes' addresses, one for each
+    worker. Returns False, with nothing done, where there are too few workers or no machine code for mailboxes.
     """
-
-    __slots__ = ("counts", "size", "_head", "_pack")
-
-    def __init__(self, counts: Sequence[int], size: int) -> None:
-        self.counts, self.size = counts, size
-        self._head = [0, 0, len(counts)]
-        after = 8 * (3 + 4 * len(counts))
-        for calls in counts:
-            self._head += (0, after, calls, size)
-            after += size * calls
-        self._pack = struct.Struct(f"={len(self._head)}q").pack
-
-    def table(self, function: int, rest: int, boxes: Sequence[_Mailbox], arguments: bytes) -> bytes:
-        """Return what the caller's machine code is told."""
-        head = self._head.copy()
-        head[:2] = function, rest
-        for place, box in enumerate(boxes, 1):
-            head[3 + 4 * place] = box.address
-        return self._pack(*head) + arguments
-
-    def apart(self, arguments: bytes) -> list[list[bytes]]:
-        """Return the arguments of each thread."""
-        starts = iter(range(0, len(arguments), self.size))
-        return [[arguments[at : at + self.size] for at in islice(starts, calls)] for calls in self.counts]
-
-
-def share(function: int, shares: Shares, arguments: bytes) -> bool:
-    """Call a function of one pointer for every argument of every share, each share on a thread of its own.
-
-    Returns False, with nothing done, where there are too few workers for that, or no machine code for mailboxes.
-    """
-    team, threads = _team, len(shares.counts)
+    team = _team
     if _here.working or threads > count() or not team.taken.acquire(False):
         return False
     try:
@@ -453,7 +419,7 @@ def share(function: int, shares: Shares, arguments: bytes) -> bool:
         boxes = team.called(threads - 1) if machinery is not None else None
         if boxes is None or machinery is None:
             return False
-        machinery.lead.call(shares.table(function, machinery.rest, boxes, arguments))
+        call(machinery.rest, [box.address for box in boxes])
         for box in boxes:
             box.reckon()
         return True

@@ -22,7 +22,7 @@ from ..base.options import Settings, options, settings
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Node, Part
-from ..plan.costs import CAPTURED_STEPS, FUSED_BELOW
+from ..plan.costs import CAPTURED_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
@@ -229,41 +229,33 @@ def _constant(x: Any) -> tuple[Any, ...] | None:
 class _Known:
     """What is remembered of a signature: an expression, or the reason why there is none.
 
-    rebuild: makes the result of its tensors. ready: the expression as launches, under the settings of the last call
-    that made them; plain: the settings under which library calls cost less, as far as is known. made, used: the
-    numbers of its first and its last call.
+    rebuild: makes the result of its tensors. plain: the settings under which library calls cost less, as far as is
+    known. made, used: the numbers of its first and its last call.
     """
 
-    def __init__(self, recorded: Any, rebuild: Callable[[list[Any]], Any], reason: str = "") -> None:
-        self.recorded = recorded
+    def __init__(self, expression: Any, rebuild: Callable[[list[Any]], Any], reason: str = "") -> None:
+        self.expression = expression
         self.rebuild = rebuild
         self.reason = reason
-        self.ready: Any = None
         self.plain: Any = None
         self.made = self.used = 0
 
     def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called."""
-        ready, limits = self.ready, settings()
-        if self.plain is limits:
-            return None
-        if ready is not None and (ready.limits is limits or ready.limits == limits):
-            with run.turn():
-                return cast(list[TBlob], ready.run(blobs))
-        if self.reason or _asks_for_plain_calls(limits):
+        expression, limits = self.expression, settings()
+        if self.plain is limits or self.reason or _asks_for_plain_calls(limits):
             return None
         with run.turn():
-            due = self.recorded.due(limits)
+            due = limits if expression.ready(limits) else expression.due(limits)
             if due is None:
-                self.plain = limits if self.recorded.small else None
+                self.plain = limits if expression.is_small else None
                 return None
-            ready = self.ready = self.recorded.ready(blobs, limits)
-            return cast(list[TBlob], self.recorded.compute(blobs, due) if ready is None else ready.run(blobs))
+            return cast(list[TBlob], expression.run(blobs, due))
 
     def why(self) -> str:
         """Return why the next call runs the function, "" if it does not."""
         limits = settings()
-        return self.reason or (ASKED if _asks_for_plain_calls(limits) else str(self.recorded.why_not(limits)))
+        return self.reason or (ASKED if _asks_for_plain_calls(limits) else str(self.expression.why_not(limits)))
 
 
 def _known(parts: list[Any], rebuild: Callable[[list[Any]], Any], watch: Watch) -> _Known:
@@ -275,9 +267,9 @@ def _known(parts: list[Any], rebuild: Callable[[list[Any]], Any], watch: Watch) 
     nodes = [part.value for part in parts]
     if watch.reason or not all(type(node) is Node and node.blob is None for node in nodes):
         return _Known(None, rebuild, watch.reason or COMPUTED)
-    from ..run import recorded  # the engines come with it
+    from ..run.expression import record  # the engines come with it
 
-    found = recorded.record(nodes, watch.roots, FUSED_BELOW)
+    found = record(nodes, watch.roots)
     if isinstance(found, str):
         return _Known(None, rebuild, found)
     evaluate(*parts)

@@ -26,7 +26,7 @@ class Watch:
     reason: why the result is no expression of the arguments, "" as long as it may be one; DISTURBED where that did
         not come out.
     buffers: the arguments' memory.
-    roots: the blobs that show arguments' memory, as `lazy.recorded.record` takes them.
+    roots: the blobs that show arguments' memory, as `run.expression.record` takes them.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from ..base.options import settings, thin_closed
 from ..devices.cpu import CPU
 from ..graph.node import NO_PARAMS, Node, node_of
 from ..plan.costs import LARGE_UPDATE
-from ..run.executor import before_write, is_learnt, write, write_again
+from ..run.executor import before_write, is_new, write, write_again
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
 from ..tensor.face import Tensor
@@ -157,7 +157,7 @@ def _in_one_pass(target: Tensor, node: Node) -> bool:
     """Return whether to compute a node that waits for others straight into a target."""
     if target.nbytes >= LARGE_UPDATE or settings().lazy == "always" or target.device.backend is not CPU:
         return True
-    return not is_learnt(node)
+    return is_new(node)
 
 
 def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:

@@ -19,7 +19,8 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, handmade, host
-from ..run.launch import moving_seconds, share_out
+from ..plan.costs import moving_seconds
+from ..run.native import run_calls
 from .product import TYPES, loads, splat, worth_compiling
 from .windows import Axes, Axis, volume
 
@@ -58,11 +59,7 @@ def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *
     for of_x, of_y, high in combs:
         calls += _calls(x[:, :, 0, of_x], taps, y[..., of_y, :], shift, (high, axes[-1]), threads)
     code = _code(y.dtype, (combs[0][2], axes[-1]), largest)
-    if threads == 1 or len(calls) == 1:
-        for call in calls:
-            code.call(call)
-    else:
-        share_out(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
+    run_calls(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
     return True
 
 

@@ -5,11 +5,11 @@ They were measured on two cores of an AVX-512 machine; the benchmarks print what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .program import Program, Step
+    from .program import Plan, Program, Step
 
 # ---- which way a call goes, by the bytes of its widest operand
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 # some 6 us, of a fresh view 17, and NumPy's 10. From here on NumPy computes into temporaries of its own expressions,
 # which it cannot see in ours, and takes up to 16 times as long for pages that the system gives it again and again.
 DIRECT_BELOW = 256 * 1024
-
-# A fused function whose arrays take at most so many bytes is estimated both ways, and may be called plainly.
-FUSED_BELOW = 128 * 1024
 
 # Pending work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
 # Complex work, for which there is no generated code, does so where all results together take no more bytes than this.
@@ -97,6 +94,41 @@ COSTS = {
 FUNCTION_COSTS, CHEAP_COSTS, REDUCING_COST = (70, 90), (2.5, 2.5), 10
 
 
+# What one thread moves per second: to and from memory, and within the caches while all of it fits there.
+MEMORY_SPEED, CACHE_SPEED = 45e9, 100e9
+CACHE_BYTES = 8 << 20
+
+# Outputs of more bytes than the last-level cache holds are written past the caches; rows of fewer bytes are not: the
+# lines where they meet are shared, and go through the caches.
+STREAM_BYTES, STREAM_ROW = 24 << 20, 1024
+
+# Bytes between what a loop reads from memory and what it has fetched for later; where rows do not follow each other in
+# memory, so many rows of parts of at most so many bytes, where there are many. (A stencil over 10 million numbers takes
+# 4 % less time than with whole rows and bytes.)
+AHEAD = 2048
+AHEAD_ROWS, ROW_PART, MANY_ROWS = 4, 8192, 64
+
+# Bytes of the pieces in which large results are written from the last to the first. (Centring
+# 10 million float32 by kernels takes 3 to 15 % less time.)
+BACKWARDS = 2 << 20
+
+# Elements of a strip of operands gathered crosswise.
+CROSS_STRIP = 512
+
+
+def seconds_of(program: Program, size: int, traffic: int | None = None) -> float:
+    """Estimate how long one thread takes for a program over so many elements.
+
+    traffic: bytes that one element moves, where that is not what its operands would move if they were packed.
+    """
+    return max(moving_seconds(size * (program.traffic if traffic is None else traffic)), size * program.seconds)
+
+
+def moving_seconds(nbytes: int) -> float:
+    """Estimate how long one thread takes to move so many bytes."""
+    return nbytes / (CACHE_SPEED if nbytes <= CACHE_BYTES else MEMORY_SPEED)
+
+
 def picoseconds(step: Step, known: Mapping[int, Any]) -> float:
     """Estimate how long vectorised code computes one element of a step; powers of known exponents are products."""
     costs = COSTS.get(step.op.name, FUNCTION_COSTS if step.op.name in FUNCTIONS else CHEAP_COSTS)
@@ -115,7 +147,31 @@ def code_size(name: str) -> float:
 
 # What small arrays cost in seconds. Library calls: each (some twice that), for reducing along axes, for a view of an
 # argument, for a byte that an element moves within the cache, and for a function of 4 bytes (of 8, four times that).
-# Ready kernels: a run of them, each, one that reduces other axes than the last, for a byte, and the part of
-# `Program.seconds` that they take when they are compiled well.
+# A schedule: a run of it, each kernel, one that reduces other axes than the last, for a byte, and the part of
+# `Program.seconds` that kernels take when they are compiled well.
 CALL, REDUCTION, VIEW, BYTE, FUNCTION = 0.9e-6, 3e-6, 1e-6, 0.006e-9, 0.45e-9
 RUN, LAUNCH, FOLD, MOVED, PART = 1.8e-6, 1.3e-6, 8e-6, 0.01e-9, 1 / 3
+
+
+def calls_seconds(plan: Plan, elements: int, calls: int, views: int) -> float:
+    """Estimate what library calls on small arrays take. views: of arguments, which come besides."""
+    seconds = calls * CALL + views * VIEW
+    for kernel in plan.kernels:
+        for step in kernel.program.steps:
+            seconds += CALL * (step.op.name in ("astype", "where"))
+            size = step.dtype.itemsize
+            each = 3 * size * BYTE + (step.op.name in FUNCTIONS) * FUNCTION * (size / 4) ** 2
+            seconds += elements * each
+        seconds += len(kernel.program.reductions) * REDUCTION
+    return seconds
+
+
+def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any]) -> float:
+    """Estimate what a schedule's kernels on small arrays take."""
+    seconds = RUN
+    for kernel in plan.kernels:
+        last = len(values[kernel.domain].shape) - 1
+        folds = bool(kernel.axes) and last not in kernel.axes
+        each = kernel.program.traffic * MOVED + kernel.program.seconds * PART
+        seconds += LAUNCH + folds * FOLD + elements * each
+    return seconds

@@ -109,11 +109,6 @@ class Program:
         return inputs + _most_alive([[a for a in one.args if a < inputs or a >= first] for one in self.steps])
 
     @cached_property
-    def codes(self) -> dict[Any, Any]:
-        """What engines have prepared for this program, under keys of their own."""
-        return {}
-
-    @cached_property
     def notes(self) -> dict[str, Any]:
         """What engines have found out about this program."""
         return {}
@@ -186,7 +181,7 @@ class Plan:
     rows: where all kernels can run row by row over the leading axes, the number of those axes, else 0.
     strided: whether some of its values may be strided although all operands are packed.
     columns: the same where all reductions are over the leading axes, None where they are not.
-    launches: what is ready to run, by where operands lie and the scalars; None for what was met once.
+    schedules: what is prepared, by where operands lie.
     """
 
     kernels: tuple[Kernel, ...]
@@ -195,15 +190,11 @@ class Plan:
     rows: int
     strided: bool
     columns: Columns | None = None
-    launches: dict[Any, Any] = field(default_factory=dict)
+    schedules: dict[Any, Any] = field(default_factory=dict)
 
-    def largest(self, values: Sequence[Any]) -> int:
+    def largest(self, values: Sequence[Any] | Mapping[int, Any]) -> int:
         """Return the elements of the largest loop over these values."""
         return max(int(prod(values[kernel.domain].shape)) for kernel in self.kernels)
-
-    def has_empty_loops(self, values: Sequence[Any]) -> bool:
-        """Return whether some loop has no elements: generated code always begins with a first one."""
-        return any([0 in values[kernel.domain].shape for kernel in self.kernels if kernel.direct is None])
 
 
 # ---- trace

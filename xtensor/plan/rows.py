@@ -6,7 +6,7 @@ it lies in the cache, or in shared memory; what a row has one number of stays in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
@@ -49,7 +49,7 @@ def numbers_of(plan: Plan) -> tuple[int, ...]:
     return tuple(dict.fromkeys(n for kernel in plan.kernels for n in (*kernel.inputs, *kernel.results)))
 
 
-def row_program(plan: Plan, shape: Shape, values: Sequence[Any], wide: Mapping[int, bool]) -> RowProgram:
+def row_program(plan: Plan, shape: Shape, values: Mapping[int, Any], wide: Mapping[int, bool]) -> RowProgram:
     """Return the row program of a plan whose kernels go over a shape or its rows.
 
     wide: by the number of a value, whether it has one element per cell.

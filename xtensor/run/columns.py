@@ -9,7 +9,6 @@ A column is summed up as `reduce` does it alone, to the same bits: rows in group
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
@@ -17,15 +16,18 @@ from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
 from ..base.layout import Shape
-from ..base.threads import Shares, worth
 from ..codegen.cpu.columns import AFTER, BEFORE, BLOCK, GROUPS, PIECE, REST, Cells, ColumnForm, ColumnStep, source
 from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.loop import identity, lanes_of
+from ..plan import costs
+from ..plan.layouts import Meta
 from ..plan.program import Columns, Kernel, Named, Plan, Program, Reduction, Step
 from ..plan.program import program as the_program
 from ..storage.pool import ALIGNMENT
-from . import launch, reduce
-from .launch import Nest, Table, remembered, scalar_bytes, scalars_of, seconds_together
+from . import reduce
+from .maps import can_stream
+from .native import SCRATCH, Launch, Making, Scalar, enter_scalars, scalar_word
+from .nest import Nest
 
 # Bytes of a strip's row where arrays come from memory. (Centring 10000 x 1000 float64 takes a quarter less time than by
 # kernels; with strips of 128 and 512 bytes less is gained.)
@@ -63,13 +65,13 @@ class Strips(NamedTuple):
         return -(-self.columns // self.width)
 
 
-def shape_of(columns: Columns, values: Sequence[Any]) -> Shape:
+def shape_of(columns: Columns, values: Mapping[int, Any]) -> Shape:
     """Return the shape that the passes go over."""
     shape: Shape = values[next(kernel for kernel in columns.kernels if kernel.program.reductions).domain].shape
     return shape
 
 
-def pays(plan: Plan, values: Sequence[Any]) -> bool:
+def pays(plan: Plan, values: Mapping[int, Any]) -> bool:
     """Return whether running by columns is possible and worth it, for operands that are packed."""
     columns = plan.columns
     if columns is None:
@@ -83,7 +85,7 @@ def pays(plan: Plan, values: Sequence[Any]) -> bool:
     if nbytes <= NEAR:
         return True
     loops = sum(values[kernel.domain].shape == shape for kernel in plan.kernels)
-    large = nbytes >= (FAR if loops < 3 else launch.STREAM_BYTES)
+    large = nbytes >= (FAR if loops < 3 else costs.STREAM_BYTES)
     return large and rows * STRIP_BYTES <= STRIP_MOST
 
 
@@ -96,79 +98,44 @@ def _widest(columns: Columns) -> int:
     return max(kernel.program.widest for kernel in columns.kernels)
 
 
-def _own_lengths(columns: Columns, values: Sequence[Any], number: int) -> tuple[int, int]:
+def _own_lengths(columns: Columns, values: Mapping[int, Any], number: int) -> tuple[int, int]:
     """Return how many rows and columns a value has of its own."""
     shape, ndim = values[number].shape, len(shape_of(columns, values))
     return _lengths((1,) * (ndim - len(shape)) + tuple(shape), columns.lead)
 
 
-def _repeats(columns: Columns, values: Sequence[Any], number: int) -> bool:
+def _repeats(columns: Columns, values: Mapping[int, Any], number: int) -> bool:
     """Return whether a value repeats along some axes of the rows or the columns only."""
     every = zip(_own_lengths(columns, values, number), _lengths(shape_of(columns, values), columns.lead), strict=True)
     return any([own not in (1, whole) for own, whole in every])
 
 
-def run(
-    columns: Columns, kept: frozenset[int], values: Sequence[Any], addresses: Mapping[int, int], contract: bool
-) -> None:
-    """Run all kernels. addresses: of inputs and of results that are kept, all packed, by number."""
-    threads = worth(seconds_together(columns.kernels, kept, values))
-    aligned_alike = not any([addresses[number] % ALIGNMENT for number in kept])
-    shapes = tuple([values[n].shape for kernel in columns.kernels for n in kernel.inputs])
-    key = (columns.kernels, kept, shape_of(columns, values), shapes, contract, threads, aligned_alike)
+def columns_launch(columns: Columns, kept: frozenset[int], metas: Mapping[int, Meta], making: Making) -> Launch:
+    """Return all kernels as a launch, each thread over some of the strips; everything in memory is packed.
 
-    def make() -> Prepared:
-        return Prepared(columns, kept, values, contract, threads, aligned_alike)
-
-    made: Prepared = remembered(columns.kernels[0].program, key, make)
-    made.run(addresses, scalars_of(columns.kernels, values))
-
-
-class Prepared(launch.Prepared):
-    """A column program for one shape, ready to run; its scalars are those of the kernels."""
-
-    def __init__(
-        self,
-        columns: Columns,
-        kept: frozenset[int],
-        values: Sequence[Any],
-        contract: bool,
-        threads: int,
-        is_aligned: bool,
-    ) -> None:
-        machine = host()
-        assert machine is not None
-        self._strips = strips = _strips_of(columns, values, threads)
-        self._made = made = _Steps(columns, kept, values, strips, is_aligned)
-        self._threads = min(threads, strips.number)
-        form = ColumnForm(tuple(made.steps), len(made.memories), machine.vector_bytes, strips.far)
-        super().__init__(code_of((form, contract), lambda: source(form, contract=contract)))
-
-    def _laid_out(self, scalars: bytes) -> Table:
-        """Return the calls of all threads, each of which goes over some of the strips."""
-        made, strips, parts = self._made, self._strips, self._threads
-        given = b"".join([scalars[words.start : words.stop] if type(words) is slice else words for words in made.given])
-        numbers = [word for (word,) in struct.iter_unpack("=q", given)]
-        bounds = [strips.number * part // parts for part in range(parts + 1)]
-        slots: list[int] = []
-        moves: list[tuple[int, int, int]] = []
-        own: list[tuple[int, int]] = []
-        for first, stop in pairwise(bounds):
-            ends = min(strips.width, strips.columns - strips.width * (stop - 1))
-            slots += [stop - first, strips.width, ends, strips.rows, strips.block, strips.piece]
-            for memory in made.memories:
-                across = first * strips.width * memory.column
-                if memory.number is None:
-                    own.append((len(slots), memory.begin + across))
-                else:
-                    moves.append((len(slots), memory.number, across))
-                slots += [0, memory.row]
-            slots += numbers
-        shares = Shares([1] * parts, 8 * len(slots) // parts)
-        return Table(shares, scalars, slots, moves, own, made.nbytes)
+    Raises LacksError where generated code lacks a step.
+    """
+    machine, contract = host(), making.contract
+    assert machine is not None
+    strips = _strips_of(columns, metas, making.threads)
+    made = _Steps(columns, kept, metas, strips, making.aligned)
+    form = ColumnForm(tuple(made.steps), len(made.memories), machine.vector_bytes, strips.far)
+    code = code_of((form, contract), lambda: source(form, contract=contract))
+    parts, base = min(making.threads, strips.number), making.scratch.take(made.nbytes)
+    words: list[int] = []
+    fillings: list[tuple[int, int, int]] = []
+    for first, stop in pairwise([strips.number * part // parts for part in range(parts + 1)]):
+        ends = min(strips.width, strips.columns - strips.width * (stop - 1))
+        words += (stop - first, strips.width, ends, strips.rows, strips.block, strips.piece)
+        for memory in made.memories:
+            begin = memory.begin + base * (memory.number == SCRATCH)
+            fillings.append((len(words), memory.number, begin + first * strips.width * memory.column))
+            words += (0, memory.row)
+        enter_scalars(made.given, words, fillings)
+    return Launch(code, (1,) * parts, len(words) // parts, words, fillings)
 
 
-def _strips_of(columns: Columns, values: Sequence[Any], threads: int) -> Strips:
+def _strips_of(columns: Columns, values: Mapping[int, Any], threads: int) -> Strips:
     """Return how the columns are cut: narrow where they come from memory, else as wide as the caches allow."""
     rows, cells = _lengths(shape_of(columns, values), columns.lead)
     widest, machine = _widest(columns), host()
@@ -183,11 +150,11 @@ def _strips_of(columns: Columns, values: Sequence[Any], threads: int) -> Strips:
 
 
 class Memory(NamedTuple):
-    """Where a value lies: its number, None for scratch memory and then where in it, and the bytes to the next row and
-    column; 0 where that is the same element.
+    """Where a value lies: its number, or SCRATCH and then where in that, and the bytes to the next row and column; 0
+    where that is the same element.
     """
 
-    number: int | None
+    number: int
     begin: int
     row: int
     column: int
@@ -196,19 +163,19 @@ class Memory(NamedTuple):
 class _Steps:
     """What runs, in order, while it is found.
 
-    memories: where values lie. given: the slots of the steps' scalars, as parts of those of the kernels or as bytes.
+    memories: where values lie. given: the scalars of the steps.
     nbytes: of scratch memory, in which narrow values and accumulators lie over their whole width.
     """
 
     def __init__(
-        self, columns: Columns, kept: frozenset[int], values: Sequence[Any], strips: Strips, is_aligned: bool
+        self, columns: Columns, kept: frozenset[int], values: Mapping[int, Any], strips: Strips, is_aligned: bool
     ) -> None:
         self.columns, self.kept, self.values, self.strips = columns, kept, values, strips
         self.is_aligned = is_aligned
         self.memories: list[Memory] = []
-        self.nbytes = self._scalars = 0
+        self.nbytes = 0
         self._lies: dict[int, Cells] = {}
-        found: list[tuple[ColumnStep, Any]] = []
+        found: list[tuple[ColumnStep, Sequence[Scalar]]] = []
         self._enter = found.append
         shape, lag, kernels = shape_of(columns, values), -1, columns.kernels
         for place, kernel in enumerate(kernels):
@@ -216,13 +183,13 @@ class _Steps:
             self._add(kernel, kernels[place + 1 :], lag, values[kernel.domain].shape == shape)
         found.sort(key=lambda one: one[0].when)
         self.steps = [step for step, _ in found]
-        self.given = [given for _, given in found]
+        self.given = [one for _, given in found for one in given]
 
     def _room(self, dtype: DType) -> Cells:
         """Return memory for a narrow value, with room for vectors beyond its end."""
         begin = self.nbytes
         self.nbytes += -(-self.strips.columns * dtype.itemsize // ALIGNMENT) * ALIGNMENT + ROOM
-        self.memories.append(Memory(None, begin, 0, dtype.itemsize))
+        self.memories.append(Memory(SCRATCH, begin, 0, dtype.itemsize))
         return Cells(len(self.memories) - 1, 0, False, True)
 
     def _cells(self, number: int, *, is_made: bool = False) -> Cells:
@@ -240,9 +207,7 @@ class _Steps:
 
     def _add(self, kernel: Kernel, later: Sequence[Kernel], lag: int, is_pass: bool) -> None:
         """Enter what a kernel is made of."""
-        program, size = kernel.program, 8 * len(kernel.scalars)
-        scalars = slice(self._scalars, self._scalars + size)
-        self._scalars += size
+        program, scalars = kernel.program, kernel.scalars
         cells = [self._cells(n) for n in kernel.inputs] + [self._cells(n, is_made=True) for n in kernel.results]
         if program.reductions:
             self._fold(program, cells, scalars, lag)
@@ -258,9 +223,9 @@ class _Steps:
         lies = tuple([(self.memories[one.memory].row, self.memories[one.memory].column) for one in cells])
         machine = host()
         nest = Nest((self.strips.rows, self.strips.columns), lies, (False, False))
-        return machine is not None and machine.streams and launch.can_stream(program, nest)
+        return machine is not None and machine.streams and can_stream(program, nest)
 
-    def _fold(self, program: Program, cells: Sequence[Cells], scalars: slice, lag: int) -> None:
+    def _fold(self, program: Program, cells: Sequence[Cells], scalars: Sequence[Scalar], lag: int) -> None:
         """Enter a pass that reduces: what its accumulators begin with, groups of rows, and what is left of them."""
         plain, inputs, count = len(program.moved), len(program.inputs), len(program.reductions)
         own = [self._room(one.dtype) for one in program.reductions]
@@ -277,16 +242,16 @@ class _Steps:
             self._enter((ColumnStep(folding, every, when, lag, rows, reduce.GROUP, roomy=roomy), scalars))
         for when in (PIECE, AFTER):
             for reduction, accumulator, result in together:
-                self._enter((ColumnStep(_combining(reduction), (result, accumulator, result), when, lag), b""))
+                self._enter((ColumnStep(_combining(reduction), (result, accumulator, result), when, lag), ()))
                 if when == PIECE:
                     self._enter(_fill(reduction, accumulator, when, lag))
 
 
-def _fill(reduction: Reduction, cells: Cells, when: int, lag: int) -> tuple[ColumnStep, bytes]:
-    """Return the step that writes what a reduction's accumulators begin with, and that number as a slot."""
+def _fill(reduction: Reduction, cells: Cells, when: int, lag: int) -> tuple[ColumnStep, tuple[Scalar]]:
+    """Return the step that writes what a reduction's accumulators begin with, and that number as a word."""
     fill = the_program((reduction.dtype,), (), (), (), (0,), ())
     step = ColumnStep(fill, (Cells(-1, 0, False, False), cells), when, lag, starts=True)
-    return step, scalar_bytes(identity(reduction), reduction.dtype)
+    return step, (scalar_word(identity(reduction), reduction.dtype),)
 
 
 def _combining(reduction: Reduction) -> Program:

@@ -31,11 +31,14 @@ from ..codegen.cuda.kernel import (
     source,
 )
 from ..devices.cpu import CPU
+from ..plan.layouts import Meta, strides_over, strides_reduced
 from ..plan.program import Kernel, Named, Program, Reduction
 from ..plan.program import program as the_program
 from ..storage.blob import TBlob
 from ..storage.storage import Storage
-from .launch import Nest, lie_of, nest_of, remembered, scalar_slots
+from .native import scalar_words
+from .nest import Nest, lie_of, nest_of
+from .work import Work
 
 # Chunks that a block reduces at least and at most, by rows and by columns, and the blocks that fill a device.
 ROW_PIECE, COLUMN_PIECE, MOST_PER_PIECE, BLOCKS = 2048, 512, 32, 1024
@@ -62,7 +65,7 @@ class Launch(NamedTuple):
         cuda_build.launch(self.function, self.grid, self.block, self.shared, (arguments,), stream)
 
 
-class Work(NamedTuple):
+class Launches(NamedTuple):
     """Launches in turn. The first one's results may be parts, which the second joins; `parts` are their bytes."""
 
     first: Launch
@@ -70,44 +73,27 @@ class Work(NamedTuple):
     second: Launch | None = None
 
 
-def run(
-    kernel: Kernel,
-    shape: Shape,
-    inputs: Sequence[TBlob],
-    scalars: Sequence[Any],
-    results: Sequence[TBlob],
-    contract: bool,
-) -> None:
-    """Launch one kernel over a shape that has elements; raises LacksError, with nothing done, where none can be."""
-    program = kernel.program
-    packed = scalar_slots(scalars, program.scalars)
-    blobs = (*inputs, *results)
-    addresses = [blob.address for blob in blobs]
-    backend: Any = results[0].device.backend
-    aligned = tuple([address % VECTOR for address in addresses])
-    if not program.reductions and all([blob.is_packed and blob.shape == shape for blob in blobs]):
-        key: Any = ("cuda", backend.number, prod(shape), aligned, contract)
-    else:
-        lies = tuple([(blob.shape, blob.layout.strides) for blob in blobs])  # a row and a column may share strides
-        key = ("cuda", backend.number, shape, kernel.axes, lies, aligned, contract)
-    work = program.codes.get(key)
-    if work is None:
-        maker = _Maker(program, aligned, backend, contract)
-        work = remembered(program, key, lambda: maker.work(kernel, shape, blobs))
-    launched(work, addresses, packed, results[0].device, len(program.reductions))
+class Launcher:
+    """One kernel of a schedule over a shape that has elements; its launches are made for how operands are aligned."""
+
+    def __init__(self, kernel: Kernel, shape: Shape, contract: bool) -> None:
+        self.kernel, self.shape, self.contract = kernel, shape, contract
+        self._works: dict[tuple[int, ...], Launches] = {}
+
+    def run(self, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> None:
+        """Launch the kernel on its inputs and results; raises LacksError, with nothing done, where that cannot be."""
+        program = self.kernel.program
+        addresses = [blob.address for blob in blobs]
+        aligned = tuple([address % VECTOR for address in addresses])
+        work = self._works.get(aligned)
+        device = blobs[-1].device
+        if work is None:
+            maker = _Maker(program, aligned, device.backend, self.contract)
+            work = self._works[aligned] = maker.work(self.kernel, self.shape, blobs)
+        launched(work, addresses, scalar_words(scalars, program.scalars), device, len(program.reductions))
 
 
-def run_packed(
-    program: Program, size: int, addresses: Sequence[int], scalars: bytes, backend: Any, contract: bool
-) -> bool:
-    """Launch what `run` has prepared for packed operands of one size; return False where it has not."""
-    work = program.codes.get(("cuda", backend.number, size, tuple([a % VECTOR for a in addresses]), contract))
-    if work is not None:
-        work.first(addresses, scalars, backend.stream())
-    return work is not None
-
-
-def launched(work: Work, addresses: list[int], scalars: bytes, device: Any, reductions: int) -> None:
+def launched(work: Launches, addresses: list[int], scalars: bytes, device: Any, reductions: int) -> None:
     """Launch prepared work on the current stream; parts lie in memory that the stream's later work may reuse."""
     stream = device.backend.stream()
     if work.second is None:
@@ -119,11 +105,13 @@ def launched(work: Work, addresses: list[int], scalars: bytes, device: Any, redu
     work.second([*parts, *addresses[-reductions:]], b"", stream)
 
 
-def texts(kernel: Kernel, shape: Shape, blobs: Sequence[TBlob], contract: bool) -> list[str]:
+def texts(kernel: Kernel, work: Work) -> list[str]:
     """Return the text of each launch of a kernel; memory that is still to come begins where vectors do."""
-    aligned = [blob.address % VECTOR if blob.owner.is_allocated else 0 for blob in blobs]
-    work = _Maker(kernel.program, aligned, None, contract).work(kernel, shape, blobs)
-    return [launch.function.text for launch in (work.first, work.second) if launch is not None]
+    numbers = (*kernel.inputs, *kernel.results)
+    aligned = [work.begins.get(number, 0) % VECTOR for number in numbers]
+    maker = _Maker(kernel.program, aligned, None, work.limits.fast_math)
+    made = maker.work(kernel, work.metas[kernel.domain].shape, [work.metas[number] for number in numbers])
+    return [launch.function.text for launch in (made.first, made.second) if launch is not None]
 
 
 def generated(kernel: Kernel, values: Sequence[Any]) -> Kernel | None:
@@ -140,18 +128,6 @@ def generated(kernel: Kernel, values: Sequence[Any]) -> Kernel | None:
     return Kernel(program, number, (number,), (), kernel.results, axes)
 
 
-def _with_axes(blob: TBlob, shape: Shape, axes: Sequence[int]) -> TBlob:
-    """Return the view of a reduction's result that has the reduced axes, with length 1."""
-    return blob if len(blob.shape) == len(shape) else blob.view(blob.layout.insert(axes))
-
-
-def _over(blob: TBlob, shape: Shape) -> Shape:
-    """Return a blob's strides over a shape it broadcasts to."""
-    layout = blob.layout.broadcast_to(shape)
-    assert layout is not None
-    return layout.strides
-
-
 class _Maker:
     """One program's launches on one device; their texts alone without a backend.
 
@@ -162,16 +138,16 @@ class _Maker:
         self.program, self.aligned, self.backend, self.contract = program, aligned, backend, contract
         self.sizes = [dtype.itemsize for dtype in program.moved]
 
-    def work(self, kernel: Kernel, shape: Shape, blobs: Sequence[TBlob]) -> Work:
+    def work(self, kernel: Kernel, shape: Shape, blobs: Sequence[TBlob | Meta]) -> Launches:
         """Return a kernel's launches; raises LacksError where none can be made."""
         program, moved = self.program, len(self.sizes)
-        strides = [_over(blob, shape) for blob in blobs[:moved]]
-        strides += [_over(_with_axes(blob, shape, kernel.axes), shape) for blob in blobs[moved:]]
+        strides = [strides_over(blob.layout, shape) for blob in blobs[:moved]]
+        strides += [strides_reduced(blob.layout, shape, kernel.axes) for blob in blobs[moved:]]
         for place, blob in enumerate(blobs):
             natural = min(blob.dtype.itemsize, 8)
             if self.aligned[place] % natural or any([stride % natural for stride in strides[place]]):
                 raise LacksError("way to read what lies between multiples of its size")
-        return self.reduction(shape, strides, kernel.axes) if program.reductions else Work(self.map(shape, strides))
+        return self.reduction(shape, strides, kernel.axes) if program.reductions else Launches(self.map(shape, strides))
 
     # ---- elementwise
 
@@ -208,7 +184,7 @@ class _Maker:
 
     # ---- reductions
 
-    def reduction(self, shape: Shape, strides: Sequence[Shape], axes: Sequence[int]) -> Work:
+    def reduction(self, shape: Shape, strides: Sequence[Shape], axes: Sequence[int]) -> Launches:
         lead = max(strides[: len(self.program.inputs)], key=lambda one: sum(stride != 0 for stride in one))
         if self.program.reductions[0].op.name in ARGUMENTS:  # counts in C order
             lead = c_strides(shape, 1)
@@ -218,7 +194,7 @@ class _Maker:
         last = max(range(len(nest.lengths)), key=lambda loop: -min(abs(nest.strides[0][loop]) or REACH, REACH))
         return self._rows(nest, kept) if narrow or nest.reduced[last] else self._columns(nest, kept)
 
-    def _rows(self, nest: Nest, kept: int) -> Work:
+    def _rows(self, nest: Nest, kept: int) -> Launches:
         """Reduce with some threads of a block for each result, side by side along the innermost loop."""
         lanes, lie = self._lie(nest.strides[: len(self.sizes)], lanes_of(self.program, 8))
         count = prod(nest.lengths[kept:-1]) * -(-nest.lengths[-1] // lanes)
@@ -229,7 +205,7 @@ class _Maker:
         numbers: dict[str, Any] = {"count": count, "length": nest.lengths[-1], "rows": rows, "shift": shift}
         return self._reducing(form, nest, numbers, -(-rows // (THREADS >> shift)), pieces)
 
-    def _columns(self, nest: Nest, kept: int) -> Work:
+    def _columns(self, nest: Nest, kept: int) -> Launches:
         """Reduce with results side by side: neighbouring threads read neighbouring elements."""
         count, rows = prod(nest.lengths[kept:]), prod(nest.lengths[:kept])
         blocks = -(-rows // SIDE)
@@ -238,13 +214,13 @@ class _Maker:
         numbers: dict[str, Any] = {"count": count, "length": nest.lengths[-1], "rows": rows, "shift": 0}
         return self._reducing(form, nest, numbers, blocks, pieces)
 
-    def _reducing(self, form: Form, nest: Nest, numbers: dict[str, Any], blocks: int, pieces: int) -> Work:
+    def _reducing(self, form: Form, nest: Nest, numbers: dict[str, Any], blocks: int, pieces: int) -> Launches:
         """Return a reduction's launch, or two where each result is made of pieces."""
         piece = -(-numbers["count"] // pieces)
         pieces = -(-numbers["count"] // piece)
         numbers |= {"piece": piece, "parts": [0] * len(self.program.reductions)}
         if pieces == 1:
-            return Work(self._launch(form, nest, numbers, (blocks, 1)))
+            return Launches(self._launch(form, nest, numbers, (blocks, 1)))
         program, joining = _in_parts(self.program)
         rows, moved = nest.lengths[: form.kept], len(self.sizes)
         pitch = -(-pieces // VECTOR) * VECTOR
@@ -259,7 +235,7 @@ class _Maker:
         every += [(*one[: form.kept], 0) for one in nest.strides[moved:]]
         last = Nest((*rows, pieces), tuple(every), (False,) * form.kept + (True,))
         second = _Maker(joining, (0,) * len(sizes), self.backend, self.contract)._rows(last, form.kept)
-        return Work(launch, tuple(prod(rows) * pitch * size for size in sizes), second.first)
+        return Launches(launch, tuple(prod(rows) * pitch * size for size in sizes), second.first)
 
     # ---- launches
 

@@ -25,12 +25,14 @@ from ..codegen.cuda.kernel import (
     write_steps,
 )
 from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
+from ..plan.layouts import Meta
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
 from ..storage.blob import TBlob
 from ..storage.storage import Storage
 from .cuda import BLOCKS, REACH, Launch
-from .launch import joined, remembered, scalar_slots
+from .native import scalar_words
+from .nest import joined
 
 
 class RowForm(NamedTuple):
@@ -244,28 +246,40 @@ class Prepared(NamedTuple):
     nbytes: tuple[int, ...]
 
 
-def run(plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], contract: bool) -> bool:
-    """Launch all kernels of a plan as one; return False, with nothing done, where that does not pay or cannot be."""
-    device = blobs[next(iter(plan.kept))].device
-    backend: Any = device.backend
-    aligned = tuple([blob.address % VECTOR for blob in blobs.values()])
-    shapes = tuple([values[n].shape for kernel in plan.kernels for n in kernel.inputs])
-    key = ("rows", plan.kernels, plan.kept, backend.number, shape, shapes, aligned, contract)
-    first = plan.kernels[0].program
-    made = first.codes.get(key)
-    if made is None:
-        made = remembered(first, key, lambda: _prepared(plan, shape, values, blobs, backend, contract))
-    if made is False:
-        return False
-    scalars = [scalar_slots([values[n] for n in kernel.scalars], kernel.program.scalars) for kernel in plan.kernels]
-    memory = [Storage(device, nbytes) for nbytes in made.nbytes]
-    own = iter([one.address for one in memory])
-    addresses = [next(own) if number is None else blobs[number].address for number in made.numbers]
-    made.launch(addresses, b"".join(scalars), backend.stream())
-    return True
+class Launcher:
+    """All kernels of a plan as one launch over rows, made for how operands are aligned; everything lies packed.
+
+    numbers, scalars: of the values that it takes.
+    """
+
+    def __init__(self, plan: Plan, shape: Shape, metas: Mapping[int, Meta], contract: bool) -> None:
+        self.plan, self.shape, self.metas, self.contract = plan, shape, metas, contract
+        self._made: dict[tuple[int, ...], Prepared | None] = {}
+        inside = {n for kernel in plan.kernels for n in kernel.results} - plan.kept
+        self.numbers = [n for n in numbers_of(plan) if n not in inside]
+        self.scalars = [number for one in plan.kernels for number in one.scalars]
+        self._dtypes = [dtype for one in plan.kernels for dtype in one.program.scalars]
+
+    def run(self, blobs: Mapping[int, TBlob], scalars: Sequence[Any]) -> bool:
+        """Launch on the values of `numbers` and `scalars`; return False, with nothing done, where memory begins where
+        that cannot be.
+        """
+        device = blobs[self.numbers[-1]].device
+        backend: Any = device.backend
+        aligned = tuple([blob.address % VECTOR for blob in blobs.values()])
+        if aligned not in self._made:
+            self._made[aligned] = _prepared(self.plan, self.shape, self.metas, blobs, backend, self.contract)
+        made = self._made[aligned]
+        if made is None:
+            return False
+        memory = [Storage(device, nbytes) for nbytes in made.nbytes]
+        own = iter([one.address for one in memory])
+        addresses = [next(own) if number is None else blobs[number].address for number in made.numbers]
+        made.launch(addresses, scalar_words(scalars, self._dtypes), backend.stream())
+        return True
 
 
-def text_of(plan: Plan, shape: Shape, values: Sequence[Any], number: int) -> str:
+def text_of(plan: Plan, shape: Shape, values: Mapping[int, Any], number: int) -> str:
     """Return the text that runs a plan's rows on a device; "" where its kernels run one after the other."""
     try:
         rows, form, _ = _formed(plan, shape, values, lambda value: 0, number)
@@ -275,7 +289,7 @@ def text_of(plan: Plan, shape: Shape, values: Sequence[Any], number: int) -> str
 
 
 def _formed(
-    plan: Plan, shape: Shape, values: Sequence[Any], behind: Any, number: int
+    plan: Plan, shape: Shape, values: Mapping[int, Any], behind: Any, number: int
 ) -> tuple[RowProgram, RowForm, tuple[tuple[int, ...], list[int], tuple[int, int]]]:
     """Return the row program of a plan, its form, and what that is filled with: the number of each item, bytes from row
     to row, the shift and the bytes of shared memory of a row.
@@ -306,8 +320,8 @@ def _formed(
 
 
 def _prepared(
-    plan: Plan, shape: Shape, values: Sequence[Any], blobs: Mapping[int, TBlob], backend: Any, contract: bool
-) -> Prepared | bool:
+    plan: Plan, shape: Shape, values: Mapping[int, Any], blobs: Mapping[int, TBlob], backend: Any, contract: bool
+) -> Prepared | None:
     rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
 
     def behind(number: int) -> int:
@@ -317,7 +331,7 @@ def _prepared(
         program, form, (numbers, strides, (shift, nbytes)) = _formed(plan, shape, values, behind, backend.number)
         function = cuda_build.function_of((program, form), lambda: source(program, form), backend, contract)
     except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
-        return False
+        return None
     outside = _outside(program, form)
     tail = [rows, cells, shift, nbytes, *(strides[place] for place in outside)]
     packed = struct.pack(f"={len(tail)}{'q' if form.wide else 'i'}", *tail)
@@ -331,7 +345,7 @@ def _prepared(
 
 
 def _row_program(
-    plan: Plan, shape: Shape, values: Sequence[Any], rows: int
+    plan: Plan, shape: Shape, values: Mapping[int, Any], rows: int
 ) -> tuple[tuple[int, ...], RowProgram, list[int]]:
     """Return the numbers of a plan's values in a row program's order, that program, and bytes from row to row."""
     cells, numbers = shape[plan.rows :], numbers_of(plan)

@@ -5,24 +5,28 @@ Nothing here computes a value or is counted as work; code that is shown has been
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
 from ..base.layout import Shape
-from ..base.options import Settings
-from ..base.threads import worth
-from ..codegen.cpu.driver import source
+from ..codegen.cpu.kernel import source
 from ..codegen.cpu.loop import PACKED, Form
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..graph.node import Node
-from ..plan.program import Columns, Kernel, Plan, Program, Trace
+from ..plan.program import Kernel, Program, Trace
 from ..storage.blob import TBlob
-from . import columns, cuda_rows, engines, launch, reduce, rows
-from . import cuda as cuda_run
+from . import cuda_rows
+from .columns import columns_launch
+from .cuda import texts as cuda_texts
+from .engines import COLUMNS, CUDA, DIRECT, INTERPRET, LLVM, ROWS, Choice, outlined
+from .native import Making, Scratch
+from .prepare import launches_of
+from .rows import rows_launch
+from .work import Work
 
 # ---- names
 
@@ -65,15 +69,12 @@ def labels_of(values: Iterable[Any], known: Mapping[int, str]) -> list[str]:
 # ---- text
 
 
-def described(trace: Trace, plan: Plan, show: str, limits: Settings, result_of: Callable[[int], TBlob]) -> str:
-    """Return the graph and the plan where `show` has the word "plan", and generated code where it has "llvm".
-
-    result_of: gives the blob of a result by its number, its layout known and its memory not allocated.
-    """
-    description = _Description(trace, plan, limits, result_of)
+def described(work: Work, show: str) -> str:
+    """Return the graph and the schedule where `show` has the word "plan", and generated code where it has "llvm"."""
+    description = _Description(work)
     lines = []
     if "plan" in show.split(","):
-        lines += [*graph_lines(trace), *description.plan_lines()]
+        lines += [*graph_lines(work.trace), *description.plan_lines()]
     if "llvm" in show.split(","):
         lines += description.code_lines()
     return "\n".join(lines)
@@ -114,164 +115,81 @@ def _call(node: Node, arguments: Sequence[str]) -> str:
 
 
 class _Description:
-    """The text about one plan, while it is written."""
+    """The text about some work, while it is written."""
 
-    def __init__(self, trace: Trace, plan: Plan, limits: Settings, result_of: Callable[[int], TBlob]) -> None:
-        self.trace = trace
-        self.plan = plan
-        self.limits = limits
-        self.device = trace.values[plan.kernels[0].results[0]].device
-        self.labels = labels_of(trace.values, names())
-        self.blobs = {n: value for n, value in enumerate(trace.values) if isinstance(value, TBlob)}
-        for kernel in plan.kernels:
-            self.blobs |= {number: result_of(number) for number in kernel.results}
-        self.by_rows, self.choices = self._choose()
-        self.kernels = plan.kernels
-        self.columns = self._columns()
-        if self.columns is not None:
-            self.kernels, self.choices = self.columns.kernels, self.choices[:1] * len(self.columns.kernels)
-
-    # ---- what will run
+    def __init__(self, work: Work) -> None:
+        self.work, self.trace, self.plan = work, work.trace, work.plan
+        self.labels = labels_of(work.trace.values, names())
+        outline = outlined(work)
+        lacking = [_lack(kernel, choice, work) for kernel, choice in zip(outline.kernels, outline.choices, strict=True)]
+        if any(lacking):  # as is found out when it is prepared
+            outline = outlined(work, apart=True)
+            both = zip(outline.choices, lacking, strict=True)
+            choices = [choice._replace(engine=lack.engine, why=lack.why) if lack else choice for choice, lack in both]
+            outline = outline._replace(choices=tuple(choices))
+        self.outline = outline
+        self.code = "llvm" if work.device.backend is CPU else "cuda"
 
     def _shape(self, kernel: Kernel) -> Shape:
-        shape: Shape = self.trace.values[kernel.domain].shape
-        return shape
+        return self.work.metas[kernel.domain].shape
 
-    def _choose(self) -> tuple[bool, list[tuple[str, str]]]:
-        """Return whether the plan runs by rows, and for each kernel its engine and why."""
-        self.largest = self.plan.largest(self.trace.values)
-        choices = [self._choice(kernel) for kernel in self.plan.kernels]
-        own = "llvm" if self.device.backend is CPU else "cuda"
-        could = self.plan.rows and all([engine == own for engine, _ in choices])
-        return bool(could) and self._fits_rows(), choices
+    # ---- generated code
 
-    def _columns(self) -> Columns | None:
-        """Return the kernels that run by columns, None where they do not."""
-        here = self.device.backend is CPU and all([engine == "llvm" for engine, _ in self.choices])
-        if not here or not all([blob.is_packed for blob in self.blobs.values()]):
-            return None
-        return self.plan.columns if columns.pays(self.plan, self.trace.values) else None
+    def _text_together(self) -> str:
+        """Return the code that takes rows or columns through all kernels; that of the CPU is compiled for it."""
+        work, plan, shape = self.work, self.plan, self.outline.shape
+        if self.code == "cuda":
+            backend: Any = work.device.backend
+            return cuda_rows.text_of(plan, shape, work.metas, backend.number).rstrip()
+        if self.outline.together == ROWS:
+            return rows_launch(plan, shape, work.metas, self._making()).code.text.rstrip()
+        assert plan.columns is not None
+        return columns_launch(plan.columns, plan.kept, work.metas, self._making()).code.text.rstrip()
 
-    def _column_texts(self, found: Columns) -> list[str]:
-        """Return the code that strips of columns go through, each once, and the code that takes them through it."""
-        seconds = launch.seconds_together(found.kernels, self.plan.kept, self.trace.values)
-        threads, contract = worth(seconds), self.limits.fast_math
-        made = columns.Prepared(found, self.plan.kept, self.trace.values, contract, threads, True)
-        return [made.code.text.rstrip()]
-
-    def _fits_rows(self) -> bool:
-        """Return whether a plan's rows lie in few enough ways to go through all kernels."""
-        shape, values = self._shape(self._reducing()), self.trace.values
-        try:
-            if self.device.backend is CPU:
-                return rows.pays(self.plan, shape) and bool(rows.formed(self.plan, shape, values, self._outside()))
-            return all([blob.is_packed for blob in self.blobs.values()]) and bool(self._row_text())
-        except LacksError:
-            return False
-
-    def _outside(self) -> dict[int, TBlob]:
-        """Return what lies in memory when the plan runs by rows."""
-        inside = {number for kernel in self.plan.kernels for number in kernel.results} - self.plan.kept
-        return {number: blob for number, blob in self.blobs.items() if number not in inside}
-
-    def _row_text(self) -> str:
-        """Return the code that takes rows through all kernels; that of the CPU is compiled now if it was not before."""
-        shape, values = self._shape(self._reducing()), self.trace.values
-        if self.device.backend is CPU:
-            contract = self.limits.fast_math
-            return rows.ready_rows(self.plan, shape, values, self._outside(), contract, 1, True).ready.code.text
-        backend: Any = self.device.backend
-        return cuda_rows.text_of(self.plan, shape, values, backend.number)
-
-    def _reducing(self) -> Kernel:
-        return next(kernel for kernel in self.plan.kernels if kernel.program.reductions)
-
-    def _choice(self, kernel: Kernel) -> tuple[str, str]:
-        """Return a kernel's engine and why it is that."""
-        generated = self._generated(kernel)
-        if generated.direct is not None:
-            if self.trace.values[generated.direct].op.kind == "view":
-                return "none", "a view computes nothing"
-            return "direct", "no loop of the engine computes this step"
-        if self.device.backend is not CPU:
-            return self._choice_there(generated)
-        if 0 in self._shape(kernel):
-            return "interpret", "there are no elements"
-        engine, why = engines.choose(kernel.program, self.largest, self.limits)
-        lack = _lack_of(kernel.program) if engine == "llvm" else ""
-        return ("interpret", f"there is no {lack}") if lack else (engine, why)
-
-    def _generated(self, kernel: Kernel) -> Kernel:
-        """Return a kernel as its device's engine runs it."""
-        return cuda_run.generated(kernel, self.trace.values) or kernel
-
-    def _choice_there(self, kernel: Kernel) -> tuple[str, str]:
-        """Return the engine of a kernel on another device than the CPU, and why it is that."""
-        shape = self._shape(kernel)
-        choice = engines.choose_there(kernel.program, shape, self.limits)
-        if choice[0] == "cuda":
-            try:
-                self._texts(kernel)
-            except LacksError as lack:
-                return "direct", f"there is no {lack}"
-        return choice
+    def _making(self) -> Making:
+        return Making(1, self.work.limits.fast_math, True, Scratch())
 
     def _texts(self, kernel: Kernel) -> list[str]:
-        blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
-        return cuda_run.texts(kernel, self._shape(kernel), blobs, self.limits.fast_math)
-
-    def _code(self, kernel: Kernel) -> str:
         """Return the code that a kernel runs, compiled now if it was not before; CUDA's is not compiled for that."""
-        program, shape = kernel.program, self._shape(kernel)
-        contract = self.limits.fast_math
-        if self.device.backend is not CPU:
-            return "\n".join(self._texts(self._generated(kernel)))
-        blobs = [self.blobs[number] for number in (*kernel.inputs, *kernel.results)]
-        threads = worth(launch.seconds_of(program, prod(shape)))
-        if program.reductions:
-            moved = len(program.moved)
-            seen = [*blobs[:moved], *(engines._with_axes(blob, shape, kernel.axes) for blob in blobs[moved:])]
-            strides = [_strides(blob, shape) for blob in seen]
-            return reduce._ready_reduction(program, shape, kernel.axes, strides, contract, threads).ready.code.text
-        strides = [_strides(blob, shape) for blob in blobs]
-        aligned = all(_is_aligned(blob) for blob in blobs[len(program.inputs) :])
-        return launch._ready_map(program, shape, strides, contract, threads, aligned).code.text
+        if self.code == "cuda":
+            return cuda_texts(kernel, self.work)
+        launches = launches_of(kernel, self.work)(self._making())
+        return [launch.code.text.rstrip() for launch in launches]
 
     # ---- what is said of it
 
     def plan_lines(self) -> list[str]:
         """Return the kernels of the plan and what they move."""
-        count = len(self.kernels)
+        outline = self.outline
+        count = len(outline.kernels)
         moved, stepwise = self._moved(), self._moved_stepwise()
         lines = [f"plan: {count} kernel{'s' * (count != 1)}, moving {size_text(moved)} to and from memory"]
         if moved < stepwise:
             lines[0] += f" (step by step: {size_text(stepwise)})"
-        if self.by_rows:
-            cells = prod(self._shape(self._reducing())[self.plan.rows :])
-            lines.append(f"  together, row by row of {cells} elements")
-        if self.columns is not None:
-            length = prod(self._shape(self._reducing())[: self.columns.lead])
+        if outline.together == ROWS:
+            lines.append(f"  together, row by row of {prod(outline.shape[self.plan.rows :])} elements")
+        if outline.together == COLUMNS:
+            assert self.plan.columns is not None
+            length = prod(outline.shape[: self.plan.columns.lead])
             lines.append(f"  together, strip by strip over columns of {length} elements")
-        for place, kernel in enumerate(self.kernels):
+        for place, kernel in enumerate(outline.kernels):
             lines += self._kernel_lines(place, kernel)
         return lines
 
     def code_lines(self) -> list[str]:
         """Return the generated code of every kernel that has some."""
-        if self.by_rows:
-            return [f"{'llvm' if self.device.backend is CPU else 'cuda'} of all kernels:", self._row_text().rstrip()]
-        if self.columns is not None:
-            return ["llvm of all kernels:", *self._column_texts(self.columns)]
+        if self.outline.together:
+            return [f"{self.code} of all kernels:", self._text_together()]
         lines = []
-        for place, (kernel, (engine, _)) in enumerate(zip(self.plan.kernels, self.choices, strict=True), 1):
-            has_code = engine in ("llvm", "cuda")
-            title = engine if has_code else "llvm" if self.device.backend is CPU else "cuda"
-            lines.append(f"{title} of kernel {place}:" + f" none, its engine is {engine}" * (not has_code))
-            lines += [self._code(kernel).rstrip()] if has_code else []
+        for place, (kernel, (engine, _)) in enumerate(zip(self.outline.kernels, self.outline.choices, strict=True), 1):
+            has_code = engine == self.code
+            lines.append(f"{self.code} of kernel {place}:" + f" none, its engine is {engine}" * (not has_code))
+            lines += self._texts(kernel)[:1] if has_code and self.code == "llvm" else []
+            lines += ["\n".join(self._texts(kernel)).rstrip()] if has_code and self.code == "cuda" else []
         return lines
 
     def _kernel_lines(self, place: int, kernel: Kernel) -> list[str]:
-        engine, why = self.choices[place]
+        engine, why = self.outline.choices[place]
         lines = [f"  kernel {place + 1} over {self._shape(kernel)}, {engine}: {why}"]
         if kernel.direct is not None:
             node, arguments = self.trace.values[kernel.direct], self.trace.arguments[kernel.direct]
@@ -280,7 +198,7 @@ class _Description:
         lines += [f"    reads {self._operand(number)}" for number in kernel.inputs]
         lines += self._step_lines(kernel)
         for number in kernel.results:
-            inside = (self.by_rows or self.columns) and number not in self.plan.kept
+            inside = self.outline.together and number not in self.plan.kept
             lines.append(f"    {'hands on' if inside else 'writes'} {self._operand(number)}")
         return lines
 
@@ -320,7 +238,7 @@ class _Description:
         """Return the bytes all kernels read and write; what lives in the cache while rows go by is not counted."""
         kept = {*self.plan.kept, *(n for n, v in enumerate(self.trace.values) if isinstance(v, TBlob))}
         operands = [(*kernel.inputs, *kernel.results) for kernel in self.plan.kernels]
-        if self.by_rows or self.columns:
+        if self.outline.together:
             operands = [tuple(kept & {number for numbers in operands for number in numbers})]
         return sum(_nbytes(self.trace.values[number]) for numbers in operands for number in numbers)
 
@@ -336,6 +254,20 @@ def _nbytes(value: Any) -> int:
     return size
 
 
+def _lack(kernel: Kernel, choice: Choice, work: Work) -> Choice | None:
+    """Return how a kernel runs for which generated code turns out to lack something, None where it lacks nothing."""
+    if choice.engine == LLVM:
+        lack = _lack_of(kernel.program)
+        return Choice(INTERPRET, f"there is no {lack}") if lack else None
+    if choice.engine != CUDA:
+        return None
+    try:
+        cuda_texts(kernel, work)
+    except LacksError as error:
+        return Choice(DIRECT, f"there is no {error}")
+    return None
+
+
 @lru_cache(maxsize=1024)
 def _lack_of(program: Program) -> str:
     """Return what generated code lacks for a program, "" where nothing."""
@@ -344,14 +276,3 @@ def _lack_of(program: Program) -> str:
     except LacksError as lack:
         return str(lack)
     return ""
-
-
-def _strides(blob: TBlob, shape: Shape) -> Shape:
-    layout = blob.layout.broadcast_to(shape)
-    assert layout is not None
-    return layout.strides
-
-
-def _is_aligned(blob: TBlob) -> bool:
-    """Return whether a blob begins where a cache line does; memory that is still to come does."""
-    return not blob.owner.is_allocated or blob.address % 64 == 0

@@ -1,4 +1,4 @@
-"""The choice of engine, kernel by kernel, and what each is handed.
+"""The choice of engine, kernel by kernel, and which kernels run together.
 
 On the CPU, generated code where it exists or pays for its making; the interpreter where there is no compiler, a step
 that generated code lacks, or too little work yet. On other devices, generated code, and the library's functions one
@@ -8,93 +8,149 @@ after the other where that cannot be had.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from math import prod
-from operator import setitem
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..base.layout import Shape
 from ..base.options import Settings
 from ..codegen.cpu.compile import CompileError, host
-from ..codegen.cpu.loop import check
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
-from ..plan.program import Kernel, Plan, Program
-from ..storage.blob import TBlob
-from . import columns, cuda_rows, interpret, rows
+from ..plan.program import Kernel, Program
+from . import columns, cuda_rows, rows
 from . import cuda as cuda_run
-from .launch import operand, run_map, run_packed, scalar_slots
-from .reduce import run_reduction
+from .work import Work
+
+# Engines: machine code, the interpreter, CUDA kernels, the library's functions step by step, and nothing for views.
+LLVM, INTERPRET, CUDA, DIRECT, NOTHING = "llvm", "interpret", "cuda", "direct", "none"
+
+# How kernels run together: row by row, or strip by strip over columns.
+ROWS, COLUMNS = "rows", "columns"
 
 # What a program's `notes` say: that it has run as generated code, or what generated code lacks for it, on the CPU and
 # on other devices.
 COMPILED, LACKING, LACKING_THERE = "compiled", "lacking", "lacking there"
 
-# Seconds of library calls estimated so far for programs not compiled yet.
+# Seconds of library calls estimated so far for programs not compiled yet, and how many programs are remembered.
 _spent: dict[Program, float] = {}
+REMEMBERED = 4096
 
 
-def run(
-    kernel: Kernel,
-    shape: Shape,
-    inputs: Sequence[TBlob],
-    scalars: Sequence[Any],
-    results: Sequence[TBlob],
-    limits: Settings,
-    largest: int,
-) -> None:
-    """Run one kernel: inputs and scalars in the program's order, results as its outputs and then its reductions.
+class Choice(NamedTuple):
+    """An engine, and why."""
 
-    largest: the elements of the largest loop that runs with this one.
+    engine: str
+    why: str
+
+
+class Outline(NamedTuple):
+    """Which engine runs which kernel. together: whether all run as one over rows or columns of a shape, "" if not.
+
+    largest: the elements of the largest loop: small loops are worth what large ones beside them are.
     """
-    program = kernel.program
-    if results[0].device.backend is not CPU:
-        _run_there(kernel, shape, inputs, scalars, results, limits)
-        return
+
+    kernels: tuple[Kernel, ...]
+    choices: tuple[Choice, ...]
+    together: str
+    shape: Shape
+    largest: int
+
+
+def outlined(work: Work, *, apart: bool = False) -> Outline:
+    """Return the choices for some work. apart: whether kernels are to run one after the other in any case.
+
+    A program that has not been tried may turn out to lack generated code.
+    """
+    plan, values = work.plan, work.trace.values
+    kernels = tuple([cuda_run.generated(kernel, values) or kernel for kernel in plan.kernels])
+    largest = plan.largest(work.metas)
+    choices = tuple([_choice(kernel, work, largest) for kernel in kernels])
+    reducing = [kernel for kernel in kernels if kernel.program.reductions]
+    shape = work.metas[reducing[0].domain].shape if reducing else ()
+    outline = Outline(kernels, choices, "", shape, largest)
+    if apart or not reducing:
+        return outline
+    if plan.rows and _by_rows(work, outline):
+        return outline._replace(together=ROWS)
+    if plan.columns is not None and _by_columns(work, outline):
+        alike = choices[:1] * len(plan.columns.kernels)
+        return outline._replace(kernels=plan.columns.kernels, choices=alike, together=COLUMNS)
+    return outline
+
+
+def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
+    """Return a kernel's engine and why it is that."""
+    if kernel.direct is not None:
+        if work.trace.values[kernel.direct].op.kind == "view":
+            return Choice(NOTHING, "a view computes nothing")
+        return Choice(DIRECT, "no loop of the engine computes this step")
+    shape = work.metas[kernel.domain].shape
+    if work.device.backend is not CPU:
+        return choose_there(kernel.program, shape, work.limits)
     if 0 in shape:
-        _interpreted(kernel, shape, inputs, scalars, results)
-        return
-    if choose(program, largest, limits)[0] == "llvm":
-        try:
-            _generated(kernel, shape, inputs, scalars, results, limits.fast_math)
-            program.notes[COMPILED] = True
-            return
-        except LacksError as lack:  # found out before anything is written
-            program.notes[LACKING] = str(lack)
-            if isinstance(lack, CompileError):
-                warnings.warn(f"xtensor: no {lack}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
-    elif limits.engine == "auto":
-        if len(_spent) > 4096:
-            _spent.clear()
-        _spent[program] = _spent.get(program, 0.0) + largest * library_seconds(program)
-    _interpreted(kernel, shape, inputs, scalars, results)
+        return Choice(INTERPRET, "there are no elements")
+    return choose(kernel.program, largest, work.limits)
 
 
-def choose(program: Program, largest: int, limits: Settings) -> tuple[str, str]:
-    """Return the engine for a program, and why.
+def _by_rows(work: Work, outline: Outline) -> bool:
+    """Return whether all kernels run row by row: they could, it pays, and rows lie in few enough ways."""
+    plan, shape = work.plan, outline.shape
+    if work.device.backend is not CPU:
+        if 0 in shape or not work.is_packed or any([one.engine != CUDA for one in outline.choices]):
+            return False
+        backend = work.device.backend
+        return bool(cuda_rows.text_of(plan, shape, work.metas, backend.number))  # type: ignore[attr-defined]
+    if any([one.engine != LLVM for one in outline.choices]) or not rows.pays(plan, shape):
+        return False
+    try:
+        rows.formed(plan, shape, work.metas)
+    except LacksError:
+        return False
+    return True
+
+
+def _by_columns(work: Work, outline: Outline) -> bool:
+    """Return whether all kernels run over columns; they write to given memory before all of it is read."""
+    if work.device.backend is not CPU or work.into is not None or not work.is_packed:
+        return False
+    return all([one.engine == LLVM for one in outline.choices]) and columns.pays(work.plan, work.metas)
+
+
+# ---- the CPU
+
+
+def choose(program: Program, largest: int, limits: Settings) -> Choice:
+    """Return the engine for a program on the CPU, and why.
 
     largest: the elements of the largest loop of the evaluation: small loops are worth what large ones beside them are.
     """
     engine = limits.engine
-    if COMPILED in program.notes and engine != "interpret":
-        return "llvm", "asked for" if engine == "llvm" else "it is compiled"
-    if engine == "interpret":
-        return "interpret", "asked for"
+    if COMPILED in program.notes and engine != INTERPRET:
+        return Choice(LLVM, "asked for" if engine == LLVM else "it is compiled")
+    if engine == INTERPRET:
+        return Choice(INTERPRET, "asked for")
     if host() is None:
-        return "interpret", "there is no llvmlite, or this processor has no fused multiply-add"
+        return Choice(INTERPRET, "there is no llvmlite, or this processor has no fused multiply-add")
     if LACKING in program.notes:
-        return "interpret", f"there is no {program.notes[LACKING]}"
-    if engine == "llvm":
-        return "llvm", "asked for"
+        return Choice(INTERPRET, f"there is no {program.notes[LACKING]}")
+    if engine == LLVM:
+        return Choice(LLVM, "asked for")
     before = _spent.get(program, 0.0)
     if before and largest >= COMPILED_AGAIN:
-        return "llvm", "it comes again, over many elements"
+        return Choice(LLVM, "it comes again, over many elements")
     spent = before + largest * library_seconds(program)
     if spent > COMPILE_SECONDS:
-        return "llvm", f"library calls would have taken {spent * 1e3:.1f} ms by now"
-    return "interpret", f"library calls take {spent * 1e3:.2f} ms so far, less than compiling"
+        return Choice(LLVM, f"library calls would have taken {spent * 1e3:.1f} ms by now")
+    return Choice(INTERPRET, f"library calls take {spent * 1e3:.2f} ms so far, less than compiling")
+
+
+def spend(program: Program, largest: int) -> None:
+    """Count library calls for a program over so many elements."""
+    if len(_spent) > REMEMBERED:
+        _spent.clear()
+    _spent[program] = _spent.get(program, 0.0) + largest * library_seconds(program)
 
 
 def is_compiled(program: Program) -> bool:
@@ -107,153 +163,45 @@ def may_be_compiled(program: Program) -> bool:
     return COMPILED not in program.notes and LACKING not in program.notes and host() is not None
 
 
-# ---- generated code
+def compiled(programs: Sequence[Program]) -> None:
+    """Note that programs have generated code."""
+    for program in programs:
+        program.notes[COMPILED] = True
 
 
-def _generated(
-    kernel: Kernel,
-    shape: Shape,
-    inputs: Sequence[TBlob],
-    scalars: Sequence[Any],
-    results: Sequence[TBlob],
-    contract: bool,
-) -> None:
-    program = kernel.program
-    packed = scalar_slots(scalars, program.scalars)
-    blobs = (*inputs, *results)
-    if not program.reductions:
-        if all([blob.shape == shape and blob.is_packed for blob in blobs]):
-            run_packed(program, prod(shape), [blob.address for blob in blobs], packed, contract)
-        else:
-            run_map(program, shape, [operand(blob, shape) for blob in blobs], packed, contract)
-        return
-    if COMPILED not in program.notes:
-        check(program)
-    outputs, reduced = results[: len(program.outputs)], results[len(program.outputs) :]
-    operands = [operand(blob, shape) for blob in (*inputs, *outputs)]
-    targets = [operand(_with_axes(blob, shape, kernel.axes), shape) for blob in reduced]
-    run_reduction(program, shape, kernel.axes, operands, targets, reduced, packed, contract)
-
-
-def _with_axes(blob: TBlob, shape: Shape, axes: Sequence[int]) -> TBlob:
-    """Return the view of a reduction's result that has the reduced axes, with length 1."""
-    if len(blob.shape) == len(shape):
-        return blob
-    return blob.view(blob.layout.insert(axes))
+def lacks(program: Program, lack: LacksError) -> None:
+    """Note that generated code lacks something for a program on the CPU; warn where that is not known beforehand."""
+    program.notes[LACKING] = str(lack)
+    if isinstance(lack, CompileError):
+        warnings.warn(f"xtensor: no {lack}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
 
 
 # ---- other devices
 
 
-def choose_there(program: Program, shape: Shape, limits: Settings) -> tuple[str, str]:
+def choose_there(program: Program, shape: Shape, limits: Settings) -> Choice:
     """Return the engine for a program on another device than the CPU, and why."""
-    if limits.engine in ("interpret", "direct"):
-        return "direct", "asked for"
+    if limits.engine in (INTERPRET, DIRECT):
+        return Choice(DIRECT, "asked for")
     if 0 in shape:
-        return "direct", "there are no elements"
+        return Choice(DIRECT, "there are no elements")
     if LACKING_THERE in program.notes:
-        return "direct", f"there is no {program.notes[LACKING_THERE]}"
-    return "cuda", "the device has no other engine"
+        return Choice(DIRECT, f"there is no {program.notes[LACKING_THERE]}")
+    return Choice(CUDA, "the device has no other engine")
 
 
-def _run_there(
-    kernel: Kernel,
-    shape: Shape,
-    inputs: Sequence[TBlob],
-    scalars: Sequence[Any],
-    results: Sequence[TBlob],
-    limits: Settings,
-) -> None:
-    """Run a kernel on another device than the CPU, without waiting for it."""
-    program = kernel.program
-    if choose_there(program, shape, limits)[0] == "cuda":
-        try:
-            cuda_run.run(kernel, shape, inputs, scalars, results, limits.fast_math)
-            return
-        except LacksError as lack:  # found out before anything is launched
-            program.notes[LACKING_THERE] = str(lack)
-            if isinstance(lack, BuildError):
-                text = f"xtensor: no {lack}; the library's functions do the work, one after the other"
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-    _step_by_step(program, inputs, scalars, results)
+def lacks_there(program: Program, lack: LacksError) -> None:
+    """Note that generated code lacks something for a program on another device; warn where it should be there."""
+    program.notes[LACKING_THERE] = str(lack)
+    if isinstance(lack, BuildError):
+        text = f"xtensor: no {lack}; the library's functions do the work, one after the other"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _step_by_step(program: Program, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]) -> None:
-    """Run a program's steps and reductions as calls of the device's library."""
-    backend = results[0].device.backend
-    values = [*(blob.native() for blob in inputs), *scalars]
-    for step in program.steps:
-        operands = [values[arg] for arg in step.args]
-        value = backend.call(step.op.kernel(backend), *operands, **dict(step.params))
-        values.append(backend.asarray(value, step.dtype))
-    found = [values[number] for number in program.outputs]
-    for reduction in program.reductions:
-        function = reduction.op.kernel(backend)
-        found.append(backend.call(function, values[reduction.arg], **dict(reduction.params)))
-    for blob, value in zip(results, found, strict=True):
-        backend.call(setitem, blob.native(), ..., value)
-
-
-# ---- the interpreter
-
-
-def _interpreted(
-    kernel: Kernel, shape: Shape, inputs: Sequence[TBlob], scalars: Sequence[Any], results: Sequence[TBlob]
-) -> None:
-    """Run a kernel's steps by blocks, and its reductions over the finished arrays."""
-    program = kernel.program
-    arrays = [blob.native() for blob in inputs]
-    outputs = [blob.native() for blob in results[: len(program.outputs)]]
-    found = interpret.evaluate_all(program, shape, arrays, scalars, outputs)
-    for reduction, blob in zip(program.reductions, results[len(program.outputs) :], strict=True):
-        function = reduction.op.kernel(CPU)
-        blob.native()[...] = CPU.call(function, found[reduction.arg], **dict(reduction.params))
-
-
-# ---- rows
-
-
-def run_rows(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limits: Settings) -> bool:
-    """Run all kernels of a plan row by row; return False, with nothing done, where that does not pay.
-
-    blobs: what lies in memory: inputs, and results that are kept.
-    """
-    shape = values[next(kernel for kernel in plan.kernels if kernel.program.reductions).domain].shape
-    if blobs[next(iter(plan.kept))].device.backend is not CPU:
-        generates = limits.engine in ("auto", "llvm") and 0 not in shape
-        generates = generates and all([blob.is_packed for blob in blobs.values()])
-        return generates and cuda_rows.run(plan, shape, values, blobs, limits.fast_math)
-    if not rows.pays(plan, shape):
-        return False
-    if any(choose(kernel.program, prod(shape), limits)[0] != "llvm" for kernel in plan.kernels):
-        return False
-    try:
-        rows.run(plan, shape, values, blobs, limits.fast_math)
-    except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
-        return False
-    for kernel in plan.kernels:
-        kernel.program.notes[COMPILED] = True
-    return True
-
-
-# ---- columns
-
-
-def run_columns(plan: Plan, values: Sequence[Any], blobs: Mapping[int, TBlob], limits: Settings) -> bool:
-    """Run all kernels of a plan strip by strip over columns; return False, with nothing done, where that does not pay.
-
-    blobs: what lies in memory, packed: inputs, and results that are kept.
-    """
-    found = plan.columns
-    if found is None or blobs[next(iter(plan.kept))].device.backend is not CPU or not columns.pays(plan, values):
-        return False
-    largest = prod(columns.shape_of(found, values))
-    if any([choose(kernel.program, largest, limits)[0] != "llvm" for kernel in plan.kernels]):
-        return False
-    try:
-        columns.run(found, plan.kept, values, {n: blob.address for n, blob in blobs.items()}, limits.fast_math)
-    except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
-        return False
-    for kernel in plan.kernels:
-        kernel.program.notes[COMPILED] = True
-    return True
+def worth_waiting(outline: Outline, limits: Settings) -> list[tuple[Program, int]]:
+    """Return the programs that are to be compiled when they have come more often, each with the largest loop."""
+    if limits.engine != "auto" or host() is None:
+        return []
+    chosen = zip(outline.kernels, outline.choices, strict=True)
+    programs = [kernel.program for kernel, one in chosen if one.engine == INTERPRET and kernel.direct is None]
+    return [(program, outline.largest) for program in programs if LACKING not in program.notes and outline.largest]

@@ -46,9 +46,9 @@ _loaded: list[Any] = []
 
 def _planner() -> Any:
     if not _loaded:
-        from . import again
+        from . import replay
 
-        _loaded.append(again)
+        _loaded.append(replay)
     return _loaded[0]
 
 
@@ -69,7 +69,9 @@ def force(value: Node | TBlob | Part) -> TBlob:
 def evaluate(nodes: Sequence[Node]) -> None:
     """Compute pending nodes and everything they need."""
     with turn():
-        if _loaded and len(nodes) == 1 and _loaded[0].evaluate_again(nodes[0], DIRECT_BYTES):
+        again = _loaded[0].found_again(nodes[0], DIRECT_BYTES) if _loaded and len(nodes) == 1 else None
+        if again is not None:
+            _loaded[0].run(*again)
             return
         order = pending_below(nodes)
         if order:
@@ -250,19 +252,18 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
         face = None if passing is None else passing.face
         if passing is not None and not passing.is_seen():
             passing.face = None
-        run = _loaded[0].write_again(node, blob)
-        if run is not None:
+        again = _loaded[0].found_again(node, 0, blob)
+        if again is not None:
             _count_write(blob.owner)
-            if run():
-                return True
-        if passing is not None:
+            _loaded[0].run(*again)
+        elif passing is not None:
             passing.face = face
-        return False
+        return again is not None
 
 
-def is_learnt(node: Node) -> bool:
-    """Return whether `write_again` will never do for an expression what it did not do now."""
-    return bool(_loaded) and _loaded[0].is_learnt(node)
+def is_new(node: Node) -> bool:
+    """Return whether an expression may come to be written by `write_again`, although it was not now."""
+    return not _loaded or bool(_loaded[0].is_new(node))
 
 
 def _is_saved(node: Node) -> bool:

@@ -8,36 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from ..base.dtypes import DType
 from ..base.layout import Shape, c_strides
-from ..base.threads import worth
-from ..codegen.cpu.loop import identity
+from ..codegen.cpu.loop import check, identity
 from ..codegen.cpu.primitives import BOOL
-from ..devices.cpu import CPU
+from ..plan import costs
 from ..plan.program import Named, Program, Reduction, Step
 from ..plan.program import program as the_program
-from ..storage.blob import TBlob
-from ..storage.pool import address_of
-from . import launch
-from .launch import (
-    AHEAD,
-    CACHE_BYTES,
-    Box,
-    Nest,
-    Operand,
-    Ready,
-    nest_of,
-    parts_of,
-    ready,
-    remembered,
-    row_boxes,
-    seconds_of,
-    shared_out,
-)
+from .maps import nest_launch
+from .native import SCRATCH, Launch, Making, Place, Scalar, scalar_word
+from .nest import Box, Nest, nest_of, parts_of, row_boxes, shared_out, whole
 
 # Reduced axes are cut into pieces of so many elements (innermost) or rows (outer), whatever the number of threads.
 PIECE, PIECE_ROWS = 16384, 512
@@ -45,154 +27,110 @@ PIECE, PIECE_ROWS = 16384, 512
 # Rows that are not cut where the array fits the caches: the destination itself accumulates. Rows combined at once.
 UNCUT_ROWS, GROUP = 4096, 4
 
+# Partial results up to which one thread joins them.
+JOINED_ALONE = 1 << 16
+
 # Elements of a strip of accumulators, which stay in the first-level cache.
 STRIP = 4096
 
 
-class Partial(NamedTuple):
-    """Partial results of one reduction, and how they come together.
-
-    room: the shape of the memory where kernels leave them, None where they write to the destination itself. start:
-    what accumulators in memory begin with, None for results that are only written. axes: those to combine over.
-    shape, strides: the kept axes of the destination, as the partial results have them.
-    """
-
-    reduction: Reduction
-    room: Shape | None
-    start: Any
-    axes: tuple[int, ...]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    def memory(self, blob: TBlob) -> Any:
-        """Return the memory of one run: another run may begin, in a signal handler, before it is combined."""
-        if self.room is None:
-            if self.start is not None:
-                blob.native().fill(self.start)
-            return None
-        if self.start is None:
-            return np.empty(self.room, self.reduction.dtype)
-        return np.full(self.room, self.start, self.reduction.dtype)
-
-    def finish(self, memory: Any, blob: TBlob) -> None:
-        """Combine what the kernels left into the destination."""
-        function = _COMBINE[self.reduction.op.name]
-        native, result = blob.native(), memory
-        if not self.shape and not native.ndim:
-            CPU.call(function, memory, None, memory.dtype, native)
-            return
-        if self.axes:
-            result = CPU.call(function, memory, axis=self.axes, dtype=memory.dtype)
-        if not self.shape:
-            native[...] = result if result.ndim == 0 else result.reshape(native.shape)
-            return
-        into = np.lib.stride_tricks.as_strided(native, self.shape, self.strides)
-        into[...] = np.reshape(result, self.shape)
-
-
-class Reducing(NamedTuple):
-    """A program with reductions, ready to run: `ready`, where results come about row by row.
-
-    folds: what combines rows with accumulators in memory, each with which address goes where: those of the program's
-    operands, and then of the accumulators.
-    """
-
-    ready: Ready
-    partials: list[Partial]
-    folds: Sequence[tuple[Ready, Sequence[int]]] = ()
-
-    def run(self, addresses: Sequence[int], blobs: Sequence[TBlob], scalars: bytes) -> None:
-        """Run over operands at these addresses, into the blobs of the reductions' results."""
-        memories, given = self.places(addresses, blobs)
-        if not self.folds:
-            self.ready.run(given, scalars)
-        for fold, which in self.folds:
-            fold.run([given[place] for place in which], scalars)
-        self.finish(memories, blobs)
-
-    def places(self, addresses: Sequence[int], blobs: Sequence[TBlob]) -> tuple[list[Any], list[int]]:
-        """Return memory for partial results, None where there are none, and addresses: of operands, then of that."""
-        memories = [one.memory(blob) for one, blob in zip(self.partials, blobs, strict=True)]
-        places = [
-            blob.address if memory is None else address_of(memory) for memory, blob in zip(memories, blobs, strict=True)
-        ]
-        return memories, [*addresses, *places]
-
-    def finish(self, memories: Sequence[Any], blobs: Sequence[TBlob]) -> None:
-        """Combine partial results into the blobs."""
-        for one, memory, blob in zip(self.partials, memories, blobs, strict=True):
-            if memory is not None:
-                one.finish(memory, blob)
-
-
-def run_reduction(
+def reduction_launches(
     program: Program,
     shape: Shape,
-    axes: tuple[int, ...],
-    operands: Sequence[Operand],
-    results: Sequence[Operand],
-    blobs: Sequence[TBlob],
-    scalars: bytes,
-    contract: bool,
-) -> None:
-    """Run a program with reductions over some axes of a shape.
+    axes: Sequence[int],
+    strides: Sequence[Shape],
+    places: Sequence[Place],
+    scalars: Sequence[Scalar],
+    making: Making,
+) -> list[Launch]:
+    """Return a program with reductions over some axes of a shape as launches.
 
-    operands: its inputs and plain outputs. results: where the reductions' results go, with stride 0 along reduced
-    axes; blobs: the same as memory.
+    strides, places: of its inputs, its outputs and the reductions' results, which have stride 0 along reduced axes.
+    Raises LacksError where generated code lacks a step.
     """
-    strides = tuple([o.strides for o in (*operands, *results)])
-    threads = worth(seconds_of(program, prod(shape)))
-    key = (shape, axes, strides, contract, threads)
-
-    def make() -> Reducing:
-        return _ready_reduction(program, shape, axes, strides, contract, threads)
-
-    made: Reducing = remembered(program, key, make)
-    made.run([o.address for o in operands], blobs, scalars)
-
-
-def _ready_reduction(
-    program: Program, shape: Shape, axes: tuple[int, ...], strides: Sequence[Shape], contract: bool, threads: int
-) -> Reducing:
+    check(program)
     lead = max(strides[: len(program.inputs)], key=lambda one: sum(stride != 0 for stride in one))
-    nest = nest_of(shape, strides, lead, axes)
+    return _over(program, nest_of(shape, strides, lead, axes), places, scalars, making)
+
+
+def _over(
+    program: Program, nest: Nest, places: Sequence[Place], scalars: Sequence[Scalar], making: Making
+) -> list[Launch]:
+    """Return a program with reductions over a nest as launches."""
     if nest.reduced[-1]:
-        return _ready_rows(program, nest, contract, threads)
-    return _ready_folding(program, nest, contract, threads)
+        return _along_rows(program, nest, places, scalars, making)
+    return _by_folding(program, nest, places, scalars, making)
 
 
-def _ready_rows(program: Program, nest: Nest, contract: bool, threads: int) -> Reducing:
+def _along_rows(
+    program: Program, nest: Nest, places: Sequence[Place], scalars: Sequence[Scalar], making: Making
+) -> list[Launch]:
     """Reduce along the innermost axis, in pieces; combine the pieces, and other reduced axes, afterwards."""
     outer, inner = nest.lengths[:-1], nest.lengths[-1]
     plain = len(nest.strides) - len(program.reductions)
     pieces = -(-inner // PIECE)
     straight = pieces == 1 and not any(nest.reduced[:-1])
     strides: list[tuple[int, ...]] = [(*one[:-1], one[-1] * PIECE, one[-1]) for one in nest.strides[:plain]]
-    partials = []
-    combined = (*(place for place, reduced in enumerate(nest.reduced[:-1]) if reduced), len(outer))
-    for reduction, target in zip(program.reductions, nest.strides[plain:], strict=True):
+    own, afterwards = list(places[:plain]), list[Launch]()
+    for reduction, target, place in zip(program.reductions, nest.strides[plain:], places[plain:], strict=True):
         if straight:
             strides.append((*target[:-1], 0, 0))
-            partials.append(Partial(reduction, None, None, (), (), ()))
+            own.append(place)
             continue
         room = (*outer, pieces)
+        own.append(_room(reduction, room, making))
         strides.append((*c_strides(room, reduction.dtype.itemsize), 0))
-        partials.append(Partial(reduction, room, None, combined, *_kept(nest, target)))
+        parts = Nest(room, (strides[-1][:-1], (*target[:-1], 0)), (*nest.reduced[:-1], True))
+        afterwards += _joined_rows(reduction, parts, (own[-1], place), making)
     loops = Nest((*outer, pieces, min(inner, PIECE)), tuple(strides), (False,) * (len(outer) + 2))
     full, rest = divmod(inner, PIECE)
     boxes = []
     if full:
-        boxes += row_boxes(Box((0,) * len(loops.lengths), (*outer, full, PIECE)), threads)
+        boxes += row_boxes(Box((0,) * len(loops.lengths), (*outer, full, PIECE)), making.threads)
     if rest:
         boxes.append(Box((*(0,) * len(outer), full, 0), (*outer, 1, rest)))
     if not full:
-        boxes = row_boxes(boxes[0], threads)
-    sizes = [dtype.itemsize for dtype in program.moved]
-    groups = shared_out(boxes, threads)
-    return Reducing(ready(program, loops, sizes, groups, contract), partials)
+        boxes = row_boxes(boxes[0], making.threads)
+    groups = shared_out(boxes, making.threads)
+    return [nest_launch(program, loops, groups, own, scalars, making), *afterwards]
 
 
-def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -> Reducing:
+def _room(reduction: Reduction, shape: Shape, making: Making) -> Place:
+    """Return memory for partial results of a reduction."""
+    return Place(SCRATCH, making.scratch.take(prod(shape) * reduction.dtype.itemsize))
+
+
+def _joined_rows(reduction: Reduction, parts: Nest, places: tuple[Place, Place], making: Making) -> list[Launch]:
+    """Return what combines partial results: pieces of rows, along the last loop, and then other reduced loops.
+
+    parts: the loops over packed partial results and the destination; places: of both.
+    """
+    joining, (outer, pieces) = _joining(reduction), (parts.lengths[:-1], parts.lengths[-1])
+    if prod(parts.lengths) <= JOINED_ALONE:
+        making = making._replace(threads=1)
+    others = parts.reduced[:-1]
+    alone = (*(False for _ in others), True)
+    if not any(others):
+        return _over(joining, parts._replace(reduced=alone), places, (), making)
+    found, (given, place), target = list[Launch](), places, parts.strides[1][:-1]
+    own = c_strides(outer, reduction.dtype.itemsize)
+    if pieces > 1:
+        rows = _room(reduction, outer, making)
+        found += _over(joining, Nest(parts.lengths, (parts.strides[0], (*own, 0)), alone), (given, rows), (), making)
+        given = rows
+    return found + _over(joining, Nest(outer, (own, target), others), (given, place), (), making)
+
+
+def _joining(reduction: Reduction) -> Program:
+    """Return the program that reduces partial results of a reduction."""
+    name = {"count_nonzero": "sum"}.get(reduction.op.name, reduction.op.name)
+    joined = Reduction(Named(name, "reduction"), (), 0, reduction.dtype)
+    return the_program((reduction.dtype,), (), (), (), (), (joined,))
+
+
+def _by_folding(
+    program: Program, nest: Nest, places: Sequence[Place], scalars: Sequence[Scalar], making: Making
+) -> list[Launch]:
     """Reduce outer axes by combining rows, some at a time, with accumulators in memory.
 
     The first of these axes is cut into pieces of rows that have accumulators of their own; where there is one piece,
@@ -206,38 +144,95 @@ def _ready_folding(program: Program, nest: Nest, contract: bool, threads: int) -
     size = piece_of(length, prod(nest.lengths) * program.widest)
     pieces = -(-length // size)
     aside = pieces > 1 or not reduces  # a destination that keeps every element may be what is read
-    partials, accumulators = [], []
-    for reduction, target in zip(program.reductions, nest.strides[plain:], strict=True):
-        kept, into = _kept(nest, target)
-        own = (0, *target)
+    accumulators, own = list[tuple[int, ...]](), list(places[:plain])
+    before, afterwards = list[Launch](), list[Launch]()
+    kept = [place for place, reduced in enumerate(nest.reduced) if not reduced]
+    lengths = tuple([nest.lengths[place] for place in kept])
+    for reduction, target, place in zip(program.reductions, nest.strides[plain:], places[plain:], strict=True):
+        into = tuple([target[place] for place in kept])
+        strides, here = (0, *target), place
         if aside:
-            left = list(c_strides((pieces, *kept), reduction.dtype.itemsize))
-            own = tuple([0 if reduced else left.pop(0) for reduced in (False, *nest.reduced)])
-        accumulators.append(own)
-        room = (pieces, *kept) if aside else None
-        partials.append(Partial(reduction, room, identity(reduction), (0,), kept, into))
+            room = c_strides((pieces, *lengths), reduction.dtype.itemsize)
+            here = _room(reduction, (pieces, *lengths), making)
+            left = list(room)
+            strides = tuple([0 if reduced else left.pop(0) for reduced in (False, *nest.reduced)])
+            before.append(_filled(reduction, (pieces, *lengths), room, here, making))
+            afterwards += _joined_pieces(reduction, pieces, lengths, (room, into), (here, place), making)
+        else:
+            before.append(_filled(reduction, lengths, into, place, making))
+        accumulators.append(strides)
+        own.append(here)
+    folds = _folds(program, nest, axis, size, pieces, accumulators, own, scalars, making)
+    return [*before, *folds, *afterwards]
+
+
+def _filled(reduction: Reduction, lengths: Shape, strides: Shape, place: Place, making: Making) -> Launch:
+    """Return what writes what a reduction's accumulators begin with."""
+    fill = the_program((), (reduction.dtype,), (), (), (0,), ())
+    word = scalar_word(identity(reduction), reduction.dtype)
+    nest = nest_of(lengths, (strides,), strides)
+    return nest_launch(fill, nest, [[whole(nest)]], (place,), (word,), making)
+
+
+def _joined_pieces(
+    reduction: Reduction,
+    pieces: int,
+    lengths: Shape,
+    strides: tuple[Shape, Shape],
+    places: Sequence[Place],
+    making: Making,
+) -> list[Launch]:
+    """Return what combines the accumulators of pieces, one after the other, in the destination.
+
+    lengths: of the loops that are kept. strides, places: of the accumulators, by piece first, and the destination.
+    """
+    nest = Nest((pieces, *lengths), (strides[0], (0, *strides[1])), (True, *(False,) * len(lengths)))
+    alone = making._replace(threads=1)
+    fill = _filled(reduction, lengths, strides[1], places[1], alone)
+    joining, accumulators = _joining(reduction), [(0, 0, *strides[1])]
+    boxes = [Box((0,) * (len(lengths) + 2), (1, *nest.lengths))]
+    moved = [(0, *strides[0])]
+    fold = _fold(joining, 1, [0], (1, *nest.lengths), moved, accumulators, boxes, places, (), alone)
+    return [fill, fold]
+
+
+def _folds(
+    program: Program,
+    nest: Nest,
+    axis: int,
+    size: int,
+    pieces: int,
+    accumulators: Sequence[tuple[int, ...]],
+    places: Sequence[Place],
+    scalars: Sequence[Scalar],
+    making: Making,
+) -> list[Launch]:
+    """Return what combines rows, groups of them and then those that are left, with accumulators.
+
+    size: the rows of a piece, along an axis of the nest.
+    """
+    plain, length = len(nest.strides) - len(program.reductions), nest.lengths[axis]
     grouped, folds = length - length % GROUP, []
+    steps = [one[axis] for one in nest.strides[:plain]]
     for rows, taken in ((GROUP, range(grouped)), (1, range(grouped, length))):
-        if taken:
-            moved = [
-                (one[axis] * size, *one[:axis], one[axis] * rows, *one[axis + 1 :]) for one in nest.strides[:plain]
-            ]
-            lengths = (pieces, *nest.lengths[:axis], size // rows, *nest.lengths[axis + 1 :])
-            boxes = [
-                Box(
-                    (piece, *(0,) * axis, max(taken[0] - piece * size, 0) // rows, *(0,) * (len(lengths) - axis - 2)),
-                    (1, *lengths[1 : axis + 1], _within(taken, piece, size) // rows, *lengths[axis + 2 :]),
-                )
-                for piece in range(taken[0] // size, -(-taken.stop // size))
-            ]
-            steps = [one[axis] for one in nest.strides[:plain]]
-            folds.append(_ready_fold(program, rows, steps, lengths, moved, accumulators, boxes, contract, threads))
-    return Reducing(folds[0][0], partials, folds)
+        if not taken:
+            continue
+        moved = [(one[axis] * size, *one[:axis], one[axis] * rows, *one[axis + 1 :]) for one in nest.strides[:plain]]
+        lengths = (pieces, *nest.lengths[:axis], size // rows, *nest.lengths[axis + 1 :])
+        boxes = [
+            Box(
+                (piece, *(0,) * axis, max(taken[0] - piece * size, 0) // rows, *(0,) * (len(lengths) - axis - 2)),
+                (1, *lengths[1 : axis + 1], _within(taken, piece, size) // rows, *lengths[axis + 2 :]),
+            )
+            for piece in range(taken[0] // size, -(-taken.stop // size))
+        ]
+        folds.append(_fold(program, rows, steps, lengths, moved, accumulators, boxes, places, scalars, making))
+    return folds
 
 
 def piece_of(rows: int, nbytes: int) -> int:
     """Return how many of some rows, of so many bytes together with all else, are combined before others are."""
-    return rows if nbytes <= CACHE_BYTES and rows <= UNCUT_ROWS else min(rows, PIECE_ROWS)
+    return rows if nbytes <= costs.CACHE_BYTES and rows <= UNCUT_ROWS else min(rows, PIECE_ROWS)
 
 
 def _within(taken: range, piece: int, size: int) -> int:
@@ -245,7 +240,7 @@ def _within(taken: range, piece: int, size: int) -> int:
     return min(taken.stop, (piece + 1) * size) - max(taken.start, piece * size)
 
 
-def _ready_fold(
+def _fold(
     program: Program,
     rows: int,
     steps: Sequence[int],
@@ -253,46 +248,29 @@ def _ready_fold(
     moved: list[tuple[int, ...]],
     accumulators: Sequence[tuple[int, ...]],
     boxes: Sequence[Box],
-    contract: bool,
-    threads: int,
-) -> tuple[Ready, list[int]]:
+    places: Sequence[Place],
+    scalars: Sequence[Scalar],
+    making: Making,
+) -> Launch:
     """Return what combines so many rows at a time with accumulators, over boxes cut into strips of columns.
 
-    steps: bytes from one row to the next, of inputs and outputs. With it comes which address goes where.
+    steps: bytes from one row to the next, of inputs and outputs. places: of these, and of the accumulators.
     """
     folding, inputs = folded(program, rows), len(program.inputs)
     every = (*moved[:inputs] * rows, *accumulators, *moved[inputs:] * rows, *accumulators)
-    width = min(STRIP, -(-lengths[-1] * len(boxes) // (threads * 64)) * 64)  # strips begin where cache lines do
+    width = min(STRIP, -(-lengths[-1] * len(boxes) // (making.threads * 64)) * 64)  # begin where cache lines do
     strips = [strip for box in boxes for strip in parts_of(box, len(lengths) - 1, width)]
-    sizes = [dtype.itemsize for dtype in folding.moved]
-    far = prod(lengths) * rows * program.widest > launch.STREAM_BYTES
-    ahead = {place: rows * steps[place % inputs] or AHEAD for place in range(inputs * rows if far else 0)}
+    far = prod(lengths) * rows * program.widest > costs.STREAM_BYTES
+    ahead = {place: rows * steps[place % inputs] or costs.AHEAD for place in range(inputs * rows if far else 0)}
     loops = Nest(lengths, every, (False,) * len(lengths))
-    made = ready(folding, loops, sizes, shared_out(strips, threads), contract, ahead=ahead)
-    own = range(len(moved), len(moved) + len(accumulators))
-    which = [*[*range(inputs)] * rows, *own, *[*range(inputs, len(moved))] * rows, *own]
-    further = [row * steps[place] for row in range(rows) for place in range(inputs)] + [0] * len(own)
-    further += [row * steps[place] for row in range(rows) for place in range(inputs, len(moved))] + [0] * len(own)
-    for call in [call for group in made.groups for call in group]:
-        call.offsets[:] = [offset + more for offset, more in zip(call.offsets, further, strict=True)]
-    return made, which
 
+    def by_row(first: int, stop: int) -> list[Place]:
+        every = [(places[at], row * steps[at]) for row in range(rows) for at in range(first, stop)]
+        return [Place(place.number, place.after + further) for place, further in every]
 
-def _kept(nest: Nest, target: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the lengths of the kept loops, and a result's strides along them."""
-    kept = [place for place, reduced in enumerate(nest.reduced) if not reduced]
-    return tuple(nest.lengths[place] for place in kept), tuple(target[place] for place in kept)
-
-
-_COMBINE: dict[str, Any] = {
-    "sum": np.add.reduce,
-    "count_nonzero": np.add.reduce,
-    "prod": np.multiply.reduce,
-    "any": np.logical_or.reduce,
-    "all": np.logical_and.reduce,
-    "max": np.maximum.reduce,
-    "min": np.minimum.reduce,
-}
+    own = list(places[len(moved) :])
+    given = [*by_row(0, inputs), *own, *by_row(inputs, len(moved)), *own]
+    return nest_launch(folding, loops, shared_out(strips, making.threads), given, scalars, making, ahead=ahead)
 
 
 # ---- rows combined with what lies in memory

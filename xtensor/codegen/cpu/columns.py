@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...plan.program import Program
-from .driver import module
+from .kernel import module
 from .loop import PACKED, SAME, Form, Loop, check, lanes_of, memory_type
 
 # When a step runs: before the rows of a strip, over each block of rows, after each piece of rows but the last, after

@@ -1,167 +1,116 @@
-"""Programs as LLVM IR: the loop nest around a program's innermost loop (see loop.py).
+"""The driver: machine code that runs a list of kernels, and shares the calls of each among threads.
 
-A kernel is one function of one pointer, to a block of 8-byte slots: the lengths of its loops from the outermost; where
-outputs bypass the caches, whether rows go on before their start and after their end, -1 or 0; for each operand its
-address and its strides in bytes; addresses of memory to work in; the scalars. So code is made for a program and for
-how its operands lie along the innermost axis, never for sizes, strides or scalars.
+Python enters it once for a whole list. It is given a run: words of 8 bytes, of which the first say where its other
+parts are (see HEAD). It copies a template of what all kernels are told behind those words, adds to places in it the
+words that differ from run to run - addresses, scalars, the kernels themselves - and launches them one by one.
+
+A kernel's part of the template is a table: the function, a function that lets other threads run (or null), the number
+of shares, and for each of them its mailbox, its first argument as bytes after the table, their number and size. The
+first share is the caller's own and has no mailbox.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from functools import cache
 
-from ...plan.program import Program
-from . import tiles
-from .loop import CROSSWISE, STRIDED, Form, Loop, check, memory_type
-from .vector import Writer
+from .compile import Code, handmade
+from .mailbox import CALLS, finish_source, load, pause_source, post_source
 
+# The first words of a run: the template and its words; places to fill in and their number, each of which is the word
+# to change, the word of the run to add, and a number to add; where tables begin, as bytes into the template's copy, and
+# their number; where the copy goes, as bytes after the run's first word.
+HEAD = ("template", "words", "places", "fillings", "tables", "launches", "behind")
 
-def source(program: Program, form: Form, *, contract: bool = False) -> str:
-    """Return the LLVM IR of a module with one function, `kernel`.
-
-    Raises LacksError where the program has a step or dtype that generated code lacks.
-    """
-    check(program)
-    return _Kernel(program, form, contract).module()
+# The words of a table before those of its shares, and of a share.
+TABLE_WORDS, SHARE_WORDS = 3, 4
 
 
-def module(writers: Iterable[Writer], functions: Sequence[str]) -> str:
-    """Return a module of some functions, with what their writers need outside them."""
-    declarations, constants = set[str](), dict[str, str]()
-    for writer in writers:
-        declarations |= writer.declarations
-        constants |= writer.globals
-    return "\n".join([*sorted(declarations), *constants.values(), *functions, "!0 = !{i32 1}", ""])
+@cache
+def driver() -> Code:
+    """Return the driver, compiled now if it was not before; raises RuntimeError where it cannot be."""
+    return handmade(_source())
 
 
-class Frame:
-    """The slots of a function and the loops around its rows, while their text is written.
-
-    depth: all loops, of which the innermost is somebody else's. pointers: the operands that the loops move.
-    """
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.lines = ["entry:"]
-        self.pointers: list[str] = []
-        self._slot = 0
-        for level in range(depth):
-            self.load(f"n{level}", "i64")
-
-    def load(self, name: str, kind: str) -> str:
-        """Take the next slot."""
-        self.lines.append(f"%{name}.slot = getelementptr i64, ptr %slots, i64 {self._slot}")
-        self.lines.append(f"%{name} = load {kind}, ptr %{name}.slot, align 8")
-        self._slot += 1
-        return f"%{name}"
-
-    def operand(self, name: str) -> None:
-        """Take the slots of an operand: its address, and its strides along the outer loops."""
-        self.pointers.append(name)
-        self.load(name, "ptr")
-        for level in range(self.depth - 1):
-            self.load(f"{name}.s{level}", "i64")
-
-    @property
-    def row(self) -> str:
-        """The block that rows begin in."""
-        return f"loop{self.depth - 2}" if self.depth > 1 else "entry"
-
-    def pointer(self, name: str, level: int | None = None) -> str:
-        """Return where an operand's row begins, or what it shows inside the loop of a level."""
-        level = self.depth - 2 if level is None else level
-        return f"%{name}" if level < 0 else f"%{name}.{level}"
-
-    def open(self) -> None:
-        """Begin the outer loops."""
-        for level in range(self.depth - 1):
-            before = f"loop{level - 1}" if level else "entry"
-            self.lines += [f"br label %loop{level}", f"loop{level}:"]
-            self.lines.append(f"%i{level} = phi i64 [0, %{before}], [%i{level}.next, %latch{level}]")
-            for name in self.pointers:
-                outer, inner = self.pointer(name, level - 1), self.pointer(name, level)
-                self.lines.append(f"{inner} = phi ptr [{outer}, %{before}], [{inner}.next, %latch{level}]")
-
-    def close(self) -> None:
-        """End the outer loops, and the function."""
-        for level in reversed(range(self.depth - 1)):
-            self.lines += [f"br label %latch{level}", f"latch{level}:", f"%i{level}.next = add i64 %i{level}, 1"]
-            for name in self.pointers:
-                inner = self.pointer(name, level)
-                self.lines.append(f"{inner}.next = getelementptr i8, ptr {inner}, i64 %{name}.s{level}")
-            self.lines.append(f"%again{level} = icmp ult i64 %i{level}.next, %n{level}")
-            self.lines.append(f"br i1 %again{level}, label %loop{level}, label %end{level}")
-            self.lines.append(f"end{level}:")
-
-    def function(self, writer: Writer, *, streams: bool) -> str:
-        """Return the function, which waits at its end for what has gone past the caches."""
-        if streams:
-            writer.declarations.add("declare void @llvm.x86.sse.sfence()")
-            self.lines.append("call void @llvm.x86.sse.sfence()")
-        return "\n".join(["define void @kernel(ptr %slots) {", *self.lines, "ret void", "}"])
+def _source() -> str:
+    return f"""{pause_source()}{CALLS}
+{post_source()}
+{finish_source()}
+{_launch_source()}
+{_run_source()}
+"""
 
 
-class _Kernel:
-    """The text of one kernel while it is written."""
+def _launch_source() -> str:
+    """Return the function that launches the kernel of a table."""
+    return f"""define private void @launch(ptr %table) {{
+entry:
+{load("function", "%table", 0, "ptr")}{load("yield", "%table", 1, "ptr")}{load("shares", "%table", 2)}\
+{load("offset", "%table", 4)}{load("count", "%table", 5)}{load("size", "%table", 6)}\
+  %first = getelementptr i8, ptr %table, i64 %offset
+  %alone = icmp eq i64 %shares, 1
+  br i1 %alone, label %only, label %post
+only:
+  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
+  ret void
+post:
+  %s = phi i64 [1, %entry], [%s.next, %post]
+  call void @post(ptr %table, ptr %function, i64 %s)
+  %s.next = add i64 %s, 1
+  %more = icmp ult i64 %s.next, %shares
+  br i1 %more, label %post, label %own
+own:
+  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
+  br label %finish
+finish:
+  %f = phi i64 [1, %own], [%f.next, %finish]
+  call void @finish(ptr %table, ptr %function, ptr %yield, i64 %f)
+  %f.next = add i64 %f, 1
+  %unfinished = icmp ult i64 %f.next, %shares
+  br i1 %unfinished, label %finish, label %done
+done:
+  ret void
+}}
+"""
 
-    def __init__(self, program: Program, form: Form, contract: bool) -> None:
-        self.program, self.form = program, form
-        self.frame = Frame(form.depth)
-        self.loop = Loop(program, form, contract, f"%n{form.depth - 1}", self.frame.lines)
-        self.crosswise = [place for place, lie in enumerate(form.lie) if lie == CROSSWISE]
 
-    def module(self) -> str:
-        frame, loop = self.frame, self.loop
-        self._entry()
-        frame.open()
-        loop.pointers = [frame.pointer(f"p{place}") for place in range(len(loop.operands))]
-        before = self._turn_tiles() if self.crosswise else frame.row
-        first = len(self.program.moved)
-        for place, result in enumerate(loop.write(before), first):
-            frame.lines.append(
-                f"store {memory_type(loop.operands[place])} {result}, ptr {loop.pointers[place]}, align 1"
-            )
-        frame.close()
-        return module([loop.writer], [frame.function(loop.writer, streams=self.form.streams and not self.form.strip)])
-
-    def _entry(self) -> None:
-        """Load every slot; scalars and the offsets of strided lanes are made into vectors once."""
-        frame, loop = self.frame, self.loop
-        if self.form.streams:
-            loop.goes_on = frame.load("before", "i64"), frame.load("after", "i64")
-        for place in range(len(loop.operands)):
-            frame.operand(f"p{place}")
-            if loop.lie(place) in (STRIDED, CROSSWISE):
-                frame.load(f"s{place}", "i64")
-            if loop.lie(place) == STRIDED:
-                loop.spread(f"%s{place}", f"spread{place}", "i64")
-                frame.lines.append(f"%lanes{place} = mul {loop.steps} %spread{place}, {loop.counting()}")
-            if place in self.form.fetches:
-                frame.load(f"ahead{place}", "i64")
-        for place in self.crosswise:
-            frame.load(f"tile{place}", "ptr")
-        for place, dtype in enumerate(self.program.scalars):
-            frame.load(f"c{place}", memory_type(dtype))
-        loop.take_scalars()
-
-    def _turn_tiles(self) -> str:
-        """Turn over, in every row where one begins, the tiles of crosswise operands; return the block that ends in."""
-        frame, loop, lanes = self.frame, self.loop, self.form.lanes
-        level = self.form.depth - 2
-        frame.lines += tiles.begin(f"%i{level}", f"%n{level}", lanes)
-        frame.lines.append(f"%tiles.start = and i64 {loop.goes_on[0]}, -{lanes}")
-        block = "turn"
-        for place in self.crosswise:
-            dtype = loop.operands[place]
-            tile = tiles.Tile(place, memory_type(dtype), dtype.itemsize, lanes, loop.pointers[place], loop.length)
-            loop.writer.declarations.update(tiles.declarations(tile))
-            frame.lines += tiles.turn(tile, block, f"turn{place}.done")
-            block = f"turn{place}.done"
-        frame.lines += ["br label %turned", "turned:"]
-        for place in self.crosswise:
-            loop.pointers[place] = f"%row{place}"
-            kind = memory_type(loop.operands[place])
-            frame.lines.append(f"%offset{place} = mul i64 %in.tile, {tiles.width(lanes)}")
-            frame.lines.append(f"%column{place} = add i64 %offset{place}, {lanes}")
-            frame.lines.append(f"%row{place} = getelementptr {kind}, ptr %tile{place}, i64 %column{place}")
-        return "turned"
+def _run_source() -> str:
+    """Return the function that is called: copy the template, fill it in, launch."""
+    kinds = {"template": "ptr", "places": "ptr", "tables": "ptr"}
+    loads = "".join([load(name, "%run", place, kinds.get(name, "i64")) for place, name in enumerate(HEAD)])
+    return f"""define void @kernel(ptr %run) {{
+entry:
+{loads}\
+  %work = getelementptr i8, ptr %run, i64 %behind
+  br label %copy
+copy:
+  %c = phi i64 [0, %entry], [%c.next, %copy]
+{load("word", "%template", "%c")}\
+  %word.to = getelementptr i64, ptr %work, i64 %c
+  store i64 %word, ptr %word.to, align 8
+  %c.next = add i64 %c, 1
+  %uncopied = icmp ult i64 %c.next, %words
+  br i1 %uncopied, label %copy, label %fill
+fill:
+  %p = phi i64 [0, %copy], [%p.next, %fill]
+  %p.at = mul i64 %p, 3
+  %place = getelementptr i64, ptr %places, i64 %p.at
+{load("to", "%place", 0)}{load("from", "%place", 1)}{load("more", "%place", 2)}\
+{load("given", "%run", "%from")}\
+  %sum = add i64 %given, %more
+  %filled = getelementptr i64, ptr %work, i64 %to
+  store i64 %sum, ptr %filled, align 8
+  %p.next = add i64 %p, 1
+  %unfilled = icmp ult i64 %p.next, %fillings
+  br i1 %unfilled, label %fill, label %launch
+launch:
+  %l = phi i64 [0, %fill], [%l.next, %launch]
+{load("begin", "%tables", "%l")}\
+  %table = getelementptr i8, ptr %work, i64 %begin
+  call void @launch(ptr %table)
+  %l.next = add i64 %l, 1
+  %unlaunched = icmp ult i64 %l.next, %launches
+  br i1 %unlaunched, label %launch, label %done
+done:
+  ret void
+}}
+"""

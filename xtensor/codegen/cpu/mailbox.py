@@ -1,4 +1,4 @@
-"""Machine code that shares calls of a kernel between the caller and workers that watch their mailboxes.
+"""Mailboxes: machine code by which a caller shares the calls of a kernel with workers that watch for them.
 
 Waking a thread through Python costs more than many a kernel takes. So a worker that has taken part stays in machine
 code for a moment and watches its mailbox, one word of memory; who posts a call there is answered at once.
@@ -26,7 +26,7 @@ AWAY, WATCHING, POSTED, TAKEN, LEFT = range(5)
 LOOKS = 256
 
 
-def _load(name: str, base: str, word: int | str, kind: str = "i64") -> str:
+def load(name: str, base: str, word: int | str, kind: str = "i64") -> str:
     """Return the lines that load a word of memory."""
     at = f"%{name}.at"
     return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  %{name} = load {kind}, ptr {at}, align 8\n"
@@ -39,7 +39,7 @@ def _store(name: str, base: str, word: int, value: str) -> str:
 
 
 # Calls a function with so many arguments, which lie side by side.
-_CALLS = """
+CALLS = """
 define private void @calls(ptr %function, ptr %first, i64 %count, i64 %size) {
 entry:
   br label %call
@@ -76,11 +76,11 @@ def _rest(function: str, after: str) -> str:
 
 def watch_source() -> str:
     """Return the code of a worker, which is given its mailbox: do what is left or posted, leave after LIMIT looks."""
-    return f"""{_PAUSES[_is_x86()]}{_CALLS}
+    return f"""{pause_source()}{CALLS}
 define void @kernel(ptr %box) {{
 entry:
   %limit.at = getelementptr i64, ptr %box, i64 {LIMIT}
-{_load("rest", "%box", REST, "ptr")}\
+{load("rest", "%box", REST, "ptr")}\
   br label %come
 come:
 {_exchange("came", AWAY, WATCHING, "look", "find")}\
@@ -110,8 +110,8 @@ leave:
 take:
 {_exchange("taken", POSTED, TAKEN, "work", "look")}\
 work:
-{_load("function", "%box", CALL, "ptr")}{_load("first", "%box", CALL + 1, "ptr")}\
-{_load("count", "%box", CALL + 2)}{_load("size", "%box", CALL + 3)}\
+{load("function", "%box", CALL, "ptr")}{load("first", "%box", CALL + 1, "ptr")}\
+{load("count", "%box", CALL + 2)}{load("size", "%box", CALL + 3)}\
   call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
   store atomic i64 {WATCHING}, ptr %box release, align 8
   br label %look
@@ -125,15 +125,15 @@ def _share() -> str:
     """Return the lines that load the share numbered %s from a caller's table."""
     return (
         "  %at = mul i64 %s, 4\n  %row = getelementptr i64, ptr %table, i64 %at\n"
-        + _load("box", "%row", 3, "ptr")
-        + _load("offset", "%row", 4)
-        + _load("count", "%row", 5)
-        + _load("size", "%row", 6)
+        + load("box", "%row", 3, "ptr")
+        + load("offset", "%row", 4)
+        + load("count", "%row", 5)
+        + load("size", "%row", 6)
         + "  %first = getelementptr i8, ptr %table, i64 %offset\n"
     )
 
 
-def _post_source() -> str:
+def post_source() -> str:
     """Return the function that posts a share, or leaves it for a worker who is away."""
     return f"""define private void @post(ptr %table, ptr %function, i64 %s) {{
 entry:
@@ -151,14 +151,14 @@ done:
 """
 
 
-def _finish_source() -> str:
+def finish_source() -> str:
     """Return the function that sees a share done: it takes it back, or waits."""
     return f"""define private void @finish(ptr %table, ptr %function, ptr %yield, i64 %s) {{
 entry:
 {_share()}\
 {_exchange("back", POSTED, WATCHING, "miss", "left")}\
 miss:
-{_load("missed", "%box", MISSED)}\
+{load("missed", "%box", MISSED)}\
   %missed.next = add i64 %missed, 1
   store i64 %missed.next, ptr %missed.at, align 8
   br label %own
@@ -187,43 +187,6 @@ done:
 """
 
 
-def lead_source() -> str:
-    """Return the code of a caller.
-
-    It is given a table: the function, a function that lets other threads run (or null), the number of shares, and for
-    each of them its mailbox, its first argument as bytes after the table, their number and size. The first share is
-    the caller's own and has no mailbox.
-    """
-    return f"""{_PAUSES[_is_x86()]}{_CALLS}
-{_post_source()}
-{_finish_source()}
-define void @kernel(ptr %table) {{
-entry:
-{_load("function", "%table", 0, "ptr")}{_load("yield", "%table", 1, "ptr")}{_load("shares", "%table", 2)}\
-  br label %post
-post:
-  %s = phi i64 [1, %entry], [%s.next, %post]
-  call void @post(ptr %table, ptr %function, i64 %s)
-  %s.next = add i64 %s, 1
-  %more = icmp ult i64 %s.next, %shares
-  br i1 %more, label %post, label %own
-own:
-{_load("offset", "%table", 4)}{_load("count", "%table", 5)}{_load("size", "%table", 6)}\
-  %first = getelementptr i8, ptr %table, i64 %offset
-  call void @calls(ptr %function, ptr %first, i64 %count, i64 %size)
-  br label %finish
-finish:
-  %f = phi i64 [1, %own], [%f.next, %finish]
-  call void @finish(ptr %table, ptr %function, ptr %yield, i64 %f)
-  %f.next = add i64 %f, 1
-  %unfinished = icmp ult i64 %f.next, %shares
-  br i1 %unfinished, label %finish, label %done
-done:
-  ret void
-}}
-"""
-
-
 # A moment's rest of a thread that looks again and again, on x86 and on ARM.
 _PAUSES = {
     True: """declare void @llvm.x86.sse2.pause()
@@ -241,14 +204,15 @@ define private void @pause() alwaysinline {
 }
 
 
-def _is_x86() -> bool:
+def pause_source() -> str:
+    """Return the function that rests for a moment, on this machine."""
     machine = host()
-    return machine is not None and machine.triple.startswith("x86_64")
+    return _PAUSES[machine is not None and machine.triple.startswith("x86_64")]
 
 
 def _machinery() -> Machinery:
     """Return the machine code; raises RuntimeError where it cannot be made."""
-    return Machinery(handmade(watch_source()), handmade(lead_source()), _yield_address())
+    return Machinery(handmade(watch_source()), _yield_address())
 
 
 provide(_machinery)

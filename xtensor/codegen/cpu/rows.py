@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...plan.rows import GIVEN, INSIDE, KEPT, RowProgram
-from .driver import Frame, module
+from .kernel import Frame, module
 from .loop import PACKED, SAME, Form, Loop, check, lanes_of, memory_type
 
 

@@ -1,0 +1,368 @@
+"""Machine code run for a list of kernels: what each is told, and the one call that runs them all.
+
+A launch is a kernel with the words that its calls are told. Most are known when a schedule is prepared; addresses and
+scalars are filled in by the driver at every run (codegen/cpu/driver.py), from the words of the run.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count, product
+from math import inf
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.threads import SHARE_PAYS, WAKE_PAYS, share, worth
+from ..base.threads import count as threads_here
+from ..codegen.cpu.compile import CHEAP, Code
+from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
+from ..codegen.cpu.loop import CROSSWISE, STRIDED
+from ..storage.pool import ALIGNMENT, address_of, aligned
+from .nest import Box, Nest
+
+# The number of what a kernel's launches hand on to each other in memory of their own.
+SCRATCH = -1
+
+# Of so many runs, the first few try by turns whether several threads are faster than one; work of so many seconds is
+# shared in any case.
+PERIOD, TRIALS, LONG_SECONDS = 128, 8, 0.005
+
+# A scalar: the number of a value, whose word is filled in, or the word itself.
+Scalar = int | bytes
+
+
+class Place(NamedTuple):
+    """Where an operand's first element is: the number of a value, or SCRATCH, and bytes after it."""
+
+    number: int
+    after: int = 0
+
+
+class Scratch:
+    """Memory that the launches of one kernel share while it runs; those of the next one use it again."""
+
+    def __init__(self) -> None:
+        self.nbytes = self._taken = 0
+
+    def take(self, nbytes: int) -> int:
+        """Return where so many bytes are to lie."""
+        begin = self._taken
+        self._taken += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.nbytes = max(self.nbytes, self._taken)
+        return begin
+
+    def release(self) -> None:
+        """Take back all that was taken."""
+        self._taken = 0
+
+
+class Making(NamedTuple):
+    """How launches are made. threads: among which each is shared; contract: whether multiply-adds are contracted;
+    aligned: whether results that are written begin alike, where vectors do; scratch: gives memory to work in.
+    """
+
+    threads: int
+    contract: bool
+    aligned: bool
+    scratch: Scratch
+
+
+class Launch(NamedTuple):
+    """A kernel with what its calls are told.
+
+    counts: the calls of each thread. size: the words of a call. words: of all calls, one after the other, with 0 where
+    something is filled in. fillings: the word, the number of the value it is told of, and what is added.
+    """
+
+    code: Code
+    counts: tuple[int, ...]
+    size: int
+    words: list[int]
+    fillings: list[tuple[int, int, int]]
+
+
+def launch_of(
+    code: Code,
+    nest: Nest,
+    depth: int,
+    lie: Sequence[str | None],
+    groups: Sequence[Sequence[Box]],
+    places: Sequence[Place],
+    scalars: Sequence[Scalar],
+    making: Making,
+    *,
+    ahead: Mapping[int, int],
+    own: Sequence[int],
+    goes_on: bool = False,
+) -> Launch:
+    """Return a kernel over the boxes of each group, in one thread each.
+
+    depth: the loops inside it; a call for each position of the others. lie: how operands lie along the innermost loop.
+    ahead: bytes further on that inputs are fetched, by place. own: the bytes that each thread works in.
+    goes_on: whether code is told that rows go on before and after a box.
+    """
+    kept = [
+        strides[len(strides) - depth :] if how in (STRIDED, CROSSWISE) else strides[len(strides) - depth : -1]
+        for strides, how in zip(nest.strides, lie, strict=True)
+    ]
+    for at, distance in ahead.items():
+        kept[at] = (*kept[at], distance)
+    words: list[int] = []
+    fillings: list[tuple[int, int, int]] = []
+    counts = []
+    for boxes in groups:
+        rooms = [making.scratch.take(nbytes) for nbytes in own]
+        calls = [call for box in boxes for call in _calls(nest, depth, box, goes_on)]
+        counts.append(len(calls))
+        for lengths, offsets in calls:
+            words += lengths
+            for strides, place, offset in zip(kept, places, offsets, strict=True):
+                fillings.append((len(words), place.number, place.after + offset))
+                words += (0, *strides)
+            for room in rooms:
+                fillings.append((len(words), SCRATCH, room))
+                words.append(0)
+            enter_scalars(scalars, words, fillings)
+    return Launch(code, tuple(counts), len(words) // sum(counts), words, fillings)
+
+
+def enter_scalars(scalars: Sequence[Scalar], words: list[int], fillings: list[tuple[int, int, int]]) -> None:
+    """Add the words of scalars."""
+    for scalar in scalars:
+        if isinstance(scalar, bytes):
+            words.append(int.from_bytes(scalar, "little", signed=True))
+        else:
+            fillings.append((len(words), scalar, 0))
+            words.append(0)
+
+
+def _calls(nest: Nest, depth: int, box: Box, goes_on: bool) -> list[tuple[list[int], list[int]]]:
+    """Return the calls that cover a box: the first words of each, and how far its operands are from their first."""
+    outer = len(nest.lengths) - depth
+    around = (-(box.starts[-1] > 0), -(box.starts[-1] + box.lengths[-1] < nest.lengths[-1])) if goes_on else ()
+    lengths = [*box.lengths[outer:], *around]
+    ranges = [range(start, start + n) for start, n in zip(box.starts[:outer], box.lengths[:outer], strict=True)]
+    calls = []
+    for position in product(*ranges):
+        at = (*position, *box.starts[outer:])
+        calls.append((lengths, [sum([i * s for i, s in zip(at, one, strict=True)]) for one in nest.strides]))
+    return calls
+
+
+# ---- words of a run
+
+
+def scalar_word(value: Any, dtype: Any) -> bytes:
+    """Return a Python scalar as one word, converted as NumPy converts it."""
+    with np.errstate(all="ignore"):
+        return np.array(value).astype(dtype).tobytes().ljust(8, b"\0")
+
+
+def scalar_words(values: Iterable[Any], dtypes: Iterable[Any]) -> bytes:
+    """Return the words of Python scalars, one after the other."""
+    return b"".join([scalar_word(value, dtype) for value, dtype in zip(values, dtypes, strict=True)])
+
+
+def scalar_format(dtype: Any) -> str:
+    """Return how `struct` packs the word of a scalar."""
+    return {"d": "d", "f": "f4x"}.get(dtype.char, "q")
+
+
+def packable(value: Any, dtype: Any) -> Any:
+    """Return a Python scalar as `struct` takes it for its format."""
+    if dtype.char == "d":
+        return value
+    if dtype.char == "f":
+        return value if -1e38 < value < 1e38 else _rounded(value)
+    return int.from_bytes(scalar_word(value, dtype), "little", signed=True)
+
+
+def _rounded(value: Any) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float32(value))
+
+
+# ---- lists of launches
+
+
+class _Laid:
+    """Launches laid out for the driver.
+
+    where: of a value's number, the word of a run that tells of it and what is added. formats: of those words.
+    """
+
+    def __init__(
+        self,
+        launches: Sequence[Launch],
+        threads: int,
+        nbytes: int,
+        where: Callable[[int], tuple[int, int]],
+        formats: Sequence[str],
+    ) -> None:
+        self.nbytes = nbytes
+        self.codes = list(dict.fromkeys([launch.code for launch in launches]))
+        scratch = len(HEAD) + len(formats)
+        rest, boxes, codes = scratch + 1, scratch + 2, scratch + 1 + threads
+        words: list[int] = []
+        fillings: list[tuple[int, int, int]] = []
+        tables: list[int] = []
+        for launch in launches:
+            begin = len(words)
+            tables.append(8 * begin)
+            shares, size = len(launch.counts), 8 * launch.size
+            fillings += [(begin, codes + self.codes.index(launch.code), 0), (begin + 1, rest, 0)]
+            words += (0, 0, shares)
+            after = 8 * (TABLE_WORDS + SHARE_WORDS * shares)
+            for thread, calls in enumerate(launch.counts):
+                if thread:
+                    fillings.append((len(words), boxes + thread - 1, 0))
+                words += (0, after, calls, size)
+                after += size * calls
+            first = len(words)
+            words += launch.words
+            for word, number, more in launch.fillings:
+                place, further = (scratch, 0) if number == SCRATCH else where(number)
+                fillings.append((first + word, place + len(HEAD) * (number != SCRATCH), further + more))
+        self._memory = [np.array(one, np.int64) for one in (words, fillings, tables)]  # as long as the driver reads it
+        template, places, begins = [one.__array_interface__["data"][0] for one in self._memory]
+        behind = 8 * (codes + len(self.codes))
+        self._head = (template, len(words), places, len(fillings), begins, len(tables), behind)
+        self._pack = struct.Struct(
+            f"={len(HEAD)}q{''.join(formats)}{1 + threads + len(self.codes)}q{8 * len(words)}x"
+        ).pack
+        self.size = len(words)
+
+    def run(self, words: Sequence[Any], rest: int = 0, boxes: Sequence[int] = ()) -> None:
+        """Run all launches. words: of the run; boxes: of the workers."""
+        base, memory = 0, None
+        if self.nbytes:
+            memory = aligned(np.empty, self.nbytes)
+            base = address_of(memory)
+        codes = [code.address for code in self.codes]
+        # The driver works in the zeros behind the words, which nobody else has.
+        _call(self._pack(*self._head, *words, base, rest, *boxes, *codes))
+        del memory
+
+
+def _call(run: bytes) -> None:
+    driver().call(run)
+
+
+class Makes(NamedTuple):
+    """What makes the launches of one kernel, or of several that run together. seconds: an estimate for one thread."""
+
+    make: Callable[[Making], list[Launch]]
+    seconds: float
+    aligned: bool
+
+
+class Segment:
+    """Kernels that run one after the other without anything else between them: one call of machine code.
+
+    where: of a value's number, the word of a run that tells of it and what is added. formats: of a run's words, which
+    may become more until the segment is closed.
+    """
+
+    def __init__(self, contract: bool, where: Callable[[int], tuple[int, int]], formats: Sequence[str]) -> None:
+        self._contract, self._where, self._formats = contract, where, formats
+        self._makes: list[Makes] = []
+        self._first: list[Launch] = []
+        self._scratch = Scratch()
+        self._laid: dict[int, _Laid] = {}
+        self._least, self._runs = [inf, inf], count()
+        self._young: list[Code] = []
+        self._seconds = 0.0
+
+    def add(self, makes: Makes) -> None:
+        """Add a kernel; raises LacksError, with nothing done, where generated code lacks something for it."""
+        self._first += makes.make(Making(1, self._contract, makes.aligned, self._scratch))
+        self._scratch.release()
+        self._makes.append(makes)
+        self._seconds += makes.seconds * (makes.seconds > SHARE_PAYS)
+
+    def close(self) -> None:
+        """Lay out what was added."""
+        self._alone = self._laid[1] = self._laid_out(self._first, 1, self._scratch)
+        self._first = []
+        self._young = [code for code in self.codes if code.level == CHEAP]
+        self.size = self._alone.size
+
+    def _laid_out(self, launches: Sequence[Launch], threads: int, scratch: Scratch) -> _Laid:
+        return _Laid(launches, threads, scratch.nbytes, self._where, self._formats)
+
+    @property
+    def codes(self) -> list[Code]:
+        """The machine code of its kernels."""
+        return self._alone.codes
+
+    def run(self, words: Sequence[Any]) -> None:
+        """Run the kernels, on as many threads as are worth it."""
+        if not self._seconds:
+            if self._young:
+                self._watched(words, 1)
+            else:
+                self._alone.run(words)
+        else:
+            self._watched(words, threads_here())
+
+    def _watched(self, words: Sequence[Any], threads: int) -> None:
+        """Run the kernels, and learn from how long it took."""
+        trial = None
+        if threads > 1:
+            shares, trial = self._shares()
+            threads = threads if shares else 1
+        laid = self._for(threads)
+        started = perf_counter()
+        if threads == 1 or not share(threads, lambda rest, boxes: laid.run(words, rest, boxes)):
+            self._alone.run(words)
+        taken = perf_counter() - started
+        if trial is not None:
+            self._least[trial] = min(self._least[trial], taken)
+        for code in self._young:
+            code.used(taken)
+        self._young = [code for code in self._young if code.level == CHEAP]
+
+    def _shares(self) -> tuple[bool, int | None]:
+        """Return whether to share the work: little work where workers are there, other work as is faster.
+
+        With it comes, for a trial, which way is tried.
+        """
+        if self._seconds <= WAKE_PAYS or self._seconds > LONG_SECONDS:
+            return worth(self._seconds) > 1, None
+        run = next(self._runs) % PERIOD
+        if run >= TRIALS:
+            return self._least[1] < self._least[0], None
+        if run == 0:
+            self._least[:] = inf, inf
+        return run % 2 == 0, int(run % 2 == 0)
+
+    def _for(self, threads: int) -> _Laid:
+        """Return the launches laid out for so many threads."""
+        laid = self._laid.get(threads)
+        if laid is None:
+            scratch, launches = Scratch(), list[Launch]()
+            for one in self._makes:
+                own = threads if one.seconds > SHARE_PAYS else 1
+                launches += one.make(Making(own, self._contract, one.aligned, scratch))
+                scratch.release()
+            laid = self._laid[threads] = self._laid_out(launches, threads, scratch)
+        return laid
+
+
+def run_calls(code: Code, groups: Sequence[Sequence[bytes]]) -> None:
+    """Call code for every argument of every group, each group in a thread of its own where there are so many."""
+    arguments = [argument for group in groups for argument in group]
+    words = np.frombuffer(b"".join(arguments), np.int64).tolist()
+    threads, size = len(groups), len(arguments[0]) // 8
+    if threads > 1:
+        shared = _Laid([Launch(code, tuple(map(len, groups)), size, words, [])], threads, 0, _nowhere, ())
+        if share(threads, lambda rest, boxes: shared.run((), rest, boxes)):
+            return
+    _Laid([Launch(code, (len(arguments),), size, words, [])], 1, 0, _nowhere, ()).run(())
+
+
+def _nowhere(number: int) -> tuple[int, int]:
+    raise AssertionError("what is told in full has nothing to fill in")

@@ -1,0 +1,100 @@
+"""Loop nests: the loops over a shape, ordered by memory and joined where they can be, and the parts they are cut into.
+
+Axes are ordered by the memory of the operand that matters most and joined where every operand's strides allow it
+(mshadow's flattening, for any number of axes). Operands that disagree about the fastest axis are walked in strips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.layout import Shape
+from ..codegen.cpu.loop import PACKED, SAME, STRIDED
+
+
+class Nest(NamedTuple):
+    """Loops from the outermost: their lengths, each operand's strides, and which of them are reduced."""
+
+    lengths: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    reduced: tuple[bool, ...]
+
+
+def nest_of(shape: Shape, strides: Sequence[Shape], lead: Shape, axes: Sequence[int] = ()) -> Nest:
+    """Return the loops over a shape with as few axes as possible, ordered as `lead`'s strides fall."""
+    order = [axis for axis, length in enumerate(shape) if length != 1]
+    if len(order) > 1:
+        order.sort(key=lambda axis: (-abs(lead[axis]), axis))
+    reduced = [axis in axes for axis in order]
+    lengths, merged, kept = joined(
+        [shape[axis] for axis in order], [[one[axis] for axis in order] for one in strides], reduced
+    )
+    if not lengths:
+        lengths, merged, kept = [1], [[0] for _ in strides], [False]
+    return Nest(tuple(lengths), tuple(map(tuple, merged)), tuple(kept))
+
+
+def joined(
+    lengths: Sequence[int], strides: Sequence[Sequence[int]], marks: Sequence[bool]
+) -> tuple[list[int], list[list[int]], list[bool]]:
+    """Return neighbouring loops as one where every operand's strides allow it, and both have the same mark."""
+    kept: list[int] = []
+    merged: list[list[int]] = [[] for _ in strides]
+    marked: list[bool] = []
+    for place, (length, mark) in enumerate(zip(lengths, marks, strict=True)):
+        steps = [one[place] for one in strides]
+        if kept and marked[-1] == mark and all(m[-1] == s * length for m, s in zip(merged, steps, strict=True)):
+            kept[-1] *= length
+            for m, s in zip(merged, steps, strict=True):
+                m[-1] = s
+        else:
+            kept.append(length)
+            marked.append(mark)
+            for m, s in zip(merged, steps, strict=True):
+                m.append(s)
+    return kept, merged, marked
+
+
+def lie_of(inner: int, itemsize: int) -> str:
+    """Return how an operand lies along an innermost axis of this stride."""
+    return PACKED if inner == itemsize else SAME if inner == 0 else STRIDED
+
+
+class Box(NamedTuple):
+    """A part of a nest: where it starts along each loop, and how long it is."""
+
+    starts: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+
+def whole(nest: Nest) -> Box:
+    return Box((0,) * len(nest.lengths), nest.lengths)
+
+
+def parts_of(box: Box, axis: int, size: int) -> list[Box]:
+    """Return a box cut along an axis into pieces of a size, the last one perhaps smaller."""
+    start, length = box.starts[axis], box.lengths[axis]
+    pieces = []
+    for at in range(0, length, size):
+        starts = (*box.starts[:axis], start + at, *box.starts[axis + 1 :])
+        lengths = (*box.lengths[:axis], min(size, length - at), *box.lengths[axis + 1 :])
+        pieces.append(Box(starts, lengths))
+    return pieces
+
+
+def row_boxes(box: Box, threads: int) -> list[Box]:
+    """Return a box cut between rows, one part for each thread."""
+    lengths = box.lengths[:-1]
+    if not lengths:
+        return [box]
+    axis = int(np.argmax(lengths))
+    return parts_of(box, axis, -(-lengths[axis] // threads))
+
+
+def shared_out(boxes: Sequence[Box], threads: int) -> list[Sequence[Box]]:
+    """Return boxes as one group for each thread."""
+    threads = min(threads, len(boxes))
+    return [boxes[len(boxes) * part // threads : len(boxes) * (part + 1) // threads] for part in range(threads)]

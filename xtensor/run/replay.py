@@ -1,0 +1,259 @@
+"""Evaluations: a graph is numbered and planned once, and found again by its last node when it comes again.
+
+Every node has a signature, a number that stands for its structure. When a graph has been planned, the numbers of its
+values are remembered: another graph of the same signature is unpacked into numbered values, in the order of the first
+one's trace, so a loop that computes the same expression again and again pays neither for numbering nor for planning it.
+What is then left to ask is where operands lie, which decides the schedule.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from ..base.options import Settings, settings
+from ..devices.cpu import CPU
+from ..graph.node import Macro, Node
+from ..plan.program import Plan, Trace, bare, plan_of
+from ..storage.blob import TBlob
+from .describe import described
+from .prepare import prepared
+from .schedule import Schedule
+from .work import is_aligned, work_of
+
+# Expressions remembered at most, the evaluations after which one that is not remembered yet need not be waited for,
+# and schedules of one plan, for operands that lie in so many ways.
+REMEMBERED, LEARNT, WAYS = 4096, 4, 64
+
+
+class Operands(NamedTuple):
+    """What one evaluation works on. key: where blobs lie, on which the schedule depends beside the plan."""
+
+    key: tuple[Any, ...]
+    blobs: list[TBlob]
+    scalars: list[Any]
+
+
+def operands_of(values: Sequence[Any]) -> Operands:
+    """Return what of some values is given, in order."""
+    key: list[Any] = []
+    blobs: list[TBlob] = []
+    scalars: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind is TBlob:
+            layout = value.layout
+            key += (layout.shape, layout.strides)
+            blobs.append(value)
+        elif kind is not Node:
+            scalars.append(value)
+    return Operands(tuple(key), blobs, scalars)
+
+
+def evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> None:
+    """Compute nodes that stand in order by kernels; executor.py's `_evaluate` says what is kept."""
+    limits = settings()
+    trace = Trace(order, wanted)
+    plan = plan_of(trace)
+    placed = None if into is None else (trace.numbers[into[0]], into[1])
+    if limits.show:
+        print(described(work_of(trace, plan, placed, limits), limits.show), file=sys.stderr)
+    if len(wanted) == 1:
+        _remember(wanted[0], trace, plan)
+    run(trace, plan, operands_of(trace.values), placed, limits)
+
+
+class Again(NamedTuple):
+    """A node whose expression was planned before, as `run` takes it."""
+
+    trace: Trace
+    plan: Plan
+    operands: Operands
+    into: tuple[int, TBlob] | None
+    limits: Settings
+
+
+def found_again(node: Node, small: int, into: TBlob | None = None) -> Again | None:
+    """Return a node as an expression that was planned before; None where it is unknown or differs after all.
+
+    small: the bytes up to which library calls are made instead, unless an engine is asked for. into: memory for it,
+    which must not be read elsewhere than it is written.
+    """
+    expression = _known.get(node.signature)
+    limits = settings()
+    if expression is None or node.blob is not None or limits.engine == "direct" or limits.show:
+        return None
+    values = expression.find(node)
+    if values is None or (into is not None and not expression.writes_in_place(values, into)):
+        return None
+    plan, itemsize = expression.plan, node.dtype.itemsize
+    direct = into is None and limits.engine == "auto" and node.device.backend is CPU
+    if direct and prod(node.shape) * itemsize <= small and plan.largest(values) * itemsize <= small:
+        return None
+    placed = None if into is None else (expression.root, into)
+    return Again(expression.trace.of(values), plan, operands_of(values), placed, limits)
+
+
+def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | None, limits: Settings) -> None:
+    """Run the schedule of a plan over these operands, and give the nodes that are kept their results."""
+    key, blobs, scalars = operands
+    if into is not None:
+        layout = into[1].layout
+        key, blobs = (*key, layout.shape, layout.strides, is_aligned(into[1])), [*blobs, into[1]]
+    schedule: Schedule | None = plan.schedules.get(key)
+    if schedule is None or not schedule.fits(limits):
+        for value in trace.values:  # what is prepared is steps
+            if type(value) is Node and type(value.op) is Macro:
+                value.op.spell_out(value)
+        schedule = prepared(work_of(trace, plan, into, limits), sorted(plan.kept))
+        if schedule.lasts:
+            if len(plan.schedules) >= WAYS:
+                plan.schedules.clear()
+            plan.schedules[key] = schedule
+    for number, blob in zip(schedule.results, schedule.run(blobs, scalars), strict=True):
+        node = trace.values[number]
+        if node.blob is None:  # not finished meanwhile, by a signal handler say
+            node.finish(blob)
+
+
+# ---- expressions found again
+
+
+class Unpacked(NamedTuple):
+    """One node of a graph as it was recorded: its number, the numbers of its inputs, how many nodes of the graph use
+    it, and the macro that it was, if it was one.
+    """
+
+    number: int
+    inputs: tuple[int, ...]
+    uses: int
+    macro: Any
+
+
+class Known(NamedTuple):
+    """An expression that was planned: its nodes from the last to the first, the trace it was planned from, without
+    values, the plan, and what stands for values that no node reads.
+
+    last: the inputs that only the last step reads, where that goes element by element.
+    """
+
+    nodes: list[Unpacked]
+    trace: Trace
+    plan: Plan
+    values: list[Any]
+    last: frozenset[int]
+
+    @property
+    def root(self) -> int:
+        """The number of the last node."""
+        return self.nodes[0].number
+
+    def find(self, root: Node) -> list[Any] | None:
+        """Return the values of a graph of this structure.
+
+        None for a graph whose inner nodes are evaluated meanwhile, shown, or used from outside, or that does not share
+        its values as the first one did.
+        """
+        values = self.values.copy()
+        values[self.root] = root
+        for number, inputs, uses, macro in self.nodes:
+            node = values[number]
+            if node is not root and (_is_wanted(node) or len(node.readers) != uses):
+                return None
+            if macro is not None and node.op is not macro:
+                return None
+            for argument, value in zip(inputs, node.inputs, strict=True):
+                known = values[argument]
+                if known is None:
+                    values[argument] = value
+                elif known is not value:
+                    return None
+        return values
+
+    def writes_in_place(self, values: Sequence[Any], target: TBlob) -> bool:
+        """Return whether a target's memory is read element by element only, and by the last step alone."""
+        if not target.is_packed and target.layout.may_repeat():
+            return False
+        for number, value in enumerate(values):
+            same = type(value) is TBlob and value.owner is target.owner
+            if same and (number not in self.last or value.layout != target.layout):
+                return False
+        return True
+
+
+def _is_wanted(node: Node) -> bool:
+    """Return whether a node was evaluated meanwhile, or somebody holds it."""
+    return node.blob is not None or node.parts is not None or (node.face is not None and node.face() is not None)
+
+
+_known: dict[int, Known] = {}
+_met: dict[int, int] = {}
+
+
+def is_new(node: Node) -> bool:
+    """Return whether an expression was planned so seldom that it may be remembered yet."""
+    return node.signature not in _known and _met.get(node.signature, 0) < LEARNT
+
+
+def _remember(root: Node, trace: Trace, plan: Plan) -> None:
+    """Remember the plan of the expression that ends in a node, if nothing else of it is kept.
+
+    That is worth it for an expression that is met a second time, and has generated code.
+    """
+    if root.signature in _known or any([value.dtype.kind == "c" for value in trace.values if hasattr(value, "dtype")]):
+        return
+    before = _met.get(root.signature, 0)
+    if not before and len(_met) >= REMEMBERED:
+        _met.clear()
+    _met[root.signature] = before + 1
+    if not before or trace.kept != {trace.numbers[root]}:
+        return
+    nodes = _unpacked(root, trace)
+    if nodes:
+        if len(_known) >= REMEMBERED:
+            _known.clear()
+        named = {trace.numbers[root], *(n for node in nodes for n in node.inputs)}
+        values = [None if n in named else bare(value) for n, value in enumerate(trace.values)]
+        _known[root.signature] = Known(nodes, trace.without_values(), plan, values, _last_read(trace, root))
+
+
+def _last_read(trace: Trace, root: Node) -> frozenset[int]:
+    """Return the inputs that only the last step reads, where that goes element by element."""
+    *others, last = trace.arguments.values()
+    return frozenset(last if root.op.kind == "elementwise" else ()).difference(*others)
+
+
+def _unpacked(root: Node, trace: Trace) -> list[Unpacked]:
+    """Return the nodes of a graph from the last to the first; none where an input was evaluated after it was used."""
+    recorded = _recorded(trace)
+    if recorded is None or trace.values[next(reversed(trace.arguments))] is not root:
+        return []
+    uses = Counter([argument for arguments in recorded.values() for argument in arguments])
+    found = []
+    for number in reversed(recorded):
+        spelled = trace.values[number].spelled
+        found.append(Unpacked(number, recorded[number], uses[number], spelled and spelled.macro))
+    return found
+
+
+def _recorded(trace: Trace) -> dict[int, tuple[int, ...]] | None:
+    """Return the nodes of a trace as they were recorded, macros as one node each, with the numbers of their inputs.
+
+    None where an input has been evaluated after it was used, or a macro does not need one of its inputs.
+    """
+    inner = {trace.numbers[one] for _, node in trace.nodes() if node.spelled for one in node.spelled.inner}
+    found = {}
+    for number, node in trace.nodes():
+        given = node.inputs if node.spelled is None else node.spelled.inputs
+        if any([isinstance(value, Node) and value.blob is not None for value in given]):
+            return None
+        if node.spelled is not None:
+            if not all([value in trace.numbers for value in given]):
+                return None
+            found[number] = tuple([trace.numbers[value] for value in given])
+        elif number not in inner:
+            found[number] = trace.arguments[number]
+    return found

@@ -1,0 +1,204 @@
+"""Schedules: the one prepared form of work, a list of instructions over values of known layouts.
+
+Whatever kernels compute goes this way: what somebody asks for, updates in place, fused functions, gradients. A schedule
+is prepared once for a plan and for where its operands lie (see prepare.py), and remembered with the plan; addresses and
+scalars are given to each run. Kernels of machine code that follow each other are one instruction: Python is entered
+once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..base.dtypes import DType
+from ..base.layout import Layout
+from ..base.options import Settings
+from ..devices import Device
+from ..plan.layouts import Meta
+from ..plan.program import Program
+from ..storage.blob import TBlob
+from ..storage.storage import Native, Storage
+from . import engines
+from .native import Segment, packable
+from .work import Leaf
+
+# Words of machine code's calls up to which a schedule is remembered.
+LONG = 1 << 17
+
+
+class Made(NamedTuple):
+    """A value that gets memory of its own. word: of its address in a run."""
+
+    number: int
+    word: int
+    nbytes: int
+    dtype: DType
+    layout: Layout
+    packed: bool | None
+
+
+class Compiled(NamedTuple):
+    """Kernels of machine code, one after the other. drops: the values that nobody needs afterwards."""
+
+    makes: list[Made]
+    segment: Segment
+    drops: list[int]
+
+    def run(self, run: Run) -> None:
+        run.make(self.makes)
+        self.segment.run(run.words)
+        run.drop(self.drops)
+
+
+class Blobwise(NamedTuple):
+    """A kernel that takes blobs: one of the interpreter's, or of another device. work: runs it."""
+
+    makes: list[Made]
+    work: Callable[[Run], None]
+    drops: list[int]
+
+    def run(self, run: Run) -> None:
+        run.make(self.makes)
+        self.work(run)
+        run.drop(self.drops)
+
+
+class Library(NamedTuple):
+    """A step that the library's own function computes. word: of its result's address in a run."""
+
+    number: int
+    word: int
+    operands: tuple[int, ...]
+    function: Callable[..., Any]
+    drops: list[int]
+
+    def run(self, run: Run) -> None:
+        device = run.facts.device
+        backend = device.backend
+        result = backend.call(self.function, *[run.operand(number) for number in self.operands])
+        blob = run.found[self.number] = TBlob.adopt(backend.asarray(result), device)
+        run.words[self.word] = blob.address
+        run.drop(self.drops)
+
+
+class Shown(NamedTuple):
+    """A value that is a view of another one, so many bytes after that one's first element."""
+
+    number: int
+    whole: int
+    after: int
+    meta: Meta
+    writeable: bool
+    drops: list[int]
+
+    def run(self, run: Run) -> None:
+        whole, meta = run.blob(self.whole), self.meta
+        layout = Layout(meta.shape, meta.layout.strides, whole.layout.offset + self.after)
+        run.found[self.number] = whole.view(layout, writeable=self.writeable, dtype=meta.dtype)
+        run.drop(self.drops)
+
+
+Instruction = Compiled | Blobwise | Library | Shown
+
+
+class Facts(NamedTuple):
+    """What a schedule knows before it runs.
+
+    words: of a run, with 0 for what differs, first the addresses of what is given. given: values that are given, by
+    number. scalars: of each scalar, the place of its value among those that a run is given. packed: the word, that
+    place and the dtype of those that machine code takes. arena: the word of its address and its bytes.
+    results: the numbers of what a run returns. waiting: programs to be compiled when they have come more often, and
+    the elements of the largest loop.
+    """
+
+    device: Device
+    words: list[Any]
+    given: Mapping[int, tuple[Leaf, Meta]]
+    scalars: Mapping[int, int]
+    packed: Sequence[tuple[int, int, DType]]
+    arena: tuple[int, int]
+    results: Sequence[int]
+    waiting: Sequence[tuple[Program, int]]
+
+
+class Schedule:
+    """Work as instructions, under the settings it was prepared for."""
+
+    def __init__(self, facts: Facts, instructions: Sequence[Instruction], limits: Settings) -> None:
+        self.facts, self.instructions, self.limits = facts, instructions, limits
+        sizes = [one.segment.size for one in instructions if isinstance(one, Compiled)]
+        self.lasts = sum(sizes) <= LONG
+
+    @property
+    def results(self) -> Sequence[int]:
+        """The numbers of what a run returns."""
+        return self.facts.results
+
+    def fits(self, limits: Settings) -> bool:
+        """Return whether this is what these settings ask for, and no kernel has come to be worth compiling."""
+        if self.limits is not limits and self.limits != limits:
+            return False
+        return not any([engines.choose(*one, limits).engine == engines.LLVM for one in self.facts.waiting])
+
+    def run(self, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> list[TBlob]:
+        """Return the results for memory laid out as it was when this was prepared, and scalars of the same types."""
+        facts = self.facts
+        words = facts.words.copy()
+        for place, blob in enumerate(blobs):
+            words[place] = blob._address or blob.address
+        for word, place, dtype in facts.packed:
+            words[word] = packable(scalars[place], dtype)
+        word, nbytes = facts.arena
+        if nbytes:
+            arena = Storage(facts.device, nbytes)
+            words[word] = arena.lend()
+        run = Run(facts, blobs, scalars, words)
+        for instruction in self.instructions:
+            instruction.run(run)
+        for program, largest in facts.waiting:
+            engines.spend(program, largest)
+        found = run.found
+        return [found.get(number) or run.blob(number) for number in facts.results]
+
+
+class Run:
+    """One run of a schedule. words: of machine code; blobs, scalars: what is given; found: blobs so far, by number."""
+
+    __slots__ = ("blobs", "facts", "found", "scalars", "words")
+
+    def __init__(self, facts: Facts, blobs: Sequence[TBlob], scalars: Sequence[Any], words: list[Any]) -> None:
+        self.facts, self.blobs, self.scalars, self.words = facts, blobs, scalars, words
+        self.found: dict[int, TBlob] = {}
+
+    def blob(self, number: int) -> TBlob:
+        """Return a value that has memory of its own, or is given."""
+        found = self.found.get(number)
+        if found is None:
+            leaf, meta = self.facts.given[number]
+            found = self.blobs[leaf.given]
+            layout, seen = found.layout, (meta.shape, meta.layout.strides, meta.dtype)
+            if leaf.after or (layout.shape, layout.strides, found.dtype) != seen:
+                layout = Layout(meta.shape, meta.layout.strides, layout.offset + leaf.after)
+                found = found.view(layout, dtype=meta.dtype)
+            self.found[number] = found
+        return found
+
+    def operand(self, number: int) -> Native:
+        """Return what a library's function takes: a native array, or a scalar."""
+        place = self.facts.scalars.get(number)
+        return self.blob(number).native() if place is None else self.scalars[place]
+
+    def make(self, makes: Iterable[Made]) -> None:
+        """Allocate memory for results."""
+        device, words, found = self.facts.device, self.words, self.found
+        for number, word, nbytes, dtype, layout, packed in makes:
+            owner = Storage(device, nbytes)
+            blob = found[number] = TBlob(owner, dtype, layout, device)
+            blob._packed = packed
+            words[word] = blob._address = owner.lend()
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Let go of values that nobody needs any more."""
+        for number in numbers:
+            self.found.pop(number, None)

@@ -1,0 +1,91 @@
+"""Work: a plan, where all its values lie, and the settings it is to run under - what a schedule is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..base.layout import Layout
+from ..base.options import Settings
+from ..devices import Device
+from ..plan import costs
+from ..plan.layouts import Meta, metas_of
+from ..plan.program import Plan, Trace
+from ..storage.blob import TBlob
+from ..storage.pool import ALIGNMENT
+
+
+class Leaf(NamedTuple):
+    """A value that is given: its number, which of the given blobs it lies in, and the bytes after that one's first."""
+
+    number: int
+    given: int
+    after: int = 0
+
+
+class Work(NamedTuple):
+    """What a schedule is made of.
+
+    metas: of every value but scalars. leaves: what is given. into: the number of a result whose memory is given, after
+    all leaves, None where there is none; aligned: whether vectors begin where that memory does, unless it is small.
+    begins: where leaves lie now, by number, to tell which are near each other.
+    """
+
+    trace: Trace
+    plan: Plan
+    metas: dict[int, Meta]
+    leaves: Sequence[Leaf]
+    into: int | None
+    aligned: bool
+    begins: Mapping[int, int]
+    limits: Settings
+
+    @property
+    def device(self) -> Device:
+        """Where all values lie."""
+        device: Device = self.trace.values[self.plan.kernels[0].results[0]].device
+        return device
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether everything lies packed."""
+        return all([meta.packed for meta in self.metas.values()])
+
+
+def work_of(trace: Trace, plan: Plan, into: tuple[int, TBlob] | None, limits: Settings) -> Work:
+    """Return the work of computing what a plan keeps; everything that lies in memory is given, in order.
+
+    into: the number of a result, and the memory that it is to lie in.
+    """
+    blobs = {number: value for number, value in enumerate(trace.values) if type(value) is TBlob}
+    leaves = [Leaf(number, place) for place, number in enumerate(blobs)]
+    return work_over(trace, plan, blobs, leaves, into, limits)
+
+
+def work_over(
+    trace: Trace,
+    plan: Plan,
+    blobs: Mapping[int, TBlob],
+    leaves: Sequence[Leaf],
+    into: tuple[int, TBlob] | None,
+    limits: Settings,
+) -> Work:
+    """Return the work of computing what a plan keeps from leaves, which are these blobs now."""
+    given = {number: _seen(blob) for number, blob in blobs.items()}
+    number, aligned = None, True
+    if into is not None:
+        number, blob = into
+        given[number] = _seen(blob)
+        aligned = is_aligned(blob)
+    begins = {number: blob.address for number, blob in blobs.items() if blob.owner.is_allocated}
+    return Work(trace, plan, metas_of(trace, given, plan.strided), leaves, number, aligned, begins, limits)
+
+
+def is_aligned(blob: TBlob) -> bool:
+    """Return whether vectors begin where memory for a result does, or it is too small for that to matter."""
+    return blob.nbytes < costs.STREAM_BYTES or blob.address % ALIGNMENT == 0
+
+
+def _seen(blob: TBlob) -> Meta:
+    """Return a blob as a value that begins with its first element."""
+    return Meta(blob.shape, blob.dtype, Layout(blob.shape, blob.layout.strides), blob.is_packed)

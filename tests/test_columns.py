@@ -27,12 +27,12 @@ def forget() -> None:
 @pytest.fixture(params=["near", "far"])
 def by_columns(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let every array be large enough, and lie in the caches or be taken for one that does not."""
-    monkeypatch.setattr(columns, "LEAST", 0)
+    monkeypatch.setattr(costs, "COLUMNS_CELLS", 0)
     monkeypatch.setattr(reduce, "PIECE_ROWS", 8)
     monkeypatch.setattr(reduce, "UNCUT_ROWS", 16)
     if request.param == "far":
-        monkeypatch.setattr(columns, "NEAR", 0)
-        monkeypatch.setattr(columns, "FAR", 0)
+        monkeypatch.setattr(costs, "COLUMNS_NEAR", 0)
+        monkeypatch.setattr(costs, "COLUMNS_FAR", 0)
         monkeypatch.setattr(costs, "STREAM_BYTES", 0)
         monkeypatch.setattr(costs, "STREAM_ROW", 0)
     forget()

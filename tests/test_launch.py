@@ -12,7 +12,7 @@ import xtensor as xt
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan import costs
 from xtensor.plan import program as plan
-from xtensor.run import reduce, rows
+from xtensor.run import reduce
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 
@@ -27,7 +27,7 @@ def forget() -> None:
 def everything_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(costs, "STREAM_BYTES", 0)
     monkeypatch.setattr(costs, "STREAM_ROW", 0)
-    monkeypatch.setattr(rows, "FAR", 0)
+    monkeypatch.setattr(costs, "ROW_FAR", 0)
     forget()
     with xt.options(engine="llvm", lazy="always"):
         yield
@@ -193,7 +193,7 @@ def test_columns_reduced(rows: int, cut: bool, monkeypatch: pytest.MonkeyPatch) 
     """Whole groups of rows and what is left of them, in one piece and in several."""
     monkeypatch.setattr(reduce, "PIECE_ROWS", 8)
     monkeypatch.setattr(reduce, "UNCUT_ROWS", 0 if cut else 100)
-    monkeypatch.setattr(reduce, "STRIP", 64)
+    monkeypatch.setattr(costs, "FOLD_STRIP", 64)
     forget()
     a = numbers((rows, 3, 130), "float64")
     with xt.options(engine="llvm", lazy="always"):

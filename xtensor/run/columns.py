@@ -29,21 +29,8 @@ from .maps import can_stream
 from .native import SCRATCH, Launch, Making, Scalar, enter_scalars, scalar_word
 from .nest import Nest
 
-# Bytes of a strip's row where arrays come from memory. (Centring 10000 x 1000 float64 takes a quarter less time than by
-# kernels; with strips of 128 and 512 bytes less is gained.)
-STRIP_BYTES = 192
-
-# Bytes of a strip where arrays lie in the caches, and of an array up to which it does.
-NEAR_BYTES, NEAR = 256 * 1024, 4 << 20
-
-# Bytes of an array from which columns pay although kernels go through it only twice, and of a strip on its way.
-FAR, STRIP_MOST = 48 << 20, 5 << 19
-
 # Bytes behind a narrow value: more than a vector has.
 ROOM = 512
-
-# Elements and columns below which kernels run one after the other.
-LEAST, LEAST_COLUMNS = 32 * 1024, 64
 
 
 class Strips(NamedTuple):
@@ -79,14 +66,19 @@ def pays(plan: Plan, values: Mapping[int, Any]) -> bool:
     shape = shape_of(columns, values)
     rows, cells = _lengths(shape, columns.lead)
     inputs = {n for kernel in columns.kernels for n in kernel.inputs}
-    if rows < 2 or cells < LEAST_COLUMNS or rows * cells < LEAST or any([_repeats(columns, values, n) for n in inputs]):
+    if (
+        rows < 2
+        or cells < costs.COLUMNS_LEAST
+        or rows * cells < costs.COLUMNS_CELLS
+        or any([_repeats(columns, values, n) for n in inputs])
+    ):
         return False
     nbytes = rows * cells * _widest(columns)
-    if nbytes <= NEAR:
+    if nbytes <= costs.COLUMNS_NEAR:
         return True
     loops = sum(values[kernel.domain].shape == shape for kernel in plan.kernels)
-    large = nbytes >= (FAR if loops < 3 else costs.STREAM_BYTES)
-    return large and rows * STRIP_BYTES <= STRIP_MOST
+    large = nbytes >= (costs.COLUMNS_FAR if loops < 3 else costs.STREAM_BYTES)
+    return large and rows * costs.STRIP_BYTES <= costs.STRIP_MOST
 
 
 def _lengths(shape: Shape, lead: int) -> tuple[int, int]:
@@ -142,10 +134,10 @@ def _strips_of(columns: Columns, values: Mapping[int, Any], threads: int) -> Str
     assert machine is not None
     piece = reduce.piece_of(rows, rows * cells * widest)
     lanes = max(lanes_of(kernel.program, machine.vector_bytes) for kernel in columns.kernels)
-    if rows * cells * widest > NEAR:
-        width = -(-STRIP_BYTES // (widest * lanes)) * lanes
+    if rows * cells * widest > costs.COLUMNS_NEAR:
+        width = -(-costs.STRIP_BYTES // (widest * lanes)) * lanes
         return Strips(rows, cells, width, reduce.GROUP, piece, True)
-    width = min(-(-cells // threads), max(NEAR_BYTES // (rows * widest), 1))
+    width = min(-(-cells // threads), max(costs.STRIP_NEAR_BYTES // (rows * widest), 1))
     return Strips(rows, cells, -(-width // 64) * 64, piece, piece, False)
 
 

@@ -27,12 +27,6 @@ PIECE, PIECE_ROWS = 16384, 512
 # Rows that are not cut where the array fits the caches: the destination itself accumulates. Rows combined at once.
 UNCUT_ROWS, GROUP = 4096, 4
 
-# Partial results up to which one thread joins them.
-JOINED_ALONE = 1 << 16
-
-# Elements of a strip of accumulators, which stay in the first-level cache.
-STRIP = 4096
-
 
 def reduction_launches(
     program: Program,
@@ -106,7 +100,7 @@ def _joined_rows(reduction: Reduction, parts: Nest, places: tuple[Place, Place],
     parts: the loops over packed partial results and the destination; places: of both.
     """
     joining, (outer, pieces) = _joining(reduction), (parts.lengths[:-1], parts.lengths[-1])
-    if prod(parts.lengths) <= JOINED_ALONE:
+    if prod(parts.lengths) <= costs.JOINED_ALONE:
         making = making._replace(threads=1)
     others = parts.reduced[:-1]
     alone = (*(False for _ in others), True)
@@ -258,7 +252,9 @@ def _fold(
     """
     folding, inputs = folded(program, rows), len(program.inputs)
     every = (*moved[:inputs] * rows, *accumulators, *moved[inputs:] * rows, *accumulators)
-    width = min(STRIP, -(-lengths[-1] * len(boxes) // (making.threads * 64)) * 64)  # begin where cache lines do
+    width = min(
+        costs.FOLD_STRIP, -(-lengths[-1] * len(boxes) // (making.threads * 64)) * 64
+    )  # begin where cache lines do
     strips = [strip for box in boxes for strip in parts_of(box, len(lengths) - 1, width)]
     far = prod(lengths) * rows * program.widest > costs.STREAM_BYTES
     ahead = {place: rows * steps[place % inputs] or costs.AHEAD for place in range(inputs * rows if far else 0)}

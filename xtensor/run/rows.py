@@ -10,6 +10,7 @@ from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.loop import PACKED, SAME
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cpu.rows import RowForm, outside, own_rows, source
+from ..plan import costs
 from ..plan.layouts import Meta, strides_over
 from ..plan.program import Plan
 from ..plan.rows import GIVEN, KEPT, RowProgram, numbers_of, row_program
@@ -17,20 +18,12 @@ from .maps import can_stream
 from .native import Launch, Making, Place, launch_of
 from .nest import Nest, nest_of, row_boxes, shared_out, whole
 
-# The longest row, in bytes of one operand, that is worth it: it has to stay in the cache from stage to stage.
-ROW_BYTES = 256 * 1024
-
-# Rows further on are fetched where they are shorter, and all of them are more bytes: processors look ahead within a
-# row and no further. (Layer norm of 10 000 x 1000 takes .85 of the time in float32, .53 in float64, softmax 1.02 and
-# .9; with the next row alone .94, .7, 1.02 and .89. What fits the last-level cache takes longer.)
-NEAR, FAR = 16 * 1024, 24 << 20
-
 
 def pays(plan: Plan, shape: Shape) -> bool:
     """Return whether running by rows is possible and worth it for a domain of this shape."""
     cells = prod(shape[plan.rows :])
     widest = max(kernel.program.widest for kernel in plan.kernels)
-    return 0 not in shape and cells > 1 and cells * widest <= ROW_BYTES
+    return 0 not in shape and cells > 1 and cells * widest <= costs.ROW_BYTES
 
 
 def rows_launch(plan: Plan, shape: Shape, metas: Mapping[int, Meta], making: Making) -> Launch:
@@ -80,7 +73,7 @@ def _next_rows(rows: RowProgram, nest: Nest) -> dict[int, int]:
     for place, (number, strides) in enumerate(zip(outside(rows), nest.strides, strict=True)):
         item = rows.items[number]
         length = nest.lengths[-1] * item.dtype.itemsize
-        far = length <= NEAR and length * prod(nest.lengths[:-1]) > FAR
+        far = length <= costs.ROW_NEAR and length * prod(nest.lengths[:-1]) > costs.ROW_FAR
         if far and item.role == GIVEN and item.wide and any(strides[:-1]):
             found[place] = strides[-2]
     return found

@@ -246,11 +246,10 @@ class _Known:
         if self.plain is limits or self.reason or _asks_for_plain_calls(limits):
             return None
         with run.turn():
-            due = limits if expression.ready(limits) else expression.due(limits)
-            if due is None:
-                self.plain = limits if expression.is_small else None
-                return None
-            return cast(list[TBlob], expression.run(blobs, due))
+            found = cast("list[TBlob] | None", expression.run(blobs, limits))
+        if found is None:
+            self.plain = limits if expression.is_small else None
+        return found
 
     def why(self) -> str:
         """Return why the next call runs the function, "" if it does not."""

@@ -122,16 +122,15 @@ class Expression:
     def _is_compiled(self) -> bool:
         return all([engines.is_compiled(program) for program in self._programs])
 
-    def ready(self, limits: Settings) -> bool:
-        """Return whether there is a schedule for these settings."""
-        return self._schedule is not None and self._schedule.fits(limits)
-
-    def run(self, blobs: Sequence[TBlob], limits: Settings) -> list[TBlob]:
-        """Return the results for these arguments; its schedule is prepared if need be."""
+    def run(self, blobs: Sequence[TBlob], limits: Settings) -> list[TBlob] | None:
+        """Return the results for these arguments, None where library calls are to be made instead."""
         given = [*blobs, *self._fixed] if self._fixed else blobs
         schedule = self._schedule
         if schedule is None or not schedule.fits(limits):
-            schedule = self._schedule = self._prepared(given, limits)
+            due = self.due(limits)
+            if due is None:
+                return None
+            schedule = self._schedule = self._prepared(given, due)
         return schedule.run(given, self._scalars)
 
     def _prepared(self, given: Sequence[TBlob], limits: Settings) -> Schedule:

@@ -234,21 +234,15 @@ class _Laid:
             f"={len(HEAD)}q{''.join(formats)}{1 + threads + len(self.codes)}q{8 * len(words)}x"
         ).pack
         self.size = len(words)
+        self._call = driver().call
 
     def run(self, words: Sequence[Any], rest: int = 0, boxes: Sequence[int] = ()) -> None:
         """Run all launches. words: of the run; boxes: of the workers."""
-        base, memory = 0, None
-        if self.nbytes:
-            memory = aligned(np.empty, self.nbytes)
-            base = address_of(memory)
+        memory = aligned(np.empty, self.nbytes) if self.nbytes else None
+        base = 0 if memory is None else address_of(memory)
         codes = [code.address for code in self.codes]
         # The driver works in the zeros behind the words, which nobody else has.
-        _call(self._pack(*self._head, *words, base, rest, *boxes, *codes))
-        del memory
-
-
-def _call(run: bytes) -> None:
-    driver().call(run)
+        self._call(self._pack(*self._head, *words, base, rest, *boxes, *codes))
 
 
 class Makes(NamedTuple):

@@ -17,7 +17,7 @@ from ..plan import costs
 from ..plan.arena import Arena
 from ..plan.layouts import Meta, strides_over, strides_reduced
 from ..plan.program import Kernel
-from ..storage.storage import Native
+from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
 from . import cuda_rows, engines, interpret
 from .columns import columns_launch
@@ -29,6 +29,9 @@ from .rows import rows_launch
 from .schedule import Blobwise, Compiled, Facts, Instruction, Library, Made, Run, Schedule, Shown
 from .work import Leaf, Work
 
+# Bytes of results for which it is asked at once whether there is room: their loops have many parts.
+LARGE = 1 << 30
+
 # Bytes between values of which nothing is known but that they lie apart.
 APART = 1 << 48
 
@@ -38,6 +41,9 @@ def prepared(work: Work, results: Sequence[int]) -> Schedule:
 
     What generated code turns out to lack is done by others.
     """
+    for number in work.plan.kept:
+        if work.metas[number].nbytes >= LARGE and number != work.into:
+            Storage(work.device, work.metas[number].nbytes).lend()  # raises MemoryError; the pool has it for the run
     apart = False
     while True:
         outline = outlined(work, apart=apart)

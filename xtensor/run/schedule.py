@@ -48,7 +48,8 @@ class Compiled(NamedTuple):
     def run(self, run: Run) -> None:
         run.make(self.makes)
         self.segment.run(run.words)
-        run.drop(self.drops)
+        if self.drops:
+            run.drop(self.drops)
 
 
 class Blobwise(NamedTuple):
@@ -139,7 +140,8 @@ class Schedule:
         """Return whether this is what these settings ask for, and no kernel has come to be worth compiling."""
         if self.limits is not limits and self.limits != limits:
             return False
-        return not any([engines.choose(*one, limits).engine == engines.LLVM for one in self.facts.waiting])
+        waiting = self.facts.waiting
+        return not waiting or not any([engines.choose(*one, limits).engine == engines.LLVM for one in waiting])
 
     def run(self, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> list[TBlob]:
         """Return the results for memory laid out as it was when this was prepared, and scalars of the same types."""

@@ -1,35 +1,32 @@
-"""fuse: a function of tensors whose recorded expression is remembered, so that later calls only launch its kernels.
+"""fuse: a function of tensors that is captured, so that later calls only run what it did.
 
-The first call with arguments of a kind is a plain call that is watched. Nothing is remembered unless its result is an
-expression of the arguments alone: nobody asked for a value, nothing was written, and all memory that is read is an
-argument's or a view's of one. Such an expression holds for all arguments of the same dtypes, shapes and strides.
+The first call with arguments of a kind is a plain call that is watched: everything that is computed is taken down, in
+order (run/capture.py). Later calls whose arguments lie alike, and overlap alike, do the same steps as one schedule
+(run/captured.py). What cannot be captured makes the calls plain ones, and `why` says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
-from functools import update_wrapper
-from operator import is_
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from functools import partial, update_wrapper
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-import numpy as np
-
-from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..base.options import Settings, options, settings
-from ..devices import Device
-from ..devices.cpu import CPU
-from ..graph.node import Node, Part
+from ..graph.node import Part
 from ..plan.costs import CAPTURED_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
-from ..storage.storage import watchers
+from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, small
 from ..tensor.trees import flatten, rebuilt
 from .record import record_part
-from .watch import DISTURBED, Watch, is_watched
+from .signature import Reach, constant_of, signature_of
+
+if TYPE_CHECKING:
+    from ..run.capture import Capture
+    from ..run.captured import Captured
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,33 +41,37 @@ UNWATCHED = 15
 # arguments that came last, and came twice.
 NOT_LOOKED_UP = 15
 
-# Why a call is a plain one, where it is not for something that the function did.
-NEW = "no call with such arguments has been watched, or it was forgotten"
-RETURNS = "it returns something else than tensors, or nested tuples, lists, dicts or dataclasses of them"
-COMPUTED = "a result was computed at once, or is an argument or a view of one"
+# Why a call is a plain one, where it is not for something that the function did (run/capture.py).
+NEW = "no call with such arguments has been captured, or it was forgotten"
+RETURNS = "it returns something else than tensors and constants, nested in tuples, lists, dicts or dataclasses"
+KEEPS = "it keeps a tensor that it computed and does not return"
 NO_TENSOR = "no argument is a tensor"
 GRADIENT = "an argument takes part in a gradient (fuse the function that computes the gradient)"
 REQUIRES = "a result has a gradient, which the function asks for itself"
 ELSEWHERE = "an argument is not on the CPU"
 ASKED = "the options ask for plain calls (lazy='never', engine='direct' or show)"
-INSIDE = "another function is being watched, which calls this one"
+INSIDE = "another function is being captured, which calls this one"
+SMALL = "library calls cost less for arrays as small as these"
+NOTHING = "it computes nothing"
 
 
-def fuse(function: Callable[P, R], /) -> Fused[P, R]:
-    """Return a function that gives what `function` gives and remembers the expression it computes.
+def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
+    """Return a function that does what `function` does, in calls that run no Python but their own.
 
-    function: takes tensors, Python scalars, strings and other constants, and returns a tensor, or tuples, lists, dicts
-    or dataclasses of tensors, nested as they like. The first call with arguments of some dtypes, shapes and strides,
-    and with some constants, runs it; later ones launch the kernels at once, whose results are evaluated. Where that
-    could differ from a plain call, and for small arrays, where library calls cost less, it is simply called: `why`, a
-    method of what is returned, says why.
+    function: takes tensors, Python scalars, strings, other constants, and lists, tuples and dicts of those. It may
+    write to tensors, its arguments and others, and return tensors and constants in tuples, lists, dicts or dataclasses,
+    nested as they like. The first call with arguments of some dtypes, shapes, strides, overlaps and constants runs it
+    and takes down every step; the second one prepares a schedule of these; further ones run that. Where this could
+    differ from a plain call, and for small arrays, where library calls cost less, the function is simply called: `why`,
+    a method of what is returned, says why.
+    strict: whether to raise instead, with that reason, where a call cannot be captured.
 
-    What the function finds out elsewhere - a global number, the value of another tensor, whether two arguments are one
-    object - is taken for constant, and what it does besides returning its result is done only in calls that run it.
+    Tensors and constants that the function finds by its names - globals, closures, attributes of what these are - are
+    looked up again at each call. What it does besides computing - prints, appends - is done only in calls that run it.
     Memory that an argument shares with a NumPy array is read when the call ends: the function itself must not write to
     it through that array.
 
-    Raises TypeError for what cannot be called; calls raise what the function raises.
+    Raises TypeError for what cannot be called; calls raise what the function raises, and RuntimeError where `strict`.
 
     >>> @xt.fuse
     ... def gelu(x):
@@ -80,15 +81,17 @@ def fuse(function: Callable[P, R], /) -> Fused[P, R]:
     """
     if not callable(function):
         raise TypeError(expected("fuse", "function", "be callable", type(function).__name__))
-    return Fused(function)
+    return Fused(function, strict=strict)
 
 
 class Fused(Generic[P, R]):
     """A function made by `fuse`. It is called as the function is, and works as a method; `why` explains a call."""
 
-    def __init__(self, function: Callable[P, R]) -> None:
+    def __init__(self, function: Callable[P, R], *, strict: bool = False) -> None:
         update_wrapper(self, function)
         self._function: Callable[..., R] = function
+        self._strict = strict
+        self._reach = Reach(function)
         self._known: dict[tuple[Any, ...], _Known] = {}
         self._uses = self._unwatched = self._not_looked_up = 0
         self._last: _Known | None = None
@@ -111,51 +114,64 @@ class Fused(Generic[P, R]):
             else:
                 self._not_looked_up -= 1
                 return self._function(*args)
-        if not watchers or not is_watched():
-            found = _signature(args, kwargs)
-            if type(found) is not str:
-                signature, blobs = found
-                known = self._known.get(signature)
-                if known is None:
-                    return self._first_call(signature, args, kwargs)
-                known.used = self._uses = self._uses + 1
-                results = known.results(blobs)
-                if results is not None:
-                    return cast(R, known.rebuild([face(blob) for blob in results]))
-                self._not_looked_up = NOT_LOOKED_UP * (known is self._last)
-                self._plain, self._last = known.plain, known
-        return self._function(*args, **kwargs)
+        if watchers and watching() is not None:
+            return self._function(*args, **kwargs)
+        found = signature_of(args, kwargs, self._reach)
+        if type(found) is str:
+            return self._call_plainly(found, args, kwargs)
+        signature, tensors, blobs = found
+        known = self._known.get(signature)
+        if known is None:
+            return self._first_call(signature, tensors, args, kwargs)
+        known.used = self._uses = self._uses + 1
+        results = known.results(blobs)
+        if results is not None:
+            return cast(R, known.rebuild(results, tensors))
+        self._not_looked_up = NOT_LOOKED_UP * (known is self._last)
+        self._plain, self._last = known.plain, known
+        return self._call_plainly(known.reason, args, kwargs)
 
     def why(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return why the next call with such arguments runs the function itself, "" if it launches kernels."""
-        found = _signature(args, kwargs)
-        if is_watched() or type(found) is str:
-            return INSIDE if is_watched() else str(found)
+        """Return why the next call with such arguments runs the function itself, "" if it runs a schedule."""
+        if watching() is not None:
+            return INSIDE
+        found = signature_of(args, kwargs, self._reach)
+        if type(found) is str:
+            return found
         known = self._known.get(found[0])
         return NEW if known is None else known.why()
 
-    def _first_call(self, signature: tuple[Any, ...], args: Any, kwargs: Any) -> R:
-        """Call the function, watched, and remember what it computes, or why that is not known."""
+    def _call_plainly(self, reason: str, args: Any, kwargs: Any) -> R:
+        """Call the function itself, for a reason; raises that where calls are to be captured."""
+        if self._strict and reason:
+            name = getattr(self._function, "__qualname__", repr(self._function))
+            raise RuntimeError(expected("fuse", f"{name}, which is strict,", "be captured", reason))
+        return self._function(*args, **kwargs)
+
+    def _first_call(self, signature: tuple[Any, ...], tensors: list[Tensor], args: Any, kwargs: Any) -> R:
+        """Call the function, watched, and remember what it does, or why that is not known."""
         self._unwatched -= 1
         if self._unwatched >= 0 or _asks_for_plain_calls(settings()):
             return self._function(*args, **kwargs)
-        watch = Watch()
-        given = [watch.stand_in(x) for x in args]
-        named = {name: watch.stand_in(x) for name, x in kwargs.items()}
+        from ..run.capture import DISTURBED, Capture  # the engines come with it
+
+        capture = Capture([_settled_anew(x) for x in tensors])
         steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
-        with run.at_once(watch.buffers):
-            with watch, options(lazy="always", fuse_limit=steps):
-                result: Any = self._function(*given, **named)
-                given, rebuild = _taken_apart(result)
-                parts = [watch.own(part) for part in given]
-                for part in parts:
-                    if type(part) is Tensor and type(part._data) is Part:
-                        record_part(part)
+        with run.at_once([blob.owner for blob in capture.arguments]):
+            with capture, options(lazy="always", fuse_limit=steps):
+                result: Any = self._function(*args, **kwargs)
+                leaves, rebuild = flatten(result)
+                for leaf in leaves:
+                    if type(leaf) is Tensor and type(leaf._data) is Part:
+                        record_part(leaf)
+                evaluate(*[leaf for leaf in leaves if type(leaf) is Tensor])
             with run.turn():
-                known = _known(parts, rebuild, watch)
+                known = _known(leaves, rebuild, capture, tensors)
         if known.reason != DISTURBED:
             self._remember(signature, known)
-        return cast(R, result if all(map(is_, parts, given)) else rebuild(parts))
+        if self._strict and known.reason:
+            raise RuntimeError(expected("fuse", f"{self!r}, which is strict,", "be captured", known.reason))
+        return cast(R, result)
 
     def _remember(self, signature: tuple[Any, ...], known: _Known) -> None:
         """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
@@ -171,122 +187,104 @@ def _asks_for_plain_calls(limits: Settings) -> bool:
     return limits.lazy == "never" or limits.engine == "direct" or bool(limits.show)
 
 
-# ---- signatures
-
-
-# Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
-_PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
-_IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device)
-
-
-def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what calls of one expression have in common, and the memory of the tensors; or why there is no such.
-
-    Pending tensors are evaluated.
+def _settled_anew(x: Tensor) -> TBlob:
+    """Return the bytes of a tensor as a description of which nothing is remembered yet, which it then has: nobody sees
+    a value of it without asking.
     """
-    key: list[Any] = [tuple(kwargs)] if kwargs else []
-    blobs = []
-    for x in (*args, *kwargs.values()) if kwargs else args:
-        if type(x) is Tensor:
-            if active[0] and steps_of((x,)) is not None:
-                return GRADIENT
-            blob = x.blob
-            layout = blob.layout
-            if blob.device.backend is not CPU:
-                return ELSEWHERE
-            key += (blob.dtype.num, layout.shape, layout.strides)
-            blobs.append(blob)
-        else:
-            constant = _constant(x)
-            if constant is None:
-                return f"an argument is of type {type(x).__name__}, which may change"
-            key += constant
-    return (tuple(key), blobs) if blobs else NO_TENSOR
-
-
-def _constant(x: Any) -> tuple[Any, ...] | None:
-    """Return what tells a constant from all others, its type first; None for what is none, as it may change."""
-    kind = type(x)
-    if kind in _PLAIN:
-        return kind, x
-    if kind is float:
-        return kind, x.hex()  # -0.0 is not 0.0, and NaN is NaN
-    if kind is complex:
-        return kind, x.real.hex(), x.imag.hex()
-    if kind is tuple:
-        parts = [_constant(part) for part in x]
-        return None if None in parts else (kind, *parts)
-    if kind is slice:
-        return _constant((slice, x.start, x.stop, x.step))
-    if isinstance(x, np.generic):
-        return kind, x.tobytes()
-    return (kind, x) if isinstance(x, _IMMUTABLE) else None
+    own = x.blob
+    blob = TBlob(own.owner, own.dtype, own.layout, own.device, writeable=own.writeable)
+    blob.detached, blob.constant, blob._packed = own.detached, own.constant, own._packed
+    x._data, x._blob, x._owner = blob, None, None
+    return blob
 
 
 # ---- what is remembered
 
 
 class _Known:
-    """What is remembered of a signature: an expression, or the reason why there is none.
+    """What is remembered of a signature: what a call did, or the reason why that is not known.
 
-    rebuild: makes the result of its tensors. plain: the settings under which library calls cost less, as far as is
-    known. made, used: the numbers of its first and its last call.
+    leaves: of the result: what returns each, of the blobs that are returned and the tensors that were given.
+    build: makes the result of its leaves. plain: the settings under which library calls cost less, as far as is known.
+    made, used: the numbers of its first and its last call.
     """
 
-    def __init__(self, expression: Any, rebuild: Callable[[list[Any]], Any], reason: str = "") -> None:
-        self.expression = expression
-        self.rebuild = rebuild
-        self.reason = reason
+    def __init__(self, captured: Captured | None, leaves: Any, build: Any, reason: str = "") -> None:
+        self.captured, self.leaves, self.build, self.reason = captured, leaves, build, reason
         self.plain: Any = None
         self.made = self.used = 0
 
     def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called."""
-        expression, limits = self.expression, settings()
-        if self.plain is limits or self.reason or _asks_for_plain_calls(limits):
+        captured, limits = self.captured, settings()
+        if captured is None or self.plain is limits or _asks_for_plain_calls(limits):
+            return None
+        if captured.is_small and limits.engine == "auto":
+            self.plain = limits
             return None
         with run.turn():
-            found = cast("list[TBlob] | None", expression.run(blobs, limits))
-        if found is None:
-            self.plain = limits if expression.is_small else None
-        return found
+            return captured.run(blobs, limits)
+
+    def rebuild(self, results: list[TBlob], tensors: list[Tensor]) -> Any:
+        """Return the result of a call."""
+        made = [face(blob) for blob in results]
+        if self.build is next:
+            return self.leaves[0](made, tensors)
+        return rebuilt(self.build, [leaf(made, tensors) for leaf in self.leaves])
 
     def why(self) -> str:
         """Return why the next call runs the function, "" if it does not."""
         limits = settings()
-        return self.reason or (ASKED if _asks_for_plain_calls(limits) else str(self.expression.why_not(limits)))
+        if self.reason or _asks_for_plain_calls(limits):
+            return self.reason or ASKED
+        assert self.captured is not None
+        return SMALL if self.captured.is_small and limits.engine == "auto" else ""
 
 
-def _known(parts: list[Any], rebuild: Callable[[list[Any]], Any], watch: Watch) -> _Known:
-    """Return what is to be remembered of a call that was watched; evaluate its result if that is an expression."""
-    if not parts or not all(type(part) is Tensor for part in parts):
-        return _Known(None, rebuild, RETURNS)
-    if any(part.requires_grad for part in parts):
-        return _Known(None, rebuild, REQUIRES)
-    nodes = [part.value for part in parts]
-    if watch.reason or not all(type(node) is Node and node.blob is None for node in nodes):
-        return _Known(None, rebuild, watch.reason or COMPUTED)
-    from ..run.expression import record  # the engines come with it
+def _known(leaves: list[Any], build: Any, capture: Capture, tensors: list[Tensor]) -> _Known:
+    """Return what is to be remembered of a call that was captured."""
+    from ..run.capture import WRITES
+    from ..run.captured import Captured
 
-    found = record(nodes, watch.roots)
-    if isinstance(found, str):
-        return _Known(None, rebuild, found)
-    evaluate(*parts)
-    places = [found.results.index(number) for number in found.returned]
-    if len(places) == len(found.results):
-        return _Known(found, rebuild)
-    return _Known(found, lambda tensors: rebuild([tensors[place] for place in places]))  # some come twice
+    found = [leaf for leaf in leaves if type(leaf) is Tensor]
+    if any(leaf.requires_grad for leaf in found):
+        return _Known(None, (), build, REQUIRES)
+    if not all(type(leaf) is Tensor or constant_of(leaf) is not None for leaf in leaves):
+        return _Known(None, (), build, RETURNS)
+    same = {id(x): place for place, x in enumerate(tensors)}
+    made = list({id(leaf): leaf for leaf in found if id(leaf) not in same}.values())
+    blobs = [leaf.blob for leaf in made]
+    places = {id(leaf): place for place, leaf in enumerate(made)}
+    captured = None
+    if not capture.reason:
+        if capture.wrote_otherwise():
+            capture.refuse(WRITES)
+        elif capture.kept_besides(blobs):
+            capture.refuse(KEEPS)
+        elif not capture.steps:
+            capture.refuse(NOTHING)
+        else:
+            captured = Captured(capture, blobs)
+    if capture.reason:
+        return _Known(None, (), build, capture.reason)
+    ways = [
+        partial(_given, same[id(leaf)])
+        if id(leaf) in same
+        else partial(_result, places[id(leaf)])
+        if type(leaf) is Tensor
+        else partial(_fixed, leaf)
+        for leaf in leaves
+    ]
+    return _Known(captured, ways, build)
 
 
-def _taken_apart(result: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """Return the tensors of a result, and what puts such tensors together again."""
-    if type(result) is Tensor:
-        return [result], _alone
-    if type(result) in (tuple, list) and all(type(part) is Tensor for part in result):
-        return list(result), type(result)
-    leaves, rebuild = flatten(result)
-    return leaves, lambda parts: rebuilt(rebuild, parts)
+def _given(place: int, made: list[Tensor], tensors: list[Tensor]) -> Tensor:
+    return tensors[place]
 
 
-def _alone(parts: list[Any]) -> Any:
-    return parts[0]
+def _result(place: int, made: list[Tensor], tensors: list[Tensor]) -> Tensor:
+    return made[place]
+
+
+def _fixed(value: Any, made: list[Tensor], tensors: list[Tensor]) -> Any:
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from numbers import Real
 from typing import Any, cast
@@ -25,8 +25,8 @@ from ..graph.node import Macro, Node, Part, node_of
 from ..plan.costs import DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
 from ..run.executor import at_once
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, wrap
+from ..storage.storage import Native, Storage, watchers, watching
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .compositions import macro_of
 from .record import (
@@ -537,6 +537,13 @@ def _direct(
 ) -> Tensor:
     """Compute now, with the backend's own function."""
     backend = device.backend
+    capture = watching() if watchers else None
+    if capture is not None:
+        tensors = tuple([x for x in operands if isinstance(x, Tensor)])
+        if tensors:
+            return cast(
+                Tensor, _captured_call(capture, tensors, op.name, _with_scalars(op, operands, params, backend), device)
+            )
     natives = [native_of(x) for x in operands]
     dtype = None
     try:
@@ -550,6 +557,18 @@ def _direct(
     except (ValueError, OverflowError) as error:
         raise prefixed(op.name, error) from None
     return wrap(backend.asarray(result, dtype), device)
+
+
+def _with_scalars(op: Op, operands: tuple[Any, ...], params: dict[str, Any], backend: Backend) -> Callable[..., Any]:
+    """Return an op's function of the native arrays of its operands that are tensors."""
+    scalars = [None if isinstance(x, Tensor) else x for x in operands]
+    kernel = partial(op.kernel(backend), **params)
+
+    def function(*natives: Native) -> Any:
+        given = iter(natives)
+        return kernel(*[next(given) if one is None else one for one in scalars])
+
+    return function
 
 
 def native_of(x: Operand) -> Native:
@@ -569,6 +588,9 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     tensors = x if isinstance(x, tuple) else (x,)
     device = common_device(name, tensors)
     backend = device.backend
+    capture = watching() if watchers else None
+    if capture is not None:
+        return _captured_call(capture, tensors, name, partial(function, backend.xp), device)
     natives = [native_of(tensor) for tensor in tensors]
     if any(native.nbytes > DIRECT_BELOW for native in natives):
         dismiss()  # a library has threads of its own
@@ -584,6 +606,43 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
         if steps is not None:  # no rule was found on the way here: going back says so
             remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
     return owned
+
+
+# Library functions the shapes of whose results depend on values.
+_DEPENDS_ON_VALUES = frozenset(("nonzero", "repeat", "unique_all", "unique_counts", "unique_inverse", "unique_values"))
+
+
+def _captured_call(
+    capture: Any, tensors: tuple[Tensor, ...], name: str, function: Callable[..., Any], device: Device
+) -> Any:
+    """Run a library function now, as a step of the function that is being captured."""
+    blobs = [x.blob for x in tensors]
+    with capture.inside():
+        natives = [blob.shallow_copy().native() for blob in blobs]  # of which nothing is remembered
+        try:
+            result = device.backend.call(function, *natives)
+        except (TypeError, ValueError, IndexError, OverflowError) as error:
+            raise prefixed(name, error) from None
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        made = [_owned(part, natives, device).settle() for part in parts]
+        if name in _DEPENDS_ON_VALUES or _holds_memory(function):
+            capture.refuse_call(name)
+        found = [TBlob(blob.owner, blob.dtype, blob.layout, device) for blob in made]
+        capture.called(function, blobs, found)
+    if isinstance(result, (tuple, list)):
+        return tuple([face(blob) for blob in found])
+    owned = face(found[0])
+    steps = steps_of(tensors) if active[0] else None
+    if steps is not None:  # no rule was found on the way here: going back says so
+        remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
+    return owned
+
+
+def _holds_memory(function: Callable[..., Any]) -> bool:
+    """Return whether a function holds arrays of its own: what they hold may differ in another call."""
+    inner = function.func if isinstance(function, partial) else function
+    cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
+    return any(isinstance(value, (np.ndarray, Tensor, TBlob)) for value in cells)
 
 
 def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:

@@ -22,10 +22,10 @@ from ..base.options import settings, thin_closed
 from ..devices.cpu import CPU
 from ..graph.node import NO_PARAMS, Node, node_of
 from ..plan.costs import LARGE_UPDATE
-from ..run.executor import before_write, is_new, write, write_again
+from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage
-from ..tensor.face import Tensor
+from ..storage.storage import Native, Storage, watchers, watching
+from ..tensor.face import Tensor, face
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .op import CAST, Op, apply, fits, native_of, value_of
 from .record import exposed_memory, is_node, recorded_before
@@ -38,7 +38,7 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
     """
     name = op.name
-    if _update_quickly(target, op, other):
+    if not watchers and _update_quickly(target, op, other):
         return target
     try:
         operand = as_operand(other, name, "x2")
@@ -51,6 +51,9 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
         raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
     if active[0] and steps_of((target, operand)) is not None:
         _update_on_tape(op, target, operand)
+        return target
+    if watchers and watching() is not None:
+        assign_captured(target, apply(op, (target, operand)), name)
         return target
     if _update_fused(op, target, operand, kind):
         return target
@@ -192,6 +195,25 @@ def store(target: Tensor, operand: Tensor, function: str) -> bool:
 
 # References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds.
 _HELD_AGAIN, _HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT = 6, 7, 8
+
+
+def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
+    """Assign a value of its shape to a target, as steps that can be captured.
+
+    Raises ValueError for a read-only target.
+    """
+    writable_blob(target, function)
+    if not is_node(value):
+        value = cast_now(value)
+    if store(target, value, function):
+        return
+    read = value.evaluate().blob
+    write_apart(node_of(CAST, (read,), {"dtype": target.dtype}, read.shape, target.dtype, read.device), target.blob)
+
+
+def cast_now(x: Tensor) -> Tensor:
+    """Return a copy of a tensor, recorded whatever its size."""
+    return face(node_of(CAST, (value_of(x),), {"dtype": x.dtype}, x.shape, x.dtype, x.device))
 
 
 def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:

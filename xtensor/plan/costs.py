@@ -163,12 +163,15 @@ def code_size(name: str) -> float:
 
 # ---- small arrays in fused functions, in seconds
 
+# What a captured call costs besides its schedule: to tell that it is one, and its results.
+REPLAY = 3e-6
+
 # What small arrays cost in seconds. Library calls: each (some twice that), for reducing along axes, for a view of an
 # argument, for a byte that an element moves within the cache, and for a function of 4 bytes (of 8, four times that).
 # A schedule: a run of it, each kernel, one that reduces other axes than the last, for a byte, and the part of
 # `Program.seconds` that kernels take when they are compiled well.
-CALL, REDUCTION, VIEW, BYTE, FUNCTION = 0.9e-6, 3e-6, 1e-6, 0.006e-9, 0.45e-9
-RUN, LAUNCH, FOLD, MOVED, PART = 1.8e-6, 1.3e-6, 8e-6, 0.01e-9, 1 / 3
+CALL, REDUCTION, VIEW, BYTE, FUNCTION = 0.9e-6, 3e-6, 1e-6, 0.015e-9, 0.45e-9
+RUN, LAUNCH, FOLD, MOVED, PART = 1.8e-6, 0.3e-6, 0.5e-6, 0.01e-9, 1 / 3
 
 
 def calls_seconds(plan: Plan, elements: int, calls: int, views: int) -> float:
@@ -184,7 +187,7 @@ def calls_seconds(plan: Plan, elements: int, calls: int, views: int) -> float:
     return seconds
 
 
-def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any]) -> float:
+def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any] | Mapping[int, Any]) -> float:
     """Estimate what a schedule's kernels on small arrays take."""
     seconds = RUN
     for kernel in plan.kernels:

@@ -277,6 +277,7 @@ class Trace:
         """Return the trace of other values in this structure."""
         other = Trace.__new__(Trace)
         other.values, other.arguments, other.kept = values, self.arguments, self.kept
+        other.known, other.key = self.known, self.key
         return other
 
     def nodes(self) -> Iterator[tuple[int, Node]]:

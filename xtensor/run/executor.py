@@ -18,7 +18,7 @@ from ..devices.cpu import CPU
 from ..graph.node import VIEWS, Node, Part, View, last_users, pending_below
 from ..plan.costs import ASK_BYTES, DIRECT_BYTES, DIRECT_COMPLEX_BYTES, FREE_PART
 from ..storage.blob import TBlob
-from ..storage.storage import Guard, Native, Storage, trusted
+from ..storage.storage import Guard, Native, Storage, trusted, watchers, watching
 
 _evaluating = fork_waiting_lock()
 _lent = nullcontext()
@@ -116,7 +116,7 @@ def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | 
 def goes_direct(order: list[Node]) -> bool:
     """Return whether to call the library step by step: asked for, or the arrays small and on the CPU."""
     engine = settings().engine
-    if engine != "auto" or order[0].device.backend is not CPU:
+    if engine != "auto" or order[0].device.backend is not CPU or (watchers and watching() is not None):
         return engine == "direct"
     return all([is_small(node) for node in reversed(order)]) or _is_brief(order)
 
@@ -224,7 +224,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     """
     with turn():
         order = pending_below([node])
-        if trusted.owners or goes_direct(order) or not _reads_in_place(order, blob):
+        if (trusted.owners and blob.owner.shared) or goes_direct(order) or not _reads_in_place(order, blob):
             return False
         evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.owner)])
         inside = set(pending_below([node]))
@@ -243,7 +243,7 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
     """Do what `write` does at once, where an expression like this was written before; return whether it was."""
     with turn():
         if (
-            trusted.owners
+            (trusted.owners and blob.owner.shared)
             or node.blob is not None
             or not _loaded
             or any([one is not node for one in blob.owner.readers()])
@@ -259,6 +259,13 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
         elif passing is not None:
             passing.face = face
         return again is not None
+
+
+def write_apart(node: Node, blob: TBlob) -> None:
+    """Compute a node that reads nothing of some memory straight into it, after all others who wait to read it."""
+    with turn():
+        before_write(blob.owner)
+        _evaluate(pending_below([node]), [node], (node, blob))
 
 
 def is_new(node: Node) -> bool:

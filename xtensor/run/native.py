@@ -189,17 +189,13 @@ def _rounded(value: Any) -> float:
 
 
 class _Laid:
-    """Launches laid out for the driver.
-
-    where: of a value's number, the word of a run that tells of it and what is added. formats: of those words.
-    """
+    """Launches laid out for the driver, what they are told of values being words of a run. formats: of those words."""
 
     def __init__(
         self,
         launches: Sequence[Launch],
         threads: int,
         nbytes: int,
-        where: Callable[[int], tuple[int, int]],
         formats: Sequence[str],
     ) -> None:
         self.nbytes = nbytes
@@ -223,9 +219,8 @@ class _Laid:
                 after += size * calls
             first = len(words)
             words += launch.words
-            for word, number, more in launch.fillings:
-                place, further = (scratch, 0) if number == SCRATCH else where(number)
-                fillings.append((first + word, place + len(HEAD) * (number != SCRATCH), further + more))
+            for word, told, more in launch.fillings:
+                fillings.append((first + word, scratch if told == SCRATCH else len(HEAD) + told, more))
         self._memory = [np.array(one, np.int64) for one in (words, fillings, tables)]  # as long as the driver reads it
         template, places, begins = [one.__array_interface__["data"][0] for one in self._memory]
         behind = 8 * (codes + len(self.codes))
@@ -246,46 +241,51 @@ class _Laid:
 
 
 class Makes(NamedTuple):
-    """What makes the launches of one kernel, or of several that run together. seconds: an estimate for one thread."""
+    """What makes the launches of one kernel, or of several that run together. seconds: an estimate for one thread.
+
+    where: of each number in the launches, the word of a run that tells of it and what is added, when all is entered.
+    """
 
     make: Callable[[Making], list[Launch]]
     seconds: float
     aligned: bool
+    where: Mapping[int, tuple[int, int]]
+
+    def told(self, launches: Iterable[Launch]) -> list[Launch]:
+        """Return launches that are told words of a run instead of numbers."""
+        return [launch._replace(fillings=[self._told(*one) for one in launch.fillings]) for launch in launches]
+
+    def _told(self, word: int, number: int, more: int) -> tuple[int, int, int]:
+        if number == SCRATCH:
+            return word, number, more
+        told, further = self.where[number]
+        return word, told, further + more
 
 
 class Segment:
     """Kernels that run one after the other without anything else between them: one call of machine code.
 
-    where: of a value's number, the word of a run that tells of it and what is added. formats: of a run's words, which
-    may become more until the segment is closed.
+    formats: of a run's words, which may become more until the segment is closed.
     """
 
-    def __init__(self, contract: bool, where: Callable[[int], tuple[int, int]], formats: Sequence[str]) -> None:
-        self._contract, self._where, self._formats = contract, where, formats
+    def __init__(self, contract: bool, formats: Sequence[str]) -> None:
+        self._contract, self._formats = contract, formats
         self._makes: list[Makes] = []
-        self._first: list[Launch] = []
-        self._scratch = Scratch()
         self._laid: dict[int, _Laid] = {}
         self._least, self._runs = [inf, inf], count()
         self._young: list[Code] = []
         self._seconds = 0.0
 
     def add(self, makes: Makes) -> None:
-        """Add a kernel; raises LacksError, with nothing done, where generated code lacks something for it."""
-        self._first += makes.make(Making(1, self._contract, makes.aligned, self._scratch))
-        self._scratch.release()
+        """Add a kernel."""
         self._makes.append(makes)
         self._seconds += makes.seconds * (makes.seconds > SHARE_PAYS)
 
     def close(self) -> None:
         """Lay out what was added."""
-        self._alone = self._laid[1] = self._laid_out(self._first, 1, self._scratch)
-        self._first = []
+        self._alone = self._for(1)
         self._young = [code for code in self.codes if code.level == CHEAP]
         self.size = self._alone.size
-
-    def _laid_out(self, launches: Sequence[Launch], threads: int, scratch: Scratch) -> _Laid:
-        return _Laid(launches, threads, scratch.nbytes, self._where, self._formats)
 
     @property
     def codes(self) -> list[Code]:
@@ -340,9 +340,9 @@ class Segment:
             scratch, launches = Scratch(), list[Launch]()
             for one in self._makes:
                 own = threads if one.seconds > SHARE_PAYS else 1
-                launches += one.make(Making(own, self._contract, one.aligned, scratch))
+                launches += one.told(one.make(Making(own, self._contract, one.aligned, scratch)))
                 scratch.release()
-            laid = self._laid[threads] = self._laid_out(launches, threads, scratch)
+            laid = self._laid[threads] = _Laid(launches, threads, scratch.nbytes, self._formats)
         return laid
 
 
@@ -352,11 +352,7 @@ def run_calls(code: Code, groups: Sequence[Sequence[bytes]]) -> None:
     words = np.frombuffer(b"".join(arguments), np.int64).tolist()
     threads, size = len(groups), len(arguments[0]) // 8
     if threads > 1:
-        shared = _Laid([Launch(code, tuple(map(len, groups)), size, words, [])], threads, 0, _nowhere, ())
+        shared = _Laid([Launch(code, tuple(map(len, groups)), size, words, [])], threads, 0, ())
         if share(threads, lambda rest, boxes: shared.run((), rest, boxes)):
             return
-    _Laid([Launch(code, (len(arguments),), size, words, [])], 1, 0, _nowhere, ()).run(())
-
-
-def _nowhere(number: int) -> tuple[int, int]:
-    raise AssertionError("what is told in full has nothing to fill in")
+    _Laid([Launch(code, (len(arguments),), size, words, [])], 1, 0, ()).run(())

@@ -10,20 +10,22 @@ from typing import Any
 
 from ..base.dtypes import DType
 from ..base.layout import Shape
+from ..base.options import Settings
 from ..codegen.cpu.primitives import LacksError
+from ..devices import Device
 from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View
 from ..plan import costs
 from ..plan.arena import Arena
 from ..plan.layouts import Meta, strides_over, strides_reduced
-from ..plan.program import Kernel
+from ..plan.program import Kernel, Program
 from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
 from . import cuda_rows, engines, interpret
 from .columns import columns_launch
 from .engines import CUDA, INTERPRET, LLVM, ROWS, Outline, outlined
 from .maps import Operand, map_launch, traffic_of
-from .native import Launch, Makes, Making, Place, Segment, scalar_format
+from .native import Launch, Makes, Making, Place, Scratch, Segment, packable, scalar_format
 from .reduce import reduction_launches
 from .rows import rows_launch
 from .schedule import Blobwise, Compiled, Facts, Instruction, Library, Made, Run, Schedule, Shown
@@ -37,22 +39,16 @@ APART = 1 << 48
 
 
 def prepared(work: Work, results: Sequence[int]) -> Schedule:
-    """Return work as a schedule that returns the values of these numbers.
-
-    What generated code turns out to lack is done by others.
-    """
+    """Return work as a schedule that returns the values of these numbers."""
     for number in work.plan.kept:
         if work.metas[number].nbytes >= LARGE and number != work.into:
             Storage(work.device, work.metas[number].nbytes).lend()  # raises MemoryError; the pool has it for the run
-    apart = False
-    while True:
-        outline = outlined(work, apart=apart)
-        try:
-            return _Maker(work, outline).schedule(results)
-        except _CannotError as error:  # found out before anything runs
-            apart = True
-            if not outline.together:
-                engines.lacks(error.kernel.program, error.lack)
+    given = max([leaf.given for leaf in work.leaves], default=-1) + 1
+    leaves = [*work.leaves, *([] if work.into is None else [Leaf(work.into, given)])]
+    builder = Builder(work.device, work.limits, given + (work.into is not None))
+    where = {leaf.number: (leaf.given, leaf.after) for leaf in leaves}
+    builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=False)
+    return builder.schedule(results)
 
 
 class _CannotError(Exception):
@@ -63,71 +59,185 @@ class _CannotError(Exception):
         self.kernel, self.lack = kernel, lack
 
 
-class _Maker:
-    """The instructions of some work, while they are found.
+class Builder:
+    """A schedule while it is put together, of one work or of several that run one after the other.
 
-    words, formats: of a run, first those of what is given. where: of each value and scalar, the word that tells of it
-    and what is to be added. needed: the values that must be found as blobs.
+    Values are numbered through: those of each work begin at a base. given: what is not made by an instruction.
+    constants: the scalars of all works, in order.
     """
 
-    def __init__(self, work: Work, outline: Outline) -> None:
-        self.work, self.outline = work, outline
-        self.chosen = list(zip(outline.kernels, outline.choices, strict=True))
+    def __init__(self, device: Device, limits: Settings, given: int) -> None:
+        self.device, self.limits = device, limits
+        self.words: list[Any] = [0] * given
+        self.formats: list[str] = ["q"] * given
         self.instructions: list[Instruction] = []
-        self.words: list[Any] = []
-        self.formats: list[str] = []
-        given = max([leaf.given for leaf in work.leaves], default=-1) + 1
-        for _ in range(given):
-            self._word()
-        self.where = {leaf.number: (leaf.given, leaf.after) for leaf in work.leaves}
-        if work.into is not None:
-            self.where[work.into] = self._word(), 0
-        self.places = {n: p for p, n in enumerate([n for n in range(len(work.trace.values)) if n not in work.metas])}
-        self.packed = self._scalars()
-        self.arena, self.arena_word = Arena(), self._word()
-        self.needed = self._find_needed()
-        self._open: list[tuple[Kernel, Makes, list[Made], Sequence[int]]] = []
+        self.given: dict[int, tuple[Leaf, Meta]] = {}
+        self.scalars: dict[int, int] = {}
+        self.packed: list[tuple[int, int, DType]] = []
+        self.constants: list[Any] = []
+        self.waiting: list[tuple[Program, int]] = []
+        self.arena, self.arena_word = Arena(), self.word()
+        self.placed: dict[int, tuple[int, Meta]] = {}
+        self.numbers = 0
+        self._segment: Segment | None = None
+        self._makes: list[Made] = []
+        self._drops: list[int] = []
 
-    def schedule(self, results: Sequence[int]) -> Schedule:
-        """Return the schedule; raises _CannotError where it cannot be as outlined."""
-        if self.outline.together:
-            self._enter_together()
-        else:
-            self._enter_kernels()
-        for instruction in self.instructions:
-            if isinstance(instruction, Compiled):
-                instruction.segment.close()  # all words of a run are known now
-        work = self.work
-        given = {leaf.number: (leaf, work.metas[leaf.number]) for leaf in work.leaves}
-        if work.into is not None:
-            word, _ = self.where[work.into]
-            given[work.into] = Leaf(work.into, word), work.metas[work.into]
-        waiting = engines.worth_waiting(self.outline, work.limits)
-        arena = (self.arena_word, self.arena.nbytes)
-        facts = Facts(work.device, self.words, given, self.places, self.packed, arena, results, waiting)
-        return Schedule(facts, self.instructions, work.limits)
-
-    def _word(self, form: str = "q") -> int:
+    def word(self, form: str = "q", value: Any = 0) -> int:
         """Take another word of a run."""
-        self.words.append(0)
+        self.words.append(value)
         self.formats.append(form)
         return len(self.words) - 1
 
-    def _scalars(self) -> list[tuple[int, int, DType]]:
-        """Give every scalar that machine code takes a word; return the word, the place and the dtype of each."""
-        found = []
+    def number(self, meta: Meta, leaf: Leaf) -> int:
+        """Take a number for a value that lies in one that is given or made."""
+        self.numbers += 1
+        self.given[self.numbers - 1] = leaf, meta
+        return self.numbers - 1
+
+    def enter(
+        self,
+        work: Work,
+        where: dict[int, tuple[int, int]],
+        leaves: Sequence[Leaf],
+        own: Iterable[int],
+        *,
+        keeps_scalars: bool,
+    ) -> _Maker:
+        """Enter work; what generated code turns out to lack for it is done by others.
+
+        where: of values that have memory already, the word that tells of it and what is to be added. own: the results
+        that get memory of their own. keeps_scalars: whether scalars are the same at every run.
+        """
+        base, self.numbers = self.numbers, self.numbers + len(work.trace.values)
+        for leaf in leaves:
+            self.given[base + leaf.number] = leaf, work.metas[leaf.number]
+        scalars = [n for n in range(len(work.trace.values)) if n not in work.metas]
+        self.scalars |= {base + number: len(self.constants) + place for place, number in enumerate(scalars)}
+        self.constants += [work.trace.values[number] for number in scalars]
+        apart = False
+        while True:
+            outline = outlined(work, apart=apart)
+            maker = _Maker(self, work, outline, base, dict(where), set(own), keeps_scalars)
+            try:
+                made = maker.compiled()
+            except _CannotError as error:  # found out before anything is entered
+                apart = True
+                if not outline.together:
+                    engines.lacks(error.kernel.program, error.lack)
+                continue
+            maker.enter(made)
+            self.waiting += engines.worth_waiting(outline, self.limits)
+            return maker
+
+    def compiled(self, makes: Makes, made: Iterable[Made], drops: Iterable[int]) -> None:
+        """Enter a kernel of machine code."""
+        if self._segment is None:
+            self._segment = Segment(self.limits.fast_math, self.formats)
+        self._segment.add(makes)
+        self._makes += made
+        self._drops += drops
+
+    def instruct(self, instruction: Instruction) -> None:
+        """Enter an instruction that is not machine code."""
+        self.close()
+        self.instructions.append(instruction)
+
+    def close(self) -> None:
+        """Make the kernels of machine code since the last other instruction one instruction."""
+        if self._segment is not None:
+            self.instructions.append(Compiled(self._makes, self._segment, self._drops))
+        self._segment, self._makes, self._drops = None, [], []
+
+    def schedule(self, results: Sequence[int]) -> Schedule:
+        """Return the schedule, which returns the values of these numbers."""
+        self.close()
+        for instruction in self.instructions:
+            if isinstance(instruction, Compiled):
+                instruction.segment.close()  # all words of a run are known now
+        arena = (self.arena_word, self.arena.nbytes)
+        facts = Facts(
+            self.device,
+            self.words,
+            self.given,
+            self.scalars,
+            self.packed,
+            arena,
+            self.placed,
+            results,
+            tuple(self.waiting),
+        )
+        return Schedule(facts, self.instructions, self.limits)
+
+
+class _Maker:
+    """The instructions of some work, while they are found.
+
+    where: of each value and scalar, the word of a run that tells of it and what is to be added. needed: the values that
+    must be found as blobs.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        work: Work,
+        outline: Outline,
+        base: int,
+        where: dict[int, tuple[int, int]],
+        own: set[int],
+        keeps_scalars: bool,
+    ) -> None:
+        self.builder, self.work, self.outline, self.base = builder, work, outline, base
+        self.chosen = list(zip(outline.kernels, outline.choices, strict=True))
+        self.where, self.keeps_scalars = where, keeps_scalars
+        self.needed = self._find_needed(own)
+
+    def compiled(self) -> dict[int, Makes]:
+        """Return what makes the launches of the kernels of machine code, by their places; the code is compiled.
+
+        Raises _CannotError where generated code lacks something.
+        """
+        found = {}
+        for place, (kernel, choice) in enumerate(self.chosen):
+            if choice.engine != LLVM or (self.outline.together and place):
+                continue
+            makes = self._together() if self.outline.together else self._makes(kernel)
+            try:
+                makes.make(Making(1, self.builder.limits.fast_math, makes.aligned, Scratch()))
+            except LacksError as lack:
+                raise _CannotError(kernel, lack) from None
+            found[place] = makes
+        return found
+
+    def enter(self, makes: Mapping[int, Makes]) -> None:
+        """Enter all instructions."""
+        self._enter_scalars()
+        if self.outline.together and self.work.device.backend is not CPU:
+            self._enter_rows_there()
+        elif self.outline.together:
+            made = self._made([n for one in self.outline.kernels for n in one.results if n in self.work.plan.kept])
+            self.builder.compiled(makes[0], made, ())
+            engines.compiled([kernel.program for kernel in self.work.plan.kernels])
+        else:
+            self._enter_kernels(makes)
+
+    def _enter_scalars(self) -> None:
+        """Give every scalar that machine code takes a word."""
+        builder = self.builder
         for kernel, choice in self.chosen:
             for number, dtype in zip(kernel.scalars, kernel.program.scalars, strict=True):
                 if choice.engine == LLVM and number not in self.where:
-                    self.where[number] = self._word(scalar_format(dtype)), 0
-                    found.append((self.where[number][0], self.places[number], dtype))
-        return found
+                    place = builder.scalars[self.base + number]
+                    value = packable(builder.constants[place], dtype) if self.keeps_scalars else 0
+                    self.where[number] = builder.word(scalar_format(dtype), value), 0
+                    if not self.keeps_scalars:
+                        builder.packed.append((self.where[number][0], place, dtype))
 
-    def _find_needed(self) -> set[int]:
-        """Return the values that must be found as blobs: results, what all but machine code takes and gives, and what
-        such values are views of.
+    def _find_needed(self, own: set[int]) -> set[int]:
+        """Return the values that must be found as blobs: those with memory of their own, what all but machine code
+        takes and gives, and what such values are views of.
         """
-        needed = set(self.work.plan.kept)
+        needed = own
         for kernel, choice in reversed(self.chosen):
             if choice.engine == LLVM or (self._is_view(kernel) and kernel.direct not in needed):
                 continue
@@ -144,82 +254,66 @@ class _Maker:
 
     def _made(self, numbers: Iterable[int]) -> list[Made]:
         """Give results memory: of their own where they must be found as blobs, else in the arena."""
-        found = []
+        found, builder = [], self.builder
         for number in numbers:
             meta = self.work.metas[number]
             if number in self.where:
                 continue
             if number in self.needed:
-                self.where[number] = self._word(), 0
+                self.where[number] = builder.word(), 0
                 packed = True if meta.packed else None
-                found.append(Made(number, self.where[number][0], meta.nbytes, meta.dtype, meta.layout, packed))
+                word, nbytes = self.where[number][0], meta.nbytes
+                found.append(Made(self.base + number, word, nbytes, meta.dtype, meta.layout, packed))
             else:
-                self.where[number] = self.arena_word, self.arena.place(number, meta.nbytes)
+                self.where[number] = builder.arena_word, builder.arena.place(self.base + number, meta.nbytes)
         return found
 
     # ---- one kernel after the other
 
-    def _enter_kernels(self) -> None:
+    def _enter_kernels(self, makes: Mapping[int, Makes]) -> None:
         """Enter all kernels in order; what nobody needs any more gives its place to others."""
-        for (kernel, choice), last in zip(self.chosen, self.work.plan.last, strict=True):
+        for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self.work.plan.last, strict=True)):
+            drops = [self.base + number for number in last if number in self.needed]
             if choice.engine == LLVM:
-                self._open.append((kernel, self._makes(kernel), self._made(kernel.results), last))
+                self.builder.compiled(makes[place], self._made(kernel.results), drops)
+                engines.compiled([kernel.program])
+            elif kernel.direct is not None:
+                self._enter_direct(kernel, drops)
             else:
-                self._close()
-                self._enter(kernel, choice.engine, [number for number in last if number in self.needed])
+                self._enter_blobwise(kernel, choice.engine, drops)
             for number in last:
-                self.arena.release(number)
-        self._close()
+                self.builder.arena.release(self.base + number)
 
-    def _close(self) -> None:
-        """Make the kernels of machine code that stand open one instruction."""
-        if not self._open:
-            return
-        segment = Segment(self.work.limits.fast_math, self.where.__getitem__, self.formats)
-        for kernel, makes, _, _ in self._open:
-            try:
-                segment.add(makes)
-            except LacksError as lack:
-                raise _CannotError(kernel, lack) from None
-        made = [one for _, _, every, _ in self._open for one in every]
-        drops = [number for *_, last in self._open for number in last if number in self.needed]
-        self.instructions.append(Compiled(made, segment, drops))
-        engines.compiled([kernel.program for kernel, *_ in self._open])
-        self._open = []
-
-    def _enter(self, kernel: Kernel, engine: str, drops: list[int]) -> None:
-        """Enter what is not machine code."""
-        if kernel.direct is not None:
-            self._enter_direct(kernel, drops)
-            return
-        shape = self.work.metas[kernel.domain].shape
+    def _enter_blobwise(self, kernel: Kernel, engine: str, drops: list[int]) -> None:
+        """Enter a kernel that takes blobs."""
+        shape, base = self.work.metas[kernel.domain].shape, self.base
         made = self._made(kernel.results)
         if engine == INTERPRET:
-            self.instructions.append(Blobwise(made, partial(_interpreted, kernel, shape), drops))
+            self.builder.instruct(Blobwise(made, partial(_interpreted, kernel, shape, base), drops))
         else:
-            launcher = cuda_run.Launcher(kernel, shape, self.work.limits.fast_math)
-            work = partial(_on_device, kernel, launcher if engine == CUDA else None)
-            self.instructions.append(Blobwise(made, work, drops))
+            launcher = cuda_run.Launcher(kernel, shape, self.work.limits.fast_math) if engine == CUDA else None
+            self.builder.instruct(Blobwise(made, partial(_on_device, kernel, launcher, base), drops))
 
     def _enter_direct(self, kernel: Kernel, drops: list[int]) -> None:
         """Enter a step that no loop computes."""
-        number, work = kernel.results[0], self.work
+        number, work, base = kernel.results[0], self.work, self.base
         node, arguments = work.trace.values[number], work.trace.arguments[number]
         if self._is_view(kernel):
             whole, own = arguments[0], work.metas[number]
             after = own.layout.offset - work.metas[whole].layout.offset
-            if whole in self.where:
-                word, more = self.where[whole]
-                self.where[number] = word, more + after
+            word, more = self.where[whole]
+            self.where[number] = word, more + after
             if number in self.needed:
-                self.instructions.append(Shown(number, whole, after, own, node.op.may_be_written, drops))
+                writeable = node.op.may_be_written
+                self.builder.instruct(Shown(base + number, base + whole, after, own, writeable, drops))
             return
         if type(node.op) is View:
             function: Any = partial(_reshaped, shape=node.shape)
         else:
             function = partial(node.op.kernel(node.device.backend), **node.params)
-        self.where[number] = self._word(), 0
-        self.instructions.append(Library(number, self.where[number][0], arguments, function, drops))
+        self.where[number] = self.builder.word(), 0
+        operands = tuple([base + argument for argument in arguments])
+        self.builder.instruct(Library(base + number, self.where[number][0], operands, function, drops))
 
     # ---- machine code
 
@@ -228,15 +322,11 @@ class _Maker:
         work, program = self.work, kernel.program
         seconds = costs.seconds_of(program, prod(work.metas[kernel.domain].shape), _traffic(kernel, work))
         aligned = work.aligned or work.into not in kernel.results or len(kernel.results) == 1
-        return Makes(launches_of(kernel, work), seconds, aligned)
+        return Makes(launches_of(kernel, work), seconds, aligned, self.where)
 
-    def _enter_together(self) -> None:
-        """Enter all kernels as one, over rows or columns."""
+    def _together(self) -> Makes:
+        """Return what makes the launch of all kernels as one, over rows or columns."""
         work, plan, (kernels, _, way, shape, _) = self.work, self.work.plan, self.outline
-        made = self._made([n for kernel in kernels for n in kernel.results if n in plan.kept])
-        if work.device.backend is not CPU:
-            self._enter_rows_there(made)
-            return
         metas = work.metas
 
         def make(making: Making) -> list[Launch]:
@@ -245,17 +335,17 @@ class _Maker:
             assert plan.columns is not None
             return [columns_launch(plan.columns, plan.kept, metas, making)]
 
-        makes = Makes(make, _seconds_together(kernels, plan.kept, metas), work.aligned)
-        self._open = [(kernels[0], makes, made, ())]
-        self._close()
-        engines.compiled([kernel.program for kernel in plan.kernels])
+        return Makes(make, _seconds_together(kernels, plan.kept, metas), work.aligned, self.where)
 
-    def _enter_rows_there(self, made: list[Made]) -> None:
+    def _enter_rows_there(self) -> None:
         """Enter rows on another device, and what is done where memory turns out to begin where rows cannot."""
-        launcher = cuda_rows.Launcher(self.work.plan, self.outline.shape, self.work.metas, self.work.limits.fast_math)
-        self._enter_kernels()
-        apart, self.instructions = self.instructions, []
-        self.instructions.append(Blobwise(made, partial(_rows_on_device, launcher, apart), []))
+        work, builder = self.work, self.builder
+        made = self._made([n for kernel in self.outline.kernels for n in kernel.results if n in work.plan.kept])
+        launcher = cuda_rows.Launcher(work.plan, self.outline.shape, work.metas, work.limits.fast_math)
+        before = len(builder.instructions)
+        self._enter_kernels({})
+        apart = builder.instructions[before:]
+        builder.instructions[before:] = [Blobwise(made, partial(_rows_on_device, launcher, apart, self.base), [])]
 
 
 def launches_of(kernel: Kernel, work: Work) -> Callable[[Making], list[Launch]]:
@@ -306,34 +396,35 @@ def _reshaped(native: Native, shape: Shape) -> Native:
     return packed_copy(native).reshape(shape)
 
 
-def _interpreted(kernel: Kernel, shape: Shape, run: Run) -> None:
+def _interpreted(kernel: Kernel, shape: Shape, base: int, run: Run) -> None:
     """Run a kernel's steps by blocks, and its reductions over the finished arrays."""
     program = kernel.program
-    results = [run.blob(number).native() for number in kernel.results]
-    arrays, scalars = [run.operand(number) for number in kernel.inputs], [run.operand(n) for n in kernel.scalars]
+    results = [run.operand(base + number) for number in kernel.results]
+    arrays = [run.operand(base + number) for number in kernel.inputs]
+    scalars = [run.operand(base + number) for number in kernel.scalars]
     found = interpret.evaluate_all(program, shape, arrays, scalars, results[: len(program.outputs)])
     for reduction, result in zip(program.reductions, results[len(program.outputs) :], strict=True):
         function = reduction.op.kernel(CPU)
         result[...] = CPU.call(function, found[reduction.arg], **dict(reduction.params))
 
 
-def _on_device(kernel: Kernel, launcher: cuda_run.Launcher | None, run: Run) -> None:
+def _on_device(kernel: Kernel, launcher: cuda_run.Launcher | None, base: int, run: Run) -> None:
     """Run a kernel on another device than the CPU, without waiting for it."""
-    blobs = [run.blob(number) for number in (*kernel.inputs, *kernel.results)]
-    scalars, notes = [run.operand(number) for number in kernel.scalars], kernel.program.notes
+    blobs = [run.blob(base + number) for number in (*kernel.inputs, *kernel.results)]
+    scalars, notes = [run.operand(base + number) for number in kernel.scalars], kernel.program.notes
     if launcher is not None and engines.LACKING_THERE not in notes:
         try:
             launcher.run(blobs, scalars)
             return
         except LacksError as lack:  # found out before anything is launched
             engines.lacks_there(kernel.program, lack)
-    _step_by_step(kernel, scalars, run)
+    _step_by_step(kernel, scalars, base, run)
 
 
-def _step_by_step(kernel: Kernel, scalars: Sequence[Any], run: Run) -> None:
+def _step_by_step(kernel: Kernel, scalars: Sequence[Any], base: int, run: Run) -> None:
     """Run a kernel's steps and reductions as calls of the device's library."""
     program, backend = kernel.program, run.facts.device.backend
-    values = [*[run.operand(number) for number in kernel.inputs], *scalars]
+    values = [*[run.operand(base + number) for number in kernel.inputs], *scalars]
     for step in program.steps:
         operands = [values[arg] for arg in step.args]
         value = backend.call(step.op.kernel(backend), *operands, **dict(step.params))
@@ -343,12 +434,12 @@ def _step_by_step(kernel: Kernel, scalars: Sequence[Any], run: Run) -> None:
         function = reduction.op.kernel(backend)
         found.append(backend.call(function, values[reduction.arg], **dict(reduction.params)))
     for number, value in zip(kernel.results, found, strict=True):
-        backend.call(setitem, run.operand(number), ..., value)
+        backend.call(setitem, run.operand(base + number), ..., value)
 
 
-def _rows_on_device(launcher: cuda_rows.Launcher, apart: Sequence[Instruction], run: Run) -> None:
+def _rows_on_device(launcher: cuda_rows.Launcher, apart: Sequence[Instruction], base: int, run: Run) -> None:
     """Run all kernels as one launch, or one after the other where memory begins where that cannot be."""
-    blobs = {number: run.blob(number) for number in launcher.numbers}
-    if not launcher.run(blobs, [run.operand(number) for number in launcher.scalars]):
+    blobs = {number: run.blob(base + number) for number in launcher.numbers}
+    if not launcher.run(blobs, [run.operand(base + number) for number in launcher.scalars]):
         for instruction in apart:
             instruction.run(run)

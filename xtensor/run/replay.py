@@ -19,6 +19,7 @@ from ..devices.cpu import CPU
 from ..graph.node import Macro, Node
 from ..plan.program import Plan, Trace, bare, plan_of
 from ..storage.blob import TBlob
+from ..storage.storage import watchers, watching
 from .describe import described
 from .prepare import prepared
 from .schedule import Schedule
@@ -113,7 +114,13 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
             if len(plan.schedules) >= WAYS:
                 plan.schedules.clear()
             plan.schedules[key] = schedule
-    for number, blob in zip(schedule.results, schedule.run(blobs, scalars), strict=True):
+    capture = watching() if watchers else None
+    if capture is None:
+        results = schedule.run(blobs, scalars)
+    else:
+        results = capture.run(schedule, blobs, scalars)
+        capture.evaluated(work_of(trace, plan, into, limits), zip(schedule.results, results, strict=True))
+    for number, blob in zip(schedule.results, results, strict=True):
         node = trace.values[number]
         if node.blob is None:  # not finished meanwhile, by a signal handler say
             node.finish(blob)

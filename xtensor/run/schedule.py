@@ -11,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..base.dtypes import DType
+from ..base.errors import expected
 from ..base.layout import Layout
 from ..base.options import Settings
 from ..devices import Device
+from ..devices.cpu import CPU
 from ..plan.layouts import Meta
 from ..plan.program import Program
 from ..storage.blob import TBlob
@@ -100,7 +104,69 @@ class Shown(NamedTuple):
         run.drop(self.drops)
 
 
-Instruction = Compiled | Blobwise | Library | Shown
+class Call(NamedTuple):
+    """A function of native arrays that a captured call made. takes: the numbers of these values. gives: of each result
+    its number, the word of its address in a run, and how it lay.
+    """
+
+    function: Callable[..., Any]
+    takes: tuple[int, ...]
+    gives: tuple[tuple[int, int, Meta], ...]
+
+    def run(self, run: Run) -> None:
+        backend = run.facts.device.backend
+        natives = [run.blob(number).native() for number in self.takes]
+        result = backend.call(self.function, *natives)
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        for (number, word, meta), part in zip(self.gives, parts, strict=False):
+            native = backend.asarray(part)
+            if (native.shape, native.dtype) != (meta.shape, meta.dtype):
+                must = f"have shape {meta.shape} and dtype {meta.dtype}, as when it was captured"
+                raise RuntimeError(expected("fuse", "a result of the library", must, f"{native.shape} {native.dtype}"))
+            blob = run.found[number] = _laid_out(native, meta, natives, run.facts.device)
+            run.words[word] = blob.address
+
+
+def _laid_out(native: Native, meta: Meta, natives: Sequence[Native], device: Device) -> TBlob:
+    """Return a library's result as memory of its own that lies as it did before."""
+    shares = any([np.may_share_memory(native, one) for one in natives]) if device.backend is CPU else False
+    if not shares and native.strides == meta.layout.strides:
+        return TBlob.adopt(native, device)
+    blob = TBlob(Storage(device, meta.nbytes), meta.dtype, meta.layout, device)
+    device.backend.assign(blob.native(), ..., native)
+    return blob
+
+
+class Copied(NamedTuple):
+    """Memory that begins as a copy of a constant, whose number is `source`."""
+
+    number: int
+    word: int
+    source: int
+    meta: Meta
+
+    def run(self, run: Run) -> None:
+        source = run.blob(self.source)
+        owner = Storage(run.facts.device, source.owner.nbytes)
+        blob = run.found[self.number] = TBlob(owner, source.dtype, source.layout, run.facts.device)
+        run.facts.device.backend.assign(blob.native(), ..., source.native())
+        run.words[self.word] = blob.address
+
+
+class Blank(NamedTuple):
+    """Memory that begins with unset values."""
+
+    number: int
+    word: int
+    meta: Meta
+
+    def run(self, run: Run) -> None:
+        meta = self.meta
+        blob = run.found[self.number] = TBlob.empty(meta.shape, meta.dtype, run.facts.device)
+        run.words[self.word] = blob.address
+
+
+Instruction = Compiled | Blobwise | Library | Shown | Call | Copied | Blank
 
 
 class Facts(NamedTuple):
@@ -108,7 +174,8 @@ class Facts(NamedTuple):
 
     words: of a run, with 0 for what differs, first the addresses of what is given. given: values that are given, by
     number. scalars: of each scalar, the place of its value among those that a run is given. packed: the word, that
-    place and the dtype of those that machine code takes. arena: the word of its address and its bytes.
+    place and the dtype of those that machine code takes. arena: the word of its address and its bytes. placed: values
+    in it that are more than temporaries of one plan, and where they begin.
     results: the numbers of what a run returns. waiting: programs to be compiled when they have come more often, and
     the elements of the largest loop.
     """
@@ -119,6 +186,7 @@ class Facts(NamedTuple):
     scalars: Mapping[int, int]
     packed: Sequence[tuple[int, int, DType]]
     arena: tuple[int, int]
+    placed: Mapping[int, tuple[int, Meta]]
     results: Sequence[int]
     waiting: Sequence[tuple[Program, int]]
 
@@ -151,11 +219,11 @@ class Schedule:
             words[place] = blob._address or blob.address
         for word, place, dtype in facts.packed:
             words[word] = packable(scalars[place], dtype)
-        word, nbytes = facts.arena
-        if nbytes:
-            arena = Storage(facts.device, nbytes)
-            words[word] = arena.lend()
         run = Run(facts, blobs, scalars, words)
+        word, nbytes = facts.arena
+        if nbytes or facts.placed:
+            run.arena = Storage(facts.device, nbytes)
+            words[word] = run.arena.lend()
         for instruction in self.instructions:
             instruction.run(run)
         for program, largest in facts.waiting:
@@ -167,7 +235,9 @@ class Schedule:
 class Run:
     """One run of a schedule. words: of machine code; blobs, scalars: what is given; found: blobs so far, by number."""
 
-    __slots__ = ("blobs", "facts", "found", "scalars", "words")
+    __slots__ = ("arena", "blobs", "facts", "found", "scalars", "words")
+
+    arena: Storage
 
     def __init__(self, facts: Facts, blobs: Sequence[TBlob], scalars: Sequence[Any], words: list[Any]) -> None:
         self.facts, self.blobs, self.scalars, self.words = facts, blobs, scalars, words
@@ -177,13 +247,22 @@ class Run:
         """Return a value that has memory of its own, or is given."""
         found = self.found.get(number)
         if found is None:
-            leaf, meta = self.facts.given[number]
-            found = self.blobs[leaf.given]
-            layout, seen = found.layout, (meta.shape, meta.layout.strides, meta.dtype)
-            if leaf.after or (layout.shape, layout.strides, found.dtype) != seen:
-                layout = Layout(meta.shape, meta.layout.strides, layout.offset + leaf.after)
-                found = found.view(layout, dtype=meta.dtype)
-            self.found[number] = found
+            found = self.found[number] = self._seen(number)
+        return found
+
+    def _seen(self, number: int) -> TBlob:
+        """Return a value that lies in the arena, or in what is given or was made before."""
+        placed = self.facts.placed.get(number)
+        if placed is not None:
+            begin, meta = placed
+            layout = Layout(meta.shape, meta.layout.strides, begin)
+            return TBlob(self.arena, meta.dtype, layout, self.facts.device)
+        leaf, meta = self.facts.given[number]
+        found = self.blobs[leaf.given] if leaf.given >= 0 else self.blob(-1 - leaf.given)
+        layout, seen = found.layout, (meta.shape, meta.layout.strides, meta.dtype)
+        if leaf.after or (layout.shape, layout.strides, found.dtype) != seen:
+            layout = Layout(meta.shape, meta.layout.strides, layout.offset + leaf.after)
+            found = found.view(layout, dtype=meta.dtype)
         return found
 
     def operand(self, number: int) -> Native:

@@ -16,7 +16,10 @@ from ..storage.pool import ALIGNMENT
 
 
 class Leaf(NamedTuple):
-    """A value that is given: its number, which of the given blobs it lies in, and the bytes after that one's first."""
+    """A value that is given: its number, which of the given blobs it lies in, and the bytes after that one's first.
+
+    given: below 0, -1 less the number of a value that was made before.
+    """
 
     number: int
     given: int

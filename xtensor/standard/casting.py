@@ -35,7 +35,8 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     if native is not None and not thin_closed[0]:
         return wrap(CPU.call(native.astype, target), CPU_DEVICE)
     later = cast_later(x, target)
-    return on(x, "astype", lambda xp, a: x.device.backend.astype(a, target)) if later is None else later
+    convert = x.device.backend.astype
+    return on(x, "astype", lambda xp, a: convert(a, target)) if later is None else later
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:

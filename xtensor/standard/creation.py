@@ -23,7 +23,8 @@ from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
-from ..tensor.face import Scalar, Tensor, face, from_native, wrap
+from ..storage.storage import watchers, watching
+from ..tensor.face import Scalar, Tensor, created, face, from_native, wrap
 from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device
 from .casting import astype
 from .indexing import setitem
@@ -203,7 +204,9 @@ def empty(shape: int | Sequence[int], *, dtype: DType | None = None, device: Dev
     Standard: Creation Functions, empty.
     """
     lengths = as_shape(shape, "empty")
-    return face(TBlob.empty(lengths, _dtype(dtype, DEFAULTS["real floating"], "empty"), chosen_device(device, "empty")))
+    kind, place = _dtype(dtype, DEFAULTS["real floating"], "empty"), chosen_device(device, "empty")
+    capture = watching() if watchers else None
+    return face(TBlob.empty(lengths, kind, place) if capture is None else capture.emptied(lengths, kind, place))
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
@@ -249,7 +252,7 @@ def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceL
         kind = _dtype(dtype, _default_of(value, function), function)
         if type(value) is not float or kind.kind in "fc":
             try:
-                return wrap(quickly(np.full, shape, value, kind), place)
+                return created(quickly(np.full, shape, value, kind), place)
             except REFUSED:
                 pass  # the long way says what is wrong
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
@@ -276,7 +279,7 @@ def zeros(shape: int | Sequence[int], *, dtype: DType | None = None, device: Dev
     """Return a tensor of zeros. Standard: Creation Functions, zeros."""
     lengths = as_shape(shape, "zeros")
     kind, target = _dtype(dtype, DEFAULTS["real floating"], "zeros"), chosen_device(device, "zeros")
-    return wrap(target.backend.zeros(lengths, kind), target)
+    return created(target.backend.zeros(lengths, kind), target)
 
 
 def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
@@ -335,7 +338,7 @@ def arange(
         raise type(error)(expected("arange", "bounds", "give a length that fits memory", (low, high, by))) from None
     except TypeError:
         raise TypeError(expected("arange", "bounds", "be real numbers", (low, high, by))) from None
-    return from_native(native, place)
+    return created(native, place) if place.backend is CPU else from_native(native, place)
 
 
 def _plain_number(bound: Any) -> Any:
@@ -380,7 +383,7 @@ def linspace(
         native = CPU.call(np.linspace, low, high, length, dtype=target, endpoint=endpoint)
     except TypeError:
         raise TypeError(expected("linspace", "start and stop", "be numbers", (start, stop))) from None
-    return from_native(native, place)
+    return created(native, place) if place.backend is CPU else from_native(native, place)
 
 
 def eye(

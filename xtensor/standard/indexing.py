@@ -19,13 +19,13 @@ from ..base.errors import expected, prefixed
 from ..base.layout import Shape, as_axis, contiguous
 from ..base.options import thin_closed
 from ..calls.op import REFUSED, cast_later, on
-from ..calls.writes import store, writable, writable_blob
+from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
 from ..devices.cpu import CPU, assign, quickly
 from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
-from ..storage.storage import Native, watchers
-from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
+from ..storage.storage import Native, watchers, watching
+from ..tensor.face import CPU_DEVICE, Tensor, created, face, from_native, small_arrays, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
 __all__ = ["take", "take_along_axis"]
@@ -128,6 +128,8 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, no view."""
     if not _is_basic(key):
+        if watchers and watching() is not None:
+            return _get_at_indices(x, key)
         native_key = _native_key(x, key)
         try:
             native = x.device.backend.index(x.native(), native_key)
@@ -137,6 +139,23 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     key = key if type(key) is tuple else (key,)
     view = _view(x, key)
     return _value(view) if _is_item(key, x.ndim) else view
+
+
+def _get_at_indices(x: Tensor, key: Any) -> Tensor:
+    """Return the elements at indices, by a call of the library that can be captured."""
+    key, backend = key if type(key) is tuple else (key,), x.device.backend
+    places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
+    fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
+    masks = any(getattr(item, "dtype", None) == np.bool_ for item in (*key, *fixed))
+    if masks or any(isinstance(item, np.ndarray) for item in key):
+        watching().refuse_call("getitem")
+
+    def index(native: Native, *indices: Native) -> Native:
+        given = iter(indices)
+        return backend.index(native, tuple([next(given) if at in places else item for at, item in enumerate(fixed)]))
+
+    found: Tensor = on((x, *[key[place] for place in places]), "index", lambda xp, *natives: index(*natives))
+    return found
 
 
 def _view(x: Tensor, key: tuple[Any, ...]) -> Tensor:
@@ -166,7 +185,9 @@ def _value(view: Tensor) -> Tensor:
 
     A part of what is pending is looked at now, unless a function is watched, which is to be recorded.
     """
-    copy = None if type(view._data) is Part and not watchers else cast_later(view, view.dtype)
+    if watchers and watching() is not None:
+        return cast_now(view)
+    copy = None if type(view._data) is Part else cast_later(view, view.dtype)
     return wrap(view.device.backend.call(view.native().copy), view.device) if copy is None else copy
 
 
@@ -282,6 +303,9 @@ def _last_written(g: Tensor, key: Any, like: Like) -> Tensor:
 def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     """Assign an operand whose dtype and device have been checked."""
     target = x
+    if watchers and watching() is not None:
+        _set_captured(x, key, operand, function)
+        return
     if _is_basic(key):
         if key is not Ellipsis:
             target, key = x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,))), ...
@@ -299,6 +323,59 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
         raise prefixed("index", error) from None
     except (ValueError, TypeError, OverflowError) as error:
         raise prefixed(function, error) from None
+
+
+def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
+    """Assign as steps of the function that is being captured."""
+    if not isinstance(operand, Tensor):
+        native = np.empty((), x.dtype)
+        try:
+            CPU.assign(native, ..., operand)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise prefixed(function, error) from None
+        operand = created(native, x.device)
+    value: Any = operand
+    if not _is_basic(key):
+        _set_at_indices(x, key, value, function)
+        return
+    target = x if key is Ellipsis else x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,)))
+    if _is_there(value, target):
+        writable_blob(target, function)
+        return
+    if value.shape != target.shape:
+        try:
+            np.empty(target.shape, np.bool_)[...] = np.empty(value.shape, np.bool_)
+        except ValueError as error:
+            raise prefixed(function, error) from None
+        value = xt.broadcast_to(_as_broadcast(value, target.shape), target.shape)
+    assign_captured(target, value, function)
+
+
+def _set_at_indices(x: Tensor, key: Any, operand: Tensor, function: str) -> None:
+    """Assign at indices, as a call of the library."""
+    capture, backend = watching(), x.device.backend
+    key = key if type(key) is tuple else (key,)
+    places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
+    if any(isinstance(item, np.ndarray) for item in key):
+        capture.refuse_call(function)
+    blobs = [x.blob, operand.blob, *[key[place].blob for place in places]]
+    fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
+
+    def assign(target: Native, value: Native, *indices: Native) -> None:
+        given = iter(indices)
+        index = tuple([next(given) if place in places else item for place, item in enumerate(fixed)])
+        backend.assign(target, index, value.copy() if np.may_share_memory(target, value) else value)
+
+    writable_blob(x, function)
+    before_write(x.owner)
+    with capture.inside():
+        try:
+            backend.call(assign, *[blob.shallow_copy().native() for blob in blobs])
+        except IndexError as error:
+            raise prefixed("index", error) from None
+        except (ValueError, TypeError, OverflowError) as error:
+            raise prefixed(function, error) from None
+    capture.called(assign, blobs, (), blobs[:1])
 
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:

@@ -8,9 +8,11 @@ from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import DType, real_of
 from ..base.errors import expected
-from ..base.layout import Layout
+from ..base.layout import Layout, c_strides, dense_like
+from ..calls.op import cast_later, on
 from ..devices import Device
 from ..devices.cpu import packed_copy
+from ..storage.storage import watchers
 from ..tensor.face import Tensor, dense_copy, from_native, wrap
 
 Version = tuple[int, int] | None  # of DLPack
@@ -19,6 +21,12 @@ Version = tuple[int, int] | None  # of DLPack
 @differentiable(x=1)
 def copied(x: Tensor, order: str) -> Tensor:
     """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+    if watchers:
+        packed = order == "K" or dense_like(x.blob.layout, x.itemsize).strides == c_strides(x.shape, x.itemsize)
+        later = cast_later(x, x.dtype) if packed else None
+        if later is not None:
+            return later
+        return on(x, "copy", lambda xp, a: packed_copy(a, order))
     if order == "K":
         return from_native(dense_copy(x.blob), x.device)
     return wrap(x.device.backend.call(packed_copy, x.native(), order), x.device)

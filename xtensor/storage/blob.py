@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape, c_strides, contiguous
-from .storage import Guard, Native, Storage, first_use, watchers
+from .storage import Guard, Native, Storage, first_use
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -172,8 +172,6 @@ class TBlob:
         """Return another view of the same memory; read-only views stay read-only."""
         view = TBlob(self.owner, dtype or self.dtype, layout, self.device, writeable=writeable and self.writeable)
         view.constant, view.fixed = self.constant, self.fixed
-        for watcher in tuple(watchers) if watchers else ():
-            watcher.viewed(self, view)
         return view
 
     def flat_2d(self) -> TBlob | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from ctypes import addressof, c_char
-from threading import local
+from threading import get_ident, local
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.layout import Layout
@@ -17,7 +17,6 @@ from ..base.locks import fork_safe_lock
 
 if TYPE_CHECKING:
     from ..devices import Device
-    from .blob import TBlob
 
 # Held where something is made at its first use: two threads must not make two owners of the same bytes.
 first_use = fork_safe_lock()
@@ -102,15 +101,22 @@ trusted = _Trusted()
 
 
 class Watcher(Protocol):
-    """Who is told what happens to memory: its bytes are asked for, written, or seen through another view."""
+    """Who is told what happens to memory: its bytes are asked for, or written. thread: whose calls are watched."""
+
+    thread: int
 
     def looked(self, owner: Storage) -> None: ...
     def written(self, owner: Storage) -> None: ...
-    def viewed(self, blob: TBlob, view: TBlob) -> None: ...
 
 
 # Those who watch at the moment, nearly always nobody; who watches closes the thin way.
 watchers: list[Watcher] = []
+
+
+def watching() -> Any:
+    """Return who watches this thread, None where nobody does."""
+    here = get_ident()
+    return next((one for one in tuple(watchers) if one.thread == here), None)
 
 
 class Storage:
@@ -130,6 +136,7 @@ class Storage:
         "_address",
         "_bytes",
         "_memory",
+        "__weakref__",
         "_root",
         "borrower",
         "device",
@@ -199,9 +206,7 @@ class Storage:
 
     @property
     def address(self) -> int:
-        """Where the bytes are, for generated code; raises MemoryError as `bytes` does."""
-        if watchers:
-            self._tell()
+        """Where the bytes are, for generated code, which is no look at them; raises MemoryError as `bytes` does."""
         address = self._address
         if address is None:
             native = self._bytes if self._root is None else self._root

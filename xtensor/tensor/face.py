@@ -26,7 +26,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
 from ..run.executor import before_write, force, look
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage, first_use, watchers
+from ..storage.storage import Native, Storage, first_use, watchers, watching
 from .methods import Methods
 from .operators import Operators
 
@@ -587,6 +587,12 @@ def wrap(native: Native, device: Device) -> Tensor:
     tensor._data = native
     tensor._owner = tensor._blob = tensor._step = None
     return tensor
+
+
+def created(native: Native, device: Device) -> Tensor:
+    """Return a tensor over a fresh native array whose elements follow from Python's constants alone."""
+    capture = watching() if watchers else None
+    return wrap(native, device) if capture is None else face(capture.created(native, device))
 
 
 def settled(native: Native, device: Device) -> Tensor:

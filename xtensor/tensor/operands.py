@@ -13,7 +13,8 @@ from ..base.layout import Shape, broadcast_shapes
 from ..base.options import settings
 from ..devices import Device, as_device
 from ..devices.cpu import CPU
-from .face import Scalar, Tensor, from_native
+from ..storage.storage import watchers, watching
+from .face import CPU_DEVICE, Scalar, Tensor, created, from_native
 
 Operand = Tensor | Scalar
 DeviceLike = Device | str | None
@@ -81,6 +82,8 @@ def asarray_host(
         raise OverflowError(expected(function, argument, "hold integers of at most 64 bits", "a larger one"))
     if native.dtype.kind not in "biufc":
         raise TypeError(expected(function, argument, "hold numbers or booleans", f"{native.dtype} elements"))
+    if watchers and watching() is not None:
+        return created(from_native(native, device).native(), device or CPU_DEVICE)
     return from_native(native, device)
 
 

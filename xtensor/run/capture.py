@@ -1,0 +1,266 @@
+"""Capture: while a function runs once, everything that is computed for it is written down, in order.
+
+The function really runs: its values are computed, its writes happen, and where something cannot be captured it just
+goes on. What is written down are the steps that the executor took, evaluations and calls of the library's functions,
+over memory named by where it comes from: an argument, a constant, or an earlier step. The same steps in the same order
+give the same results for other arguments whose memory lies alike and overlaps alike (see replayed.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary, ref
+
+from ..base.dtypes import DType
+from ..base.layout import Layout, Shape
+from ..base.options import count_always
+from ..plan.layouts import Meta
+from ..plan.program import Plan, Trace, bare
+from ..storage.blob import TBlob
+from ..storage.storage import Native, Storage, watchers
+from .work import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..devices import Device
+    from .schedule import Schedule
+
+# Why a call was not captured.
+LOOKED = "it asks for values, or a step of it cannot be captured"
+OUTSIDE = "it reads a tensor that is no argument, and that is not found through the function's names"
+WRITES = "it writes to memory in a way that cannot be captured"
+DISTURBED = "another thread used an argument meanwhile, or the process was forked"
+UNROLLED = "it has more steps than can be captured; fuse the body of its loop instead"
+
+# Steps up to which a call is captured.
+MOST_STEPS = 20_000
+
+
+class Spot(NamedTuple):
+    """What is seen of some memory: the number of its root, the bytes after that one's beginning, and how it lies."""
+
+    root: int
+    after: int
+    meta: Meta
+
+
+class Root(NamedTuple):
+    """Memory: that of an argument by its number, or a constant; else it is made by a step. nbytes: of made memory."""
+
+    argument: int | None
+    constant: TBlob | None
+    nbytes: int
+
+
+class Evaluated(NamedTuple):
+    """Nodes that were computed by kernels. spots: of what was given, and of results; into: a result that was given."""
+
+    trace: Trace
+    plan: Plan
+    metas: dict[int, Meta]
+    spots: dict[int, Spot]
+    into: int | None
+
+
+class Called(NamedTuple):
+    """A function of native arrays that was called. takes: what it was given; gives: its results; writes: the memory
+    that it wrote.
+    """
+
+    function: Callable[..., Any]
+    takes: list[Spot]
+    gives: list[Spot]
+    writes: tuple[int, ...]
+
+
+class Capture:
+    """What a function did: used as `with capture:`, it is told of all that is computed, looked at and written.
+
+    reason: why this is not all that happened, "" as long as it may be. arguments: their blobs. steps: in order. roots:
+    of the memory that steps name. written_roots: those that were written; blank: those that begin unset.
+    """
+
+    def __init__(self, arguments: Sequence[TBlob]) -> None:
+        self.reason = ""
+        self.thread = get_ident()
+        self.arguments = list(arguments)
+        self.steps: list[Evaluated | Called] = []
+        self.roots: list[Root] = []
+        self.written_roots: set[int] = set()
+        self.blank: set[int] = set()
+        self._announced: Counter[int] = Counter()
+        self._numbers: WeakKeyDictionary[Storage, tuple[int, int]] = WeakKeyDictionary()
+        self._made: list[ref[Storage]] = []
+        self._inside = 0
+        for number, blob in enumerate(arguments):
+            if blob.owner not in self._numbers:
+                self._numbers[blob.owner] = len(self.roots), blob.layout.offset
+            self.roots.append(Root(number, None, 0))
+
+    def __enter__(self) -> Capture:
+        count_always(1)
+        watchers.append(self)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self in watchers:  # else a fork has stopped it
+            watchers.remove(self)
+            count_always(-1)
+
+    # ---- what it is told of memory
+
+    def looked(self, owner: Storage) -> None:
+        if get_ident() != self.thread:
+            if owner in self._numbers:
+                self.refuse(DISTURBED)
+        elif not self._inside:
+            self.refuse(LOOKED)
+
+    def written(self, owner: Storage) -> None:
+        if get_ident() != self.thread:
+            if owner in self._numbers:
+                self.refuse(DISTURBED)
+        elif owner in self._numbers:
+            self._announced[self._numbers[owner][0]] += 1
+
+    def refuse(self, reason: str) -> None:
+        """Take a reason why the call is not captured: the first one, but what another thread did is none that stays."""
+        if not self.reason or reason == DISTURBED:
+            self.reason = reason
+
+    def refuse_call(self, name: str) -> None:
+        """Refuse a library function of which the shapes depend on values, or that knows more than it is given."""
+        self.refuse(f"{LOOKED} ({name})")
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """A block that belongs to a step: what it looks at and writes is known."""
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+
+    # ---- steps
+
+    def run(self, schedule: Schedule, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> list[TBlob]:
+        """Run a schedule; nobody is left with arrays through which values could be seen unnoticed."""
+        with self.inside():
+            found = schedule.run([blob.shallow_copy() for blob in blobs], scalars)
+            return [TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable) for one in found]
+
+    def evaluated(self, work: Work, found: Iterable[tuple[int, TBlob]]) -> None:
+        """Take down an evaluation that has just been run. found: its results, by number."""
+        if self.reason:
+            return
+        trace = work.trace
+        with self.inside():
+            spots = {n: self._spot(value) for n, value in enumerate(trace.values) if type(value) is TBlob}
+            for number, blob in found:
+                spots[number] = self._spot(blob, is_made=True)
+            if work.into is not None:
+                self._note_write(spots[work.into].root)
+        values = [value if type(value) is not TBlob else None for value in map(bare, trace.values)]
+        structure = trace.without_values().of(values)
+        self._enter(Evaluated(structure, work.plan, work.metas, spots, work.into))
+
+    def called(
+        self, function: Callable[..., Any], takes: Sequence[TBlob], gives: Sequence[TBlob], writes: Sequence[TBlob] = ()
+    ) -> None:
+        """Take down a call of a function of native arrays. gives: its results; writes: what of `takes` it wrote."""
+        if self.reason:
+            return
+        with self.inside():
+            given = [self._spot(blob) for blob in takes]
+            roots = tuple([self._spot(blob).root for blob in writes])
+            for root in roots:
+                self._note_write(root)
+            made = [self._spot(blob, is_made=True) for blob in gives]
+        self._enter(Called(function, given, made, roots))
+
+    def created(self, native: Native, device: Device) -> TBlob:
+        """Return memory with contents that only Python's constants tell: each call begins with a copy of them."""
+        blob = TBlob(Storage.of(native, device), native.dtype, None, device)
+        with self.inside():
+            blob._layout, blob.shape = Layout(native.shape, native.strides), native.shape
+            if blob.owner.nbytes:
+                constant = TBlob.adopt(device.backend.call(native.copy, "K"), device)
+                constant.fixed = True
+                self._numbers[blob.owner] = len(self.roots), 0
+                self.roots.append(Root(None, constant, blob.owner.nbytes))
+                self._made.append(ref(blob.owner))
+        return blob
+
+    def emptied(self, shape: Shape, dtype: DType, device: Device) -> TBlob:
+        """Return memory of unset values."""
+        blob = TBlob.empty(shape, dtype, device)
+        if blob.owner.nbytes:
+            self.blank.add(len(self.roots))
+            self._numbers[blob.owner] = len(self.roots), 0
+            self.roots.append(Root(None, None, blob.owner.nbytes))
+            self._made.append(ref(blob.owner))
+        return blob
+
+    def _enter(self, step: Evaluated | Called) -> None:
+        if len(self.steps) >= MOST_STEPS:
+            self.refuse(UNROLLED)
+            self.steps.clear()
+        else:
+            self.steps.append(step)
+
+    def _note_write(self, root: int) -> None:
+        """Take note that a step writes memory, as was announced."""
+        self.written_roots.add(root)
+        self._announced[root] -= 1
+
+    def wrote_otherwise(self) -> bool:
+        """Return whether memory was written besides by the steps that were taken down."""
+        return any([count > 0 for count in self._announced.values()])
+
+    def _spot(self, blob: TBlob, *, is_made: bool = False) -> Spot:
+        """Return where a blob lies; is_made: whether memory that is not known yet is made by this step."""
+        owner, layout = blob.owner, blob.layout
+        known = self._numbers.get(owner)
+        if known is None:
+            known = len(self.roots), 0
+            if is_made:
+                self.roots.append(Root(None, None, owner.nbytes))
+                self._made.append(ref(owner))
+                self._numbers[owner] = known
+            elif blob.fixed:
+                self.roots.append(Root(None, blob, 0))
+                known = known[0], layout.offset
+            else:
+                self.refuse(OUTSIDE)
+        number, begin = known
+        meta = Meta(blob.shape, blob.dtype, Layout(blob.shape, layout.strides), blob.is_packed)
+        return Spot(number, layout.offset - begin, meta)
+
+    def spot_of(self, blob: TBlob) -> Spot:
+        """Return where a result lies."""
+        with self.inside():
+            return self._spot(blob)
+
+    def kept_besides(self, results: Iterable[TBlob]) -> bool:
+        """Return whether somebody holds memory that was made, other than these results."""
+        owners = {blob.owner for blob in results}
+        return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
+
+
+def stop_all() -> None:
+    """Give up in the child of a fork, where the threads that are watched are not."""
+    for watcher in tuple(watchers):
+        if isinstance(watcher, Capture):
+            watcher.reason = DISTURBED
+            count_always(-1)
+    watchers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=stop_all)

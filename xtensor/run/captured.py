@@ -1,0 +1,267 @@
+"""Captured functions: the steps of a call as one schedule, which runs again over other arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.layout import Layout
+from ..base.options import Settings
+from ..codegen.cpu.compile import host
+from ..graph.node import View
+from ..plan import costs
+from ..plan.layouts import Meta
+from ..storage.blob import TBlob
+from .capture import Called, Capture, Evaluated, Spot
+from .executor import before_write
+from .prepare import Builder
+from .schedule import Blank, Call, Copied, Schedule
+from .work import Leaf, Work
+
+
+class Output(NamedTuple):
+    """A tensor that is returned: a view of an argument by its number, or of a result of the schedule, so many bytes
+    after its first element.
+    """
+
+    argument: int | None
+    result: int
+    after: int
+    meta: Meta
+    writeable: bool
+
+    def of(self, arguments: Sequence[TBlob], results: Sequence[TBlob]) -> TBlob:
+        """Return its bytes."""
+        if self.argument is None:
+            whole = results[self.result]
+            if self.writeable and not self.after and (whole.shape, whole.dtype) == (self.meta.shape, self.meta.dtype):
+                return whole
+        else:
+            whole = arguments[self.argument]
+        layout = Layout(self.meta.shape, self.meta.layout.strides, whole.layout.offset + self.after)
+        return whole.view(layout, writeable=self.writeable, dtype=self.meta.dtype)
+
+
+class Captured:
+    """What a captured call did, to be done again.
+
+    is_small: whether library calls are expected to cost less than its kernels. written: the numbers of the arguments
+    that it writes.
+    """
+
+    def __init__(self, capture: Capture, outputs: Sequence[TBlob]) -> None:
+        self._steps, self._roots, self._blank = capture.steps, capture.roots, capture.blank
+        self._outputs = [(capture.spot_of(blob), blob.writeable) for blob in outputs]
+        self._device = capture.arguments[0].device
+        self._arguments = len(capture.arguments)
+        self._writes = capture.written_roots
+        numbers = [self._roots[root].argument for root in sorted(self._writes)]
+        self.written = [number for number in numbers if number is not None]
+        self._schedule: Schedule | None = None
+        self.is_small = self._is_small()
+
+    def _is_small(self) -> bool:
+        """Return whether library calls on arrays as small as these are expected to cost less."""
+        by_calls, by_kernels, largest = 0.0, costs.RUN, 0
+        for step in self._steps:
+            if isinstance(step, Called):
+                continue
+            elements = step.plan.largest(step.metas)
+            largest = max([largest, *[meta.nbytes for meta in step.metas.values()]])
+            by_calls += costs.calls_seconds(step.plan, elements, len(step.trace.arguments), len(step.spots))
+            by_kernels += costs.kernels_seconds(step.plan, elements, step.metas)
+        return largest <= costs.DIRECT_BELOW and by_calls < by_kernels + costs.REPLAY
+
+    def run(self, arguments: Sequence[TBlob], limits: Settings) -> list[TBlob]:
+        """Return the results for these arguments, which are written as the call wrote its own."""
+        schedule = self._schedule
+        if schedule is None or not schedule.fits(limits):
+            schedule = self._schedule = self._prepared(limits)
+        for number in self.written:
+            before_write(arguments[number].owner)
+        results = schedule.run([*arguments, *self._constants] if self._constants else arguments, self._scalars)
+        return [output.of(arguments, results) for output in self.outputs]
+
+    # ---- preparing
+
+    def _prepared(self, limits: Settings) -> Schedule:
+        """Return the steps as one schedule."""
+        run_under = limits
+        if limits.engine == "auto" and host() is not None:
+            run_under = replace(limits, engine="llvm")
+        made = _Joined(self, run_under)
+        self._constants, self._scalars, self.outputs = made.constants, made.builder.constants, made.outputs
+        schedule = made.schedule
+        schedule.limits = limits
+        return schedule
+
+
+class _Joined:
+    """The schedule of several steps, while it is put together.
+
+    constants: memory that is given besides the arguments. outputs: what is returned.
+    """
+
+    def __init__(self, captured: Captured, limits: Settings) -> None:
+        self.captured, self.limits = captured, limits
+        self.steps, self.roots = captured._steps, captured._roots
+        results = {spot.root for spot, _ in captured._outputs}
+        constants = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
+        fixed, self.constants = list(constants), list(constants.values())
+        copied = [number for number in fixed if number in captured._writes or number in results]
+        given = captured._arguments + len(fixed)
+        self.builder = Builder(captured._device, limits, given)
+        self.places: dict[int, tuple[int, int]] = {}  # of roots: the word, and what is to be added
+        self.numbers: dict[int, int] = {}  # of roots that are made: the number of the value that they are
+        self.given: dict[int, int] = {}
+        for number, root in enumerate(self.roots):
+            if root.argument is not None:
+                self.given[number] = root.argument
+        for place, number in enumerate(fixed, captured._arguments):
+            if number not in copied:
+                self.given[number] = place
+        self.places |= {number: (place, 0) for number, place in self.given.items()}
+        self.own = results
+        self._last = self._last_uses()
+        first = self._first_uses()
+        for at, step in enumerate(self.steps):
+            for number in copied:
+                if first.get(number) == at:
+                    self._copy_in(number, captured._arguments + fixed.index(number))
+            for number in captured._blank:
+                if first.get(number) == at:
+                    self._leave_unset(number)
+            if isinstance(step, Called):
+                self._call(step)
+            else:
+                self._evaluate(step)
+            for number in self._last.get(at, ()):
+                if number not in self.own:
+                    self.builder.arena.release(-1 - number)
+        for number in copied:
+            if number not in first:
+                self._copy_in(number, captured._arguments + fixed.index(number))
+        made = sorted([number for number in results if number not in self.given])
+        self.outputs = [self._output(*one, made) for one in captured._outputs]
+        self.schedule = self.builder.schedule([self.numbers[number] for number in made])
+
+    def _uses(self) -> Iterable[tuple[int, int]]:
+        """Yield which step uses which root."""
+        for at, step in enumerate(self.steps):
+            spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
+            for spot in spots:
+                yield at, spot.root
+
+    def _last_uses(self) -> dict[int, list[int]]:
+        last = {root: at for at, root in self._uses()}
+        found: dict[int, list[int]] = {}
+        for root, at in last.items():
+            found.setdefault(at, []).append(root)
+        return found
+
+    def _first_uses(self) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for at, root in self._uses():
+            found.setdefault(root, at)
+        return found
+
+    def _where(self, spot: Spot) -> tuple[int, int]:
+        """Return the word of a run that tells of memory, and what is to be added."""
+        word, more = self.places[spot.root]
+        return word, more + spot.after
+
+    def _leaf(self, spot: Spot, number: int = 0) -> Leaf:
+        """Return memory as what a value lies in."""
+        given = self.given.get(spot.root)
+        return Leaf(number, -1 - self.numbers[spot.root] if given is None else given, spot.after)
+
+    def _output(self, spot: Spot, writeable: bool, made: list[int]) -> Output:
+        argument = self.roots[spot.root].argument
+        return Output(argument, -1 if argument is not None else made.index(spot.root), spot.after, spot.meta, writeable)
+
+    # ---- steps
+
+    def _evaluate(self, step: Evaluated) -> None:
+        """Enter an evaluation: results that only later steps read lie in the arena."""
+        builder = self.builder
+        own, where, leaves, fresh = set[int](), dict[int, tuple[int, int]](), list[Leaf](), dict[int, int]()
+        for number, spot in step.spots.items():
+            if spot.root in self.places:
+                if number not in step.trace.arguments or number == step.into:
+                    where[number] = self._where(spot)
+                    leaves.append(self._leaf(spot, number))
+            else:
+                fresh[spot.root] = self._whole(step, number)
+        base = builder.numbers
+        for root, number in fresh.items():
+            if root in self.own:
+                own.add(number)
+            else:
+                place = builder.arena.place(-1 - root, self.roots[root].nbytes)
+                where[number] = builder.arena_word, place
+                builder.placed[base + number] = place, step.metas[number]
+            self.numbers[root] = base + number
+        begins = {number: -APART * (spot.root + 1) + spot.after for number, spot in step.spots.items()}
+        work = Work(step.trace, step.plan, step.metas, leaves, step.into, False, begins, self.limits)
+        maker = builder.enter(work, where, leaves, own, keeps_scalars=True)
+        for root, number in fresh.items():
+            self.places[root] = maker.where[number]
+
+    def _whole(self, step: Evaluated, number: int) -> int:
+        """Return the value whose memory a result lies in."""
+        while True:
+            node = step.trace.values[number]
+            if type(node.op) is not View:
+                return number
+            (whole,) = step.trace.arguments[number]
+            layout = step.metas[whole].layout
+            if node.op.layout(layout, node.dtype.itemsize, **node.params) is None or whole not in step.trace.arguments:
+                return number
+            number = whole
+
+    def _call(self, step: Called) -> None:
+        """Enter a call of a function of native arrays."""
+        builder = self.builder
+        takes = tuple([builder.number(spot.meta, self._leaf(spot)) for spot in step.takes])
+        gives = []
+        for spot in step.gives:
+            builder.numbers += 1
+            number, word = builder.numbers - 1, builder.word()
+            gives.append((number, word, spot.meta))
+            self.numbers[spot.root], self.places[spot.root] = number, (word, 0)
+        builder.instruct(Call(step.function, takes, tuple(gives)))
+
+    def _leave_unset(self, root: int) -> None:
+        """Enter memory that begins with unset values."""
+        nbytes, builder = self.roots[root].nbytes, self.builder
+        builder.numbers += 1
+        number = self.numbers[root] = builder.numbers - 1
+        layout = Layout((nbytes,), (1,))
+        meta = Meta(layout.shape, np.dtype(np.uint8), layout, True)
+        if root in self.own:
+            word = builder.word()
+            self.places[root] = word, 0
+            builder.instruct(Blank(number, word, meta))
+        else:
+            place = builder.arena.place(-1 - root, nbytes)
+            self.places[root] = builder.arena_word, place
+            builder.placed[number] = place, meta
+
+    def _copy_in(self, root: int, given: int) -> None:
+        """Enter memory that begins with the contents of a constant."""
+        constant, builder = self.roots[root].constant, self.builder
+        assert constant is not None
+        meta = Meta(constant.shape, constant.dtype, Layout(constant.shape, constant.layout.strides), constant.is_packed)
+        source = builder.number(meta, Leaf(0, given))
+        builder.numbers += 1
+        number = self.numbers[root] = builder.numbers - 1
+        word = builder.word()
+        self.places[root] = word, 0
+        builder.instruct(Copied(number, word, source, meta))
+
+
+# Bytes between memory of which nothing is known but that it lies apart.
+APART = 1 << 48

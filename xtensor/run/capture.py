@@ -12,18 +12,21 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
+from math import prod
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape
-from ..base.options import count_always
+from ..base.options import Settings, count_always
+from ..graph.node import Macro, Node, View
+from ..plan.costs import DIRECT_BELOW
 from ..plan.layouts import Meta
 from ..plan.program import Plan, Trace, bare
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers
-from .work import Work
+from .work import Work, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +41,8 @@ WRITES = "it writes to memory in a way that cannot be captured"
 DISTURBED = "another thread used an argument meanwhile, or the process was forked"
 UNROLLED = "it has more steps than can be captured; fuse the body of its loop instead"
 
-# Steps up to which a call is captured.
-MOST_STEPS = 20_000
+# Steps up to which a call is captured, and those of them that are calls of the library.
+MOST_STEPS, MOST_CALLS = 20_000, 1000
 
 
 class Spot(NamedTuple):
@@ -97,7 +100,7 @@ class Capture:
         self._announced: Counter[int] = Counter()
         self._numbers: WeakKeyDictionary[Storage, tuple[int, int]] = WeakKeyDictionary()
         self._made: list[ref[Storage]] = []
-        self._inside = 0
+        self._inside = self._calls = 0
         for number, blob in enumerate(arguments):
             if blob.owner not in self._numbers:
                 self._numbers[blob.owner] = len(self.roots), blob.layout.offset
@@ -155,6 +158,33 @@ class Capture:
             found = schedule.run([blob.shallow_copy() for blob in blobs], scalars)
             return [TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable) for one in found]
 
+    def computes(self, trace: Trace, plan: Plan, into: tuple[int, TBlob] | None, limits: Settings) -> bool:
+        """Compute what a plan keeps by library calls, where arrays are so small that preparing a schedule, which comes
+        with the next call of the function, would take longer; return whether that was done.
+        """
+        sizes = [prod(value.shape) * value.dtype.itemsize for value in trace.values if isinstance(value, (Node, TBlob))]
+        if limits.engine != "auto" or max(sizes) > DIRECT_BELOW:
+            return False
+        for value in trace.values:
+            if type(value) is Node and type(value.op) is Macro:
+                value.op.spell_out(value)
+        work = work_of(trace, plan, into, limits)
+        with self.inside():
+            found = _by_library(trace)
+            if into is not None:
+                number, blob = into
+                blob.device.backend.assign(blob.shallow_copy().native(), ..., found[number].native())
+                found[number] = blob
+            kept = {n: found[n] for n in plan.kept}
+            for number, one in kept.items():
+                if into is None or number != into[0]:
+                    kept[number] = TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable)
+        self.evaluated(work, kept.items())
+        for number, blob in kept.items():
+            if trace.values[number].blob is None:
+                trace.values[number].finish(blob)
+        return True
+
     def evaluated(self, work: Work, found: Iterable[tuple[int, TBlob]]) -> None:
         """Take down an evaluation that has just been run. found: its results, by number."""
         if self.reason:
@@ -168,6 +198,8 @@ class Capture:
                 self._note_write(spots[work.into].root)
         values = [value if type(value) is not TBlob else None for value in map(bare, trace.values)]
         structure = trace.without_values().of(values)
+        direct = [kernel.direct for kernel in work.plan.kernels if kernel.direct is not None]
+        self._calls += sum([type(trace.values[number].op) is not View for number in direct])
         self._enter(Evaluated(structure, work.plan, work.metas, spots, work.into))
 
     def called(
@@ -208,7 +240,8 @@ class Capture:
         return blob
 
     def _enter(self, step: Evaluated | Called) -> None:
-        if len(self.steps) >= MOST_STEPS:
+        self._calls += isinstance(step, Called)
+        if len(self.steps) >= MOST_STEPS or self._calls > MOST_CALLS:
             self.refuse(UNROLLED)
             self.steps.clear()
         else:
@@ -251,6 +284,21 @@ class Capture:
         """Return whether somebody holds memory that was made, other than these results."""
         owners = {blob.owner for blob in results}
         return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
+
+
+def _by_library(trace: Trace) -> dict[int, TBlob]:
+    """Return all values of a trace, computed by the library's own functions."""
+    found = {number: value.shallow_copy() for number, value in enumerate(trace.values) if type(value) is TBlob}
+    for number, node in trace.nodes():
+        arguments = trace.arguments[number]
+        if type(node.op) is View:
+            found[number] = node.op.of(found[arguments[0]], **node.params)
+            continue
+        backend = node.device.backend
+        natives = [found[one].native() if one in found else trace.values[one] for one in arguments]
+        result = backend.compute(node.op.kernel(backend), *natives, **node.params)
+        found[number] = TBlob.adopt(backend.asarray(result, node.dtype), node.device)
+    return found
 
 
 def stop_all() -> None:

@@ -199,6 +199,11 @@ class _Laid:
         formats: Sequence[str],
     ) -> None:
         self.nbytes = nbytes
+        used = sorted({told for launch in launches for _, told, _ in launch.fillings if told != SCRATCH})
+        self._uses = used if len(used) < len(formats) else None
+        if self._uses is not None:  # a list of many segments has many words, of which each is told few
+            place = {told: at for at, told in enumerate(used)}
+            formats = [formats[told] for told in used]
         self.codes = list(dict.fromkeys([launch.code for launch in launches]))
         scratch = len(HEAD) + len(formats)
         rest, boxes, codes = scratch + 1, scratch + 2, scratch + 1 + threads
@@ -220,7 +225,8 @@ class _Laid:
             first = len(words)
             words += launch.words
             for word, told, more in launch.fillings:
-                fillings.append((first + word, scratch if told == SCRATCH else len(HEAD) + told, more))
+                at = scratch if told == SCRATCH else len(HEAD) + (told if self._uses is None else place[told])
+                fillings.append((first + word, at, more))
         self._memory = [np.array(one, np.int64) for one in (words, fillings, tables)]  # as long as the driver reads it
         template, places, begins = [one.__array_interface__["data"][0] for one in self._memory]
         behind = 8 * (codes + len(self.codes))
@@ -236,6 +242,8 @@ class _Laid:
         memory = aligned(np.empty, self.nbytes) if self.nbytes else None
         base = 0 if memory is None else address_of(memory)
         codes = [code.address for code in self.codes]
+        if self._uses is not None:
+            words = [words[told] for told in self._uses]
         # The driver works in the zeros behind the words, which nobody else has.
         self._call(self._pack(*self._head, *words, base, rest, *boxes, *codes))
 
@@ -243,13 +251,29 @@ class _Laid:
 class Makes(NamedTuple):
     """What makes the launches of one kernel, or of several that run together. seconds: an estimate for one thread.
 
-    where: of each number in the launches, the word of a run that tells of it and what is added, when all is entered.
+    where: of each number in the launches, the word of a run that tells of it and what is added.
+    first: the launches for one thread, which work in so much `room`.
     """
 
     make: Callable[[Making], list[Launch]]
     seconds: float
     aligned: bool
     where: Mapping[int, tuple[int, int]]
+    first: list[Launch]
+    room: int
+
+    @classmethod
+    def of(
+        cls,
+        make: Callable[[Making], list[Launch]],
+        seconds: float,
+        contract: bool,
+        aligned: bool,
+    ) -> Makes:
+        """Return it with the launches for one thread; raises LacksError where generated code lacks something."""
+        scratch = Scratch()
+        first = make(Making(1, contract, aligned, scratch))
+        return cls(make, seconds, aligned, {}, first, scratch.nbytes)
 
     def told(self, launches: Iterable[Launch]) -> list[Launch]:
         """Return launches that are told words of a run instead of numbers."""
@@ -340,6 +364,11 @@ class Segment:
             scratch, launches = Scratch(), list[Launch]()
             for one in self._makes:
                 own = threads if one.seconds > SHARE_PAYS else 1
+                if own == 1:
+                    launches += one.told(one.first)
+                    scratch.take(one.room)
+                    scratch.release()
+                    continue
                 launches += one.told(one.make(Making(own, self._contract, one.aligned, scratch)))
                 scratch.release()
             laid = self._laid[threads] = _Laid(launches, threads, scratch.nbytes, self._formats)

@@ -25,7 +25,7 @@ from . import cuda_rows, engines, interpret
 from .columns import columns_launch
 from .engines import CUDA, INTERPRET, LLVM, ROWS, Outline, outlined
 from .maps import Operand, map_launch, traffic_of
-from .native import Launch, Makes, Making, Place, Scratch, Segment, packable, scalar_format
+from .native import Launch, Makes, Making, Place, Segment, packable, scalar_format
 from .reduce import reduction_launches
 from .rows import rows_launch
 from .schedule import Blobwise, Compiled, Facts, Instruction, Library, Made, Run, Schedule, Shown
@@ -51,14 +51,6 @@ def prepared(work: Work, results: Sequence[int]) -> Schedule:
     return builder.schedule(results)
 
 
-class _CannotError(Exception):
-    """Generated code lacks something for a kernel, or for several together of which this is one."""
-
-    def __init__(self, kernel: Kernel, lack: LacksError) -> None:
-        super().__init__(str(lack))
-        self.kernel, self.lack = kernel, lack
-
-
 class Builder:
     """A schedule while it is put together, of one work or of several that run one after the other.
 
@@ -79,6 +71,7 @@ class Builder:
         self.arena, self.arena_word = Arena(), self.word()
         self.placed: dict[int, tuple[int, Meta]] = {}
         self.numbers = 0
+        self._before: dict[Any, tuple[Outline, dict[int, Makes]]] = {}
         self._segment: Segment | None = None
         self._makes: list[Made] = []
         self._drops: list[int] = []
@@ -115,20 +108,14 @@ class Builder:
         scalars = [n for n in range(len(work.trace.values)) if n not in work.metas]
         self.scalars |= {base + number: len(self.constants) + place for place, number in enumerate(scalars)}
         self.constants += [work.trace.values[number] for number in scalars]
-        apart = False
-        while True:
-            outline = outlined(work, apart=apart)
-            maker = _Maker(self, work, outline, base, dict(where), set(own), keeps_scalars)
-            try:
-                made = maker.compiled()
-            except _CannotError as error:  # found out before anything is entered
-                apart = True
-                if not outline.together:
-                    engines.lacks(error.kernel.program, error.lack)
-                continue
-            maker.enter(made)
-            self.waiting += engines.worth_waiting(outline, self.limits)
-            return maker
+        key = (work.plan, tuple(work.metas.items()), work.into)  # a loop that is unrolled has the same work many times
+        if key not in self._before:
+            self._before[key] = _compiled(work)
+        outline, makes = self._before[key]
+        maker = _Maker(self, work, outline, base, where, set(own), keeps_scalars)
+        maker.enter({place: one._replace(where=maker.where) for place, one in makes.items()})
+        self.waiting += engines.worth_waiting(outline, self.limits)
+        return maker
 
     def compiled(self, makes: Makes, made: Iterable[Made], drops: Iterable[int]) -> None:
         """Enter a kernel of machine code."""
@@ -170,6 +157,45 @@ class Builder:
         return Schedule(facts, self.instructions, self.limits)
 
 
+def _compiled(work: Work) -> tuple[Outline, dict[int, Makes]]:
+    """Return who does what of some work, and what makes the launches of the kernels of machine code, by their places.
+
+    What generated code turns out to lack is done by others.
+    """
+    outline = outlined(work)
+    while True:
+        chosen = [(n, k) for n, k in enumerate(outline.kernels) if outline.choices[n].engine == LLVM]
+        kernel, found = None, dict[int, Makes]()
+        try:
+            for place, kernel in chosen[:1] if outline.together else chosen:
+                found[place] = _makes_together(work, outline) if outline.together else _makes(kernel, work)
+            return outline, found
+        except LacksError as lack:  # found out before anything is entered
+            if kernel is not None and not outline.together:
+                engines.lacks(kernel.program, lack)
+        outline = outlined(work, apart=True)
+
+
+def _makes(kernel: Kernel, work: Work) -> Makes:
+    """Return what makes the launches of a kernel."""
+    seconds = costs.seconds_of(kernel.program, prod(work.metas[kernel.domain].shape), _traffic(kernel, work))
+    aligned = work.aligned or work.into not in kernel.results or len(kernel.results) == 1
+    return Makes.of(launches_of(kernel, work), seconds, work.limits.fast_math, aligned)
+
+
+def _makes_together(work: Work, outline: Outline) -> Makes:
+    """Return what makes the launch of all kernels as one, over rows or columns."""
+    plan, metas, (kernels, _, way, shape, _) = work.plan, work.metas, outline
+
+    def make(making: Making) -> list[Launch]:
+        if way == ROWS:
+            return [rows_launch(plan, shape, metas, making)]
+        assert plan.columns is not None
+        return [columns_launch(plan.columns, plan.kept, metas, making)]
+
+    return Makes.of(make, _seconds_together(kernels, plan.kept, metas), work.limits.fast_math, work.aligned)
+
+
 class _Maker:
     """The instructions of some work, while they are found.
 
@@ -191,23 +217,6 @@ class _Maker:
         self.chosen = list(zip(outline.kernels, outline.choices, strict=True))
         self.where, self.keeps_scalars = where, keeps_scalars
         self.needed = self._find_needed(own)
-
-    def compiled(self) -> dict[int, Makes]:
-        """Return what makes the launches of the kernels of machine code, by their places; the code is compiled.
-
-        Raises _CannotError where generated code lacks something.
-        """
-        found = {}
-        for place, (kernel, choice) in enumerate(self.chosen):
-            if choice.engine != LLVM or (self.outline.together and place):
-                continue
-            makes = self._together() if self.outline.together else self._makes(kernel)
-            try:
-                makes.make(Making(1, self.builder.limits.fast_math, makes.aligned, Scratch()))
-            except LacksError as lack:
-                raise _CannotError(kernel, lack) from None
-            found[place] = makes
-        return found
 
     def enter(self, makes: Mapping[int, Makes]) -> None:
         """Enter all instructions."""
@@ -316,26 +325,6 @@ class _Maker:
         self.builder.instruct(Library(base + number, self.where[number][0], operands, function, drops))
 
     # ---- machine code
-
-    def _makes(self, kernel: Kernel) -> Makes:
-        """Return what makes the launches of a kernel."""
-        work, program = self.work, kernel.program
-        seconds = costs.seconds_of(program, prod(work.metas[kernel.domain].shape), _traffic(kernel, work))
-        aligned = work.aligned or work.into not in kernel.results or len(kernel.results) == 1
-        return Makes(launches_of(kernel, work), seconds, aligned, self.where)
-
-    def _together(self) -> Makes:
-        """Return what makes the launch of all kernels as one, over rows or columns."""
-        work, plan, (kernels, _, way, shape, _) = self.work, self.work.plan, self.outline
-        metas = work.metas
-
-        def make(making: Making) -> list[Launch]:
-            if way == ROWS:
-                return [rows_launch(plan, shape, metas, making)]
-            assert plan.columns is not None
-            return [columns_launch(plan.columns, plan.kept, metas, making)]
-
-        return Makes(make, _seconds_together(kernels, plan.kept, metas), work.aligned, self.where)
 
     def _enter_rows_there(self) -> None:
         """Enter rows on another device, and what is done where memory turns out to begin where rows cannot."""

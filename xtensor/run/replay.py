@@ -105,6 +105,9 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         layout = into[1].layout
         key, blobs = (*key, layout.shape, layout.strides, is_aligned(into[1])), [*blobs, into[1]]
     schedule: Schedule | None = plan.schedules.get(key)
+    capture = watching() if watchers else None
+    if capture is not None and capture.computes(trace, plan, into, limits):
+        return
     if schedule is None or not schedule.fits(limits):
         for value in trace.values:  # what is prepared is steps
             if type(value) is Node and type(value.op) is Macro:
@@ -114,7 +117,6 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
             if len(plan.schedules) >= WAYS:
                 plan.schedules.clear()
             plan.schedules[key] = schedule
-    capture = watching() if watchers else None
     if capture is None:
         results = schedule.run(blobs, scalars)
     else:

@@ -13,8 +13,8 @@ from ..base.layout import Shape, broadcast_shapes
 from ..base.options import settings
 from ..devices import Device, as_device
 from ..devices.cpu import CPU
-from ..storage.storage import watchers, watching
-from .face import CPU_DEVICE, Scalar, Tensor, created, from_native
+from ..storage.storage import Native, watchers, watching
+from .face import Scalar, Tensor, created, from_native
 
 Operand = Tensor | Scalar
 DeviceLike = Device | str | None
@@ -31,8 +31,9 @@ def as_operand(value: Any, function: str, argument: str, device: Device | None =
     if isinstance(value, Tensor) or type(value) in SCALARS:
         return cast(Operand, value)
     if isinstance(value, (np.ndarray, np.generic)):
-        shared = isinstance(value, np.ndarray)
-        return from_native(np.asarray(value), None if shared else device, shared=shared)
+        if not isinstance(value, np.ndarray):
+            return _constant(np.asarray(value), device)
+        return from_native(value, shared=True)
     if isinstance(value, (list, tuple)):
         return asarray_host(value, function, argument, device=device)
     if isinstance(value, SCALARS):  # a subclass, such as an IntEnum
@@ -50,7 +51,7 @@ def as_tensor(value: Any, function: str, argument: str = "x", like: Any = None) 
         return value
     device = like.device if isinstance(like, Tensor) else like if isinstance(like, Device) else None
     operand = as_operand(value, function, argument, device)
-    return operand if isinstance(operand, Tensor) else from_native(np.asarray(operand), device)
+    return operand if isinstance(operand, Tensor) else _constant(np.asarray(operand), device)
 
 
 def as_tensors(function: str, **operands: Any) -> tuple[Tensor, ...]:
@@ -82,9 +83,13 @@ def asarray_host(
         raise OverflowError(expected(function, argument, "hold integers of at most 64 bits", "a larger one"))
     if native.dtype.kind not in "biufc":
         raise TypeError(expected(function, argument, "hold numbers or booleans", f"{native.dtype} elements"))
-    if watchers and watching() is not None:
-        return created(from_native(native, device).native(), device or CPU_DEVICE)
-    return from_native(native, device)
+    return _constant(native, device)
+
+
+def _constant(native: Native, device: Device | None) -> Tensor:
+    """Return what Python's constants tell as a tensor."""
+    x = from_native(native, device)
+    return x if not watchers or watching() is None else created(x.native(), x.device)
 
 
 def chosen_device(device: DeviceLike, function: str) -> Device:

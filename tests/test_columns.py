@@ -12,14 +12,14 @@ import xtensor as xt
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan import costs
 from xtensor.plan import program as plan
-from xtensor.run import columns, reduce
+from xtensor.run import columns, reduce, replay
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 
 
 def forget() -> None:
     """Drop the schedules that plans remember: they were prepared for other bounds."""
-    for one in plan._plans.values():
+    for one in [*plan._plans.values(), *[known.plan for known in replay._known.values()]]:
         one.schedules.clear()
     plan._plans.clear()
 

@@ -26,6 +26,7 @@ from xtensor.devices.cpu import CPUBackend
 from xtensor.graph.node import pending_below
 from xtensor.plan import program as plan
 from xtensor.run import cuda as cuda_run
+from xtensor.run import replay
 from xtensor.storage.blob import TBlob
 from xtensor.tensor.face import face
 
@@ -106,7 +107,7 @@ def as_in_another_process() -> None:
     cuda_build.forget()
     for made in list(plan._programs.values()):
         made.notes.clear()
-    for one in plan._plans.values():
+    for one in [*plan._plans.values(), *[known.plan for known in replay._known.values()]]:
         one.schedules.clear()
 
 

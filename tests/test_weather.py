@@ -227,7 +227,7 @@ work()
 """
             assert python(code, cache=folder).returncode == -signal.SIGKILL
             made, loaded = made_and_loaded(cache=folder)
-            assert made > 0 and loaded == turn - 1
+            assert made > 0 and loaded in (turn - 1, turn - 2)  # the driver is saved too, and not counted
             assert made_and_loaded(cache=folder) == (0, made + loaded)
 
 
@@ -452,11 +452,11 @@ def test_a_failure_in_the_background() -> None:
     good("""
 seen = []
 real = compiling._make
-def failing(code, text, level):
-    if level == compiling.GOOD:
+def failing(code, text, level, *tally):
+    if level == compiling.GOOD and not tally:  # not of what is written out by hand
         seen.append(code)
         raise (MemoryError if len(seen) % 2 else RuntimeError)("no better code today")
-    return real(code, text, level)
+    return real(code, text, level, *tally)
 compiling._make = failing
 threading.excepthook = lambda args: None
 work(100, 30)

@@ -8,7 +8,7 @@ program that writes in place has the gradient of what it computes; nothing is re
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..base.dtypes import DType, real_of
 from ..base.errors import expected
@@ -17,8 +17,8 @@ from ..base.options import count_always
 from ..devices import Device
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, histories
-from ..tensor.face import Tensor, face
-from .rules import Like, Rule, pull_of
+from ..tensor.face import Tensor
+from .rules import Like, Rule, pull_of, xt
 from .tape import Leaf, Step, carry, differentiable, now
 
 
@@ -151,9 +151,12 @@ def _places(native: Native, layout: Layout, dtype: DType, device: Device) -> Nat
 @differentiable(flat=lambda g, like, layout: _back_to(g, layout, like))
 def gathered(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
     """Return the elements of a flat array at the places of a layout."""
-    backend = flat.device.backend
-    there = _places(backend.call(backend.library.ascontiguousarray, flat.native()), layout, dtype, flat.device)
-    return face(TBlob.adopt(backend.call(there.copy), flat.device))
+    device = flat.device
+    contiguous = device.backend.library.ascontiguousarray
+    found: Tensor = xt.calls.op.on(
+        flat, "getitem", lambda xp, native: _places(contiguous(native), layout, dtype, device).copy()
+    )
+    return found
 
 
 def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
@@ -163,27 +166,39 @@ def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
 @differentiable(values=lambda g, layout, like: gathered(g, layout, like.dtype))
 def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
     """Return a flat array of zeros with values added at the places of a layout, which may repeat."""
-    backend = flat.device.backend
-    result = backend.zeros(flat.shape, flat.dtype)
-    there = _places(result, layout, values.dtype, flat.device)
-    if layout.may_repeat():
-        # a zero stride repeats the same places: what they share is one sum
-        axes = enumerate(zip(layout.shape, layout.strides, strict=True))
-        stretched = tuple(axis for axis, (length, stride) in axes if length > 1 and not stride)
-        once = there[tuple(slice(0, 1) if a in stretched else slice(None) for a in range(there.ndim))]
-        backend.assign(once, ..., backend.call(values.native().sum, axis=stretched, keepdims=True))
-    else:
-        backend.assign(there, ..., values.native())
-    return face(TBlob.adopt(result, flat.device))
+    shape, dtype, device = flat.shape, flat.dtype, flat.device
+    found: Tensor = xt.calls.op.on(
+        values, "setitem", lambda xp, native: _scattered(native, layout, device.backend.zeros(shape, dtype), device)
+    )
+    return found
+
+
+def _scattered(values: Native, layout: Layout, result: Native, device: Device) -> Native:
+    """Return zeros with values added at the places of a layout."""
+    backend, there = device.backend, _places(result, layout, values.dtype, device)
+    if not layout.may_repeat():
+        backend.assign(there, ..., values)
+        return result
+    # a zero stride repeats the same places: what they share is one sum
+    axes = enumerate(zip(layout.shape, layout.strides, strict=True))
+    stretched = tuple(axis for axis, (length, stride) in axes if length > 1 and not stride)
+    once = there[tuple(slice(0, 1) if a in stretched else slice(None) for a in range(there.ndim))]
+    backend.assign(once, ..., values.sum(axis=stretched, keepdims=True))
+    return result
 
 
 @differentiable(flat=lambda g, layout, dtype: _without(g, layout, dtype))
 def erased(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
     """Return a flat array with zeros at the places of a layout."""
-    backend = flat.device.backend
-    copy = backend.call(flat.native().copy)
-    backend.assign(_places(copy, layout, dtype, flat.device), ..., 0)
-    return face(TBlob.adopt(copy, flat.device))
+    device = flat.device
+
+    def erase(xp: Any, native: Native) -> Native:
+        copy = native.copy()
+        device.backend.assign(_places(copy, layout, dtype, device), ..., 0)
+        return copy
+
+    found: Tensor = xt.calls.op.on(flat, "setitem", erase)
+    return found
 
 
 def _without(g: Tensor, layout: Layout, dtype: DType) -> Tensor:

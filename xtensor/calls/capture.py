@@ -155,6 +155,7 @@ class Fused(Generic[P, R]):
             return self._function(*args, **kwargs)
         from ..run.capture import DISTURBED, Capture  # the engines come with it
 
+        run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
         capture = Capture([_settled_anew(x) for x in tensors])
         steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
         with run.at_once([blob.owner for blob in capture.arguments]):

@@ -53,6 +53,15 @@ class Spot(NamedTuple):
     meta: Meta
 
 
+class Place(NamedTuple):
+    """Where in its owner's memory a root begins, and the bytes that it takes, from `low` up to `high`."""
+
+    root: int
+    begin: int
+    low: int
+    high: int
+
+
 class Root(NamedTuple):
     """Memory: that of an argument by its number, or a constant; else it is made by a step. nbytes: of made memory."""
 
@@ -98,13 +107,12 @@ class Capture:
         self.written_roots: set[int] = set()
         self.blank: set[int] = set()
         self._announced: Counter[int] = Counter()
-        self._numbers: WeakKeyDictionary[Storage, tuple[int, int]] = WeakKeyDictionary()
+        self._numbers: WeakKeyDictionary[Storage, list[Place]] = WeakKeyDictionary()
+        self._first: dict[int, int] = {}
         self._made: list[ref[Storage]] = []
         self._inside = self._calls = 0
         for number, blob in enumerate(arguments):
-            if blob.owner not in self._numbers:
-                self._numbers[blob.owner] = len(self.roots), blob.layout.offset
-            self.roots.append(Root(number, None, 0))
+            self._enter_root(blob.owner, Root(number, None, 0), blob)
 
     def __enter__(self) -> Capture:
         count_always(1)
@@ -130,7 +138,7 @@ class Capture:
             if owner in self._numbers:
                 self.refuse(DISTURBED)
         elif owner in self._numbers:
-            self._announced[self._numbers[owner][0]] += 1
+            self._announced[self._numbers[owner][0].root] += 1
 
     def refuse(self, reason: str) -> None:
         """Take a reason why the call is not captured: the first one, but what another thread did is none that stays."""
@@ -224,9 +232,7 @@ class Capture:
             if blob.owner.nbytes:
                 constant = TBlob.adopt(device.backend.call(native.copy, "K"), device)
                 constant.fixed = True
-                self._numbers[blob.owner] = len(self.roots), 0
-                self.roots.append(Root(None, constant, blob.owner.nbytes))
-                self._made.append(ref(blob.owner))
+                self._enter_root(blob.owner, Root(None, constant, blob.owner.nbytes))
         return blob
 
     def emptied(self, shape: Shape, dtype: DType, device: Device) -> TBlob:
@@ -234,9 +240,7 @@ class Capture:
         blob = TBlob.empty(shape, dtype, device)
         if blob.owner.nbytes:
             self.blank.add(len(self.roots))
-            self._numbers[blob.owner] = len(self.roots), 0
-            self.roots.append(Root(None, None, blob.owner.nbytes))
-            self._made.append(ref(blob.owner))
+            self._enter_root(blob.owner, Root(None, None, blob.owner.nbytes))
         return blob
 
     def _enter(self, step: Evaluated | Called) -> None:
@@ -250,7 +254,7 @@ class Capture:
     def _note_write(self, root: int) -> None:
         """Take note that a step writes memory, as was announced."""
         self.written_roots.add(root)
-        self._announced[root] -= 1
+        self._announced[self._first[root]] -= 1
 
     def wrote_otherwise(self) -> bool:
         """Return whether memory was written besides by the steps that were taken down."""
@@ -259,21 +263,33 @@ class Capture:
     def _spot(self, blob: TBlob, *, is_made: bool = False) -> Spot:
         """Return where a blob lies; is_made: whether memory that is not known yet is made by this step."""
         owner, layout = blob.owner, blob.layout
-        known = self._numbers.get(owner)
-        if known is None:
-            known = len(self.roots), 0
-            if is_made:
-                self.roots.append(Root(None, None, owner.nbytes))
-                self._made.append(ref(owner))
-                self._numbers[owner] = known
-            elif blob.fixed:
-                self.roots.append(Root(None, blob, 0))
-                known = known[0], layout.offset
-            else:
-                self.refuse(OUTSIDE)
-        number, begin = known
+        low, high = layout.extent(blob.dtype.itemsize)
+        within = [one for one in self._numbers.get(owner, ()) if one.low <= low and high <= one.high]
+        if within:
+            place = within[0]
+        elif is_made and owner not in self._numbers:
+            place = self._enter_root(owner, Root(None, None, owner.nbytes))
+        elif blob.fixed:
+            place = Place(len(self.roots), layout.offset, low, high)
+            self.roots.append(Root(None, blob, 0))
+        else:
+            self.refuse(OUTSIDE)
+            place = Place(0, 0, 0, 0)
         meta = Meta(blob.shape, blob.dtype, Layout(blob.shape, layout.strides), blob.is_packed)
-        return Spot(number, layout.offset - begin, meta)
+        return Spot(place.root, layout.offset - place.begin, meta)
+
+    def _enter_root(self, owner: Storage, root: Root, blob: TBlob | None = None) -> Place:
+        """Enter memory: all of its owner's, or what an argument shows of it."""
+        place = Place(len(self.roots), 0, 0, owner.nbytes)
+        if blob is not None:
+            place = Place(len(self.roots), blob.layout.offset, *blob.layout.extent(blob.dtype.itemsize))
+        else:
+            self._made.append(ref(owner))
+        places = self._numbers.setdefault(owner, [])
+        places.append(place)
+        self._first[place.root] = places[0].root
+        self.roots.append(root)
+        return place
 
     def spot_of(self, blob: TBlob) -> Spot:
         """Return where a result lies."""

@@ -171,6 +171,13 @@ def _rejoin(owner: Storage, guard: Guard) -> None:
         owner.saved_by(saver)
 
 
+def serve(owners: Iterable[Storage]) -> None:
+    """Evaluate everybody who waits to read some memory."""
+    with turn():
+        for owner in owners:
+            _serve(owner.guard)
+
+
 def _serve(guard: Guard | None) -> None:
     """Evaluate every pending reader."""
     if guard is not None and len(guard.readers):

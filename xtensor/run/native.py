@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.threads import SHARE_PAYS, WAKE_PAYS, share, worth
 from ..base.threads import count as threads_here
-from ..codegen.cpu.compile import CHEAP, Code
+from ..codegen.cpu.compile import CHEAP, Code, CompileError
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.loop import CROSSWISE, STRIDED
 from ..storage.pool import ALIGNMENT, address_of, aligned
@@ -271,6 +271,10 @@ class Makes(NamedTuple):
         aligned: bool,
     ) -> Makes:
         """Return it with the launches for one thread; raises LacksError where generated code lacks something."""
+        try:
+            driver()
+        except RuntimeError as error:
+            raise CompileError(f"code, because compiling the driver failed: {error}") from error
         scratch = Scratch()
         first = make(Making(1, contract, aligned, scratch))
         return cls(make, seconds, aligned, {}, first, scratch.nbytes)

@@ -20,6 +20,7 @@ from ..base.layout import Shape, as_axis, contiguous
 from ..base.options import thin_closed
 from ..calls.op import REFUSED, cast_later, on
 from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
+from ..devices import Backend
 from ..devices.cpu import CPU, assign, quickly
 from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
@@ -63,17 +64,22 @@ def added(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 
     The adjoint of take: an index that occurs more than once adds up.
     """
-    where = as_tensor(indices, "take", "indices", g)
-    native, backend = where.native(), g.device.backend
+    where, backend = as_tensor(indices, "take", "indices", g), g.device.backend
+    found: Tensor = on((g, where), "take", lambda xp, a, i: _added(a, i, axis, length, backend))
+    return found
+
+
+def _added(g: Native, where: Native, axis: int, length: int, backend: Backend) -> Native:
+    """The same of native arrays."""
     if backend is not CPU:
-        result = xt.zeros((*g.shape[:axis], length, *g.shape[axis + where.ndim :]), dtype=g.dtype, device=g.device)
-        backend.add_at(result.native(), (slice(None),) * axis + (native,), g.native())
+        result = backend.zeros((*g.shape[:axis], length, *g.shape[axis + where.ndim :]), g.dtype)
+        backend.add_at(result, (slice(None),) * axis + (where,), g)
         return result
-    places = native.reshape(-1)
+    places = where.reshape(-1)
     places = np.where(places < 0, places + length, places)
-    rows = g.native().reshape(*g.shape[:axis], places.size, *g.shape[axis + native.ndim :])
+    rows = g.reshape(*g.shape[:axis], places.size, *g.shape[axis + where.ndim :])
     summed = _summed_rows(np.moveaxis(rows, axis, 0), places, length)
-    return wrap(np.ascontiguousarray(np.moveaxis(summed, 0, axis)), g.device)
+    return np.ascontiguousarray(np.moveaxis(summed, 0, axis))
 
 
 # Rows are added so many elements at a time: add.at is fast for places in one axis, of which the cache has few.
@@ -116,12 +122,17 @@ def _added_along(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
 @differentiable(g=lambda g, indices, axis: xt.take_along_axis(g, indices, axis=axis))
 def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
     """Return zeros with g added at the indices of the matching 1-d slices along an axis."""
-    native = as_tensor(indices, "take_along_axis", "indices", g).native()
-    result: Tensor = xt.zeros((*g.shape[:axis], length, *g.shape[axis + 1 :]), dtype=g.dtype, device=g.device)
-    grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in g.shape)])
-    grid[axis] = native
-    g.device.backend.add_at(result.native(), tuple(grid), g.native())
-    return result
+    where, backend = as_tensor(indices, "take_along_axis", "indices", g), g.device.backend
+
+    def put(xp: Any, native: Native, places: Native) -> Native:
+        result = backend.zeros((*native.shape[:axis], length, *native.shape[axis + 1 :]), native.dtype)
+        grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in native.shape)])
+        grid[axis] = places
+        backend.add_at(result, tuple(grid), native)
+        return result
+
+    found: Tensor = on((g, where), "take_along_axis", put)
+    return found
 
 
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)

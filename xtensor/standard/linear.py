@@ -22,6 +22,7 @@ from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
+from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
 from ..tensor.operands import Operand, as_tensor, as_tensors
 
@@ -56,7 +57,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
         later = library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, shape, x1.dtype)
         if later is not None:
             return later
-        if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1:
+        if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1 and not watchers:
             blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
             on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b, out=blob.native()))
             return face(blob)

@@ -21,7 +21,7 @@ from ..base.options import thin_closed
 from ..calls.op import REFUSED, on
 from ..devices.cpu import packed_copy, quickly
 from ..run.executor import seen_later
-from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
 from ..tensor.operands import as_tensor, broadcast, common_device
 from .indexing import added
 
@@ -316,7 +316,8 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
         return x.viewed(viewed)
     if copy is False:
         raise ValueError(expected("reshape", "copy", f"be None or True for strides {x.strides}", copy))
-    return from_native(x.device.backend.call(packed_copy, x.native()).reshape(lengths), x.device)
+    found: Tensor = on(x, "reshape", lambda xp, a: packed_copy(a).reshape(lengths))
+    return found
 
 
 def _opposite(shift: int | tuple[int, ...]) -> int | tuple[int, ...]:

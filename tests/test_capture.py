@@ -1,0 +1,391 @@
+"""Whole functions under xt.fuse: writes, overlaps and what others got silently wrong, call after call."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.base.options import Settings, settings
+from xtensor.codegen.cpu.compile import host
+from xtensor.storage.storage import watchers
+
+needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
+SHIFT = 3.0
+
+
+@pytest.fixture(autouse=True)
+def defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Begin with the default settings, whatever the environment asks of the other tests; leave nobody watching."""
+    settings()
+    monkeypatch.setattr(sys.modules["xtensor.base.options"], "_from_environment", [Settings(cache_dir="")])
+    yield
+    assert not watchers
+
+
+@pytest.fixture(params=["interpret", pytest.param("llvm", marks=needs_llvm)], autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test on each engine that has kernels."""
+    with xt.options(engine=request.param, cache_dir=""):
+        yield request.param
+
+
+def both(n: int = 64, dtype: str = "float64", seed: int = 0) -> tuple[xt.Tensor, np.ndarray]:
+    """Return the same elements as a tensor and as an array."""
+    a = np.random.default_rng(seed).integers(-9, 9, n).astype(dtype)
+    return xt.asarray(a, copy=True), a.copy()
+
+
+def agrees(one: Any, other: Any) -> None:
+    """Check that a result is what NumPy gives."""
+    if isinstance(other, tuple):
+        for mine, right in zip(one, other, strict=True):
+            agrees(mine, right)
+    elif isinstance(other, np.ndarray):
+        np.testing.assert_array_equal(np.asarray(one), other, strict=True)
+    else:
+        assert one == other
+
+
+def follows(function: Callable[..., Any], views: Callable[[Any], tuple[Any, ...]], calls: int = 5) -> Any:
+    """Check a fused function beside NumPy, on views of fresh memory at each call; return it."""
+    fused = xt.fuse(function, strict=True)
+    for call in range(calls):
+        x, a = both(seed=call)
+        agrees(fused(*views(x)), function(*views(a)))
+        np.testing.assert_array_equal(np.asarray(x), a)
+    return fused
+
+
+# ---- what others got silently wrong
+
+
+def doubled(x: Any, y: Any) -> Any:
+    x *= 2.0
+    return x + y
+
+
+def test_arguments_that_overlap_in_a_new_way() -> None:
+    fused = xt.fuse(doubled, strict=True)
+    ways = [
+        lambda a: (a[:4], a[10:14]),
+        lambda a: (a[:4], a[2:6]),
+        lambda a: (a[2:6], a[:4]),
+        lambda a: (a[:4], a[:4]),
+        lambda a: (a[1:5], a[40:44]),
+    ]
+    for call, way in enumerate(ways * 3):
+        x, a = both(seed=call)
+        agrees(fused(*way(x)), doubled(*way(a)))
+        np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_a_copy_that_matters() -> None:
+    def function(x: Any) -> None:
+        x[1:] = x[:-1].copy()
+
+    follows(function, lambda a: (a,))
+
+
+def test_a_scatter_and_a_reversed_read() -> None:
+    def function(x: Any, index: Any) -> None:
+        x[index] = 7.0
+        x += x[::-1]
+
+    index = np.array([3, 5, 5, -1])
+    fused = xt.fuse(function, strict=True)
+    for call in range(4):
+        x, a = both(seed=call)
+        fused(x, xt.asarray(index, copy=True))
+        function(a, index)
+        np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_a_source_that_is_written_after_it_was_copied() -> None:
+    def function(x: Any, y: Any) -> None:
+        x[:] = y
+        y += 1.0
+
+    follows(function, lambda a: (a[:20], a[30:50]))
+
+
+def test_an_argument_that_is_cleared_after_it_was_used() -> None:
+    def function(x: Any) -> Any:
+        y = x * 1.0
+        y[2:5] = x[5:8]
+        x[:] = 0.0
+        return y
+
+    follows(function, lambda a: (a,))
+
+
+def test_a_view_of_what_is_written_is_returned() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x += 1.0
+        return y[0:1], y
+
+    follows(function, lambda a: (a[:30], a[1:31]))
+
+
+def test_a_view_with_gaps_keeps_them() -> None:
+    def function(x: Any) -> None:
+        x[::3] *= 2.0
+        x[1::3] = x[::3][: x[1::3].shape[0]]
+
+    follows(function, lambda a: (a[2:50],))
+
+
+def test_writes_through_what_returns_its_argument() -> None:
+    def function(x: Any) -> None:
+        y = xt.asarray(x) if isinstance(x, xt.Tensor) else np.asarray(x)
+        y[3] = 5.0
+        z = y.reshape(-1)
+        z[4] = 6.0
+
+    follows(function, lambda a: (a,))
+
+
+def test_reversed_updates() -> None:
+    def function(base: Any, x: Any) -> None:
+        base[::-1] += 2.0 * x[::-1]
+
+    follows(function, lambda a: (a[:20], a[5:25]))
+    follows(function, lambda a: (a[:20], a[30:50]))
+
+
+def test_writes_to_arguments_that_are_not_returned() -> None:
+    def function(x: Any, y: Any) -> Any:
+        y[...] = x * 3.0
+        x[0] = -1.0
+        return x * 2.0
+
+    follows(function, lambda a: (a[:10], a[20:30]))
+
+
+# ---- and besides
+
+
+def test_results_are_memory_of_their_own() -> None:
+    """A result that goes in again, a fresh argument after it, and results that are kept."""
+    fused = xt.fuse(lambda x: (x * 2.0 - 1.0)[::1] + 0.5, strict=True)
+    x, a = both()
+    kept = []
+    for _ in range(6):
+        x = fused(x)
+        a = a * 2.0 - 0.5
+        kept.append((x, a))
+    kept.append((fused(both(seed=5)[0]), both(seed=5)[1] * 2.0 - 0.5))
+    for one, other in kept:
+        np.testing.assert_array_equal(np.asarray(one), other)
+
+
+def test_pending_readers_see_what_was_before() -> None:
+    def function(x: Any) -> None:
+        x += 1.0
+
+    fused = xt.fuse(function, strict=True)
+    x, a = both(100_000)
+    for _ in range(4):
+        before, right = xt.exp(x * 0.1) + x, np.exp(a * 0.1) + a
+        fused(x)
+        function(a)
+        np.testing.assert_allclose(np.asarray(before), right, rtol=1e-14)
+        np.testing.assert_array_equal(np.asarray(x), a)
+
+
+class Model:
+    """An object whose attributes a method reads."""
+
+    rate = 2.0
+
+    def __init__(self) -> None:
+        self.weight, self.offset, self.sizes = xt.ones(64), 1.0, [1, 2]
+
+    @xt.fuse
+    def step(self, x: Any) -> Any:
+        """Return what depends on everything."""
+        return x * self.weight * self.rate + self.offset + SHIFT + float(self.sizes[0])
+
+
+def test_names_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attributes of objects and classes, globals and closures may change between calls."""
+    model, other = Model(), Model()
+    other.weight = xt.ones(64) * 5.0
+    x, a = both()
+    for rate, offset, shift, size in ((2.0, 1.0, 3.0, 1), (2.0, 1.0, 3.0, 1), (4.0, 0.5, 2.0, 7), (2.0, 1.0, 3.0, 1)):
+        monkeypatch.setattr(Model, "rate", rate)
+        monkeypatch.setattr(sys.modules[__name__], "SHIFT", shift)
+        for one in (model, other):
+            one.offset, one.sizes[0] = offset, size
+            one.weight += 1.0
+            for _ in range(3):
+                right = a * np.asarray(one.weight) * rate + offset + shift + size
+                np.testing.assert_array_equal(np.asarray(one.step(x)), right)
+    assert Model.step.why(model, x) == ""
+
+
+def test_containers_of_arguments() -> None:
+    def function(state: dict[str, Any], pair: tuple[Any, Any]) -> Any:
+        state["x"] += pair[0]
+        return {"y": state["x"] * pair[1], "n": len(state)}
+
+    fused = xt.fuse(function, strict=True)
+    for call in range(4):
+        (x, a), (y, b) = both(seed=call), both(seed=call + 50)
+        mine, right = fused({"x": x, "k": 3}, (y, 2.0)), function({"x": a, "k": 3}, (b, 2.0))
+        agrees(mine["y"], right["y"])
+        assert mine["n"] == right["n"]
+        np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_an_exception_leaves_whole_statements() -> None:
+    """What was done before is done, in the call that is watched and in the plain ones; later calls are captured."""
+
+    def function(x: Any, n: int) -> Any:
+        x += 1.0
+        if n:
+            raise KeyError("stop")
+        x *= 2.0
+        return x[1:] + 1.0
+
+    fused = xt.fuse(function)
+    x, a = both()
+    for n in (1, 0, 1, 0, 0, 1):
+        for args, run in (((x, n), fused), ((a, n), function)):
+            try:
+                run(*args)
+            except KeyError:
+                assert n
+        np.testing.assert_array_equal(np.asarray(x), a)
+    assert fused.why(x, 0) == ""
+
+
+def test_errors_of_library_calls_come_in_replays() -> None:
+    def function(x: Any) -> Any:
+        x += 1.0
+        y = xt.linalg.inv(x)
+        x *= 2.0
+        return y
+
+    fused = xt.fuse(function, strict=True)
+    for _ in range(3):
+        fused(xt.eye(3) * 4.0)
+    x = xt.zeros((3, 3)) - 1.0
+    with pytest.raises(np.linalg.LinAlgError):
+        fused(x)
+    np.testing.assert_array_equal(np.asarray(x), np.zeros((3, 3)))
+
+
+def test_read_only_arguments_are_refused() -> None:
+    def function(x: Any) -> Any:
+        x += 1.0
+        return x * 2.0
+
+    fused = xt.fuse(function)
+    for _ in range(3):
+        fused(both()[0])
+    frozen = xt.broadcast_to(xt.ones(()), (64,))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="read-only"):
+            fused(frozen)
+
+
+def test_arrays_shared_with_numpy() -> None:
+    """What outsiders write between calls is read, and what is written they see."""
+
+    def function(x: Any) -> Any:
+        x[1:-1] += x[2:] * 0.5
+        return x * 2.0
+
+    fused = xt.fuse(function, strict=True)
+    a = np.arange(64.0)
+    b, x = a.copy(), xt.asarray(a)
+    for call in range(5):
+        a[call] = b[call] = -7.0 * call
+        agrees(fused(x), function(b))
+        np.testing.assert_array_equal(a, b)
+
+
+def test_gradients_inside_and_outside() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        y = x * w
+        y[3:10] = w[3:10] * 2.0
+        return xt.sum(y * y)
+
+    fused = xt.fuse(lambda w, x: xt.value_and_grad(loss)(w, x), strict=True)
+    for call in range(4):
+        w, x = both(seed=call)[0], both(seed=call + 9)[0]
+        value, gradient = fused(w, x)
+        right, other = xt.value_and_grad(loss)(w, x)
+        assert float(value) == float(right)
+        np.testing.assert_array_equal(np.asarray(gradient), np.asarray(other))
+    outer = xt.fuse(lambda x: xt.exp(x * 0.1))
+    for _ in range(3):
+        outer(w)
+    np.testing.assert_allclose(
+        np.asarray(xt.grad(lambda w: xt.sum(outer(w)))(w)), 0.1 * np.exp(np.asarray(w) * 0.1), rtol=1e-14
+    )
+
+
+def test_a_step_for_windows_of_one_array() -> None:
+    """The same function on every row of an array is captured once."""
+    counter = count()
+
+    def function(x: Any, y: Any) -> None:
+        next(counter)
+        y[...] = x * 2.0 + y
+
+    fused = xt.fuse(function)
+    big, right = xt.asarray(np.arange(64.0 * 64).reshape(64, 64), copy=True), np.arange(64.0 * 64).reshape(64, 64)
+    for i in range(40):
+        fused(big[i], big[i + 3])
+        right[i + 3] = right[i] * 2.0 + right[i + 3]
+    np.testing.assert_array_equal(np.asarray(big), right)
+    assert next(counter) == 1
+
+
+def test_threads_call_one_function() -> None:
+    def function(x: Any) -> Any:
+        y = xt.zeros(1000)
+        y[1:] = x[:-1] * 2.0
+        x += 1.0
+        return y + x
+
+    fused, failures = xt.fuse(function), []
+
+    def work(seed: int) -> None:
+        for call in range(60):
+            x, a = xt.asarray(np.full(1000, seed + call, np.float64), copy=True), np.full(1000, seed + call, np.float64)
+            y = np.zeros(1000)
+            y[1:] = a[:-1] * 2.0
+            a += 1.0
+            if not np.array_equal(np.asarray(fused(x)), y + a) or not np.array_equal(np.asarray(x), a):
+                failures.append((seed, call))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_recursion_and_nesting() -> None:
+    @xt.fuse
+    def power(x: Any, n: int) -> Any:
+        return x * 1.0 if n == 0 else power(x, n - 1) * x
+
+    inner = xt.fuse(lambda x: x.__iadd__(1.0))
+    outer = xt.fuse(lambda x: (inner(x), x * 2.0)[1], strict=True)
+    for call in range(4):
+        x, a = both(seed=call)
+        agrees(power(x, 3), ((a * 1.0 * a) * a) * a)
+        a += 1.0
+        agrees(outer(x), a * 2.0)
+        np.testing.assert_array_equal(np.asarray(x), a)

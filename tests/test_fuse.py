@@ -22,6 +22,7 @@ from programs import Maker, Ours, Side, differs
 
 import xtensor as xt
 from xtensor.base.options import Settings, settings
+from xtensor.calls import signature
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan.costs import CAPTURED_STEPS
 from xtensor.run.capture import LOOKED, OUTSIDE, WRITES
@@ -773,7 +774,7 @@ def test_nothing_to_fuse() -> None:
     """No tensors, other arrays, arguments that may change."""
     fused = xt.fuse(lambda *args: args[0])
     assert fused(3) == 3
-    assert fused.why(3) == room.NO_TENSOR
+    assert fused.why(3) == signature.NO_TENSOR
     given = [1]
     assert fused(given, array()) is given
     assert fused.why(given, array()) == room.NOTHING

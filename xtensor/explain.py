@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from .base.errors import expected
+from .calls.capture import Fused
 from .tensor.face import Tensor
 
 __all__ = ["CacheInfo", "Explanation", "cache_info", "explain", "named"]
@@ -20,22 +22,26 @@ class Explanation(str):
         return str(self)
 
 
-def explain(*tensors: Tensor, ir: bool = False) -> Explanation:
-    """Return how the values of these tensors will be computed, without computing them.
+def explain(*tensors: Tensor | Fused[..., Any], ir: bool = False) -> Explanation:
+    """Return how the values of these tensors will be computed, without computing them, or what a fused function does.
 
     For pending ones: the graph, the kernels it is cut into, the engine that will run each and why. With `ir=True`
     also the LLVM IR of generated code, which is compiled for that and kept, or the CUDA C++, which is not. For
-    evaluated ones: layout and memory.
-    Raises TypeError for anything that is not a tensor.
+    evaluated ones: layout and memory. For a function under `fuse`, given alone: each kind of arguments that it was
+    called with, and why it is called plainly or the schedule that runs.
+    Raises TypeError for anything that is neither.
 
     >>> xt.explain(xt.exp(x) * 2.0)
     """
+    if len(tensors) == 1 and isinstance(tensors[0], Fused):
+        return Explanation(tensors[0].explained())
+    found = [x for x in tensors if isinstance(x, Tensor)]
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(expected("explain", "tensors", "be tensors", type(x).__name__))
     from .explanation import explanation  # the engines come with it
 
-    return Explanation(explanation(tensors, ir))
+    return Explanation(explanation(found, ir))
 
 
 _NAME = re.compile(r"[^\W\d][\w./-]*")

@@ -42,17 +42,14 @@ UNWATCHED = 15
 NOT_LOOKED_UP = 15
 
 # Why a call is a plain one, where it is not for something that the function did (run/capture.py).
-NEW = "no call with such arguments has been captured, or it was forgotten"
-RETURNS = "it returns something else than tensors and constants, nested in tuples, lists, dicts or dataclasses"
-KEEPS = "it keeps a tensor that it computed and does not return"
-NO_TENSOR = "no argument is a tensor"
-GRADIENT = "an argument takes part in a gradient (fuse the function that computes the gradient)"
-REQUIRES = "a result has a gradient, which the function asks for itself"
-ELSEWHERE = "an argument is not on the CPU"
-ASKED = "the options ask for plain calls (lazy='never', engine='direct' or show)"
-INSIDE = "another function is being captured, which calls this one"
-SMALL = "library calls cost less for arrays as small as these"
-NOTHING = "it computes nothing"
+NEW = "[new] no call with such arguments has been captured, or it was forgotten"
+RETURNS = "[returns] it returns something else than tensors and constants, in tuples, lists, dicts or dataclasses"
+KEEPS = "[keeps] it keeps a tensor that it computed and does not return"
+REQUIRES = "[gradient] a result has a gradient, which the function asks for itself"
+ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' or show)"
+INSIDE = "[inside] another function is being captured, which calls this one"
+SMALL = "[small] library calls cost less for arrays as small as these"
+NOTHING = "[nothing] it computes nothing"
 
 
 def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
@@ -124,6 +121,7 @@ class Fused(Generic[P, R]):
         if known is None:
             return self._first_call(signature, tensors, args, kwargs)
         known.used = self._uses = self._uses + 1
+        known.uses += 1
         results = known.results(blobs)
         if results is not None:
             return cast(R, known.rebuild(results, tensors))
@@ -140,6 +138,15 @@ class Fused(Generic[P, R]):
             return found
         known = self._known.get(found[0])
         return NEW if known is None else known.why()
+
+    def explained(self) -> str:
+        """Return what is remembered of each kind of arguments: why it is called plainly, or the schedule that runs."""
+        lines = [f"{self!r}: {len(self._known)} kind{'s' * (len(self._known) != 1)} of arguments"]
+        for number, known in enumerate(list(self._known.values()), 1):
+            lines.append(f"kind {number}, used {known.uses} times: {known.why() or 'captured'}")
+            if known.captured is not None:
+                lines += known.captured.lines()
+        return "\n".join(lines)
 
     def _call_plainly(self, reason: str, args: Any, kwargs: Any) -> R:
         """Call the function itself, for a reason; raises that where calls are to be captured."""
@@ -207,13 +214,14 @@ class _Known:
 
     leaves: of the result: what returns each, of the blobs that are returned and the tensors that were given.
     build: makes the result of its leaves. plain: the settings under which library calls cost less, as far as is known.
-    made, used: the numbers of its first and its last call.
+    made, used: the numbers of its first and its last call. uses: how many calls there were.
     """
 
     def __init__(self, captured: Captured | None, leaves: Any, build: Any, reason: str = "") -> None:
         self.captured, self.leaves, self.build, self.reason = captured, leaves, build, reason
         self.plain: Any = None
         self.made = self.used = 0
+        self.uses = 1
 
     def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called."""
@@ -259,11 +267,11 @@ def _known(leaves: list[Any], build: Any, capture: Capture, tensors: list[Tensor
     captured = None
     if not capture.reason:
         if capture.wrote_otherwise():
-            capture.refuse(WRITES)
+            capture.reason = WRITES
         elif capture.kept_besides(blobs):
-            capture.refuse(KEEPS)
+            capture.reason = KEEPS
         elif not capture.steps:
-            capture.refuse(NOTHING)
+            capture.reason = NOTHING
         else:
             captured = Captured(capture, blobs)
     if capture.reason:

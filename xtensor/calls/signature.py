@@ -22,9 +22,9 @@ from ..storage.blob import TBlob
 from ..tensor.face import Tensor
 
 # Why there is no signature.
-NO_TENSOR = "no argument is a tensor"
-GRADIENT = "an argument takes part in a gradient (fuse the function that computes the gradient)"
-ELSEWHERE = "an argument is not on the CPU"
+NO_TENSOR = "[none] no argument is a tensor"
+GRADIENT = "[gradient] an argument takes part in a gradient (fuse the function that computes the gradient)"
+ELSEWHERE = "[device] an argument is not on the CPU"
 
 # Elements up to which a list or dict of constants is part of a signature, and how deep objects are looked into.
 MOST_ELEMENTS, DEEPEST = 64, 4
@@ -207,7 +207,7 @@ class _Key:
 
 
 def _changing(x: Any, given: bool) -> str:
-    return f"{'an argument' if given else 'what it reads'} is of type {type(x).__name__}, which may change"
+    return f"[changing] {'an argument' if given else 'what it reads'} is of type {type(x).__name__}, which may change"
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:

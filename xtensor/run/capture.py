@@ -9,6 +9,7 @@ give the same results for other arguments whose memory lies alike and overlaps a
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -35,11 +36,14 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 # Why a call was not captured.
-LOOKED = "it asks for values, or a step of it cannot be captured"
-OUTSIDE = "it reads a tensor that is no argument, and that is not found through the function's names"
-WRITES = "it writes to memory in a way that cannot be captured"
-DISTURBED = "another thread used an argument meanwhile, or the process was forked"
-UNROLLED = "it has more steps than can be captured; fuse the body of its loop instead"
+LOOKED = "[values] it asks for values, or a step of it cannot be captured"
+OUTSIDE = "[outside] it reads a tensor that is no argument, and that is not found through the function's names"
+WRITES = "[writes] it writes to memory in a way that cannot be captured"
+DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"
+UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its loop instead"
+
+# The folder of the package, to tell its own functions from those of users.
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Steps up to which a call is captured, and those of them that are calls of the library.
 MOST_STEPS, MOST_CALLS = 20_000, 1000
@@ -142,8 +146,10 @@ class Capture:
 
     def refuse(self, reason: str) -> None:
         """Take a reason why the call is not captured: the first one, but what another thread did is none that stays."""
-        if not self.reason or reason == DISTURBED:
+        if reason == DISTURBED:
             self.reason = reason
+        elif not self.reason:
+            self.reason = reason + _where()
 
     def refuse_call(self, name: str) -> None:
         """Refuse a library function of which the shapes depend on values, or that knows more than it is given."""
@@ -315,6 +321,14 @@ def _by_library(trace: Trace) -> dict[int, TBlob]:
         result = backend.compute(node.op.kernel(backend), *natives, **node.params)
         found[number] = TBlob.adopt(backend.asarray(result, node.dtype), node.device)
     return found
+
+
+def _where() -> str:
+    """Return which line of a user's is being run."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return "" if frame is None else f", at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def stop_all() -> None:

@@ -85,6 +85,17 @@ class Captured:
         results = schedule.run([*arguments, *self._constants] if self._constants else arguments, self._scalars)
         return [output.of(arguments, results) for output in self.outputs]
 
+    def lines(self) -> list[str]:
+        """Return what it does, in words: the schedule if there is one, else the steps that were taken down."""
+        schedule = self._schedule
+        if schedule is None:
+            return [f"  {len(self._steps)} steps, of which a schedule is prepared with the next call"]
+        arena = schedule.facts.arena[1]
+        count = len(schedule.instructions)
+        size = f"{count} instruction{'s' * (count != 1)}, {arena} bytes of arena"
+        head = f"  schedule of {size}, {len(self._outputs)} results"
+        return [head, *[f"    {one.words()}" for one in schedule.instructions]]
+
     # ---- preparing
 
     def _prepared(self, limits: Settings) -> Schedule:

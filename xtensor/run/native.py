@@ -316,6 +316,11 @@ class Segment:
         self.size = self._alone.size
 
     @property
+    def kernels(self) -> int:
+        """How many kernels there are."""
+        return len(self._makes)
+
+    @property
     def codes(self) -> list[Code]:
         """The machine code of its kernels."""
         return self._alone.codes

@@ -9,6 +9,7 @@ once for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,10 @@ class Compiled(NamedTuple):
     segment: Segment
     drops: list[int]
 
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return f"machine code: {self.segment.kernels} kernels in one call"
+
     def run(self, run: Run) -> None:
         run.make(self.makes)
         self.segment.run(run.words)
@@ -62,6 +67,10 @@ class Blobwise(NamedTuple):
     makes: list[Made]
     work: Callable[[Run], None]
     drops: list[int]
+
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return "a kernel, by the interpreter or on another device"
 
     def run(self, run: Run) -> None:
         run.make(self.makes)
@@ -77,6 +86,10 @@ class Library(NamedTuple):
     operands: tuple[int, ...]
     function: Callable[..., Any]
     drops: list[int]
+
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return f"library: {_name(self.function)}"
 
     def run(self, run: Run) -> None:
         device = run.facts.device
@@ -97,6 +110,10 @@ class Shown(NamedTuple):
     writeable: bool
     drops: list[int]
 
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return f"view of shape {self.meta.shape}"
+
     def run(self, run: Run) -> None:
         whole, meta = run.blob(self.whole), self.meta
         layout = Layout(meta.shape, meta.layout.strides, whole.layout.offset + self.after)
@@ -112,6 +129,10 @@ class Call(NamedTuple):
     function: Callable[..., Any]
     takes: tuple[int, ...]
     gives: tuple[tuple[int, int, Meta], ...]
+
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return f"library: {_name(self.function)}"
 
     def run(self, run: Run) -> None:
         backend = run.facts.device.backend
@@ -145,6 +166,10 @@ class Copied(NamedTuple):
     source: int
     meta: Meta
 
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return f"copy of a constant of shape {self.meta.shape}"
+
     def run(self, run: Run) -> None:
         source = run.blob(self.source)
         owner = Storage(run.facts.device, source.owner.nbytes)
@@ -160,10 +185,21 @@ class Blank(NamedTuple):
     word: int
     meta: Meta
 
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return f"memory of {self.meta.nbytes} bytes"
+
     def run(self, run: Run) -> None:
         meta = self.meta
         blob = run.found[self.number] = TBlob.empty(meta.shape, meta.dtype, run.facts.device)
         run.words[self.word] = blob.address
+
+
+def _name(function: Any) -> str:
+    """Return how a function is called that stands inside others."""
+    while isinstance(function, partial):
+        function = function.func
+    return str(getattr(function, "__qualname__", function)).replace(".<locals>.<lambda>", "")
 
 
 Instruction = Compiled | Blobwise | Library | Shown | Call | Copied | Blank

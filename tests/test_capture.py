@@ -376,6 +376,29 @@ def test_threads_call_one_function() -> None:
     assert not failures
 
 
+class Hidden:
+    """A place that no name of a function leads to."""
+
+    __slots__ = ("x",)
+
+
+HIDDEN = Hidden()
+
+
+def test_values_that_come_from_nowhere() -> None:
+    """A tensor that is not found by its name is asked for its value at each call, or read by a plain call."""
+    HIDDEN.x = xt.asarray(np.arange(64.0), copy=True)
+    looks, reads = xt.fuse(lambda x: x * float(HIDDEN.x[3])), xt.fuse(lambda x: x * HIDDEN.x)
+    indexes, tests = xt.fuse(lambda x: x[int(HIDDEN.x[3]) :]), xt.fuse(lambda x: x * (2.0 if HIDDEN.x[3] > 3 else 1.0))
+    x, a = both()
+    for value in (3.0, 3.0, 5.0, 5.0, 2.0):
+        HIDDEN.x[3] = value
+        agrees(looks(x), a * value)
+        agrees(reads(x), a * np.asarray(HIDDEN.x))
+        agrees(indexes(x), a[int(value) :])
+        agrees(tests(x), a * (2.0 if value > 3 else 1.0))
+
+
 def test_recursion_and_nesting() -> None:
     @xt.fuse
     def power(x: Any, n: int) -> Any:

@@ -130,9 +130,9 @@ class Capture:
 
     # ---- what it is told of memory
 
-    def looked(self, owner: Storage) -> None:
+    def looked(self, owner: Storage | None) -> None:
         if get_ident() != self.thread:
-            if owner in self._numbers:
+            if owner is not None and owner in self._numbers:
                 self.refuse(DISTURBED)
         elif not self._inside:
             self.refuse(LOOKED)

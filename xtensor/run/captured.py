@@ -57,6 +57,7 @@ class Captured:
         self._outputs = [(capture.spot_of(blob), blob.writeable) for blob in outputs]
         self._device = capture.arguments[0].device
         self._arguments = len(capture.arguments)
+        self._begins = [blob.address for blob in capture.arguments]
         self._writes = capture.written_roots
         numbers = [self._roots[root].argument for root in sorted(self._writes)]
         self.written = [number for number in numbers if number is not None]
@@ -215,11 +216,17 @@ class _Joined:
                 where[number] = builder.arena_word, place
                 builder.placed[base + number] = place, step.metas[number]
             self.numbers[root] = base + number
-        begins = {number: -APART * (spot.root + 1) + spot.after for number, spot in step.spots.items()}
-        work = Work(step.trace, step.plan, step.metas, leaves, step.into, False, begins, self.limits)
+        begins = {number: self._begin(spot) for number, spot in step.spots.items()}
+        work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits)
         maker = builder.enter(work, where, leaves, own, keeps_scalars=True)
         for root, number in fresh.items():
             self.places[root] = maker.where[number]
+
+    def _begin(self, spot: Spot) -> int:
+        """Return where memory began when the call was captured, or some other place apart from all other memory."""
+        argument = self.roots[spot.root].argument
+        begin = APART * -(spot.root + 1) if argument is None else self.captured._begins[argument]
+        return begin + spot.after
 
     def _whole(self, step: Evaluated, number: int) -> int:
         """Return the value whose memory a result lies in."""

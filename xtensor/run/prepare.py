@@ -19,6 +19,7 @@ from ..plan import costs
 from ..plan.arena import Arena
 from ..plan.layouts import Meta, strides_over, strides_reduced
 from ..plan.program import Kernel, Program
+from ..storage.pool import ALIGNMENT
 from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
 from . import cuda_rows, engines, interpret
@@ -108,7 +109,9 @@ class Builder:
         scalars = [n for n in range(len(work.trace.values)) if n not in work.metas]
         self.scalars |= {base + number: len(self.constants) + place for place, number in enumerate(scalars)}
         self.constants += [work.trace.values[number] for number in scalars]
-        key = (work.plan, tuple(work.metas.items()), work.into)  # a loop that is unrolled has the same work many times
+        # A loop that is unrolled has the same work many times.
+        aligned = work.into is None or work.begins.get(work.into, 0) % ALIGNMENT
+        key = (work.plan, tuple(work.metas.items()), work.into, aligned)
         if key not in self._before:
             self._before[key] = _compiled(work)
         outline, makes = self._before[key]
@@ -179,7 +182,8 @@ def _compiled(work: Work) -> tuple[Outline, dict[int, Makes]]:
 def _makes(kernel: Kernel, work: Work) -> Makes:
     """Return what makes the launches of a kernel."""
     seconds = costs.seconds_of(kernel.program, prod(work.metas[kernel.domain].shape), _traffic(kernel, work))
-    aligned = work.aligned or work.into not in kernel.results or len(kernel.results) == 1
+    alone = len(kernel.results) == 1 and work.is_aligned(kernel.results, work.metas[kernel.results[0]].dtype.itemsize)
+    aligned = alone or work.is_aligned(kernel.results)
     return Makes.of(launches_of(kernel, work), seconds, work.limits.fast_math, aligned)
 
 
@@ -193,7 +197,8 @@ def _makes_together(work: Work, outline: Outline) -> Makes:
         assert plan.columns is not None
         return [columns_launch(plan.columns, plan.kept, metas, making)]
 
-    return Makes.of(make, _seconds_together(kernels, plan.kept, metas), work.limits.fast_math, work.aligned)
+    aligned = work.is_aligned(sorted(plan.kept))
+    return Makes.of(make, _seconds_together(kernels, plan.kept, metas), work.limits.fast_math, aligned)
 
 
 class _Maker:

@@ -23,7 +23,7 @@ from ..storage.storage import watchers, watching
 from .describe import described
 from .prepare import prepared
 from .schedule import Schedule
-from .work import is_aligned, work_of
+from .work import behind, work_of
 
 # Expressions remembered at most, the evaluations after which one that is not remembered yet need not be waited for,
 # and schedules of one plan, for operands that lie in so many ways.
@@ -103,7 +103,7 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
     key, blobs, scalars = operands
     if into is not None:
         layout = into[1].layout
-        key, blobs = (*key, layout.shape, layout.strides, is_aligned(into[1])), [*blobs, into[1]]
+        key, blobs = (*key, layout.shape, layout.strides, behind(into[1])), [*blobs, into[1]]
     schedule: Schedule | None = plan.schedules.get(key)
     capture = watching() if watchers else None
     if capture is not None and capture.computes(trace, plan, into, limits):

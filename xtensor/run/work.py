@@ -30,8 +30,8 @@ class Work(NamedTuple):
     """What a schedule is made of.
 
     metas: of every value but scalars. leaves: what is given. into: the number of a result whose memory is given, after
-    all leaves, None where there is none; aligned: whether vectors begin where that memory does, unless it is small.
-    begins: where leaves lie now, by number, to tell which are near each other.
+    all leaves, None where there is none. begins: where what is given lies, by number: by it is told what lies near each
+    other, and whether vectors begin where large memory does.
     """
 
     trace: Trace
@@ -39,7 +39,6 @@ class Work(NamedTuple):
     metas: dict[int, Meta]
     leaves: Sequence[Leaf]
     into: int | None
-    aligned: bool
     begins: Mapping[int, int]
     limits: Settings
 
@@ -48,6 +47,10 @@ class Work(NamedTuple):
         """Where all values lie."""
         device: Device = self.trace.values[self.plan.kernels[0].results[0]].device
         return device
+
+    def is_aligned(self, results: Sequence[int], itemsize: int = ALIGNMENT) -> bool:
+        """Return whether results begin at multiples of a size, as memory of our own does."""
+        return self.into is None or self.into not in results or self.begins.get(self.into, 0) % itemsize == 0
 
     @property
     def is_packed(self) -> bool:
@@ -75,18 +78,17 @@ def work_over(
 ) -> Work:
     """Return the work of computing what a plan keeps from leaves, which are these blobs now."""
     given = {number: _seen(blob) for number, blob in blobs.items()}
-    number, aligned = None, True
+    begins = {number: blob.address for number, blob in blobs.items() if blob.owner.is_allocated}
+    number = None
     if into is not None:
         number, blob = into
-        given[number] = _seen(blob)
-        aligned = is_aligned(blob)
-    begins = {number: blob.address for number, blob in blobs.items() if blob.owner.is_allocated}
-    return Work(trace, plan, metas_of(trace, given, plan.strided), leaves, number, aligned, begins, limits)
+        given[number], begins[number] = _seen(blob), blob.address
+    return Work(trace, plan, metas_of(trace, given, plan.strided), leaves, number, begins, limits)
 
 
-def is_aligned(blob: TBlob) -> bool:
-    """Return whether vectors begin where memory for a result does, or it is too small for that to matter."""
-    return blob.nbytes < costs.STREAM_BYTES or blob.address % ALIGNMENT == 0
+def behind(blob: TBlob) -> int:
+    """Return how many bytes after a place where vectors begin large memory for a result does; 0 for small memory."""
+    return blob.address % ALIGNMENT if blob.nbytes >= costs.STREAM_BYTES else 0
 
 
 def _seen(blob: TBlob) -> Meta:

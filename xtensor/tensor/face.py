@@ -147,6 +147,8 @@ class Tensor(Operators, Methods):
         """Return the device library's own array over this memory; for reading only."""
         data = self._data
         if type(data) is _ARRAY:
+            if watchers:
+                _tell_of_a_look()
             return data
         return look(data) if type(data) is Part else self.blob.native()
 
@@ -422,7 +424,7 @@ class Tensor(Operators, Methods):
 
     def __bool__(self) -> bool:
         data = self._data
-        if type(data) is _ARRAY and data.size == 1:
+        if type(data) is _ARRAY and data.size == 1 and not watchers:
             return data.__bool__()
         if self.size != 1:
             must = "have one element (use any() or all())"
@@ -437,7 +439,7 @@ class Tensor(Operators, Methods):
 
     def __float__(self) -> float:
         data = self._data
-        if type(data) is _ARRAY and not data.ndim and data.dtype.kind != "c":
+        if type(data) is _ARRAY and not data.ndim and data.dtype.kind != "c" and not watchers:
             return data.__float__()
         if self.dtype.kind == "c":
             raise TypeError(expected("float", "x", "be real", self.dtype))
@@ -448,7 +450,7 @@ class Tensor(Operators, Methods):
 
     def __index__(self) -> int:
         data = self._data
-        if type(data) is _ARRAY and not data.ndim and data.dtype.kind in "iu":
+        if type(data) is _ARRAY and not data.ndim and data.dtype.kind in "iu" and not watchers:
             return data.__index__()
         INTEGER.check(self.dtype, "index", "x")
         return int(self._scalar("index"))
@@ -587,6 +589,13 @@ def wrap(native: Native, device: Device) -> Tensor:
     tensor._data = native
     tensor._owner = tensor._blob = tensor._step = None
     return tensor
+
+
+def _tell_of_a_look() -> None:
+    """Tell who watches this thread that somebody asks for values."""
+    capture = watching()
+    if capture is not None:
+        capture.looked(None)
 
 
 def created(native: Native, device: Device) -> Tensor:

@@ -89,7 +89,8 @@ def asarray_host(
 def _constant(native: Native, device: Device | None) -> Tensor:
     """Return what Python's constants tell as a tensor."""
     x = from_native(native, device)
-    return x if not watchers or watching() is None else created(x.native(), x.device)
+    watched = watchers and isinstance(x._data, np.ndarray) and watching() is not None
+    return created(x._data, x.device) if watched else x
 
 
 def chosen_device(device: DeviceLike, function: str) -> Device:

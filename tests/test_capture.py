@@ -399,6 +399,27 @@ def test_values_that_come_from_nowhere() -> None:
         agrees(tests(x), a * (2.0 if value > 3 else 1.0))
 
 
+def test_random_numbers_are_drawn_in_order() -> None:
+    """From a generator that is given, or found by its name; one that a function makes begins anew."""
+    generators = [xt.random.default_rng(seed) for seed in (1, 1, 2, 2)]
+
+    def noisy(x: Any, generator: Any) -> Any:
+        return x + generator.normal(size=64) * generator.random(64, dtype=xt.float64)
+
+    fused = xt.fuse(noisy, strict=True)
+    x, _ = both()
+    for _ in range(4):
+        for mine, plain in (generators[:2], generators[2:]):
+            agrees(fused(x, mine), np.asarray(noisy(x, plain)))
+    own, other = xt.random.default_rng(5), xt.random.default_rng(5)
+    found = xt.fuse(lambda x: x * own.integers(0, 9, 64), strict=True)
+    for _ in range(4):
+        agrees(found(x), np.asarray(x * other.integers(0, 9, 64)))
+    anew = xt.fuse(lambda x: noisy(x, xt.random.default_rng(7)))
+    for _ in range(4):
+        agrees(anew(x), np.asarray(noisy(x, xt.random.default_rng(7))))
+
+
 def test_recursion_and_nesting() -> None:
     @xt.fuse
     def power(x: Any, n: int) -> Any:

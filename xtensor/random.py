@@ -9,8 +9,9 @@ There is no hidden state: every number comes from a Generator, and the same seed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from .base.errors import expected
 from .base.layout import as_axis
 from .calls.writes import writable
 from .devices import Device
-from .tensor.face import Tensor, from_native
+from .storage.storage import Native, watchers, watching
+from .tensor.face import Tensor, face, from_native
 from .tensor.operands import DeviceLike, as_tensor, chosen_device
 
 __all__ = ["Generator", "default_rng"]
@@ -50,9 +52,13 @@ class Generator:
     device: where its tensors are.
     """
 
+    draws = True  # a captured function draws from this very generator (calls/signature.py)
+
     def __init__(self, native: np.random.Generator, device: Device) -> None:
         self.native = native
         self.device = device
+        capture = watching() if watchers else None
+        self._within = None if capture is None else ref(capture)
 
     def __repr__(self) -> str:
         return f"Generator({type(self.native.bit_generator).__name__}, device={str(self.device)!r})"
@@ -64,10 +70,12 @@ class Generator:
 
     @state.setter
     def state(self, state: Mapping[str, Any]) -> None:
+        _refuse("state")
         self.native.bit_generator.state = state
 
     def spawn(self, n_children: int) -> list[Generator]:
         """Return generators with streams of their own, independent of this one's: one for each thread, say."""
+        _refuse("spawn")
         return [Generator(child, self.device) for child in self.native.spawn(n_children)]
 
     # ---- the uniform and the normal distribution
@@ -108,11 +116,13 @@ class Generator:
 
     def poisson(self, lam: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
         """Return Poisson distributed counts of mean lam, as int64 or another dtype."""
-        return self._drawn(self.native.poisson(_plain(lam), size), _numeric(dtype, "poisson"))
+        lam = _plain(lam)
+        return self._drawn(lambda: self.native.poisson(lam, size), _numeric(dtype, "poisson"))
 
     def binomial(self, n: Any, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
         """Return how many of n trials succeed that each do so with probability p, as int64 or another dtype."""
-        return self._drawn(self.native.binomial(_plain(n), _plain(p), size), _numeric(dtype, "binomial"))
+        n, p = _plain(n), _plain(p)
+        return self._drawn(lambda: self.native.binomial(n, p, size), _numeric(dtype, "binomial"))
 
     def bernoulli(self, p: Any = 0.5, size: Size = None, dtype: Any = None) -> Tensor:
         """Return True with probability p, as booleans or another dtype: where random() is below p.
@@ -122,8 +132,8 @@ class Generator:
         chance = np.asarray(_plain(p))
         if not np.all((chance >= 0) & (chance <= 1)):
             raise ValueError(expected("bernoulli", "p", "be between 0 and 1", p))
-        drawn = self.native.random(chance.shape if size is None else size)
-        return self._drawn(drawn < chance, _numeric(dtype, "bernoulli"))
+        shape = chance.shape if size is None else size
+        return self._drawn(lambda: self.native.random(shape) < chance, _numeric(dtype, "bernoulli"))
 
     # ---- integers, and what is there already
 
@@ -137,22 +147,24 @@ class Generator:
         if wanted.kind not in "iub":
             raise TypeError(expected("integers", "dtype", "be integer or bool", wanted))
         bounds = _plain(low), None if high is None else _plain(high)
-        return self._drawn(self.native.integers(*bounds, size, wanted.type, endpoint), wanted)
+        return self._drawn(lambda: self.native.integers(*bounds, size, wanted.type, endpoint), wanted)
 
     def choice(
         self, a: Any, size: Size = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Tensor:
         """Return elements of a along an axis, or of range(a), each drawn with its probability p, all alike if None."""
-        weights = None if p is None else _plain(p)
-        return self._drawn(self.native.choice(_plain(a), size, replace, weights, axis, shuffle))
+        a, weights = _plain(a), None if p is None else _plain(p)
+        return self._drawn(lambda: self.native.choice(a, size, replace, weights, axis, shuffle))
 
     def permutation(self, x: Any, axis: int = 0) -> Tensor:
         """Return x, or range(x), with the slices along an axis in random order, as a copy."""
-        return self._drawn(self.native.permutation(_plain(x), axis))
+        x = _plain(x)
+        return self._drawn(lambda: self.native.permutation(x, axis))
 
     def permuted(self, x: Any, axis: int | None = None) -> Tensor:
         """Return a copy of x with the elements of each slice along an axis in a random order of its own."""
-        return self._drawn(self.native.permuted(_plain(x), axis=axis))
+        x = _plain(x)
+        return self._drawn(lambda: self.native.permuted(x, axis=axis))
 
     def shuffle(self, x: Tensor, axis: int = 0) -> None:
         """Bring the slices of x along an axis into random order, in place. Raises TypeError for what is no tensor."""
@@ -170,19 +182,34 @@ class Generator:
     def _standard(self, name: str, size: Size, dtype: Any) -> Tensor:
         """Return numbers of a distribution without parameters, drawn in the dtype asked for."""
         wanted = _floating(dtype, name)
-        own = np.float32 if wanted == float32 else np.float64
-        return self._drawn(getattr(self.native, name)(size, own), wanted)
+        own: Any = np.float32 if wanted == float32 else np.float64
+        return self._drawn(lambda: getattr(self.native, name)(size, own), wanted)
 
     def _rounded(self, name: str, parameters: tuple[Any, ...], size: Size, dtype: Any) -> Tensor:
         """Return numbers of a distribution with parameters, drawn in float64 and rounded to the dtype asked for."""
         wanted = _floating(dtype, name)
-        return self._drawn(getattr(self.native, name)(*map(_plain, parameters), size), wanted)
+        given = [_plain(one) for one in parameters]
+        return self._drawn(lambda: getattr(self.native, name)(*given, size), wanted)
 
-    def _drawn(self, numbers: Any, dtype: DType | None = None) -> Tensor:
-        """Return drawn numbers as a tensor of a dtype."""
-        native = np.asarray(numbers)
-        native = native if dtype is None else native.astype(dtype, copy=False)
-        return from_native(native, self.device)
+    def _drawn(self, draw: Callable[[], Any], dtype: DType | None = None) -> Tensor:
+        """Return numbers that are drawn now as a tensor of a dtype."""
+
+        def drawn() -> Native:
+            native = np.asarray(draw())
+            return native if dtype is None else native.astype(dtype, copy=False)
+
+        capture = watching() if watchers else None
+        native = drawn()
+        if capture is None or self.device != "cpu" or (self._within is not None and self._within() is capture):
+            return from_native(native, self.device)  # a generator made by a function begins anew in each call of it
+        return face(capture.drawn(drawn, native, self.device))
+
+
+def _refuse(name: str) -> None:
+    """Have no function captured that changes a generator otherwise than by drawing."""
+    capture = watching() if watchers else None
+    if capture is not None:
+        capture.refuse_call(name)
 
 
 def _plain(x: Any) -> Any:

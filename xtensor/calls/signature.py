@@ -177,6 +177,8 @@ class _Key:
                 self.value(tuple(x), depth + 1, given=given)
             for part in x.values() if isinstance(x, dict) else x:
                 self.enter(part, depth + 1, given=given)
+        elif getattr(type(x), "draws", False):  # a generator of random numbers: this very one
+            self.key.append(x)
         elif isinstance(x, ModuleType) or hasattr(x, "__dict__"):
             self._object(x, depth)
         elif given:

@@ -241,6 +241,13 @@ class Capture:
                 self._enter_root(blob.owner, Root(None, constant, blob.owner.nbytes))
         return blob
 
+    def drawn(self, draw: Callable[[], Native], native: Native, device: Device) -> TBlob:
+        """Return what a function has drawn, which each call draws anew."""
+        blob = TBlob.adopt(native, device)
+        found = TBlob(blob.owner, blob.dtype, blob.layout, device)
+        self.called(draw, (), [found])
+        return found
+
     def emptied(self, shape: Shape, dtype: DType, device: Device) -> TBlob:
         """Return memory of unset values."""
         blob = TBlob.empty(shape, dtype, device)

@@ -27,6 +27,7 @@ BENCHMARKS = (
     "convolution",
     "nn",
     "programs",
+    "steps",
     "gpu",
 )
 USUAL = ("overhead", "engine")

@@ -48,18 +48,18 @@ class Output(NamedTuple):
 class Captured:
     """What a captured call did, to be done again.
 
-    is_small: whether library calls are expected to cost less than its kernels. written: the numbers of the arguments
-    that it writes.
+    steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
+    whether that can be written. is_small: whether library calls are expected to cost less than its kernels. written:
+    the numbers of the arguments that it writes.
     """
 
     def __init__(self, capture: Capture, outputs: Sequence[TBlob]) -> None:
-        self._steps, self._roots, self._blank = capture.steps, capture.roots, capture.blank
-        self._outputs = [(capture.spot_of(blob), blob.writeable) for blob in outputs]
-        self._device = capture.arguments[0].device
-        self._arguments = len(capture.arguments)
-        self._begins = [blob.address for blob in capture.arguments]
-        self._writes = capture.written_roots
-        numbers = [self._roots[root].argument for root in sorted(self._writes)]
+        self.steps, self.roots, self.blank = capture.steps, capture.roots, capture.blank
+        self.results = [(capture.spot_of(blob), blob.writeable) for blob in outputs]
+        self.device = capture.arguments[0].device
+        self.begins = [blob.address for blob in capture.arguments]
+        self.written_roots = capture.written_roots
+        numbers = [self.roots[root].argument for root in sorted(self.written_roots)]
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
         self.is_small = self._is_small()
@@ -67,7 +67,7 @@ class Captured:
     def _is_small(self) -> bool:
         """Return whether library calls on arrays as small as these are expected to cost less."""
         by_calls, by_kernels, largest = 0.0, costs.RUN, 0
-        for step in self._steps:
+        for step in self.steps:
             if isinstance(step, Called):
                 continue
             elements = step.plan.largest(step.metas)
@@ -90,11 +90,11 @@ class Captured:
         """Return what it does, in words: the schedule if there is one, else the steps that were taken down."""
         schedule = self._schedule
         if schedule is None:
-            return [f"  {len(self._steps)} steps, of which a schedule is prepared with the next call"]
+            return [f"  {len(self.steps)} steps, of which a schedule is prepared with the next call"]
         arena = schedule.facts.arena[1]
         count = len(schedule.instructions)
         size = f"{count} instruction{'s' * (count != 1)}, {arena} bytes of arena"
-        head = f"  schedule of {size}, {len(self._outputs)} results"
+        head = f"  schedule of {size}, {len(self.results)} results"
         return [head, *[f"    {one.words()}" for one in schedule.instructions]]
 
     # ---- preparing
@@ -114,51 +114,57 @@ class Captured:
 class _Joined:
     """The schedule of several steps, while it is put together.
 
-    constants: memory that is given besides the arguments. outputs: what is returned.
+    constants: memory that is given besides the arguments. outputs: what is returned. own: the roots of results, which
+    have memory of their own. copied: constants that are written, or returned, and where among what is given they are;
+    given: all other memory that is given. places: of roots, the word of a run that tells of it and what is to be added;
+    numbers: of roots that are made, the values that they are.
     """
 
     def __init__(self, captured: Captured, limits: Settings) -> None:
         self.captured, self.limits = captured, limits
-        self.steps, self.roots = captured._steps, captured._roots
-        results = {spot.root for spot, _ in captured._outputs}
-        constants = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
-        fixed, self.constants = list(constants), list(constants.values())
-        copied = [number for number in fixed if number in captured._writes or number in results]
-        given = captured._arguments + len(fixed)
-        self.builder = Builder(captured._device, limits, given)
-        self.places: dict[int, tuple[int, int]] = {}  # of roots: the word, and what is to be added
-        self.numbers: dict[int, int] = {}  # of roots that are made: the number of the value that they are
-        self.given: dict[int, int] = {}
-        for number, root in enumerate(self.roots):
-            if root.argument is not None:
-                self.given[number] = root.argument
-        for place, number in enumerate(fixed, captured._arguments):
-            if number not in copied:
-                self.given[number] = place
-        self.places |= {number: (place, 0) for number, place in self.given.items()}
-        self.own = results
-        self._last = self._last_uses()
-        first = self._first_uses()
+        self.steps, self.roots = captured.steps, captured.roots
+        self.own = {spot.root for spot, _ in captured.results}
+        fixed = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
+        self.constants = list(fixed.values())
+        places = dict(zip(fixed, range(len(captured.begins), len(captured.begins) + len(fixed)), strict=True))
+        self.copied = {n: place for n, place in places.items() if n in captured.written_roots or n in self.own}
+        arguments = {n: one.argument for n, one in enumerate(self.roots) if one.argument is not None}
+        self.given = arguments | {n: place for n, place in places.items() if n not in self.copied}
+        self.places = {number: (place, 0) for number, place in self.given.items()}
+        self.numbers: dict[int, int] = {}
+        self.builder = Builder(captured.device, limits, len(captured.begins) + len(fixed))
+        self._join()
+        made = sorted([number for number in self.own if number not in self.given])
+        self.outputs = [self._output(*one, made) for one in captured.results]
+        self.schedule = self.builder.schedule([self.numbers[number] for number in made])
+
+    def _join(self) -> None:
+        """Enter all steps in order; what nobody needs any more gives its place to others."""
+        first = {root: at for at, root in reversed([*self._uses()])}
+        last: dict[int, list[int]] = {}
+        for root, at in {root: at for at, root in self._uses()}.items():
+            last.setdefault(at, []).append(root)
+        begun = [
+            (first.get(root, 0), root)
+            for root in (*self.copied, *self.captured.blank)
+            if root in first or root in self.own
+        ]
         for at, step in enumerate(self.steps):
-            for number in copied:
-                if first.get(number) == at:
-                    self._copy_in(number, captured._arguments + fixed.index(number))
-            for number in captured._blank:
-                if first.get(number) == at:
-                    self._leave_unset(number)
+            for root in [root for when, root in begun if when == at]:
+                self._begin_with(root)
             if isinstance(step, Called):
                 self._call(step)
             else:
                 self._evaluate(step)
-            for number in self._last.get(at, ()):
-                if number not in self.own:
-                    self.builder.arena.release(-1 - number)
-        for number in copied:
-            if number not in first:
-                self._copy_in(number, captured._arguments + fixed.index(number))
-        made = sorted([number for number in results if number not in self.given])
-        self.outputs = [self._output(*one, made) for one in captured._outputs]
-        self.schedule = self.builder.schedule([self.numbers[number] for number in made])
+            for root in last.get(at, ()):
+                self.builder.arena.release(-1 - root)
+
+    def _begin_with(self, root: int) -> None:
+        """Enter memory that is there before a step writes it: with the contents of a constant, or unset."""
+        if root in self.copied:
+            self._copy_in(root, self.copied[root])
+        else:
+            self._leave_unset(root)
 
     def _uses(self) -> Iterable[tuple[int, int]]:
         """Yield which step uses which root."""
@@ -166,19 +172,6 @@ class _Joined:
             spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
             for spot in spots:
                 yield at, spot.root
-
-    def _last_uses(self) -> dict[int, list[int]]:
-        last = {root: at for at, root in self._uses()}
-        found: dict[int, list[int]] = {}
-        for root, at in last.items():
-            found.setdefault(at, []).append(root)
-        return found
-
-    def _first_uses(self) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for at, root in self._uses():
-            found.setdefault(root, at)
-        return found
 
     def _where(self, spot: Spot) -> tuple[int, int]:
         """Return the word of a run that tells of memory, and what is to be added."""
@@ -225,7 +218,7 @@ class _Joined:
     def _begin(self, spot: Spot) -> int:
         """Return where memory began when the call was captured, or some other place apart from all other memory."""
         argument = self.roots[spot.root].argument
-        begin = APART * -(spot.root + 1) if argument is None else self.captured._begins[argument]
+        begin = APART * -(spot.root + 1) if argument is None else self.captured.begins[argument]
         return begin + spot.after
 
     def _whole(self, step: Evaluated, number: int) -> int:

@@ -16,10 +16,10 @@ import numpy as np
 
 from ..autograd.tape import active, steps_of
 from ..devices import Device
-from ..devices.cpu import CPU
 from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
-from ..tensor.face import Tensor
+from ..storage.pool import ALIGNMENT
+from ..tensor.face import CPU_DEVICE, Tensor
 
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor"
@@ -155,9 +155,10 @@ class _Key:
         """Enter a tensor; what is pending is evaluated."""
         if active[0] and steps_of((x,)) is not None:
             self.reason = GRADIENT
-        blob = x.blob
+        data = x._data
+        blob = data if type(data) is TBlob else x.blob
         layout = blob.layout
-        if blob.device.backend is not CPU:
+        if blob.device is not CPU_DEVICE:
             self.reason = ELSEWHERE
         self.key += (blob.dtype.num, layout.shape, layout.strides, blob.writeable)
         self.tensors.append(x)
@@ -227,29 +228,31 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
             found.enter(value, 0, given=False)
     if found.reason or not found.tensors:
         return found.reason or NO_TENSOR
-    if len(found.blobs) > 1:
-        found.key += _overlaps(found.tensors, found.blobs)
+    found.key += _whereabouts(found.tensors, found.blobs)
     for blob in found.blobs:
-        if blob.nbytes >= STREAM_BYTES:
-            found.key.append(blob.address % 64)
         guard = blob.owner.guard
         if guard is not None and guard.history is not None:
             return GRADIENT
     return tuple(found.key), found.tensors, found.blobs
 
 
-def _overlaps(tensors: list[Tensor], blobs: list[TBlob]) -> Iterator[Any]:
-    """Yield how memory overlaps: of each pair that does its places, how far apart they begin, and whether they are one
-    object.
+def _whereabouts(tensors: list[Tensor], blobs: list[TBlob]) -> list[Any]:
+    """Return how memory lies: of each pair that overlaps its places, how far apart they begin, and whether they are one
+    object; of large memory, how many bytes after a place where vectors begin.
     """
-    bounds = []
-    for blob in blobs:
-        address = blob.address
-        low, high = blob.layout.extent(blob.dtype.itemsize) if not blob.is_packed else (0, blob.nbytes)
-        begin = address if blob.is_packed else address - blob.layout.offset + low
-        bounds.append((begin, begin + high - low, address))
-    for place, (low, high, address) in enumerate(bounds):
-        for other in range(place):
-            begin, end, before = bounds[other]
+    found: list[Any] = []
+    bounds: list[tuple[int, int, int]] = []
+    for place, blob in enumerate(blobs):
+        address = blob._address or blob.address
+        if blob.is_packed:
+            low, high = address, address + blob.nbytes
+        else:
+            low, high = blob.layout.extent(blob.dtype.itemsize)
+            low, high = low + address - blob.layout.offset, high + address - blob.layout.offset
+        if high - low >= STREAM_BYTES:
+            found.append(address % ALIGNMENT)
+        for other, (begin, end, before) in enumerate(bounds):
             if low < end and begin < high:
-                yield place, other, address - before, tensors[place] is tensors[other]
+                found += (place, other, address - before, tensors[place] is tensors[other])
+        bounds.append((low, high, address))
+    return found

@@ -139,6 +139,9 @@ def _is_brief(order: list[Node]) -> bool:
 
 def before_write(owner: Storage) -> None:
     """Serve everybody who waits for some memory as it is, so that no write changes what they saw; count the write."""
+    if owner.guard is None and not trusted.owners:
+        owner.count_write()
+        return
     with turn():
         for other in trusted.owners:  # which may be the same memory
             _serve(other.guard)

@@ -19,8 +19,10 @@ from ..base.errors import expected, prefixed
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
 from ..calls.op import REFUSED, on
+from ..calls.writes import assign_captured
 from ..devices.cpu import packed_copy, quickly
 from ..run.executor import seen_later
+from ..storage.storage import watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
 from ..tensor.operands import as_tensor, broadcast, common_device
 from .indexing import added
@@ -142,6 +144,8 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
         along = as_axis(axis, tensors[0].ndim, "concat")
     _check_same("concat", [x.shape[:along] + x.shape[along + 1 :] for x in tensors], tensors)
     dtype = promote(*(x.dtype for x in tensors))
+    if _goes_in_parts(tensors):
+        return _in_parts(tensors, along, sum([x.shape[along] for x in tensors]), dtype)
     return on(tensors, "concat", lambda xp, *natives: xp.concat(_cast(natives, dtype), axis=along))
 
 
@@ -164,7 +168,28 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     _check_same("stack", [x.shape for x in tensors], tensors)
     along = as_axis(axis, tensors[0].ndim + 1, "stack")
     dtype = promote(*(x.dtype for x in tensors))
+    if _goes_in_parts(tensors):
+        return _in_parts([expand_dims(x, axis=along) for x in tensors], along, len(tensors), dtype)
     return on(tensors, "stack", lambda xp, *natives: xp.stack(_cast(natives, dtype), axis=along))
+
+
+def _goes_in_parts(tensors: Sequence[Tensor]) -> bool:
+    """Return whether a function is captured, and arrays lie so that NumPy's result would be packed."""
+    return bool(watchers) and watching() is not None and all([x.blob.is_packed for x in tensors])
+
+
+def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType) -> Tensor:
+    """Return parts joined along an axis, each written where it goes: as steps that can be captured."""
+    first = parts[0]
+    shape = (*first.shape[:along], length, *first.shape[along + 1 :])
+    result: Tensor = xt.empty(shape, dtype=dtype, device=first.device)
+    begin = 0
+    for part in parts:
+        key = (*(slice(None),) * along, slice(begin, begin + part.shape[along]), ...)
+        begin += part.shape[along]
+        if part.size:
+            assign_captured(result[key], part, "concat")
+    return result
 
 
 def _joined_at_once(function: Callable[..., Any], arrays: Any, axis: Any) -> Tensor | None:
@@ -337,7 +362,21 @@ def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, .
     if along is not None and len(shifts) not in (1, len(along)):
         raise ValueError(expected("roll", "shift", f"be one number or {len(along)} of them", shift))
     places = shifts[0] if len(shifts) == 1 else shifts
+    if along is not None and x.size and _goes_in_parts((x,)):
+        return _rolled(x, shifts * len(along) if len(shifts) == 1 else shifts, along)
     return on(x, "roll", lambda xp, a: xp.roll(a, places, axis=along))
+
+
+def _rolled(x: Tensor, shifts: Sequence[int], along: Sequence[int]) -> Tensor:
+    """Return what `roll` does as steps that can be captured."""
+    rolled = x
+    for axis, by in zip(along, shifts, strict=True):
+        length, before = x.shape[axis], (slice(None),) * axis
+        cut = -int(by) % length
+        if cut:
+            parts = [rolled[(*before, slice(cut, None), ...)], rolled[(*before, slice(None, cut), ...)]]
+            rolled = _in_parts(parts, axis, length, x.dtype)
+    return x.copy() if rolled is x else rolled
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

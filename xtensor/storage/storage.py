@@ -268,8 +268,9 @@ class Storage:
     def count_write(self) -> None:
         """Take note that the bytes change."""
         self.version += 1
-        for watcher in tuple(watchers):
-            watcher.written(self)
+        if watchers:
+            for watcher in tuple(watchers):
+                watcher.written(self)
 
     # ---- who else can write to them
 

@@ -201,8 +201,8 @@ class _Laid:
         self.nbytes = nbytes
         used = sorted({told for launch in launches for _, told, _ in launch.fillings if told != SCRATCH})
         self._uses = used if len(used) < len(formats) else None
+        place = {told: at if self._uses is not None else told for at, told in enumerate(used)}
         if self._uses is not None:  # a list of many segments has many words, of which each is told few
-            place = {told: at for at, told in enumerate(used)}
             formats = [formats[told] for told in used]
         self.codes = list(dict.fromkeys([launch.code for launch in launches]))
         scratch = len(HEAD) + len(formats)
@@ -225,7 +225,7 @@ class _Laid:
             first = len(words)
             words += launch.words
             for word, told, more in launch.fillings:
-                at = scratch if told == SCRATCH else len(HEAD) + (told if self._uses is None else place[told])
+                at = scratch if told == SCRATCH else len(HEAD) + place[told]
                 fillings.append((first + word, at, more))
         self._memory = [np.array(one, np.int64) for one in (words, fillings, tables)]  # as long as the driver reads it
         template, places, begins = [one.__array_interface__["data"][0] for one in self._memory]

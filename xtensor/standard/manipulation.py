@@ -175,7 +175,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 def _goes_in_parts(tensors: Sequence[Tensor]) -> bool:
     """Return whether a function is captured, and arrays lie so that NumPy's result would be packed."""
-    return bool(watchers) and watching() is not None and all([x.blob.is_packed for x in tensors])
+    return bool(watchers) and watching() is not None and all(x.blob.is_packed for x in tensors)
 
 
 def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType) -> Tensor:

@@ -72,7 +72,7 @@ def test_readme_shows_the_real_output() -> None:
     """The Python of the README gives the text that stands right under it."""
     session, everything = pages.Session(), list(pages.blocks(README.read_text(encoding="utf-8")))
     pairs = [(code, text) for code, text in pairwise(everything) if (code.info, text.info) == ("python", "text")]
-    assert len(pairs) == 2
+    assert len(pairs) == 3
     for code, text in pairs:
         assert shown(session.run(code.code)) == text.code.rstrip()
 

@@ -199,8 +199,9 @@ class _Key:
             return
         own = vars(x)
         for name in sorted(self.names & own.keys()):
-            self.key.append(name)
-            self.enter(own[name], depth + 1, given=False)
+            if not _is_library(own[name]):
+                self.key.append(name)
+                self.enter(own[name], depth + 1, given=False)
         for kind in type(x).__mro__:
             if kind.__module__ != "builtins":
                 for name in sorted((self.names & vars(kind).keys()) - own.keys()):

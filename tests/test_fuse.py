@@ -607,6 +607,7 @@ CAPTURED: dict[str, Callable[[Any], Any]] = {
     "joined": lambda x: xt.concat([x[:5], x[3:9] * 2.0]) + xt.roll(x, 3)[:11],
     "stacked": lambda x: xt.stack([x[:7], x[1:8] * 2.0, xt.flip(x[:7])], axis=1) + 1.0,
     "joined dtypes": lambda x: xt.concat([x[:5], xt.astype(x[3:9], xt.float64)]) * 2.0,
+    "repeated": lambda x: xt.repeat(xt.reshape(x[:6], (2, 3)), 3, axis=1) + 1.0,
     "rolled": lambda x: xt.roll(xt.reshape(x[:60], (3, 4, 5)), (1, -7, 5), axis=(0, 1, 2)) + xt.roll(x[:5], 10, axis=0),
     "gradient": lambda x: xt.grad(lambda y: xt.sum(xt.exp(y * 0.001) * y))(x),
     "value and gradient": lambda x: xt.value_and_grad(lambda y: xt.mean(y[1:] * y[:-1]))(x),

@@ -182,7 +182,7 @@ class Capture:
         for value in trace.values:
             if type(value) is Node and type(value.op) is Macro:
                 value.op.spell_out(value)
-        work = work_of(trace, plan, into, limits)
+        work = None if self.reason else work_of(trace, plan, into, limits)
         with self.inside():
             found = _by_library(trace)
             if into is not None:
@@ -193,7 +193,8 @@ class Capture:
             for number, one in kept.items():
                 if into is None or number != into[0]:
                     kept[number] = TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable)
-        self.evaluated(work, kept.items())
+        if work is not None:
+            self.evaluated(work, kept.items())
         for number, blob in kept.items():
             if trace.values[number].blob is None:
                 trace.values[number].finish(blob)

@@ -302,6 +302,9 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     length, TypeError for repeats that are no integers. Standard: Manipulation Functions, repeat.
     """
     x = as_tensor(x, "repeat")
+    if type(repeats) is int and repeats >= 0 and x.device == "cpu":
+        along = None if axis is None else as_axis(axis, x.ndim, "repeat")
+        return on(x, "repeated", lambda xp, a: a.repeat(repeats, along))
     times = as_tensor(repeats, "repeat", "repeats", x)
     if times.dtype.kind not in "iub":
         raise TypeError(expected("repeat", "repeats", "be integer", times.dtype))

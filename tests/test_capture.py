@@ -107,6 +107,61 @@ def test_a_scatter_and_a_reversed_read() -> None:
         np.testing.assert_array_equal(np.asarray(x), a)
 
 
+def test_windows_that_overlap_themselves() -> None:
+    """Reversed, shifted, and read through a view of what is pending yet."""
+
+    def function(x: Any) -> Any:
+        x[5:2:-1] = x[3:6]
+        y = x + 1.0
+        y[3::-1] = y[0:4]
+        z = y * 2.0
+        z[2:8] = z[:6]
+        return y, z
+
+    follows(function, lambda a: (a[:20],))
+
+
+def test_square_views_are_returned_as_they_lie() -> None:
+    def function(x: Any) -> Any:
+        y = x.reshape((8, 8)) * 2.0
+        return y.T, (y + 1.0)[::-1], y
+
+    follows(function, lambda a: (a,))
+
+
+def test_masks_that_take_other_elements_each_time() -> None:
+    def function(x: Any, y: Any) -> None:
+        x[x > 2.0] = 0.0
+        y[...] = x
+
+    follows(function, lambda a: (a[:20], a[30:50]))
+    fused = xt.fuse(lambda x, m, y: x.__setitem__(m, y))
+    for n in (3, 3, 5, 2):
+        x, a = both()
+        mask = np.arange(64) < n
+        fused(x, xt.asarray(mask, copy=True), xt.asarray(np.arange(float(n)), copy=True))
+        a[mask] = np.arange(n)
+        np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_writes_into_memory_that_came_from_numpy() -> None:
+    """What a function imports is not captured, nor written a second time."""
+    source = np.arange(64.0)
+
+    def function(x: Any) -> Any:
+        y = xt.asarray(source, copy=True)
+        y[3:9] = x[:6]
+        return y + x
+
+    fused = xt.fuse(function)
+    for call in range(4):
+        source[...] = call
+        x, a = both(seed=call)
+        right = source.copy()
+        right[3:9] = a[:6]
+        agrees(fused(x), right + a)
+
+
 def test_a_source_that_is_written_after_it_was_copied() -> None:
     def function(x: Any, y: Any) -> None:
         x[:] = y

@@ -203,7 +203,7 @@ def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
     Raises ValueError for a read-only target.
     """
     writable_blob(target, function)
-    if not is_node(value):
+    if not is_node(value) or cast(Node, value._data).op.kind == "view":  # which may show what is about to be written
         value = cast_now(value)
     if store(target, value, function):
         return

@@ -208,7 +208,7 @@ class Capture:
         with self.inside():
             spots = {n: self._spot(value) for n, value in enumerate(trace.values) if type(value) is TBlob}
             for number, blob in found:
-                spots[number] = self._spot(blob, is_made=True)
+                spots[number] = self._spot(blob, is_made=number != work.into)
             if work.into is not None:
                 self._note_write(spots[work.into].root)
         values = [value if type(value) is not TBlob else None for value in map(bare, trace.values)]
@@ -326,8 +326,10 @@ def _by_library(trace: Trace) -> dict[int, TBlob]:
             continue
         backend = node.device.backend
         natives = [found[one].native() if one in found else trace.values[one] for one in arguments]
-        result = backend.compute(node.op.kernel(backend), *natives, **node.params)
-        found[number] = TBlob.adopt(backend.asarray(result, node.dtype), node.device)
+        result = backend.asarray(backend.compute(node.op.kernel(backend), *natives, **node.params), node.dtype)
+        if any([result is one or getattr(result, "base", None) is not None for one in natives]):
+            result = result.copy("K")
+        found[number] = TBlob.adopt(result, node.device)
     return found
 
 

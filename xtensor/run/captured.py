@@ -37,7 +37,8 @@ class Output(NamedTuple):
         """Return its bytes."""
         if self.argument is None:
             whole = results[self.result]
-            if self.writeable and not self.after and (whole.shape, whole.dtype) == (self.meta.shape, self.meta.dtype):
+            same = whole.layout == self.meta.layout and whole.dtype == self.meta.dtype
+            if same and self.writeable and not self.after:
                 return whole
         else:
             whole = arguments[self.argument]

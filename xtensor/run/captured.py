@@ -17,7 +17,7 @@ from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot
 from .executor import before_write
-from .prepare import Builder
+from .prepare import APART, Builder
 from .schedule import Blank, Call, Copied, Schedule
 from .work import Leaf, Work
 
@@ -273,7 +273,3 @@ class _Joined:
         word = builder.word()
         self.places[root] = word, 0
         builder.instruct(Copied(number, word, source, meta))
-
-
-# Bytes between memory of which nothing is known but that it lies apart.
-APART = 1 << 48

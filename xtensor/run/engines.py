@@ -153,16 +153,6 @@ def spend(program: Program, largest: int) -> None:
     _spent[program] = _spent.get(program, 0.0) + largest * library_seconds(program)
 
 
-def is_compiled(program: Program) -> bool:
-    """Return whether a program has run as generated code."""
-    return COMPILED in program.notes
-
-
-def may_be_compiled(program: Program) -> bool:
-    """Return whether a program that has not run as generated code may do so yet."""
-    return COMPILED not in program.notes and LACKING not in program.notes and host() is not None
-
-
 def compiled(programs: Sequence[Program]) -> None:
     """Note that programs have generated code."""
     for program in programs:

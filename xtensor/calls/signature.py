@@ -24,7 +24,7 @@ from ..tensor.face import CPU_DEVICE, Tensor
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor"
 GRADIENT = "[gradient] an argument takes part in a gradient (fuse the function that computes the gradient)"
-ELSEWHERE = "[device] an argument is not on the CPU"
+ELSEWHERE = "[device] its arguments are on different devices"
 
 # Elements up to which a list or dict of constants is part of a signature, and how deep objects are looked into.
 MOST_ELEMENTS, DEEPEST = 64, 4
@@ -140,15 +140,16 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 class _Key:
-    """A signature while it is put together. reason: why there is none."""
+    """A signature while it is put together. device: where all memory is. reason: why there is none."""
 
-    __slots__ = ("blobs", "key", "names", "reason", "tensors")
+    __slots__ = ("blobs", "device", "key", "names", "reason", "tensors")
 
     def __init__(self, names: frozenset[str]) -> None:
         self.key: list[Any] = []
         self.tensors: list[Tensor] = []
         self.blobs: list[TBlob] = []
         self.names = names
+        self.device = CPU_DEVICE
         self.reason = ""
 
     def tensor(self, x: Tensor) -> None:
@@ -158,11 +159,18 @@ class _Key:
         data = x._data
         blob = data if type(data) is TBlob else x.blob
         layout = blob.layout
-        if blob.device is not CPU_DEVICE:
-            self.reason = ELSEWHERE
+        if blob.device is not self.device:
+            self._move(blob.device)
         self.key += (blob.dtype.num, layout.shape, layout.strides, blob.writeable)
         self.tensors.append(x)
         self.blobs.append(blob)
+
+    def _move(self, device: Device) -> None:
+        """Expect memory on another device than the CPU."""
+        if self.tensors:
+            self.reason = ELSEWHERE
+        self.device = device
+        self.key.append(device)
 
     def value(self, x: Any, depth: int, *, given: bool) -> None:
         """Enter a value. given: whether it is an argument: what may change is then a reason."""

@@ -3,7 +3,7 @@
 The function really runs: its values are computed, its writes happen, and where something cannot be captured it just
 goes on. What is written down are the steps that the executor took, evaluations and calls of the library's functions,
 over memory named by where it comes from: an argument, a constant, or an earlier step. The same steps in the same order
-give the same results for other arguments whose memory lies alike and overlaps alike (see replayed.py).
+give the same results for other arguments whose memory lies alike and overlaps alike (see captured.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary, ref
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape
 from ..base.options import Settings, count_always
+from ..devices.cpu import CPU
 from ..graph.node import Macro, Node, View
 from ..plan.costs import DIRECT_BELOW
 from ..plan.layouts import Meta
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 LOOKED = "[values] it asks for values, or a step of it cannot be captured"
 OUTSIDE = "[outside] it reads a tensor that is no argument, and that is not found through the function's names"
 WRITES = "[writes] it writes to memory in a way that cannot be captured"
+ELSEWHERE = "[device] it reads or makes memory on another device than its arguments'"
 DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"
 UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its loop instead"
 
@@ -177,7 +179,8 @@ class Capture:
         with the next call of the function, would take longer; return whether that was done.
         """
         sizes = [prod(value.shape) * value.dtype.itemsize for value in trace.values if isinstance(value, (Node, TBlob))]
-        if limits.engine != "auto" or max(sizes) > DIRECT_BELOW:
+        on_cpu = self.arguments[0].device.backend is CPU
+        if limits.engine != "auto" or not on_cpu or max(sizes) > DIRECT_BELOW:
             return False
         for value in trace.values:
             if type(value) is Node and type(value.op) is Macro:
@@ -233,6 +236,7 @@ class Capture:
 
     def created(self, native: Native, device: Device) -> TBlob:
         """Return memory with contents that only Python's constants tell: each call begins with a copy of them."""
+        native = device.backend.asarray(native)
         blob = TBlob(Storage.of(native, device), native.dtype, None, device)
         with self.inside():
             blob._layout, blob.shape = Layout(native.shape, native.strides), native.shape
@@ -244,7 +248,7 @@ class Capture:
 
     def drawn(self, draw: Callable[[], Native], native: Native, device: Device) -> TBlob:
         """Return what a function has drawn, which each call draws anew."""
-        blob = TBlob.adopt(native, device)
+        blob = TBlob.adopt(device.backend.asarray(native), device)
         found = TBlob(blob.owner, blob.dtype, blob.layout, device)
         self.called(draw, (), [found])
         return found
@@ -277,6 +281,8 @@ class Capture:
     def _spot(self, blob: TBlob, *, is_made: bool = False) -> Spot:
         """Return where a blob lies; is_made: whether memory that is not known yet is made by this step."""
         owner, layout = blob.owner, blob.layout
+        if blob.device is not self.arguments[0].device:
+            self.refuse(ELSEWHERE)
         low, high = layout.extent(blob.dtype.itemsize)
         within = [one for one in self._numbers.get(owner, ()) if one.low <= low and high <= one.high]
         if within:

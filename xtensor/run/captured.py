@@ -11,6 +11,7 @@ import numpy as np
 from ..base.layout import Layout
 from ..base.options import Settings
 from ..codegen.cpu.compile import host
+from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
 from ..plan.layouts import Meta
@@ -67,6 +68,8 @@ class Captured:
 
     def _is_small(self) -> bool:
         """Return whether library calls on arrays as small as these are expected to cost less."""
+        if self.device.backend is not CPU:
+            return False
         by_calls, by_kernels, largest = 0.0, costs.RUN, 0
         for step in self.steps:
             if isinstance(step, Called):
@@ -103,7 +106,7 @@ class Captured:
     def _prepared(self, limits: Settings) -> Schedule:
         """Return the steps as one schedule."""
         run_under = limits
-        if limits.engine == "auto" and host() is not None:
+        if limits.engine == "auto" and self.device.backend is CPU and host() is not None:
             run_under = replace(limits, engine="llvm")
         made = _Joined(self, run_under)
         self._constants, self._scalars, self.outputs = made.constants, made.builder.constants, made.outputs

@@ -376,7 +376,7 @@ def _set_at_indices(x: Tensor, key: Any, operand: Tensor, function: str) -> None
     def assign(target: Native, value: Native, *indices: Native) -> None:
         given = iter(indices)
         index = tuple([next(given) if place in places else item for place, item in enumerate(fixed)])
-        backend.assign(target, index, value.copy() if np.may_share_memory(target, value) else value)
+        backend.assign(target, index, value.copy() if backend.xp.may_share_memory(target, value) else value)
 
     writable_blob(x, function)
     before_write(x.owner)

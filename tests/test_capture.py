@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -488,3 +489,14 @@ def test_recursion_and_nesting() -> None:
         a += 1.0
         agrees(outer(x), a * 2.0)
         np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_what_functools_partial_binds_is_read_again() -> None:
+    """Bound tensors are arguments like others, wherever their memory is written to between two calls."""
+    (w, b), (x, a) = both(seed=1), both(seed=2)
+    fused = xt.fuse(partial(lambda w, x, *, scale: w * x * scale, w, scale=2.0), strict=True)
+    for _ in range(4):
+        agrees(fused(x), b * a * 2.0)
+        w += 1.0
+        b += 1.0
+    assert fused.why(x) == ""

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,7 @@ from weakref import WeakKeyDictionary, ref
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape
 from ..base.options import Settings, count_always
+from ..codegen.cpu.compile import host
 from ..devices.cpu import CPU
 from ..graph.node import Macro, Node, View
 from ..plan.costs import DIRECT_BELOW
@@ -47,8 +49,11 @@ UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its
 # The folder of the package, to tell its own functions from those of users.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# Steps up to which a call is captured, and those of them that are calls of the library.
-MOST_STEPS, MOST_CALLS = 20_000, 1000
+# Steps up to which a call is captured, those of them that are no repetition of others, and calls of the library.
+MOST_STEPS, MOST_NEW, MOST_CALLS = 200_000, 20_000, 1000
+
+# Times that the same work comes in a call, as the body of a loop, from which on kernels are compiled for it at once.
+LOOPED = 8
 
 
 class Spot(NamedTuple):
@@ -116,7 +121,10 @@ class Capture:
         self._numbers: WeakKeyDictionary[Storage, list[Place]] = WeakKeyDictionary()
         self._first: dict[int, int] = {}
         self._made: list[ref[Storage]] = []
-        self._inside = self._calls = 0
+        self._inside = self._calls = self._repetitions = 0
+        self._times: Counter[Plan] = Counter()
+        self._before: dict[tuple[Any, ...] | None, Evaluated] = {}
+        self._for_loops: dict[Settings, Settings] = {}
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
@@ -174,6 +182,15 @@ class Capture:
             found = schedule.run([blob.shallow_copy() for blob in blobs], scalars)
             return [TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable) for one in found]
 
+    def settings(self, plan: Plan, limits: Settings) -> Settings:
+        """Return the settings for some work: what a loop does again and again is worth kernels at once."""
+        self._times[plan] += 1
+        if limits.engine != "auto" or self._times[plan] <= LOOPED or self.arguments[0].device.backend is not CPU:
+            return limits
+        if limits not in self._for_loops:
+            self._for_loops[limits] = limits if host() is None else replace(limits, engine="llvm")
+        return self._for_loops[limits]
+
     def computes(self, trace: Trace, plan: Plan, into: tuple[int, TBlob] | None, limits: Settings) -> bool:
         """Compute what a plan keeps by library calls, where arrays are so small that preparing a schedule, which comes
         with the next call of the function, would take longer; return whether that was done.
@@ -203,8 +220,39 @@ class Capture:
                 trace.values[number].finish(blob)
         return True
 
-    def evaluated(self, work: Work, found: Iterable[tuple[int, TBlob]]) -> None:
-        """Take down an evaluation that has just been run. found: its results, by number."""
+    def key_of(
+        self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None
+    ) -> tuple[Any, ...] | None:
+        """Return what tells an evaluation that writes one given result and makes nothing: its plan, where memory is
+        and how it lies, scalars. None for any other evaluation.
+        """
+        if into is None or len(plan.kept) > 1:
+            return None
+        key: list[Any] = [plan, layouts]
+        for value in (*trace.values, into[1]):
+            kind = type(value)
+            if kind is TBlob:
+                places = self._numbers.get(value.owner)
+                if places is None:
+                    return None
+                key += (places[0].root, value.layout.offset)
+            elif kind is not Node:
+                key.append((kind, repr(value)))  # 0.0 is not -0.0, and NaN is NaN
+        return tuple(key)
+
+    def repeated(self, key: tuple[Any, ...] | None) -> bool:
+        """Take down an evaluation that was taken down before, as a loop has them; return whether it was."""
+        step = None if key is None else self._before.get(key)
+        if step is None or self.reason:
+            return False
+        assert step.into is not None
+        self._note_write(step.spots[step.into].root)
+        self._repetitions += 1
+        self._enter(step)
+        return True
+
+    def evaluated(self, work: Work, found: Iterable[tuple[int, TBlob]], key: tuple[Any, ...] | None = None) -> None:
+        """Take down an evaluation that has just been run. found: its results, by number. key: as of `key_of`."""
         if self.reason:
             return
         trace = work.trace
@@ -218,7 +266,10 @@ class Capture:
         structure = trace.without_values().of(values)
         direct = [kernel.direct for kernel in work.plan.kernels if kernel.direct is not None]
         self._calls += sum([type(trace.values[number].op) is not View for number in direct])
-        self._enter(Evaluated(structure, work.plan, work.metas, spots, work.into))
+        step = Evaluated(structure, work.plan, work.metas, spots, work.into)
+        self._enter(step)
+        if not direct:
+            self._before[key] = step
 
     def called(
         self, function: Callable[..., Any], takes: Sequence[TBlob], gives: Sequence[TBlob], writes: Sequence[TBlob] = ()
@@ -263,7 +314,8 @@ class Capture:
 
     def _enter(self, step: Evaluated | Called) -> None:
         self._calls += isinstance(step, Called)
-        if len(self.steps) >= MOST_STEPS or self._calls > MOST_CALLS:
+        new = len(self.steps) - self._repetitions
+        if len(self.steps) >= MOST_STEPS or new >= MOST_NEW or self._calls > MOST_CALLS:
             self.refuse(UNROLLED)
             self.steps.clear()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot
 from .executor import before_write
+from .native import Makes
 from .prepare import APART, Builder
 from .schedule import Blank, Call, Copied, Schedule
 from .work import Leaf, Work
@@ -136,6 +138,7 @@ class _Joined:
         self.given = arguments | {n: place for n, place in places.items() if n not in self.copied}
         self.places = {number: (place, 0) for number, place in self.given.items()}
         self.numbers: dict[int, int] = {}
+        self._again: dict[int, Makes] = {}
         self.builder = Builder(captured.device, limits, len(captured.begins) + len(fixed))
         self._join()
         made = sorted([number for number in self.own if number not in self.given])
@@ -144,17 +147,19 @@ class _Joined:
 
     def _join(self) -> None:
         """Enter all steps in order; what nobody needs any more gives its place to others."""
-        first = {root: at for at, root in reversed([*self._uses()])}
-        last: dict[int, list[int]] = {}
-        for root, at in {root: at for at, root in self._uses()}.items():
-            last.setdefault(at, []).append(root)
-        begun = [
-            (first.get(root, 0), root)
-            for root in (*self.copied, *self.captured.blank)
-            if root in first or root in self.own
-        ]
+        first: dict[int, int] = {}
+        final: dict[int, int] = {}
+        for at, root in self._uses():
+            first.setdefault(root, at)
+            final[root] = at
+        begun, last = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        for root, at in final.items():
+            last[at].append(root)
+        for root in (*self.copied, *self.captured.blank):
+            if root in first or root in self.own:
+                begun[first.get(root, 0)].append(root)
         for at, step in enumerate(self.steps):
-            for root in [root for when, root in begun if when == at]:
+            for root in begun.get(at, ()):
                 self._begin_with(root)
             if isinstance(step, Called):
                 self._call(step)
@@ -195,7 +200,10 @@ class _Joined:
 
     def _evaluate(self, step: Evaluated) -> None:
         """Enter an evaluation: results that only later steps read lie in the arena."""
-        builder = self.builder
+        builder, again = self.builder, self._again.get(id(step))
+        if again is not None:
+            builder.compiled(again, (), ())
+            return
         own, where, leaves, fresh = set[int](), dict[int, tuple[int, int]](), list[Leaf](), dict[int, int]()
         for number, spot in step.spots.items():
             if spot.root in self.places:
@@ -216,6 +224,8 @@ class _Joined:
         begins = {number: self._begin(spot) for number, spot in step.spots.items()}
         work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits)
         maker = builder.enter(work, where, leaves, own, keeps_scalars=True)
+        if not fresh and maker.again is not None:
+            self._again[id(step)] = maker.again
         for root, number in fresh.items():
             self.places[root] = maker.where[number]
 

@@ -106,8 +106,10 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         key, blobs = (*key, layout.shape, layout.strides, behind(into[1])), [*blobs, into[1]]
     schedule: Schedule | None = plan.schedules.get(key)
     capture = watching() if watchers else None
-    if capture is not None and capture.computes(trace, plan, into, limits):
-        return
+    if capture is not None:
+        limits = capture.settings(plan, limits)
+        if capture.computes(trace, plan, into, limits):
+            return
     if schedule is None or not schedule.fits(limits):
         for value in trace.values:  # what is prepared is steps
             if type(value) is Node and type(value.op) is Macro:
@@ -121,7 +123,9 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         results = schedule.run(blobs, scalars)
     else:
         results = capture.run(schedule, blobs, scalars)
-        capture.evaluated(work_of(trace, plan, into, limits), zip(schedule.results, results, strict=True))
+        again = capture.key_of(trace, plan, key, into)
+        if not capture.repeated(again):
+            capture.evaluated(work_of(trace, plan, into, limits), zip(schedule.results, results, strict=True), again)
     for number, blob in zip(schedule.results, results, strict=True):
         node = trace.values[number]
         if node.blob is None:  # not finished meanwhile, by a signal handler say

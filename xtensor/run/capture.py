@@ -125,6 +125,7 @@ class Capture:
         self._times: Counter[Plan] = Counter()
         self._before: dict[tuple[Any, ...] | None, Evaluated] = {}
         self._for_loops: dict[Settings, Settings] = {}
+        self._constants: dict[tuple[int, bytes], TBlob] = {}
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
@@ -137,6 +138,7 @@ class Capture:
         if self in watchers:  # else a fork has stopped it
             watchers.remove(self)
             count_always(-1)
+        self._constants.clear()
 
     # ---- what it is told of memory
 
@@ -296,6 +298,14 @@ class Capture:
                 constant.fixed = True
                 self._enter_root(blob.owner, Root(None, constant, blob.owner.nbytes))
         return blob
+
+    def constant(self, native: Native, device: Device) -> TBlob:
+        """Return memory that only steps read, with a number that only Python's constants tell."""
+        key = (native.dtype.num, native.tobytes())
+        blob = self._constants.get(key)
+        if blob is None:
+            blob = self._constants[key] = self.created(native, device)
+        return blob.shallow_copy()
 
     def drawn(self, draw: Callable[[], Native], native: Native, device: Device) -> TBlob:
         """Return what a function has drawn, which each call draws anew."""

@@ -243,7 +243,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         evaluate([reader for reader in blob.owner.readers() if reader not in inside])
         order = pending_below([node])
         _count_write(blob.owner)
-        if passing is not None and not passing.is_seen() and not _reads(pending_below([passing]), blob.owner):
+        if passing is not None and not passing.is_seen() and not _reads_over(pending_below([passing]), blob):
             passing.face = None
         _evaluate(order, [node], (node, blob))
         return True
@@ -294,6 +294,17 @@ def _reads(nodes: Iterable[Node], owner: Storage) -> bool:
         for value in node.inputs:
             read = value.blob if isinstance(value, Node) else value
             if isinstance(read, TBlob) and read.owner is owner:
+                return True
+    return False
+
+
+def _reads_over(nodes: Iterable[Node], blob: TBlob) -> bool:
+    """Return whether any of these nodes reads what a blob shows."""
+    for node in nodes:
+        for value in node.inputs:
+            read = value.blob if isinstance(value, Node) else value
+            within = isinstance(read, TBlob) and read.owner is blob.owner
+            if within and read.layout.overlaps(blob.layout, read.dtype.itemsize, blob.dtype.itemsize):
                 return True
     return False
 

@@ -187,12 +187,15 @@ class Known(NamedTuple):
         return values
 
     def writes_in_place(self, values: Sequence[Any], target: TBlob) -> bool:
-        """Return whether a target's memory is read element by element only, and by the last step alone."""
+        """Return whether what is written is read element by element only, and by the last step alone."""
         if not target.is_packed and target.layout.may_repeat():
             return False
         for number, value in enumerate(values):
-            same = type(value) is TBlob and value.owner is target.owner
-            if same and (number not in self.last or value.layout != target.layout):
+            if type(value) is not TBlob or value.owner is not target.owner:
+                continue
+            if number in self.last and value.layout == target.layout:
+                continue
+            if value.layout.overlaps(target.layout, value.dtype.itemsize, target.dtype.itemsize):
                 return False
         return True
 

@@ -26,7 +26,7 @@ from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, created, face, from_native, small_arrays, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
 __all__ = ["take", "take_along_axis"]
@@ -344,7 +344,7 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
             CPU.assign(native, ..., operand)
         except (ValueError, TypeError, OverflowError) as error:
             raise prefixed(function, error) from None
-        operand = created(native, x.device)
+        operand = face(watching().constant(native, x.device))
     value: Any = operand
     if not _is_basic(key):
         _set_at_indices(x, key, value, function)

@@ -252,17 +252,15 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
 def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
     """Do what `write` does at once, where an expression like this was written before; return whether it was."""
     with turn():
-        if (
-            (trusted.owners and blob.owner.shared)
-            or node.blob is not None
-            or not _loaded
-            or any([one is not node for one in blob.owner.readers()])
-        ):
+        if (trusted.owners and blob.owner.shared) or node.blob is not None or not _loaded:
+            return False
+        others = [one for one in blob.owner.readers() if one is not node]
+        if others and not set(others) <= set(pending_below([node])):
             return False
         face = None if passing is None else passing.face
         if passing is not None and not passing.is_seen():
             passing.face = None
-        again = _loaded[0].found_again(node, 0, blob)
+        again = None if any(map(_is_saved, others)) else _loaded[0].found_again(node, 0, blob)
         if again is not None:
             _count_write(blob.owner)
             _loaded[0].run(*again)

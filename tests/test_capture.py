@@ -500,3 +500,13 @@ def test_what_functools_partial_binds_is_read_again() -> None:
         w += 1.0
         b += 1.0
     assert fused.why(x) == ""
+
+
+def test_a_resized_argument_is_another_kind() -> None:
+    """What is remembered of how memory lies goes with its shape."""
+    fused = xt.fuse(lambda x: x * 2.0, strict=True)
+    x = xt.asarray([1.0, 2.0, 3.0, 4.0])
+    for shape in ((4,), (2,), (2, 2), (4,)):
+        x.resize(shape)
+        for _ in range(3):
+            agrees(fused(x), np.asarray(x) * 2.0)

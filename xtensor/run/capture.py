@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from math import prod
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
@@ -24,13 +23,12 @@ from ..base.layout import Layout, Shape
 from ..base.options import Settings, count_always
 from ..codegen.cpu.compile import host
 from ..devices.cpu import CPU
-from ..graph.node import Macro, Node, View
-from ..plan.costs import DIRECT_BELOW
+from ..graph.node import Node, View
 from ..plan.layouts import Meta
 from ..plan.program import Plan, Trace, bare
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers
-from .work import Work, work_of
+from .work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,35 +191,6 @@ class Capture:
             self._for_loops[limits] = limits if host() is None else replace(limits, engine="llvm")
         return self._for_loops[limits]
 
-    def computes(self, trace: Trace, plan: Plan, into: tuple[int, TBlob] | None, limits: Settings) -> bool:
-        """Compute what a plan keeps by library calls, where arrays are so small that preparing a schedule, which comes
-        with the next call of the function, would take longer; return whether that was done.
-        """
-        sizes = [prod(value.shape) * value.dtype.itemsize for value in trace.values if isinstance(value, (Node, TBlob))]
-        on_cpu = self.arguments[0].device.backend is CPU
-        if limits.engine != "auto" or not on_cpu or max(sizes) > DIRECT_BELOW:
-            return False
-        for value in trace.values:
-            if type(value) is Node and type(value.op) is Macro:
-                value.op.spell_out(value)
-        work = None if self.reason else work_of(trace, plan, into, limits)
-        with self.inside():
-            found = _by_library(trace)
-            if into is not None:
-                number, blob = into
-                blob.device.backend.assign(blob.shallow_copy().native(), ..., found[number].native())
-                found[number] = blob
-            kept = {n: found[n] for n in plan.kept}
-            for number, one in kept.items():
-                if into is None or number != into[0]:
-                    kept[number] = TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable)
-        if work is not None:
-            self.evaluated(work, kept.items())
-        for number, blob in kept.items():
-            if trace.values[number].blob is None:
-                trace.values[number].finish(blob)
-        return True
-
     def key_of(
         self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None
     ) -> tuple[Any, ...] | None:
@@ -382,23 +351,6 @@ class Capture:
         """Return whether somebody holds memory that was made, other than these results."""
         owners = {blob.owner for blob in results}
         return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
-
-
-def _by_library(trace: Trace) -> dict[int, TBlob]:
-    """Return all values of a trace, computed by the library's own functions."""
-    found = {number: value.shallow_copy() for number, value in enumerate(trace.values) if type(value) is TBlob}
-    for number, node in trace.nodes():
-        arguments = trace.arguments[number]
-        if type(node.op) is View:
-            found[number] = node.op.of(found[arguments[0]], **node.params)
-            continue
-        backend = node.device.backend
-        natives = [found[one].native() if one in found else trace.values[one] for one in arguments]
-        result = backend.asarray(backend.compute(node.op.kernel(backend), *natives, **node.params), node.dtype)
-        if any([result is one or getattr(result, "base", None) is not None for one in natives]):
-            result = result.copy("K")
-        found[number] = TBlob.adopt(result, node.device)
-    return found
 
 
 def _where() -> str:

@@ -301,8 +301,9 @@ def _reads_over(nodes: Iterable[Node], blob: TBlob) -> bool:
     for node in nodes:
         for value in node.inputs:
             read = value.blob if isinstance(value, Node) else value
-            within = isinstance(read, TBlob) and read.owner is blob.owner
-            if within and read.layout.overlaps(blob.layout, read.dtype.itemsize, blob.dtype.itemsize):
+            if not isinstance(read, TBlob) or read.owner is not blob.owner:
+                continue
+            if read.layout.overlaps(blob.layout, read.dtype.itemsize, blob.dtype.itemsize):
                 return True
     return False
 

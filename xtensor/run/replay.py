@@ -108,8 +108,6 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
     capture = watching() if watchers else None
     if capture is not None:
         limits = capture.settings(plan, limits)
-        if capture.computes(trace, plan, into, limits):
-            return
     if schedule is None or not schedule.fits(limits):
         for value in trace.values:  # what is prepared is steps
             if type(value) is Node and type(value.op) is Macro:

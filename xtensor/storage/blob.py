@@ -196,11 +196,6 @@ class TBlob:
         view.constant, view.fixed = self.constant, self.fixed
         return view
 
-    def flat_2d(self) -> TBlob | None:
-        """Return the view as (rows, columns), or None where that would need a copy (mshadow's FlatTo2D)."""
-        layout = self.layout.flat_2d()
-        return None if layout is None else self.view(layout)
-
     # ---- TensorImpl's bookkeeping
 
     def shallow_copy(self) -> TBlob:
@@ -232,23 +227,7 @@ class TBlob:
         if needed > capacity or (needed < capacity and not keep_on_shrink):
             self._owner, start = Storage(self.device, needed), 0
         self._layout, self.shape = Layout(lengths, c_strides(lengths, itemsize), start), lengths
-        self._native = self._packed = self._address = None
-
-    def reserve(self, shape: Any) -> None:
-        """Make room for `shape` without changing this shape; the contents move along (ReserveSpace).
-
-        Raises RuntimeError on a detached blob.
-        """
-        self._refuse_detached("reserve")
-        capacity = prod(as_shape(shape, "reserve")) * self.dtype.itemsize
-        if capacity <= self.owner.nbytes:
-            return
-        packed = contiguous(self.shape, self.dtype.itemsize)
-        grown = TBlob(Storage(self.device, capacity), self.dtype, packed, self.device)
-        if self.owner.is_allocated:
-            self.device.backend.assign(grown.native(), ..., self.native())
-        self._owner, self._layout = grown.owner, grown.layout
-        self._native = self._packed = self._address = None
+        self._native = self._packed = self._address = self._kind = self._span = None
 
     def _refuse_detached(self, function: str) -> None:
         if self.detached:

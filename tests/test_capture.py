@@ -510,3 +510,40 @@ def test_a_resized_argument_is_another_kind() -> None:
         x.resize(shape)
         for _ in range(3):
             agrees(fused(x), np.asarray(x) * 2.0)
+
+
+def test_a_loop_is_launched_again() -> None:
+    """Statements that come again over the same memory are entered once, whatever comes between them."""
+
+    def sweeps(x: Any, y: Any) -> Any:
+        for turn in range(40):
+            y[1:-1] = 0.5 * (x[:-2] + x[2:])
+            x[1:-1] = y[1:-1] - 0.25 * x[1:-1]
+            x[0] = 1.0
+            x[-1] = float(turn % 2)
+            y[5] = x[3]
+        return x[2:5] * 1.0
+
+    fused = xt.fuse(sweeps, strict=True)
+    for call in range(4):
+        (x, a), (y, b) = both(seed=call), both(seed=call + 9)
+        agrees(fused(x, y), sweeps(a, b))
+        agrees(x, a)
+        agrees(y, b)
+
+
+def test_columns_of_one_array_are_written_from_others() -> None:
+    """A recurrence along an axis reads what lies between what it writes: one pass each, nothing kept aside."""
+
+    def recurrence(x: Any, y: Any) -> Any:
+        for j in range(1, x.shape[1]):
+            x[:, j] = 0.5 * x[:, j - 1] + y[:, j]
+
+    fused = xt.fuse(recurrence, strict=True)
+    for call in range(3):
+        given = [both(120, seed=seed) for seed in (call, call + 9)]
+        (x, a), (y, b) = [(xt.reshape(one, (10, 12)), other.reshape(10, 12)) for one, other in given]
+        fused(x, y)
+        recurrence(a, b)
+        agrees(x, a)
+    assert " 0 bytes of arena" in str(xt.explain(fused))

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
@@ -122,7 +123,6 @@ class Capture:
         self._inside = self._calls = self._repetitions = 0
         self._times: Counter[Plan] = Counter()
         self._before: dict[tuple[Any, ...] | None, Evaluated] = {}
-        self._for_loops: dict[Settings, Settings] = {}
         self._constants: dict[tuple[int, bytes], TBlob] = {}
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
@@ -185,11 +185,7 @@ class Capture:
     def settings(self, plan: Plan, limits: Settings) -> Settings:
         """Return the settings for some work: what a loop does again and again is worth kernels at once."""
         self._times[plan] += 1
-        if limits.engine != "auto" or self._times[plan] <= LOOPED or self.arguments[0].device.backend is not CPU:
-            return limits
-        if limits not in self._for_loops:
-            self._for_loops[limits] = limits if host() is None else replace(limits, engine="llvm")
-        return self._for_loops[limits]
+        return limits if self._times[plan] <= LOOPED else with_kernels(limits, self.arguments[0].device)
 
     def key_of(
         self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None
@@ -351,6 +347,13 @@ class Capture:
         """Return whether somebody holds memory that was made, other than these results."""
         owners = {blob.owner for blob in results}
         return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
+
+
+@lru_cache(maxsize=64)
+def with_kernels(limits: Settings, device: Device) -> Settings:
+    """Return settings under which machine code is made at once for what may be left to others at first."""
+    made = limits.engine == "auto" and device.backend is CPU and host() is not None
+    return replace(limits, engine="llvm") if made else limits
 
 
 def _where() -> str:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..base.layout import Layout
 from ..base.options import Settings
-from ..codegen.cpu.compile import host
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
 from ..plan.layouts import Meta
 from ..storage.blob import TBlob
-from .capture import Called, Capture, Evaluated, Spot
+from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .executor import before_write
 from .native import Makes
 from .prepare import APART, Builder
@@ -97,8 +95,7 @@ class Captured:
         schedule = self._schedule
         if schedule is None:
             return [f"  {len(self.steps)} steps, of which a schedule is prepared with the next call"]
-        arena = schedule.facts.arena[1]
-        count = len(schedule.instructions)
+        arena, count = schedule.facts.arena[1], len(schedule.instructions)
         size = f"{count} instruction{'s' * (count != 1)}, {arena} bytes of arena"
         head = f"  schedule of {size}, {len(self.results)} results"
         return [head, *[f"    {one.words()}" for one in schedule.instructions]]
@@ -107,10 +104,7 @@ class Captured:
 
     def _prepared(self, limits: Settings) -> Schedule:
         """Return the steps as one schedule."""
-        run_under = limits
-        if limits.engine == "auto" and self.device.backend is CPU and host() is not None:
-            run_under = replace(limits, engine="llvm")
-        made = _Joined(self, run_under)
+        made = _Joined(self, with_kernels(limits, self.device))
         self._constants, self._scalars, self.outputs = made.constants, made.builder.constants, made.outputs
         schedule = made.schedule
         schedule.limits = limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from sys import getrefcount
@@ -236,14 +236,14 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         order = pending_below([node])
         if (trusted.owners and blob.owner.shared) or goes_direct(order) or not _reads_in_place(order, blob):
             return False
-        evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.owner)])
+        evaluate([one for one in order[:-1] if _is_saved(one) and any(_reads(pending_below([one]), blob.owner))])
         inside = set(pending_below([node]))
         others = [reader for reader in blob.owner.readers() if reader not in inside]
         evaluate([end for end in last_users(others) if end not in inside])
         evaluate([reader for reader in blob.owner.readers() if reader not in inside])
         order = pending_below([node])
         _count_write(blob.owner)
-        if passing is not None and not passing.is_seen() and not _reads_over(pending_below([passing]), blob):
+        if passing is not None and not passing.is_seen() and not _reads_over(passing, blob):
             passing.face = None
         _evaluate(order, [node], (node, blob))
         return True
@@ -286,44 +286,28 @@ def _is_saved(node: Node) -> bool:
     return node.saver is not None and node.saver() is not None
 
 
-def _reads(nodes: Iterable[Node], owner: Storage) -> bool:
-    """Return whether any of these nodes reads some memory."""
+def _reads(nodes: Iterable[Node], owner: Storage) -> Iterator[tuple[Node, TBlob]]:
+    """Yield which of these nodes reads what of some memory."""
     for node in nodes:
         for value in node.inputs:
             read = value.blob if isinstance(value, Node) else value
             if isinstance(read, TBlob) and read.owner is owner:
-                return True
-    return False
+                yield node, read
 
 
-def _reads_over(nodes: Iterable[Node], blob: TBlob) -> bool:
-    """Return whether any of these nodes reads what a blob shows."""
-    for node in nodes:
-        for value in node.inputs:
-            read = value.blob if isinstance(value, Node) else value
-            if not isinstance(read, TBlob) or read.owner is not blob.owner:
-                continue
-            if read.layout.overlaps(blob.layout, read.dtype.itemsize, blob.dtype.itemsize):
-                return True
-    return False
+def _reads_over(node: Node, blob: TBlob) -> bool:
+    """Return whether a node, or one that it waits for, reads what a blob shows."""
+    return any([read.overlaps(blob) for _, read in _reads(pending_below([node]), blob.owner)])
 
 
 def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
     """Return whether a graph reads a blob's memory only element by element where it will be written."""
     if blob.layout.may_repeat():
         return False
-    for node in order:
-        for value in node.inputs:
-            read = value.blob if isinstance(value, Node) else value
-            if not isinstance(read, TBlob) or read.owner is not blob.owner:
-                continue
-            layout, target = read.layout, blob.layout
-            same = (layout.shape, layout.strides, layout.offset) == (target.shape, target.strides, target.offset)
-            same = same and node.op.kind != "view"
-            if same and read.dtype == blob.dtype and node.shape == blob.shape:
-                continue
-            if layout.overlaps(target, read.dtype.itemsize, blob.dtype.itemsize):
-                return False
+    for node, read in _reads(order, blob.owner):
+        same = read.layout == blob.layout and node.op.kind != "view"
+        if not (same and read.dtype == blob.dtype and node.shape == blob.shape) and read.overlaps(blob):
+            return False
     return True
 
 

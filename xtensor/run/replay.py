@@ -193,7 +193,7 @@ class Known(NamedTuple):
                 continue
             if number in self.last and value.layout == target.layout:
                 continue
-            if value.layout.overlaps(target.layout, value.dtype.itemsize, target.dtype.itemsize):
+            if value.overlaps(target):
                 return False
         return True
 

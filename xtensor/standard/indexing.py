@@ -415,11 +415,8 @@ def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:
 def _apart(target: Tensor, value: Tensor) -> Native:
     """Return the value's native array, copied where it lies in the memory that is about to be written."""
     into, source = target.blob, value.blob
-    if into.owner is not source.owner:
-        return source.native()
-    if into.layout.overlaps(source.layout, into.dtype.itemsize, source.dtype.itemsize):
-        return source.device.backend.call(source.native().copy)
-    return source.native()
+    alone = into.owner is not source.owner or not into.overlaps(source)
+    return source.native() if alone else source.device.backend.call(source.native().copy)
 
 
 _PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))

@@ -183,6 +183,10 @@ class TBlob:
             self._native = self.device.backend.view(memory, self.dtype, self.layout, self.writeable)
         return self._native
 
+    def overlaps(self, other: TBlob) -> bool:
+        """Return whether another view of the same memory may show some of the same bytes; never False when it does."""
+        return self.layout.overlaps(other.layout, self.dtype.itemsize, other.dtype.itemsize)
+
     def exported(self) -> Native:
         """Return the native array for someone outside, who may write to it as long as it lives."""
         given = self.owner.hand_out()

@@ -372,6 +372,21 @@ def _expm1(x: Any) -> Any:
     return result
 
 
+def _log1p(x: Any) -> Any:
+    """log(1 + x); NumPy's adds the 1 to complex numbers first, of which small ones keep nothing."""
+    result = np.log1p(x)
+    if result.dtype.kind == "c":
+        result = np.array(result)
+        result.real = log_size1p(np, np.real(x), np.imag(x), result.real)
+    return result
+
+
+def log_size1p(xp: Any, x: Any, y: Any, far: Any) -> Any:
+    """Return log |1 + x + iy|; far: what it is where x or y is at least a half, and no digits are lost."""
+    near = (abs(x) < 0.5) & (abs(y) < 0.5)
+    return xp.where(near, xp.log1p(x * (2 + x) + y * y) / 2, far)
+
+
 def _tanh(x: Any) -> Any:
     """The hyperbolic tangent; for complex x with an infinite real part the standard's +-1 and a zero of x's sign."""
     result = np.tanh(x)
@@ -513,6 +528,7 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "var": _var,
     "floor_divide": _floor_divide,
     "expm1": _expm1,
+    "log1p": _log1p,
     "tanh": _tanh,
     "round": _round,
     "pow": _pow,

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-import xtensor.nn  # noqa: F401 - its rows are tested with the others
+import xtensor.nn
 from tests import host_cupy
 from tests.samples import Sample, samples
 from xtensor import devices

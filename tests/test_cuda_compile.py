@@ -16,7 +16,7 @@ from ptx.build import missing
 from releases import releases
 
 import xtensor as xt
-import xtensor.nn  # noqa: F401 - its rows are tested with the others
+import xtensor.nn
 from xtensor.base.dtypes import ALL, DType
 from xtensor.calls.op import REGISTRY, Op
 from xtensor.codegen.cpu.loop import PACKED, SAME, STRIDED

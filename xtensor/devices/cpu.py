@@ -374,7 +374,7 @@ def _expm1(x: Any) -> Any:
 
 def _log1p(x: Any) -> Any:
     """log(1 + x); NumPy's adds the 1 to complex numbers first, of which small ones keep nothing."""
-    result = np.log1p(x)
+    result: Any = np.log1p(x)
     if result.dtype.kind == "c":
         result = np.array(result)
         result.real = log_size1p(np, np.real(x), np.imag(x), result.real)

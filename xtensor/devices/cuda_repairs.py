@@ -130,7 +130,7 @@ def _nextafter(cp: Any, x1: Any, x2: Any) -> Array:
 def _result_dtype(function: np.ufunc, *operands: Any) -> DType:
     """Return the dtype of what NumPy's function makes of operands."""
     kinds = [np.dtype(bool) if kind is bool else kind for kind in map(_kind, operands)]
-    return cast(DType, function.resolve_dtypes((*kinds, None))[-1])
+    return function.resolve_dtypes((*kinds, None))[-1]
 
 
 def _divide(cp: Any, x1: Any, x2: Any) -> Array:
@@ -159,7 +159,7 @@ def _reciprocal(cp: Any, x: Array) -> Array:
 
 
 def _smith(cp: Any, c: Array, d: Array) -> tuple[Array, Array, Array]:
-    """Return whether the imaginary part of a divisor c + di is the larger one, the smaller over it, and |c + di|^2 too."""
+    """Return of c + di whether d is the larger part, the smaller over the larger, and |c + di|^2 over the larger."""
     across = abs(d) > abs(c)
     larger, smaller = cp.where(across, d, c), cp.where(across, c, d)
     ratio = smaller / larger

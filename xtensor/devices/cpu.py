@@ -372,19 +372,14 @@ def _expm1(x: Any) -> Any:
     return result
 
 
-def _log1p(x: Any) -> Any:
-    """log(1 + x); NumPy's adds the 1 to complex numbers first, of which small ones keep nothing."""
-    result: Any = np.log1p(x)
-    if result.dtype.kind == "c":
-        result = np.array(result)
-        result.real = log_size1p(np, np.real(x), np.imag(x), result.real)
-    return result
-
-
-def log_size1p(xp: Any, x: Any, y: Any, far: Any) -> Any:
-    """Return log |1 + x + iy|; far: what it is where x or y is at least a half, and no digits are lost."""
-    near = (abs(x) < 0.5) & (abs(y) < 0.5)
-    return xp.where(near, xp.log1p(x * (2 + x) + y * y) / 2, far)
+def log1p(xp: Any, x: Any) -> Any:
+    """log(1 + x) by a library, as NumPy, that adds the 1 to complex numbers first: of small ones nothing is kept."""
+    found = xp.log1p(x)
+    if found.dtype.kind == "c":
+        found, a, b = xp.array(found), x.real, x.imag  # the array of a scalar
+        near = (abs(a) < 0.5) & (abs(b) < 0.5)
+        found.real[...] = xp.where(near, xp.log1p(a * (2 + a) + b * b) / 2, found.real)
+    return found
 
 
 def _tanh(x: Any) -> Any:
@@ -528,7 +523,7 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "var": _var,
     "floor_divide": _floor_divide,
     "expm1": _expm1,
-    "log1p": _log1p,
+    "log1p": partial(log1p, np),
     "tanh": _tanh,
     "round": _round,
     "pow": _pow,

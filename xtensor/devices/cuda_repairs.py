@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..base.dtypes import DType, promote
-from .cpu import CPU, log_size1p
+from .cpu import CPU, log1p
 
 Array = Any  # a cupy.ndarray
 Function = Callable[..., Any]
@@ -173,20 +173,20 @@ def _complex(cp: Any, real: Array, imag: Array, dtype: DType) -> Array:
 
 
 def _log1p(cp: Any, x: Array) -> Array:
-    """CuPy's is log(1 + x), of which small complex numbers keep nothing."""
-    if x.dtype.kind != "c":
-        return cp.log1p(x)
-    imag = cp.arctan2(x.imag, x.real + 1)
-    return _complex(cp, log_size1p(cp, x.real, x.imag, cp.log(cp.hypot(x.real + 1, x.imag))), imag, x.dtype)
+    """CuPy's 1 + x also forgets the sign of an imaginary zero, and with it the side of the branch cut."""
+    found = log1p(cp, x)
+    if x.dtype.kind == "c":
+        found.imag[...] = cp.arctan2(x.imag, x.real + 1)
+    return found
 
 
 def _expm1(cp: Any, x: Array) -> Array:
-    """CuPy's is exp(x) - 1, of which small complex numbers keep nothing; this is NumPy's."""
-    if x.dtype.kind != "c":
-        return cp.expm1(x)
-    half = cp.sin(x.imag / 2)
-    real = cp.expm1(x.real) * cp.cos(x.imag) - 2 * half * half
-    return _complex(cp, real, cp.exp(x.real) * cp.sin(x.imag), x.dtype)
+    """CuPy's is exp(x) - 1, of which small complex numbers keep no real part; this one is NumPy's."""
+    found = cp.expm1(x)
+    if x.dtype.kind == "c":
+        half = cp.sin(x.imag / 2)
+        found.real[...] = cp.expm1(x.real) * cp.cos(x.imag) - 2 * half * half
+    return found
 
 
 def _pow(cp: Any, x1: Any, x2: Any) -> Array:

@@ -5,16 +5,11 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-import numpy
-
 from ..autograd.rules import xt
 from ..tensor.face import Tensor
 from .algebra import norm as norm
 from .common import as_array, as_arrays, give, numbers
 from .door import through
-
-LinAlgError = numpy.linalg.LinAlgError
-_MODULE = "linalg"
 
 
 def _floats(x: Any) -> Tensor:

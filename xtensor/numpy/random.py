@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy
 
-from .. import random
+from ..random import Generator as _Generator
 from ..tensor.operands import chosen_device
 from .door import through
 
 
-class Generator(random.Generator):
+class Generator(_Generator):
     """A numpy.random.Generator whose numbers are tensors: xtensor's, with every distribution of NumPy's."""
 
     def __init__(self, bit_generator: Any) -> None:

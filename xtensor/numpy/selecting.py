@@ -247,28 +247,21 @@ def unique(
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _by_standard(name: str) -> Callable[[Any], Any]:
-    return lambda x: getattr(xt, name)(as_array(x, name))
-
-
 def unique_all(x: Any) -> Any:
-    return _by_standard("unique_all")(x)
+    return xt.unique_all(as_array(x, "unique_all"))
 
 
 def unique_counts(x: Any) -> Any:
-    return _by_standard("unique_counts")(x)
+    return xt.unique_counts(as_array(x, "unique_counts"))
 
 
 def unique_inverse(x: Any) -> Any:
-    return _by_standard("unique_inverse")(x)
+    return xt.unique_inverse(as_array(x, "unique_inverse"))
 
 
-def unique_values(x: Any) -> Any:
-    return _by_standard("unique_values")(x)
-
-
-def _several(*sets: Any) -> list[Tensor]:
-    return [unique(x) for x in sets]
+def unique_values(x: Any) -> Tensor:
+    found: Tensor = xt.unique_values(as_array(x, "unique_values"))
+    return found
 
 
 def union1d(ar1: Any, ar2: Any) -> Tensor:
@@ -291,7 +284,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:
 
 
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:
-    first, second = _several(ar1, ar2)
+    first, second = unique(ar1), unique(ar2)
     alone = concatenate([first[isin(first, second, invert=True)], second[isin(second, first, invert=True)]])
     found: Tensor = xt.sort(alone)
     return found

@@ -139,7 +139,7 @@ class Ufunc:
             found: Tensor = self._method("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
             return found
         x = as_array(array, self.__name__)
-        return give(name, getattr(xt, name)(x, axis=axis, dtype=x.dtype if dtype is None else dtype), out)
+        return give(name, getattr(xt, name)(x, axis=axis, dtype=dtype), out)
 
     def outer(self, a: Any, b: Any, /, **options: Any) -> Any:
         """Return the function's results for all pairs of an element of a and one of b."""

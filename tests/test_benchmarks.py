@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+import xtensor.numpy as xnp
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -242,7 +242,7 @@ WRITING = [
     *("np.nan_to_num(n, copy=False)", "np.add.reduce(a, 1, out=v[:4])", "np.hypot.accumulate(a, 1, out=a)"),
     *("np.concatenate((a[:2], b[:2]), out=a)", "np.stack((v, w), out=np.ones((2, 6)))", "np.linalg.multi_dot([m, h, m], out=h)"),
     *("np.median(a, 0, out=v[:5])", "np.einsum('ij,jk->ik', m, h, out=m)", "a[...] = 1; np.power(a, 2, out=a)", "np.partition(v, 2, axis=-1)"),
-    *("a.fill(3.0)", "a.sort()", "a.sort(0)", "a.flat[2] = 5.0", "a.T.flat[1] = 5.0", "a.put([1, 2], 0.5)", "v.partition(2); v.sort()"),
+    *("a.fill(3.0)", "a.sort()", "a.sort(0)", "a.flat[2] = 5.0", "a.T.flat[1] = 5.0", "a.put([1, 2], 0.5)", "v.partition(2); v.sort()", "a.shape = (2, 10)", "a[1:].shape = 15", "v.flat = 2.0", "a.shape = -1"),
 ]  # fmt: skip
 
 METHODS = [

@@ -151,33 +151,19 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     return _counted(x, xt.astype(as_array(weights), xt.float64, copy=False), minlength)
 
 
-def _edges(a: Any, bins: Any, range: Any, weights: Any) -> Tensor:
-    found: Tensor = through("histogram_bin_edges", None, (_plain(a), bins, range, _plain(weights)), {})
-    return found
-
-
-def _plain(x: Any) -> Any:
-    """Return an array whose gradient has no part in what is asked of it."""
-    return x.detach() if isinstance(x, Tensor) else x
-
-
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tensor, Tensor]:
-    x = as_array(a, "histogram")
-    edges = _edges(x, bins, range, weights)
-    values, count = x.detach().ravel(), edges.size - 1
+    values = as_array(a, "histogram").detach().ravel()  # in which bin a value lies does not change with it
+    if not isinstance(weights, Tensor) or not weights.requires_grad:
+        counts, edges = through("histogram", None, (values, bins, range, density, weights), {})
+        return counts, edges
+    edges = through("histogram_bin_edges", None, (values, bins, range, weights.detach()), {})
+    count = edges.size - 1
     inside = xt.logical_and(values >= edges[0], values <= edges[-1])
     places = xt.minimum(searchsorted(edges, values, "right") - 1, count - 1)
-    if weights is None:
-        counts = bincount(places[inside], minlength=count)
-    else:
-        weights = as_array(weights).ravel()
-        counts = bincount(places[inside], weights[inside], count)
-        counts = xt.astype(counts, weights.dtype, copy=False)
-    if density:
-        return counts / xt.astype(xt.diff(edges), xt.float64) / xt.sum(counts), edges
-    return counts, edges
+    counts = bincount(places[inside], weights.ravel()[inside], count)
+    return counts / xt.diff(edges) / xt.sum(counts) if density else counts, edges
 
 
 # ---- covariances

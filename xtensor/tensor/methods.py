@@ -46,6 +46,20 @@ class Methods:
     def reshape(self, *shape: Any, copy: bool | None = None) -> Tensor:
         return xt.reshape(self, shape[0] if len(shape) == 1 else shape, copy=copy)
 
+    def _reshape_in_place(self, shape: Any) -> None:
+        """Take another shape over the same memory, as `x.shape = shape` does.
+
+        Raises AttributeError where the strides would need a copy, RuntimeError where there is a gradient.
+        """
+        x: Any = self
+        if x.requires_grad:
+            raise RuntimeError(expected("shape", "x", "not have a gradient (use reshape)", "one"))
+        try:
+            seen = xt.reshape(x.evaluate(), shape, copy=False)
+        except ValueError as error:
+            raise error if "copy" not in str(error) else AttributeError(str(error)) from None
+        x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
+
     def flatten(self) -> Tensor:
         return xt.reshape(self, (-1,), copy=True) if self.size else xt.reshape(self, (0,))
 

@@ -35,6 +35,7 @@ ROOMS = [
     "linalg.py",
     "fft.py",
     "random.py",
+    "numpy/*",
     "explanation.py",
     "explain.py",
     "memory.py",

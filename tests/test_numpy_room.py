@@ -156,7 +156,11 @@ def test_the_list_of_written_arguments_is_numpys() -> None:
     """No other function of NumPy's that goes through the door changes an operand: the calls of the other tests."""
     from test_numpy_names import CALLS, arrays, on_tensors, run
 
-    through = [text for text in CALLS if any(f"np.{name}(" in text for name, how in names.groups().items() if how == names.LIBRARY)]
+    through = [
+        text
+        for text in CALLS
+        if any(f"np.{name}(" in text for name, how in names.groups().items() if how == names.LIBRARY)
+    ]
     assert len(through) > 50
     for text in through:
         tensors, before = on_tensors(arrays()), arrays()
@@ -248,7 +252,15 @@ def test_names_are_listed() -> None:
 def test_compositions_of_large_arrays_are_recorded() -> None:
     """What is composed of elementwise functions waits, and fuses with what follows."""
     x = draw(300, 300)
-    for y in (np.add(x, 1), np.sinc(x), np.degrees(x), np.isclose(x, 1.0), np.nan_to_num(x), np.clip(x, 0.6, 1.2), np.fmax(x, 1)):
+    for y in (
+        np.add(x, 1),
+        np.sinc(x),
+        np.degrees(x),
+        np.isclose(x, 1.0),
+        np.nan_to_num(x),
+        np.clip(x, 0.6, 1.2),
+        np.fmax(x, 1),
+    ):
         assert y.is_pending
     assert np.var(np.exp(x), axis=1).is_pending
 

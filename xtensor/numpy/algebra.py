@@ -8,12 +8,10 @@ import numpy
 
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
-from ..base.layout import as_axes
 from ..calls.op import on
 from ..tensor.face import Tensor
 from .common import as_array, as_arrays, give, numbers
 from .door import through
-from .folding import sum as sum_
 from .shaping import concatenate
 
 # ---- products
@@ -21,8 +19,7 @@ from .shaping import concatenate
 
 def dot(a: Any, b: Any, out: Any = None) -> Tensor:
     if type(a) is Tensor and type(b) is Tensor and 0 < a.ndim < 3 and 0 < b.ndim < 3 and out is None:
-        found: Tensor = xt.matmul(a, b)
-        return found
+        return xt.matmul(a, b)
     return give("dot", xt.standard.linear.dot(*as_arrays("dot", a, b)), out)
 
 
@@ -38,24 +35,23 @@ def outer(a: Any, b: Any, out: Any = None) -> Tensor:
 
 def vdot(a: Any, b: Any, /) -> Tensor:
     a, b = as_arrays("vdot", a, b)
-    found: Tensor = xt.matmul(conjugate(a).ravel(), b.ravel())
-    return found
+    return xt.matmul(conjugate(a).ravel(), b.ravel())
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     if not isinstance(axes, int):
         axes = tuple([tuple(one) if isinstance(one, (list, tuple)) else (one,) for one in axes])
-    found: Tensor = xt.tensordot(*as_arrays("tensordot", a, b), axes=axes)
-    return found
+    return xt.tensordot(*as_arrays("tensordot", a, b), axes=axes)
 
 
 def kron(a: Any, b: Any) -> Tensor:
     a, b = as_arrays("kron", a, b)
     count = max(a.ndim, b.ndim)
     a, b = (xt.reshape(x, (1,) * (count - x.ndim) + x.shape) for x in (a, b))
-    product = xt.expand_dims(a, axis=tuple(range(1, 2 * count, 2))) * xt.expand_dims(b, axis=tuple(range(0, 2 * count, 2)))
-    found: Tensor = xt.reshape(product, tuple(m * n for m, n in zip(a.shape, b.shape, strict=True)))
-    return found
+    product = xt.expand_dims(a, axis=tuple(range(1, 2 * count, 2))) * xt.expand_dims(
+        b, axis=tuple(range(0, 2 * count, 2))
+    )
+    return xt.reshape(product, tuple(m * n for m, n in zip(a.shape, b.shape, strict=True)))
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Tensor:
@@ -68,14 +64,12 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
     a, b = (x if x.shape[-1] == 3 else xt.concat([x, xt.zeros_like(x[..., :1])], axis=-1) for x in (a, b))
     parts = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
-    found: Tensor = xt.stack(parts, axis=axisc)
-    return found
+    return xt.stack(parts, axis=axisc)
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Tensor:
     if options or not isinstance(operands[0], str):
-        found: Tensor = through("einsum", None, operands, {"out": out, "optimize": optimize, **options})
-        return found
+        return through("einsum", None, operands, {"out": out, "optimize": optimize, **options})
     subscripts, *arrays = operands
     return give("einsum", xt.einsum(subscripts, *[as_array(x, "einsum") for x in arrays], optimize=optimize), out)
 
@@ -94,8 +88,7 @@ def _whole(g: Tensor, mode: str, m: int, n: int) -> Tensor:
     """Return the cotangent of a whole convolution, of which a part was the result."""
     part = _from_full(m + n - 1, mode, min(m, n), max(m, n))
     ends = part.start, m + n - 1 - part.stop
-    found: Tensor = xt.concat([xt.zeros((ends[0],), dtype=g.dtype), g, xt.zeros((ends[1],), dtype=g.dtype)])
-    return found
+    return xt.concat([xt.zeros((ends[0],), dtype=g.dtype), g, xt.zeros((ends[1],), dtype=g.dtype)])
 
 
 def _back(g: Tensor, other: Any, mode: str, like: Any) -> Tensor:
@@ -107,12 +100,12 @@ def _back(g: Tensor, other: Any, mode: str, like: Any) -> Tensor:
 
 @differentiable(a=lambda g, v, mode, like: _back(g, v, mode, like), v=lambda g, a, mode, like: _back(g, a, mode, like))
 def _convolved(a: Tensor, v: Tensor, mode: str) -> Tensor:
-    found: Tensor = on((a, v), "convolve", lambda xp, x, y: xp.convolve(x, y, mode))
-    return found
+    return on((a, v), "convolve", lambda xp, x, y: xp.convolve(x, y, mode))
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
-    return _convolved(*(x if x.ndim else xt.reshape(x, (1,)) for x in as_arrays("convolve", a, v)), mode)
+    a, v = (x if x.ndim else xt.reshape(x, (1,)) for x in as_arrays("convolve", a, v))
+    return _convolved(a, v, mode)
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
@@ -191,7 +184,9 @@ def imag(val: Any) -> Tensor:
 
 def angle(z: Any, deg: bool = False) -> Tensor:
     z = numbers(z, "angle")
-    found: Tensor = xt.atan2(xt.imag(z) if z.dtype.kind == "c" else xt.zeros_like(z), xt.real(z) if z.dtype.kind == "c" else z)
+    found: Tensor = xt.atan2(
+        xt.imag(z) if z.dtype.kind == "c" else xt.zeros_like(z), xt.real(z) if z.dtype.kind == "c" else z
+    )
     return found * (180.0 / numpy.pi) if deg else found
 
 
@@ -212,7 +207,9 @@ def fix(x: Any, out: Any = None) -> Tensor:
     return give("fix", xt.trunc(as_array(x, "fix")), out)
 
 
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **given: Any) -> Tensor:
+def clip(
+    a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **given: Any
+) -> Tensor:
     lower, upper = (a_min if min is None else min), (a_max if max is None else max)
     x = as_array(a, "clip")
     if lower is not None:
@@ -243,27 +240,3 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     else:
         return given.copy() if copy else given
     return result if copy or not isinstance(x, Tensor) else give("nan_to_num", result, x)
-
-
-# ---- norms, shared by np.linalg
-
-
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
-    x = numbers(x, "norm")
-    if axis is None and (ord is None or (x.ndim == 1 and ord == 2) or (x.ndim == 2 and ord in ("f", "fro"))):
-        found: Tensor = xt.linalg.vector_norm(x, keepdims=keepdims)
-        return found
-    axes = as_axes(axis, x.ndim, "norm")
-    if len(axes) == 1:
-        if isinstance(ord, str):
-            raise ValueError(f"Invalid norm order '{ord}' for vectors")
-        if ord == 0:
-            return sum_(xt.astype(x != 0, xt.real(x).dtype if x.dtype.kind == "c" else x.dtype), axes[0], keepdims=keepdims)
-        found = xt.linalg.vector_norm(x, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
-        return found
-    if len(axes) != 2:
-        raise ValueError("Improper number of dimensions to norm.")
-    matrices = xt.moveaxis(x, axes, (-2, -1))
-    found = xt.linalg.matrix_norm(matrices, ord="fro" if ord in (None, "f") else ord)
-    return xt.expand_dims(found, axis=tuple(sorted(axes))) if keepdims else found
-

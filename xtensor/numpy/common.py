@@ -52,8 +52,7 @@ def as_array(x: Any, function: str = "asarray") -> Tensor:
     if type(x) is Tensor:
         return x
     refuse_stranger(x, function)
-    found: Tensor = xt.asarray(x)
-    return found
+    return xt.asarray(x)
 
 
 def as_arrays(function: str, *values: Any) -> tuple[Tensor, ...]:
@@ -111,4 +110,3 @@ def refuse_capture(function: str) -> None:
     capture = watching() if watchers else None
     if capture is not None:
         capture.refuse_call(function)
-

@@ -25,8 +25,7 @@ def _made(function: Callable[..., Tensor], shape: Any, order: str, **options: An
     lengths = _shape(shape)
     if order != "F" or len(lengths) < 2:
         return function(lengths, **options)
-    found: Tensor = xt.permute_dims(function(lengths[::-1], **options), tuple(range(len(lengths)))[::-1])
-    return found
+    return xt.permute_dims(function(lengths[::-1], **options), tuple(range(len(lengths)))[::-1])
 
 
 def _as_order(x: Tensor, order: str | None) -> Tensor:
@@ -119,12 +118,17 @@ def array(
     refuse_stranger(object, "array")
     x = xt.asarray(object, dtype=dtype, copy=copy if isinstance(object, (Tensor, numpy.ndarray)) else copy or None)
     x = _as_order(x, order)
-    found: Tensor = xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
-    return found
+    return xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
 
 
 def asarray(
-    a: Any, dtype: Any = None, order: str | None = None, *, device: Any = None, copy: bool | None = None, like: Any = None
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    device: Any = None,
+    copy: bool | None = None,
+    like: Any = None,
 ) -> Tensor:
     refuse_stranger(a, "asarray")
     return _as_order(xt.asarray(a, dtype=dtype, device=device, copy=copy), order)
@@ -162,16 +166,14 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Tensor:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    found: Tensor = xt.astype(as_array(x, "astype"), dtype, copy=copy)
-    return found
+    return xt.astype(as_array(x, "astype"), dtype, copy=copy)
 
 
 def arange(
     start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None, like: Any = None
 ) -> Tensor:
     bounds = [one.item() if isinstance(one, (Tensor, numpy.generic)) else one for one in (start, stop, step)]
-    found: Tensor = xt.arange(bounds[0], bounds[1], 1 if bounds[2] is None else bounds[2], dtype=dtype, device=device)
-    return found
+    return xt.arange(bounds[0], bounds[1], 1 if bounds[2] is None else bounds[2], dtype=dtype, device=device)
 
 
 def linspace(
@@ -214,8 +216,7 @@ def eye(
     device: Any = None,
     like: Any = None,
 ) -> Tensor:
-    found: Tensor = xt.eye(N, M, k=k, dtype=_or_float(dtype), device=device)
-    return found
+    return xt.eye(N, M, k=k, dtype=_or_float(dtype), device=device)
 
 
 def identity(n: int, dtype: Any = None, *, like: Any = None) -> Tensor:
@@ -224,23 +225,19 @@ def identity(n: int, dtype: Any = None, *, like: Any = None) -> Tensor:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: Any = None) -> Tensor:  # noqa: N803
     rows, columns = xt.arange(N), xt.arange(N if M is None else M)
-    found: Tensor = xt.astype(xt.expand_dims(rows, axis=1) >= columns - k, _or_float(dtype))
-    return found
+    return xt.astype(xt.expand_dims(rows, axis=1) >= columns - k, _or_float(dtype))
 
 
 def tril(m: Any, k: int = 0) -> Tensor:
-    found: Tensor = xt.tril(as_array(m, "tril"), k=k)
-    return found
+    return xt.tril(as_array(m, "tril"), k=k)
 
 
 def triu(m: Any, k: int = 0) -> Tensor:
-    found: Tensor = xt.triu(as_array(m, "triu"), k=k)
-    return found
+    return xt.triu(as_array(m, "triu"), k=k)
 
 
 def diag(v: Any, k: int = 0) -> Tensor:
-    found: Tensor = xt.diag(as_array(v, "diag"), k)
-    return found
+    return xt.diag(as_array(v, "diag"), k)
 
 
 def diagflat(v: Any, k: int = 0) -> Tensor:
@@ -252,8 +249,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  #
     count = x.shape[0] if N is None else N
     powers = xt.arange(count) if increasing else xt.arange(count - 1, -1, -1)
     wanted = xt.result_type(x.dtype, xt.int64)
-    found: Tensor = xt.pow(xt.astype(xt.expand_dims(x, axis=1), wanted), xt.astype(powers, wanted))
-    return found
+    return xt.pow(xt.astype(xt.expand_dims(x, axis=1), wanted), xt.astype(powers, wanted))
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tensor, ...]:
@@ -281,18 +277,18 @@ def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     return xt.stack(grids) if grids else xt.empty((0,), dtype=numpy.dtype(dtype))
 
 
-def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, like: Any = None, **given: Any) -> Any:
+def fromfunction(
+    function: Callable[..., Any], shape: Any, *, dtype: Any = float, like: Any = None, **given: Any
+) -> Any:
     return function(*indices(shape, dtype), **given)
 
 
 def fromiter(iter: Any, dtype: Any, count: int = -1, *, like: Any = None) -> Tensor:
-    found: Tensor = xt.asarray(numpy.fromiter(iter, dtype, count))
-    return found
+    return xt.asarray(numpy.fromiter(iter, dtype, count))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    found: Tensor = xt.from_dlpack(x, device=device, copy=copy)
-    return found
+    return xt.from_dlpack(x, device=device, copy=copy)
 
 
 # ---- grids by slices
@@ -318,8 +314,7 @@ def _points(one: slice) -> Tensor:
     """Return the numbers that a slice stands for."""
     start, step = 0 if one.start is None else one.start, 1 if one.step is None else one.step
     if isinstance(step, complex):
-        found: Tensor = linspace(float(start), float(one.stop), int(abs(step)))
-        return found
+        return linspace(float(start), float(one.stop), int(abs(step)))
     return arange(start, one.stop, step)
 
 
@@ -346,8 +341,7 @@ class _Joiner:
                 how[place] = int(one)
         axis, ndmin, place = how
         found = [_led(_points(one) if isinstance(one, slice) else one, ndmin, place) for one in parts]
-        joined: Tensor = xt.concat(as_arrays("r_", *found), axis=axis)
-        return joined
+        return xt.concat(as_arrays("r_", *found), axis=axis)
 
 
 def _led(part: Any, ndmin: int, place: int) -> Any:
@@ -415,4 +409,3 @@ def ix_(*args: Any) -> tuple[Tensor, ...]:
         x = xt.nonzero(x)[0] if x.dtype.kind == "b" else x if x.size else xt.astype(x, xt.int64)
         found.append(xt.reshape(x, tuple([-1 if place == a else 1 for a in range(len(args))])))
     return tuple(found)
-

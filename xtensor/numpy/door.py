@@ -1,7 +1,7 @@
 """The door to the library: every function of NumPy that is not written here is called on the tensors' own arrays.
 
-On a device that is its library's function of that name. Arguments that a function writes pass the write barrier, results
-that share memory with an operand share its owner, and a gradient that would go through says whose derivative is missing.
+On a device that is its library's function of that name. Arguments that a function writes pass the write barrier,
+results that share memory with an operand share its owner, and a gradient on its way back says what has no derivative.
 """
 
 from __future__ import annotations

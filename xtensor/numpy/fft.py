@@ -37,8 +37,7 @@ def _operand(name: str, a: Any) -> Tensor:
     real = name in ("rfft", "rfftn", "ihfft")
     if x.dtype.kind == "c" or real:
         return x
-    found: Tensor = xt.astype(x, xt.complex64 if x.dtype.itemsize == 4 else xt.complex128)
-    return found
+    return xt.astype(x, xt.complex64 if x.dtype.itemsize == 4 else xt.complex128)
 
 
 fft, ifft, rfft, irfft, hfft, ihfft = map(_one, ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"))
@@ -47,20 +46,16 @@ fft2, ifft2, rfft2, irfft2 = (_several(name, (-2, -1)) for name in ("fftn", "iff
 
 
 def fftfreq(n: int, d: float = 1.0, device: Any = None) -> Tensor:
-    found: Tensor = xt.fft.fftfreq(n, d=d, device=device)
-    return found
+    return xt.fft.fftfreq(n, d=d, device=device)
 
 
 def rfftfreq(n: int, d: float = 1.0, device: Any = None) -> Tensor:
-    found: Tensor = xt.fft.rfftfreq(n, d=d, device=device)
-    return found
+    return xt.fft.rfftfreq(n, d=d, device=device)
 
 
 def fftshift(x: Any, axes: Any = None) -> Tensor:
-    found: Tensor = xt.fft.fftshift(as_array(x), axes=axes)
-    return found
+    return xt.fft.fftshift(as_array(x), axes=axes)
 
 
 def ifftshift(x: Any, axes: Any = None) -> Tensor:
-    found: Tensor = xt.fft.ifftshift(as_array(x), axes=axes)
-    return found
+    return xt.fft.ifftshift(as_array(x), axes=axes)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..base.dtypes import real_of
 from ..base.layout import as_axes
 from ..tensor.face import Tensor
 from .common import as_array, as_condition, flattened, give
@@ -66,8 +67,7 @@ def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool =
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    found: Tensor = xt.count_nonzero(as_array(a, "count_nonzero"), axis=axis, keepdims=keepdims)
-    return found
+    return xt.count_nonzero(as_array(a, "count_nonzero"), axis=axis, keepdims=keepdims)
 
 
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
@@ -90,16 +90,13 @@ def mean(
 def _computed_as(x: Tensor, dtype: Any) -> Tensor:
     """Return an array in the dtype in which NumPy takes its mean."""
     wanted = dtype or (x.dtype if x.dtype.kind in "fc" else xt.float64)
-    found: Tensor = xt.astype(x, numpy.dtype(wanted), copy=False)
-    return found
+    return xt.astype(x, numpy.dtype(wanted), copy=False)
 
 
 def _count(x: Tensor, where: Any, axis: Any, keepdims: bool) -> Tensor:
     """Return how many elements are left along axes, in the dtype of their sum."""
     counted = xt.broadcast_to(as_condition(where), x.shape)
-    real = xt.real(x[..., :0]).dtype if x.dtype.kind == "c" and x.ndim else x.dtype
-    found: Tensor = xt.astype(xt.count_nonzero(counted, axis=axis, keepdims=keepdims), real)
-    return found
+    return xt.astype(xt.count_nonzero(counted, axis=axis, keepdims=keepdims), real_of(x.dtype))
 
 
 def var(
@@ -114,7 +111,9 @@ def var(
     mean: Any = None,
     correction: float | None = None,
 ) -> Tensor:
-    return give("var", _variance(a, axis, dtype, ddof if correction is None else correction, keepdims, where, mean), out)
+    return give(
+        "var", _variance(a, axis, dtype, ddof if correction is None else correction, keepdims, where, mean), out
+    )
 
 
 def std(
@@ -143,8 +142,7 @@ def _as_asked(x: Tensor, dtype: Any) -> Tensor:
 def _variance(a: Any, axis: Any, dtype: Any, correction: float, keepdims: bool, where: Any, centre: Any) -> Tensor:
     x = as_array(a, "var")
     if where is True and centre is None and x.dtype.kind != "c":
-        found: Tensor = xt.var(_as_asked(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
-        return found
+        return xt.var(_as_asked(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
     x = _computed_as(x, dtype)
     if centre is None:
         centre = mean(x, axis, keepdims=True, where=where)
@@ -182,8 +180,7 @@ def _spread_weights(x: Tensor, weights: Tensor, axis: Any) -> Tensor:
     order = sorted(range(len(axes)), key=lambda place: axes[place])
     weights = xt.permute_dims(weights, tuple(order))
     shape = tuple(n if a in axes else 1 for a, n in enumerate(x.shape))
-    found: Tensor = xt.broadcast_to(xt.reshape(weights, shape), x.shape)
-    return found
+    return xt.broadcast_to(xt.reshape(weights, shape), x.shape)
 
 
 # ---- running folds

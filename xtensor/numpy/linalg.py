@@ -6,8 +6,9 @@ from functools import reduce
 from typing import Any
 
 from ..autograd.rules import xt
+from ..base.dtypes import real_of
+from ..base.layout import as_axes
 from ..tensor.face import Tensor
-from .algebra import norm as norm
 from .common import as_array, as_arrays, give, numbers
 from .door import through
 
@@ -17,8 +18,7 @@ def _floats(x: Any) -> Tensor:
 
 
 def cholesky(a: Any, /, *, upper: bool = False) -> Tensor:
-    found: Tensor = xt.linalg.cholesky(_floats(a), upper=upper)
-    return found
+    return xt.linalg.cholesky(_floats(a), upper=upper)
 
 
 def cond(x: Any, p: Any = None) -> Tensor:
@@ -26,23 +26,19 @@ def cond(x: Any, p: Any = None) -> Tensor:
     if p in (None, 2, -2) and x.size:
         values = xt.linalg.svdvals(x)
         return values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]
-    found: Tensor = through("linalg.cond", None, (x, p), {})
-    return found
+    return through("linalg.cond", None, (x, p), {})
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    found: Tensor = xt.linalg.cross(*as_arrays("cross", x1, x2), axis=axis)
-    return found
+    return xt.linalg.cross(*as_arrays("cross", x1, x2), axis=axis)
 
 
 def det(a: Any) -> Tensor:
-    found: Tensor = xt.linalg.det(_floats(a))
-    return found
+    return xt.linalg.det(_floats(a))
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
-    found: Tensor = xt.linalg.diagonal(as_array(x), offset=offset)
-    return found
+    return xt.linalg.diagonal(as_array(x), offset=offset)
 
 
 def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803 - NumPy's name
@@ -56,28 +52,23 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
 
 
 def inv(a: Any) -> Tensor:
-    found: Tensor = xt.linalg.inv(_floats(a))
-    return found
+    return xt.linalg.inv(_floats(a))
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:
-    found: Tensor = xt.matmul(*as_arrays("matmul", x1, x2))
-    return found
+    return xt.matmul(*as_arrays("matmul", x1, x2))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
-    found: Tensor = xt.linalg.matrix_norm(_floats(x), keepdims=keepdims, ord=ord)
-    return found
+    return xt.linalg.matrix_norm(_floats(x), keepdims=keepdims, ord=ord)
 
 
 def matrix_power(a: Any, n: int) -> Tensor:
-    found: Tensor = xt.linalg.matrix_power(as_array(a), n)
-    return found
+    return xt.linalg.matrix_power(as_array(a), n)
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
-    found: Tensor = xt.matrix_transpose(as_array(x))
-    return found
+    return xt.matrix_transpose(as_array(x))
 
 
 def multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
@@ -87,19 +78,34 @@ def multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
     return give("multi_dot", reduce(xt.matmul, found), out)
 
 
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
+    x = numbers(x, "norm")
+    if axis is None and (ord is None or (x.ndim == 1 and ord == 2) or (x.ndim == 2 and ord in ("f", "fro"))):
+        return xt.linalg.vector_norm(x, keepdims=keepdims)
+    axes = as_axes(axis, x.ndim, "norm")
+    if len(axes) == 1:
+        if isinstance(ord, str):
+            raise ValueError(f"Invalid norm order '{ord}' for vectors")
+        if ord == 0:
+            return xt.sum(xt.astype(x != 0, real_of(x.dtype)), axis=axes[0], keepdims=keepdims)
+        return xt.linalg.vector_norm(x, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
+    if len(axes) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    matrices = xt.moveaxis(x, axes, (-2, -1))
+    found = xt.linalg.matrix_norm(matrices, ord="fro" if ord in (None, "f") else ord)
+    return xt.expand_dims(found, axis=tuple(sorted(axes))) if keepdims else found
+
+
 def outer(x1: Any, x2: Any, /) -> Tensor:
-    found: Tensor = xt.linalg.outer(*as_arrays("outer", x1, x2))
-    return found
+    return xt.linalg.outer(*as_arrays("outer", x1, x2))
 
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
     if hermitian:
-        found: Tensor = through("linalg.pinv", None, (a, rcond, hermitian), {})
-        return found
+        return through("linalg.pinv", None, (a, rcond, hermitian), {})
     x = _floats(a)
     rtol = rcond if rtol is None else rtol
-    found = xt.linalg.pinv(x, rtol=1e-15 if rtol is None else rtol)
-    return found
+    return xt.linalg.pinv(x, rtol=1e-15 if rtol is None else rtol)
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
@@ -115,8 +121,7 @@ def slogdet(a: Any) -> Any:
 
 def solve(a: Any, b: Any) -> Tensor:
     a, b = _floats(a), _floats(b)
-    found: Tensor = xt.linalg.solve(a, b)
-    return found
+    return xt.linalg.solve(a, b)
 
 
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
@@ -127,25 +132,20 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 
 def svdvals(x: Any, /) -> Tensor:
-    found: Tensor = xt.linalg.svdvals(_floats(x))
-    return found
+    return xt.linalg.svdvals(_floats(x))
 
 
 def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tensor:
-    found: Tensor = xt.tensordot(*as_arrays("tensordot", x1, x2), axes=axes)
-    return found
+    return xt.tensordot(*as_arrays("tensordot", x1, x2), axes=axes)
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
-    found: Tensor = xt.linalg.trace(as_array(x), offset=offset, dtype=dtype)
-    return found
+    return xt.linalg.trace(as_array(x), offset=offset, dtype=dtype)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    found: Tensor = xt.vecdot(*as_arrays("vecdot", x1, x2), axis=axis)
-    return found
+    return xt.vecdot(*as_arrays("vecdot", x1, x2), axis=axis)
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:
-    found: Tensor = xt.linalg.vector_norm(_floats(x), axis=axis, keepdims=keepdims, ord=ord)
-    return found
+    return xt.linalg.vector_norm(_floats(x), axis=axis, keepdims=keepdims, ord=ord)

@@ -1,4 +1,4 @@
-"""Which of NumPy's names are what: written here, NumPy's own objects, left out, or the library's functions for the rest.
+"""Which of NumPy's names are what: written here, NumPy's own objects, left out, or, all others, the library's.
 
 This is the one place that says so; the table in the docs and the tests are made from it.
 """
@@ -29,7 +29,15 @@ LEFT_OUT = {
     **dict.fromkeys(("recarray", "record", "rec", "fromregex"), "no dtype of the standard has fields"),
     **dict.fromkeys(("char", "strings", "chararray"), "no dtype of the standard holds text"),
     **dict.fromkeys(
-        ("busday_count", "busday_offset", "busdaycalendar", "is_busday", "datetime_as_string", "datetime_data", "isnat"),
+        (
+            "busday_count",
+            "busday_offset",
+            "busdaycalendar",
+            "is_busday",
+            "datetime_as_string",
+            "datetime_data",
+            "isnat",
+        ),
         "no dtype of the standard holds dates",
     ),
     "ma": "tensors have no masks; xt.where and the nan-functions stand in for them",
@@ -81,7 +89,6 @@ def written() -> dict[str, Any]:
         found |= functions(module, numpy)
     found |= {name: getattr(creation, name) for name in ("r_", "c_", "s_", "index_exp", "mgrid", "ogrid")}
     found |= {alias: found[name] for alias, name in ALIASES.items()}
-    del found["norm"]
     return found
 
 

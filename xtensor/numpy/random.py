@@ -51,5 +51,3 @@ def _method(self: Any, name: str) -> Any:
 def default_rng(seed: Any = None) -> Generator:
     """Return a Generator over NumPy's stream of that seed."""
     return seed if isinstance(seed, Generator) else Generator(numpy.random.default_rng(seed))
-
-

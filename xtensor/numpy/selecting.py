@@ -36,8 +36,7 @@ def argwhere(a: Any) -> Tensor:
     x = as_array(a, "argwhere")
     if not x.ndim:
         return xt.zeros((int(bool(x)), 0), dtype=xt.int64)
-    found: Tensor = xt.stack(nonzero(x), axis=1)
-    return found
+    return xt.stack(nonzero(x), axis=1)
 
 
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
@@ -52,8 +51,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     x, axis = flattened(arr, axis, "take_along_axis")
-    found: Tensor = xt.take_along_axis(x, as_array(indices), axis=axis)
-    return found
+    return xt.take_along_axis(x, as_array(indices), axis=axis)
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tensor:
@@ -89,8 +87,9 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
     conditions = [as_array(one) for one in condlist]
     if any(one.dtype.kind != "b" for one in conditions):
         raise TypeError("invalid entry in condlist: should be boolean ndarray")
-    dtype = xt.result_type(*[one if isinstance(one, (int, float, complex)) else as_array(one) for one in
-                             (*choicelist, default)])
+    dtype = xt.result_type(
+        *[one if isinstance(one, (int, float, complex)) else as_array(one) for one in (*choicelist, default)]
+    )
     result = xt.astype(as_array(default), dtype)
     for condition, choice in reversed(list(zip(conditions, choicelist, strict=True))):
         result = xt.where(condition, xt.astype(as_array(choice), dtype), result)
@@ -110,7 +109,9 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Te
             others = xt.logical_or(others, one)
         masks.append(xt.logical_not(others))
     if len(functions) != len(masks):
-        raise ValueError(f"with {len(masks)} condition(s), either {len(masks)} or {len(masks) + 1} functions are expected")
+        raise ValueError(
+            f"with {len(masks)} condition(s), either {len(masks)} or {len(masks) + 1} functions are expected"
+        )
     result = xt.zeros_like(x)
     for mask, function in zip(masks, functions, strict=True):
         value = as_array(function(x[mask], *args, **kw) if callable(function) else function)
@@ -121,13 +122,10 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Te
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    found: Tensor = xt.linalg.diagonal(_last(a, axis1, axis2, "diagonal"), offset=offset)
-    return found
+    return xt.linalg.diagonal(_last(a, axis1, axis2, "diagonal"), offset=offset)
 
 
-def trace(
-    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
-) -> Tensor:
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Tensor:
     return give("trace", xt.linalg.trace(_last(a, axis1, axis2, "trace"), offset=offset, dtype=dtype), out)
 
 
@@ -136,8 +134,7 @@ def _last(a: Any, axis1: int, axis2: int, function: str) -> Tensor:
     x = as_array(a, function)
     if x.ndim < 2:
         raise ValueError(expected(function, "a", "have at least 2 axes", f"shape {x.shape}"))
-    found: Tensor = xt.moveaxis(x, (axis1, axis2), (-2, -1))
-    return found
+    return xt.moveaxis(x, (axis1, axis2), (-2, -1))
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
@@ -145,8 +142,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tens
     sorter = None if sorter is None else as_array(sorter)
     dtype = xt.result_type(sorted_, values)
     sorted_, values = (xt.astype(x, dtype, copy=False) for x in (sorted_, values))
-    found: Tensor = xt.searchsorted(sorted_, values, side=side, sorter=sorter)
-    return found
+    return xt.searchsorted(sorted_, values, side=side, sorter=sorter)
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
@@ -173,8 +169,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     found = [as_array(func1d(moved[(*place, slice(None))], *args, **kwargs)) for place in product(*map(range, lead))]
     joined = xt.reshape(xt.stack(found), (*lead, *found[0].shape))
     own = tuple(range(len(lead), joined.ndim))
-    result: Tensor = xt.moveaxis(joined, own, tuple(axis + n for n in range(len(own))))
-    return result
+    return xt.moveaxis(joined, own, tuple(axis + n for n in range(len(own))))
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Tensor:
@@ -223,8 +218,7 @@ def _host(x: Any) -> Any:
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
 ) -> Tensor:
-    found: Tensor = xt.isin(as_array(element, "isin"), as_array(test_elements, "isin"), invert=invert)
-    return found
+    return xt.isin(as_array(element, "isin"), as_array(test_elements, "isin"), invert=invert)
 
 
 def unique(
@@ -240,7 +234,8 @@ def unique(
     x = as_array(ar, "unique")
     refuse_capture("unique")
     wanted = {"return_index": True, "return_inverse": return_inverse, "return_counts": return_counts}
-    _, first, *others = numpy.unique(x.detach().host(), axis=axis, equal_nan=equal_nan, **wanted)  # type: ignore[call-overload]
+    theirs: Any = numpy.unique
+    _, first, *others = theirs(x.detach().host(), axis=axis, equal_nan=equal_nan, **wanted)
     flat = x.ravel() if axis is None else x
     values = xt.take(flat, xt.asarray(first, device=x.device), axis=axis or 0)
     found = [values, *[xt.asarray(one, device=x.device) for one in ([first] if return_index else []) + others]]
@@ -260,13 +255,11 @@ def unique_inverse(x: Any) -> Any:
 
 
 def unique_values(x: Any) -> Tensor:
-    found: Tensor = xt.unique_values(as_array(x, "unique_values"))
-    return found
+    return xt.unique_values(as_array(x, "unique_values"))
 
 
 def union1d(ar1: Any, ar2: Any) -> Tensor:
-    found: Tensor = unique(concatenate([as_array(x).ravel() for x in (ar1, ar2)]))
-    return found
+    return unique(concatenate([as_array(x).ravel() for x in (ar1, ar2)]))
 
 
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
@@ -286,8 +279,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:
     first, second = unique(ar1), unique(ar2)
     alone = concatenate([first[isin(first, second, invert=True)], second[isin(second, first, invert=True)]])
-    found: Tensor = xt.sort(alone)
-    return found
+    return xt.sort(alone)
 
 
 # ---- questions about elements, of which NumPy has a function each
@@ -339,8 +331,7 @@ def iscomplex(x: Any) -> Tensor:
 
 
 def isreal(x: Any) -> Tensor:
-    found: Tensor = xt.logical_not(iscomplex(x))
-    return found
+    return xt.logical_not(iscomplex(x))
 
 
 def iscomplexobj(x: Any) -> bool:

@@ -34,15 +34,13 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     if order == "A":
         order = "F" if x.ndim > 1 and not x.is_contiguous and _turned(x).is_contiguous else "C"
     if order != "F":
-        found: Tensor = xt.reshape(x, shape, copy=copy)
-        return found
+        return xt.reshape(x, shape, copy=copy)
     lengths = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     return _turned(xt.reshape(_turned(x), lengths[::-1], copy=copy))
 
 
 def _turned(x: Tensor) -> Tensor:
-    found: Tensor = xt.permute_dims(x, tuple(range(x.ndim))[::-1])
-    return found
+    return xt.permute_dims(x, tuple(range(x.ndim))[::-1])
 
 
 def ravel(a: Any, order: str = "C") -> Tensor:
@@ -52,8 +50,7 @@ def ravel(a: Any, order: str = "C") -> Tensor:
 
 def transpose(a: Any, axes: Any = None) -> Tensor:
     x = as_array(a, "transpose")
-    found: Tensor = xt.permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else tuple(axes))
-    return found
+    return xt.permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else tuple(axes))
 
 
 def permute_dims(a: Any, axes: Any = None) -> Tensor:
@@ -61,8 +58,7 @@ def permute_dims(a: Any, axes: Any = None) -> Tensor:
 
 
 def matrix_transpose(x: Any, /) -> Tensor:
-    found: Tensor = xt.matrix_transpose(as_array(x, "matrix_transpose"))
-    return found
+    return xt.matrix_transpose(as_array(x, "matrix_transpose"))
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
@@ -70,14 +66,12 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
     order = list(range(x.ndim))
     first, second = as_axis(axis1, x.ndim, "swapaxes"), as_axis(axis2, x.ndim, "swapaxes")
     order[first], order[second] = second, first
-    found: Tensor = xt.permute_dims(x, tuple(order))
-    return found
+    return xt.permute_dims(x, tuple(order))
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
     source, destination = (tuple(one) if isinstance(one, list) else one for one in (source, destination))
-    found: Tensor = xt.moveaxis(as_array(a, "moveaxis"), source, destination)
-    return found
+    return xt.moveaxis(as_array(a, "moveaxis"), source, destination)
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
@@ -91,8 +85,7 @@ def squeeze(a: Any, axis: Any = None) -> Tensor:
 
 
 def expand_dims(a: Any, axis: Any) -> Tensor:
-    found: Tensor = xt.expand_dims(as_array(a, "expand_dims"), axis=tuple(axis) if isinstance(axis, list) else axis)
-    return found
+    return xt.expand_dims(as_array(a, "expand_dims"), axis=tuple(axis) if isinstance(axis, list) else axis)
 
 
 def atleast_1d(*arys: Any) -> Any:
@@ -116,8 +109,7 @@ def _each(found: list[Tensor]) -> Any:
 
 
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tensor:
-    found: Tensor = xt.broadcast_to(as_array(array, "broadcast_to"), (shape,) if isinstance(shape, int) else tuple(shape))
-    return found
+    return xt.broadcast_to(as_array(array, "broadcast_to"), (shape,) if isinstance(shape, int) else tuple(shape))
 
 
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tensor, ...]:
@@ -128,8 +120,7 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tensor, ...]:
 
 
 def flip(m: Any, axis: Any = None) -> Tensor:
-    found: Tensor = xt.flip(as_array(m, "flip"), axis=axis)
-    return found
+    return xt.flip(as_array(m, "flip"), axis=axis)
 
 
 def fliplr(m: Any) -> Tensor:
@@ -155,15 +146,13 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     x = as_array(a, "roll")
     shift = tuple(shift) if isinstance(shift, (list, tuple)) else int(shift)
-    found: Tensor = xt.roll(x, shift, axis=tuple(axis) if isinstance(axis, list) else axis)
-    return found
+    return xt.roll(x, shift, axis=tuple(axis) if isinstance(axis, list) else axis)
 
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> Tensor:
     x, axis = flattened(a, axis, "sort")
     _refuse_order("sort", order)
-    found: Tensor = xt.sort(x, axis=axis)
-    return found
+    return xt.sort(x, axis=axis)
 
 
 def argsort(
@@ -171,8 +160,7 @@ def argsort(
 ) -> Tensor:
     x, axis = flattened(a, axis, "argsort")
     _refuse_order("argsort", order)
-    found: Tensor = xt.argsort(x, axis=axis)
-    return found
+    return xt.argsort(x, axis=axis)
 
 
 def _refuse_order(function: str, order: Any) -> None:
@@ -182,14 +170,12 @@ def _refuse_order(function: str, order: Any) -> None:
 
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     repeats = repeats if isinstance(repeats, int) else as_array(repeats, "repeat")
-    found: Tensor = xt.repeat(as_array(a, "repeat"), repeats, axis=axis)
-    return found
+    return xt.repeat(as_array(a, "repeat"), repeats, axis=axis)
 
 
 def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 - NumPy's name
     times = tuple(reps) if isinstance(reps, (list, tuple)) else (int(reps),)
-    found: Tensor = xt.tile(as_array(A, "tile"), times)
-    return found
+    return xt.tile(as_array(A, "tile"), times)
 
 
 def resize(a: Any, new_shape: Any) -> Tensor:
@@ -266,8 +252,7 @@ def _leaves(arrays: Any) -> list[Any]:
 def _blocks(arrays: Any, most: int, depth: int) -> Tensor:
     if not isinstance(arrays, list):
         x = as_array(arrays)
-        found: Tensor = xt.reshape(x, (1,) * (most - x.ndim) + x.shape)
-        return found
+        return xt.reshape(x, (1,) * (most - x.ndim) + x.shape)
     return concatenate([_blocks(one, most, depth - 1) for one in arrays], axis=most - depth)
 
 
@@ -287,8 +272,13 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
         count = given.shape[axis] or 1
         order = numpy.insert(numpy.arange(length), int(places), numpy.arange(length, length + count))
     else:
-        count = len(numpy.arange(length)[places]) if isinstance(places, slice) else numpy.count_nonzero(places) \
-            if places.dtype == bool else places.size
+        count = (
+            len(numpy.arange(length)[places])
+            if isinstance(places, slice)
+            else numpy.count_nonzero(places)
+            if places.dtype == bool
+            else places.size
+        )
         order = numpy.insert(numpy.arange(length), places, numpy.arange(length, length + count))
     stretched = xt.broadcast_to(given, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
     joined: Tensor = concatenate((x, stretched), axis)
@@ -299,8 +289,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
     x, axis = flattened(arr, axis, "delete")
     obj = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
     left = numpy.delete(numpy.arange(x.shape[axis]), obj)
-    found: Tensor = xt.take(x, xt.asarray(left), axis=axis)
-    return found
+    return xt.take(x, xt.asarray(left), axis=axis)
 
 
 # ---- splitting
@@ -365,8 +354,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> T
                 order = numpy.pad(numpy.arange(x.shape[axis]), (before, after), mode)
                 x = xt.take(x, xt.asarray(order), axis=axis)
         return x
-    found: Tensor = through("pad", None, (x, widths, mode), options)
-    return found
+    return through("pad", None, (x, widths, mode), options)
 
 
 def _pairs(given: Any, count: int) -> list[tuple[Any, Any]]:

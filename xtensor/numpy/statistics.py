@@ -1,4 +1,4 @@
-"""Order statistics, histograms, covariances, differences and interpolation: compositions that fuse and differentiate."""
+"""Order statistics, histograms, covariances, differences and interpolation, under NumPy's signatures."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def quantile(
     x, q = as_array(a, "quantile"), as_array(q, "quantile")
     if method != "linear" or weights is not None or x.dtype.kind == "c":
         given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
-        found: Tensor = through("quantile", None, (x, q), given)
-        return found
+        return through("quantile", None, (x, q), given)
     if not bool(xt.all(xt.logical_and(q >= 0, q <= 1))):
         raise ValueError("Quantiles must be in the range [0, 1]")
     rows, kept = _in_rows(x, axis, "quantile")
@@ -83,8 +82,7 @@ def _interpolated(ordered: Tensor, q: Tensor) -> Tensor:
     values = xt.where(part >= 0.5, high - step * (1 - part), low + step * part)
     last = ordered[..., -1:]
     values = xt.where(xt.isnan(last), last, values)
-    found: Tensor = xt.reshape(xt.moveaxis(values, -1, 0), (*q.shape, *ordered.shape[:-1]))
-    return found
+    return xt.reshape(xt.moveaxis(values, -1, 0), (*q.shape, *ordered.shape[:-1]))
 
 
 def percentile(a: Any, q: Any, axis: Any = None, out: Any = None, *args: Any, **options: Any) -> Tensor:
@@ -113,13 +111,18 @@ def _of_rows(name: str, a: Any, q: Any, axis: Any, out: Any, keepdims: bool) -> 
 
 
 def nanquantile(
-    a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False, **options: Any,
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    **options: Any,
 ) -> Tensor:
     if method != "linear" or options:
         given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, **options}
-        found: Tensor = through("nanquantile", None, (a, q), given)
-        return found
+        return through("nanquantile", None, (a, q), given)
     return _of_rows("nanquantile", a, as_array(q), axis, out, keepdims)
 
 
@@ -138,16 +141,14 @@ def nanmedian(
 
 @differentiable(weights=lambda g, x: xt.take(g, x, axis=0))
 def _counted(x: Tensor, weights: Tensor, minlength: int) -> Tensor:
-    found: Tensor = on((x, weights), "bincount", lambda xp, a, w: xp.bincount(a, w, minlength))
-    return found
+    return on((x, weights), "bincount", lambda xp, a, w: xp.bincount(a, w, minlength))
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     x = as_array(x, "bincount")
     refuse_capture("bincount")
     if weights is None:
-        found: Tensor = on(x, "bincount", lambda xp, a: xp.bincount(a, minlength=minlength))
-        return found
+        return on(x, "bincount", lambda xp, a: xp.bincount(a, minlength=minlength))
     return _counted(x, xt.astype(as_array(weights), xt.float64, copy=False), minlength)
 
 
@@ -206,8 +207,7 @@ def _observed(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
         one = xt.astype(one, wanted, copy=False)
         one = xt.reshape(one, (1, -1)) if one.ndim < 2 else one
         parts.append(one if rowvar or one.shape[0] == 1 else xt.matrix_transpose(one))
-    found: Tensor = parts[0] if y is None else xt.concat(parts)
-    return found
+    return parts[0] if y is None else xt.concat(parts)
 
 
 def _weights(fweights: Any, aweights: Any) -> Any:
@@ -222,8 +222,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     deviation = xt.sqrt(xt.real(xt.diag(c)))
     found = c / xt.expand_dims(deviation, axis=1) / deviation
     if found.dtype.kind == "c":
-        found = xt.clip(xt.real(found), -1, 1) + 1j * xt.clip(xt.imag(found), -1, 1)
-        return found
+        return xt.clip(xt.real(found), -1, 1) + 1j * xt.clip(xt.imag(found), -1, 1)
     clipped: Tensor = xt.clip(found, -1, 1)
     return clipped
 
@@ -234,8 +233,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     ends = {"prepend": prepend, "append": append}
     given = {name: as_array(end) for name, end in ends.items() if end is not None}
-    found: Tensor = xt.diff(as_array(a, "diff"), axis=axis, n=n, **given)
-    return found
+    return xt.diff(as_array(a, "diff"), axis=axis, n=n, **given)
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
@@ -256,7 +254,9 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if edge_order not in (1, 2):
         raise ValueError("'edge_order' greater than 2 not supported")
     steps = [1.0] * len(axes) if not varargs else list(varargs) * len(axes) if len(varargs) == 1 else list(varargs)
-    found = [_slopes(x, _widths(step, x.shape[along]), along, edge_order) for step, along in zip(steps, axes, strict=True)]
+    found = [
+        _slopes(x, _widths(step, x.shape[along]), along, edge_order) for step, along in zip(steps, axes, strict=True)
+    ]
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -316,10 +316,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
         if places.ndim == 1:
             width = xt.reshape(width, tuple([-1 if a == along else 1 for a in range(values.ndim)]))
     before = (slice(None),) * along
-    found: Tensor = xt.sum(
-        width * (values[(*before, slice(1, None))] + values[(*before, slice(None, -1))]) / 2.0, axis=along
-    )
-    return found
+    return xt.sum(width * (values[(*before, slice(1, None))] + values[(*before, slice(None, -1))]) / 2.0, axis=along)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tensor:
@@ -350,4 +347,3 @@ def _within(x: Tensor, places: Tensor, values: Tensor, period: float) -> tuple[T
     places, values = xt.take(places, order, axis=0), xt.take(values, order, axis=0)
     places = xt.concat([places[-1:] - period, places, places[:1] + period])
     return x, places, xt.concat([values[-1:], values, values[:1]])
-

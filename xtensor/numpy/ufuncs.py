@@ -1,4 +1,4 @@
-"""NumPy's universal functions: xtensor's rows, or formulas of them, with `out`, `where` and `dtype`, and their methods."""
+"""NumPy's universal functions: rows, or formulas of them, with `out`, `where` and `dtype`, and their methods."""
 
 from __future__ import annotations
 
@@ -127,8 +127,7 @@ class Ufunc:
             given = {"axis": axis, "dtype": dtype, "out": out, "keepdims": keepdims, "where": where}
             if initial is not None:
                 given["initial"] = initial
-            found: Tensor = self._method("reduce", (array,), given)
-            return found
+            return self._method("reduce", (array,), given)
         options = {} if dtype is None else {"dtype": dtype}
         return folded(fold[0], array, axis, out, keepdims, initial, where, **options)
 
@@ -136,8 +135,7 @@ class Ufunc:
         """Return the results over all elements up to each along an axis."""
         name = RUNS.get(self.__name__)
         if name is None:
-            found: Tensor = self._method("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
-            return found
+            return self._method("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
         x = as_array(array, self.__name__)
         return give(name, getattr(xt, name)(x, axis=axis, dtype=dtype), out)
 
@@ -153,8 +151,7 @@ class Ufunc:
 
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
         """Return the function's results over the elements from each index up to the next."""
-        found: Tensor = self._method("reduceat", (array, indices), {"axis": axis, "dtype": dtype, "out": out})
-        return found
+        return self._method("reduceat", (array, indices), {"axis": axis, "dtype": dtype, "out": out})
 
     def resolve_dtypes(self, *args: Any, **options: Any) -> Any:
         return self.native.resolve_dtypes(*args, **options)
@@ -168,13 +165,15 @@ def folded(
 ) -> Tensor:
     """Return a reduction of the namespace with NumPy's options.
 
-    Elements left out count as what changes nothing: that, or `initial` where there is none, of which max and min say so.
+    Elements left out count as what changes nothing, which for max and min is `initial`.
     """
     x = as_array(x, name)
     neutral = next((value for fold, value in FOLDS.values() if fold == name), None)
     if where is not True:
         if neutral is None and initial is None:
-            raise ValueError(expected(name, "initial", "be given with where, as max and min begin with nothing", initial))
+            raise ValueError(
+                expected(name, "initial", "be given with where, as max and min begin with nothing", initial)
+            )
         aside = initial if neutral is None else neutral
         x = xt.where(as_condition(where), x, xt.asarray(aside, dtype=x.dtype, device=x.device))
     if initial is not None and not x.size and neutral is None:
@@ -211,8 +210,7 @@ def _fabs(x: Any) -> Tensor:
 def _floating(name: str, x: Any) -> Tensor:
     """Return an operand in the dtype in which NumPy computes a function of it."""
     x = as_array(x, name)
-    found: Tensor = xt.astype(x, getattr(numpy, name).resolve_dtypes((x.dtype, None))[0], copy=False)
-    return found
+    return xt.astype(x, getattr(numpy, name).resolve_dtypes((x.dtype, None))[0], copy=False)
 
 
 def _times(name: str, factor: float) -> Callable[[Any], Tensor]:
@@ -251,28 +249,22 @@ def _vecmat(x1: Any, x2: Any) -> Tensor:
 
 @differentiable(x=lambda g, y: g / (3 * xt.square(y)))
 def _cbrt(x: Tensor) -> Tensor:
-    found: Tensor = on(x, "cbrt", lambda xp, a: xp.cbrt(a))
-    return found
+    return on(x, "cbrt", lambda xp, a: xp.cbrt(a))
 
 
 @differentiable(x=lambda g, y: g * y * log(2))
 def _exp2(x: Tensor) -> Tensor:
-    found: Tensor = on(x, "exp2", lambda xp, a: xp.exp2(a))
-    return found
+    return on(x, "exp2", lambda xp, a: xp.exp2(a))
 
 
 @differentiable(x1=lambda g: g, x2=lambda g, x1, x2: -g * xt.trunc(x1 / x2), elementwise=True)
 def _fmod(x1: Tensor, x2: Tensor) -> Tensor:
-    found: Tensor = on((x1, x2), "fmod", lambda xp, a, b: xp.fmod(a, b))
-    return found
+    return on((x1, x2), "fmod", lambda xp, a, b: xp.fmod(a, b))
 
 
-@differentiable(
-    x1=lambda g, x1, y: g * _exp2(x1 - y), x2=lambda g, x2, y: g * _exp2(x2 - y), elementwise=True
-)
+@differentiable(x1=lambda g, x1, y: g * _exp2(x1 - y), x2=lambda g, x2, y: g * _exp2(x2 - y), elementwise=True)
 def _logaddexp2(x1: Tensor, x2: Tensor) -> Tensor:
-    found: Tensor = on((x1, x2), "logaddexp2", lambda xp, a, b: xp.logaddexp2(a, b))
-    return found
+    return on((x1, x2), "logaddexp2", lambda xp, a, b: xp.logaddexp2(a, b))
 
 
 def _ready(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:

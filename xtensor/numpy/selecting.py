@@ -200,7 +200,7 @@ class vectorize:  # noqa: N801 - NumPy's name
         if self.pyfunc is None:  # a decorator with options
             return vectorize(args[0], **self._options)
         refuse_capture("vectorize")
-        theirs: Any = numpy.vectorize(self.pyfunc, **self._options)  # type: ignore[arg-type]
+        theirs: Any = numpy.vectorize(self.pyfunc, **self._options)
         tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)]
         if any(x.requires_grad for x in tensors):
             raise NotImplementedError("vectorize: a gradient does not go through a function of Python numbers")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import host_cupy
 import numpy
 import pytest
 
@@ -269,3 +270,17 @@ def test_the_import_loads_nothing_that_numpy_leaves_for_later() -> None:
     code = "import sys, xtensor; a = set(sys.modules); import xtensor.numpy; print(*sorted(set(sys.modules) - a))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert all(name.startswith("xtensor.numpy") for name in done.stdout.split()), done.stdout
+
+
+@pytest.mark.skipif(host_cupy.MISSING is not None, reason=str(host_cupy.MISSING))
+def test_the_door_of_a_device_is_its_own_librarys() -> None:
+    """On a device (emulated) the door calls CuPy, results stay there, and what CuPy has not is said."""
+    with host_cupy.installed():
+        x = xt.asarray([[3.0, 1.0], [2.0, 4.0]], device="cuda:0")
+        y = door.through("tril", None, (x,), {})
+        assert y.device == x.device and y.to_device("cpu").tolist() == [[3.0, 0.0], [2.0, 4.0]]
+        assert np.hstack((x, x)).device == x.device and np.dot(x, x).device == x.device
+        view = door.through("transpose", None, (x,), {})
+        assert view.owner is x.owner
+        with pytest.raises(NotImplementedError, match=r"^array2string: cuda:0 has no function"):
+            door.through("array2string", None, (x,), {})

@@ -17,7 +17,7 @@ from ..autograd.rules import Rule
 from ..autograd.tape import active, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
-from ..calls.op import native_of
+from ..calls.op import _root, native_of
 from ..calls.writes import writable
 from ..devices import Device
 from ..devices.cpu import CPU
@@ -81,7 +81,7 @@ class Passage:
         for x, own in self.operands:
             if own is native:
                 return x
-            if numpy.may_share_memory(own, native) if device == "cpu" else own.data.ptr == native.data.ptr:
+            if _root(own) is _root(native) or (device == "cpu" and numpy.may_share_memory(own, native)):
                 return face(TBlob.of(x.owner, native, device))
         found = from_native(native, device)
         steps = steps_of([x for x, _ in self.operands]) if active[0] else None

@@ -82,7 +82,7 @@ def mean(
 ) -> Tensor:
     x = as_array(a, "mean")
     if where is True:
-        return folded("mean", x, axis, out, keepdims, **({} if dtype is None else {"dtype": dtype}))
+        return folded("mean", x, axis, out, keepdims, dtype=dtype)
     x = _computed_as(x, dtype)
     return give("mean", sum(x, axis, keepdims=keepdims, where=where) / _count(x, where, axis, keepdims), out)
 

@@ -149,7 +149,7 @@ def groups() -> dict[str, str]:
     paths = [name for name in dir(numpy) if name[0] != "_" and name not in LIBRARIES]
     for one in LIBRARIES:
         paths += [f"{one}.{name}" for name in dir(getattr(numpy, one)) if name[0] != "_"]
-    return {path: group(path) for path in sorted(paths)}
+    return {path: group(path) for path in sorted(paths, key=str.lower)}
 
 
 def attributes(inner: str) -> Callable[[str], Any]:

@@ -13,6 +13,7 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..calls.op import on
+from ..devices.cpu import NUMBERS
 from ..tensor.face import Tensor
 from .common import SPELLED, as_array, as_arrays, as_condition, give, numbers, refuse_stranger
 from .door import summary, through
@@ -27,7 +28,9 @@ FOLDS = {
     "logical_or": ("any", False),
 }
 RUNS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
-_NUMBERS = (bool, int, float, complex)
+
+# Operands that functions take as they are: others are looked at first.
+_PLAIN = frozenset((Tensor, bool, int, float, complex, *NUMBERS))
 
 
 class Ufunc:
@@ -59,10 +62,8 @@ class Ufunc:
     def __call__(self, *operands: Any, **options: Any) -> Any:
         """Compute the function of operands that broadcast; out, where, dtype and casting are NumPy's."""
         if not options and len(operands) == self.nin:
-            for x in operands:
-                if type(x) is not Tensor and type(x) not in _NUMBERS:
-                    operands = self._taken(operands)
-                    break
+            if not _PLAIN.issuperset(map(type, operands)):
+                operands = self._taken(operands)
             return self.function(*operands)
         return self._with_options(operands, **options)
 
@@ -128,7 +129,7 @@ class Ufunc:
             if initial is not None:
                 given["initial"] = initial
             return self._method("reduce", (array,), given)
-        options = {} if dtype is None else {"dtype": dtype}
+        options = {"dtype": dtype} if fold[0] in ("sum", "prod") else {}
         return folded(fold[0], array, axis, out, keepdims, initial, where, **options)
 
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
@@ -168,6 +169,11 @@ def folded(
     Elements left out count as what changes nothing, which for max and min is `initial`.
     """
     x = as_array(x, name)
+    if where is True and initial is None:
+        options = {key: value for key, value in options.items() if value is not None}
+        if keepdims:
+            options["keepdims"] = bool(keepdims)
+        return give(name, getattr(xt, name)(x, axis=axis, **options), out)
     neutral = next((value for fold, value in FOLDS.values() if fold == name), None)
     if where is not True:
         if neutral is None and initial is None:

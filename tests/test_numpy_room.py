@@ -282,5 +282,23 @@ def test_the_door_of_a_device_is_its_own_librarys() -> None:
         assert np.hstack((x, x)).device == x.device and np.dot(x, x).device == x.device
         view = door.through("transpose", None, (x,), {})
         assert view.owner is x.owner
-        with pytest.raises(NotImplementedError, match=r"^array2string: cuda:0 has no function"):
-            door.through("array2string", None, (x,), {})
+        with pytest.raises(NotImplementedError, match=r"^spacing: cuda:0 has no function"):
+            door.through("spacing", None, (x,), {})
+
+
+def test_modules_can_be_imported_by_themselves() -> None:
+    """`import xtensor.numpy.linalg` gives all names too, and help says in NumPy's words what a function does."""
+    code = (
+        "from xtensor.numpy.linalg import lstsq, inv; from xtensor.numpy.random import rand; import xtensor.numpy as np"
+    )
+    code += "; print(np.linalg.lstsq.__name__, np.fft.fft2.__name__, len(np.hstack.__doc__) > 9, np.exp.__doc__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[:3] == ["lstsq", "fft2", "True"] and "exponential" in done.stdout
+
+
+def test_every_name_of_the_table_stands_in_one_column() -> None:
+    """Those left out are NumPy's names, and each has its reason."""
+    groups = names.groups()
+    assert set(groups.values()) == {names.NATIVE, names.COMPOSED, names.LIBRARY, names.OWN, ""}
+    assert all(names.LEFT_OUT.values())
+    assert {path for path, how in groups.items() if not how} <= set(names.LEFT_OUT)

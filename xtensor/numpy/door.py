@@ -23,7 +23,7 @@ from ..devices import Device
 from ..devices.cpu import CPU
 from ..storage.blob import TBlob
 from ..storage.storage import Native
-from ..tensor.face import CPU_DEVICE, Tensor, face, from_native
+from ..tensor.face import Tensor, face, from_native
 from ..tensor.operands import common_device
 from .common import refuse_capture, refuse_stranger
 
@@ -98,11 +98,12 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
     rest = [passage.there(x) for x in args[1:]]
     options = {key: passage.there(x, written=key in ("out", writes)) for key, x in given.items()}
     tensors = [x for x, _ in passage.operands]
-    device = common_device(name, tensors) if tensors else CPU_DEVICE
-    found = function or _found(device.backend.library, name)
-    if found is None or (function is not None and tensors and device.backend is not CPU):
+    device = common_device(name, tensors)
+    backend = device.backend if tensors else CPU  # what is made of numbers alone is taken to the default device
+    found = function or _found(backend.library, name)
+    if found is None or (function is not None and backend is not CPU):
         raise NotImplementedError(f"{name}: {device} has no function of this name")
-    return passage.back(device.backend.call(found, *first, *rest, **options), device)
+    return passage.back(backend.call(found, *first, *rest, **options), device)
 
 
 def _found(library: Any, name: str) -> Any:

@@ -8,6 +8,14 @@ from typing import Any
 from ..autograd.rules import xt
 from ..tensor.face import Tensor
 from .common import as_array, give, numbers
+from .names import attributes
+
+__getattr__ = attributes("fft")
+
+
+def _named(call: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    call.__name__ = call.__qualname__ = name
+    return call
 
 
 def _one(name: str) -> Callable[..., Tensor]:
@@ -17,7 +25,7 @@ def _one(name: str) -> Callable[..., Tensor]:
         function = getattr(xt.fft, name)
         return give(name, function(_operand(name, a), n=n, axis=axis, norm=norm or "backward"), out)
 
-    return call
+    return _named(call, name)
 
 
 def _several(name: str, axes_of_2: tuple[int, ...] | None = None) -> Callable[..., Tensor]:
@@ -28,7 +36,7 @@ def _several(name: str, axes_of_2: tuple[int, ...] | None = None) -> Callable[..
         s, axes = (None if one is None else tuple(one) for one in (s, axes))
         return give(name, function(_operand(name, a), s=s, axes=axes, norm=norm or "backward"), out)
 
-    return call
+    return _named(call, name if axes_of_2 is None else name[:-1] + "2")
 
 
 def _operand(name: str, a: Any) -> Tensor:

@@ -11,6 +11,9 @@ from ..base.layout import as_axes
 from ..tensor.face import Tensor
 from .common import as_array, as_arrays, give, numbers
 from .door import through
+from .names import attributes
+
+__getattr__ = attributes("linalg")
 
 
 def _floats(x: Any) -> Tensor:

@@ -9,6 +9,9 @@ import numpy
 from ..random import Generator as _Generator
 from ..tensor.operands import chosen_device
 from .door import through
+from .names import attributes
+
+__getattr__ = attributes("random")
 
 
 class Generator(_Generator):

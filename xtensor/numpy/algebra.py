@@ -145,7 +145,14 @@ def polysub(a1: Any, a2: Any) -> Tensor:
 
 
 def polymul(a1: Any, a2: Any) -> Tensor:
-    return convolve(a1, a2)
+    return convolve(_trimmed(a1), _trimmed(a2))
+
+
+def _trimmed(p: Any) -> Tensor:
+    """Return coefficients without the zeros before the first that is none."""
+    x = as_array(p, "polymul").ravel()
+    there = xt.nonzero(x)[0]
+    return x[int(there[0]) :] if there.size else x[-1:]
 
 
 def polyder(p: Any, m: int = 1) -> Tensor:
@@ -183,7 +190,7 @@ def imag(val: Any) -> Tensor:
 
 
 def angle(z: Any, deg: bool = False) -> Tensor:
-    z = numbers(z, "angle")
+    z = as_array(z, "angle")
     found: Tensor = xt.atan2(
         xt.imag(z) if z.dtype.kind == "c" else xt.zeros_like(z), xt.real(z) if z.dtype.kind == "c" else z
     )
@@ -212,6 +219,8 @@ def clip(
 ) -> Tensor:
     lower, upper = (a_min if min is None else min), (a_max if max is None else max)
     x = as_array(a, "clip")
+    if x.dtype.kind in "iu" and all(one is None or type(one) is int for one in (lower, upper)):
+        return give("clip", xt.clip(x, lower, upper), out)  # which takes integers that the dtype does not hold
     if lower is not None:
         x = xt.maximum(x, as_array(lower) if isinstance(lower, (list, tuple)) else lower)
     if upper is not None:

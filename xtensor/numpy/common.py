@@ -56,6 +56,11 @@ def as_array(x: Any, function: str = "asarray") -> Tensor:
 
 
 def as_arrays(function: str, *values: Any) -> tuple[Tensor, ...]:
+    """Return values as tensors, Python numbers among them of the dtypes that they have by themselves."""
+    return tuple([as_array(x, function) for x in values])
+
+
+def beside(function: str, *values: Any) -> tuple[Tensor, ...]:
     """Return values as tensors, the Python numbers among them of the dtype they count as beside the others."""
     arrays = [x for x in values if not isinstance(x, (bool, int, float, complex))]
     if not arrays or len(arrays) == len(values):

@@ -10,7 +10,7 @@ import numpy
 from ..autograd.rules import xt
 from ..base.errors import expected
 from ..tensor.face import Tensor
-from .common import as_array, as_arrays, refuse_stranger
+from .common import as_array, beside, refuse_stranger
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
@@ -189,8 +189,8 @@ def linspace(
 ) -> Any:
     if isinstance(start, (int, float)) and isinstance(stop, (int, float)) and not retstep:
         return xt.linspace(start, stop, int(num), endpoint=endpoint, dtype=dtype, device=device)
-    start, stop = (as_array(one, "linspace") for one in (start, stop))
-    step = (stop - start) * 1.0 / max(num - 1 if endpoint else num, 1)
+    start, stop = (as_array(one, "linspace") * 1.0 for one in (start, stop))
+    step = (stop - start) / max(num - 1 if endpoint else num, 1)
     places = xt.reshape(xt.arange(num, dtype=step.dtype), (num, *(1,) * step.ndim))
     values = places * step + start
     if endpoint and num > 1:
@@ -340,13 +340,12 @@ class _Joiner:
             for place, one in enumerate(told.split(",")):
                 how[place] = int(one)
         axis, ndmin, place = how
-        found = [_led(_points(one) if isinstance(one, slice) else one, ndmin, place) for one in parts]
-        return xt.concat(as_arrays("r_", *found), axis=axis)
+        found = beside("r_", *[_points(one) if isinstance(one, slice) else one for one in parts])
+        return xt.concat([_led(one, ndmin, place) for one in found], axis=axis)
 
 
-def _led(part: Any, ndmin: int, place: int) -> Any:
+def _led(x: Tensor, ndmin: int, place: int) -> Tensor:
     """Return a part with as many axes as are asked for, its own beginning at a place."""
-    x = as_array(part, "r_")
     missing = ndmin - x.ndim
     if missing <= 0:
         return x

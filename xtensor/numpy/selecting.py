@@ -12,7 +12,7 @@ from ..autograd.rules import xt
 from ..base.errors import expected
 from ..base.layout import as_axis
 from ..tensor.face import Tensor
-from .common import as_array, as_arrays, as_condition, flattened, give, refuse_capture
+from .common import as_array, as_condition, beside, flattened, give, refuse_capture
 from .shaping import concatenate, expand_dims
 
 
@@ -114,8 +114,10 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Te
         )
     result = xt.zeros_like(x)
     for mask, function in zip(masks, functions, strict=True):
-        value = as_array(function(x[mask], *args, **kw) if callable(function) else function)
         places = nonzero(mask)
+        if callable(function) and not places[0].size:
+            continue
+        value = as_array(function(x[places], *args, **kw) if callable(function) else function)
         result = result.copy() if result.requires_grad else result
         result[places] = xt.astype(value, x.dtype)
     return result
@@ -147,13 +149,13 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tens
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
     edges = as_array(bins, "digitize")
-    steps = xt.diff(edges)
+    before, after = edges[:-1], edges[1:]
     side = "left" if right else "right"
-    if bool(xt.all(steps >= 0)):
+    if bool(xt.all(after >= before)):
         return searchsorted(edges, x, side)
-    if not bool(xt.all(steps <= 0)):
+    if not bool(xt.all(after <= before)):
         raise ValueError("bins must be monotonically increasing or decreasing")
-    return edges.size - searchsorted(xt.flip(edges), x, "right" if right else "left")
+    return edges.size - searchsorted(xt.flip(edges), x, side)
 
 
 # ---- functions applied
@@ -286,7 +288,7 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Tensor:
-    a, b = as_arrays("isclose", a, b)
+    a, b = beside("isclose", a, b)
     if b.dtype.kind not in "fc":
         b = xt.astype(b, xt.result_type(b.dtype, xt.float64))
     near = xt.abs(a - b) <= atol + rtol * xt.abs(b)
@@ -318,11 +320,18 @@ def array_equiv(a1: Any, a2: Any) -> bool:
 
 
 def isneginf(x: Any, out: Any = None) -> Tensor:
-    return give("isneginf", as_array(x) == -numpy.inf, out)
+    return give("isneginf", _real(x, "isneginf") == -numpy.inf, out)
 
 
 def isposinf(x: Any, out: Any = None) -> Tensor:
-    return give("isposinf", as_array(x) == numpy.inf, out)
+    return give("isposinf", _real(x, "isposinf") == numpy.inf, out)
+
+
+def _real(x: Any, function: str) -> Tensor:
+    x = as_array(x, function)
+    if x.dtype.kind == "c":
+        raise TypeError(expected(function, "x", "be real", x.dtype))
+    return x
 
 
 def iscomplex(x: Any) -> Tensor:

@@ -37,7 +37,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
         return give("median", mean(x, axis, keepdims=keepdims), out)
     ordered = xt.sort(rows)
     middle = mean(ordered[..., (count - 1) // 2 : count // 2 + 1], -1)
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         last = ordered[..., -1]
         middle = xt.where(xt.isnan(last), last, middle)
     return give("median", xt.reshape(middle, kept) if keepdims else middle, out)
@@ -54,60 +54,64 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Tensor:
-    x, q = as_array(a, "quantile"), as_array(q, "quantile")
+    x = as_array(a, "quantile")
     if method != "linear" or weights is not None or x.dtype.kind == "c":
         given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
         return through("quantile", None, (x, q), given)
-    if not bool(xt.all(xt.logical_and(q >= 0, q <= 1))):
-        raise ValueError("Quantiles must be in the range [0, 1]")
+    x, part = numbers(x, "quantile"), _parts(x, q)
     rows, kept = _in_rows(x, axis, "quantile")
-    if rows.dtype.kind != "f":
-        rows = xt.astype(rows, xt.float64)
     if not rows.shape[-1]:
         raise IndexError("index -1 is out of bounds for axis 0 with size 0")
-    wanted = rows.dtype if q.dtype.kind != "f" or not q.ndim and rows.dtype.itemsize >= 4 else None
-    result = _interpolated(xt.sort(rows), xt.astype(q, xt.float64) if wanted is None else xt.astype(q, wanted))
-    return give("quantile", xt.reshape(result, (*q.shape, *kept)) if keepdims else result, out)
-
-
-def _interpolated(ordered: Tensor, q: Tensor) -> Tensor:
-    """Return the values at parts of the way through sorted rows, the axes of q first."""
-    place = xt.reshape(q, (q.size,)) * (ordered.shape[-1] - 1)
+    ordered = xt.sort(rows)
+    place = xt.reshape(part, (part.size,)) * (rows.shape[-1] - 1)
     below = xt.floor(place)
-    part = place - below
     first = xt.astype(below, xt.int64)
-    second = xt.clip(first + 1, 0, ordered.shape[-1] - 1)
-    low, high = (xt.take(ordered, one, axis=-1) for one in (first, second))
-    step = high - low
-    values = xt.where(part >= 0.5, high - step * (1 - part), low + step * part)
+    second = xt.clip(first + 1, 0, rows.shape[-1] - 1)
+    values = _between(xt.take(ordered, first, axis=-1), xt.take(ordered, second, axis=-1), place - below)
     last = ordered[..., -1:]
-    values = xt.where(xt.isnan(last), last, values)
-    return xt.reshape(xt.moveaxis(values, -1, 0), (*q.shape, *ordered.shape[:-1]))
+    return _arranged("quantile", xt.where(xt.isnan(last), last, values), part, kept, keepdims, out)
+
+
+def _parts(x: Tensor, q: Any, whole: int = 1) -> Tensor:
+    """Return parts of the way, given as such or in hundreds, in the dtype in which NumPy computes with them."""
+    weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
+    found = xt.asarray(q, dtype=x.dtype) if weak else numbers(q, "quantile")
+    if not bool(xt.all(xt.logical_and(found >= 0, found <= whole))):
+        what = "Quantiles must be in the range [0, 1]" if whole == 1 else "Percentiles must be in the range [0, 100]"
+        raise ValueError(what)
+    return found if whole == 1 else found / whole
+
+
+def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
+    """Return what lies a part of the way between numbers, counted from the nearer one."""
+    step = high - low
+    return xt.where(part >= 0.5, high - step * (1 - part), low + step * part)
+
+
+def _arranged(name: str, values: Tensor, part: Tensor, kept: tuple[int, ...], keepdims: bool, out: Any) -> Tensor:
+    """Return quantiles, which lie along the last axis, with the axes of q first."""
+    moved = xt.moveaxis(values, -1, 0)
+    return give(name, xt.reshape(moved, (*part.shape, *(kept if keepdims else moved.shape[1:]))), out)
 
 
 def percentile(a: Any, q: Any, axis: Any = None, out: Any = None, *args: Any, **options: Any) -> Tensor:
-    q = as_array(q, "percentile")
-    if not bool(xt.all(xt.logical_and(q >= 0, q <= 100))):
-        raise ValueError("Percentiles must be in the range [0, 100]")
-    return quantile(a, xt.divide(q, 100), axis, out, *args, **options)
+    return quantile(a, _parts(as_array(a), q, 100), axis, out, *args, **options)
 
 
-def _of_rows(name: str, a: Any, q: Any, axis: Any, out: Any, keepdims: bool) -> Tensor:
+def _of_numbers(name: str, a: Any, part: Tensor, axis: Any, out: Any, keepdims: bool) -> Tensor:
     """Return a quantile of what is no NaN in each row: by the place among those, which come first when sorted."""
     x = numbers(a, name)
     rows, kept = _in_rows(x, axis, name)
+    if not rows.shape[-1]:
+        return _arranged(name, xt.full((*rows.shape[:-1], part.size), numpy.nan), part, kept, keepdims, out)
     ordered = xt.sort(rows)
-    there = xt.logical_not(xt.isnan(ordered))
-    count = xt.count_nonzero(there, axis=-1, keepdims=True)
-    place = xt.reshape(xt.astype(q, x.dtype), (q.size,)) * xt.astype(count - 1, x.dtype)
+    count = xt.count_nonzero(xt.logical_not(xt.isnan(ordered)), axis=-1, keepdims=True)
+    place = xt.reshape(part, (part.size,)) * xt.astype(count - 1, part.dtype)
     below = xt.floor(place)
-    part, first = place - below, xt.clip(xt.astype(below, xt.int64), 0, rows.shape[-1] - 1)
+    first = xt.clip(xt.astype(below, xt.int64), 0, rows.shape[-1] - 1)
     second = xt.clip(xt.minimum(first + 1, count - 1), 0, rows.shape[-1] - 1)
     low, high = (xt.take_along_axis(ordered, one, axis=-1) for one in (first, second))
-    step = high - low
-    values = xt.where(part >= 0.5, high - step * (1 - part), low + step * part)
-    result = xt.reshape(xt.moveaxis(values, -1, 0), (*q.shape, *rows.shape[:-1]))
-    return give(name, xt.reshape(result, (*q.shape, *kept)) if keepdims else result, out)
+    return _arranged(name, _between(low, high, place - below), part, kept, keepdims, out)
 
 
 def nanquantile(
@@ -123,17 +127,20 @@ def nanquantile(
     if method != "linear" or options:
         given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, **options}
         return through("nanquantile", None, (a, q), given)
-    return _of_rows("nanquantile", a, as_array(q), axis, out, keepdims)
+    return _of_numbers("nanquantile", a, _parts(as_array(a), q), axis, out, keepdims)
 
 
 def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, *args: Any, **options: Any) -> Tensor:
-    return nanquantile(a, xt.divide(as_array(q), 100), axis, out, *args, **options)
+    return nanquantile(a, _parts(as_array(a), q, 100), axis, out, *args, **options)
 
 
 def nanmedian(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Tensor:
-    return _of_rows("nanmedian", a, xt.asarray(0.5), axis, out, keepdims)
+    x = as_array(a, "nanmedian")
+    if x.dtype.kind == "c":
+        return through("nanmedian", None, (x, axis, out), {"keepdims": keepdims})
+    return _of_numbers("nanmedian", x, _parts(x, 0.5), axis, out, keepdims)
 
 
 # ---- counting
@@ -195,6 +202,7 @@ def cov(
     distance = x - centre
     other = distance if weights is None else distance * weights
     product = xt.matmul(distance, xt.conj(xt.matrix_transpose(other)))
+    total = xt.maximum(total, 0) if isinstance(total, Tensor) else max(float(total), 0.0)
     return (product / total).squeeze()
 
 
@@ -291,7 +299,7 @@ def _slopes(x: Tensor, width: Any, along: int, edge_order: int) -> Tensor:
         ends = (y[..., 1:2] - y[..., :1]) / first, (y[..., -1:] - y[..., -2:-1]) / last
     else:
         ends = _curved(y[..., :3], width, 0), _curved(xt.flip(y, axis=-1)[..., :3], width, -1)
-    return xt.moveaxis(xt.concat([ends[0], inside, ends[1]], axis=-1), -1, along)
+    return xt.astype(xt.moveaxis(xt.concat([ends[0], inside, ends[1]], axis=-1), -1, along), x.dtype, copy=False)
 
 
 def _curved(y: Tensor, width: Any, end: int) -> Tensor:

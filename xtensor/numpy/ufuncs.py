@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy
 
-from ..autograd.rules import xt
+from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..calls.op import on
 from ..devices.cpu import NUMBERS
 from ..tensor.face import Tensor
-from .common import SPELLED, as_array, as_arrays, as_condition, give, numbers, refuse_stranger
+from .common import SPELLED, as_array, as_condition, beside, give, refuse_stranger
 from .door import summary, through
 
 # The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.
@@ -142,7 +142,7 @@ class Ufunc:
 
     def outer(self, a: Any, b: Any, /, **options: Any) -> Any:
         """Return the function's results for all pairs of an element of a and one of b."""
-        a, b = as_arrays(self.__name__, a, b)
+        a, b = beside(self.__name__, a, b)
         return self(xt.reshape(a, (*a.shape, *(1,) * b.ndim)), b, **options)
 
     def at(self, a: Tensor, indices: Any, b: Any = None, /) -> None:
@@ -188,7 +188,7 @@ def folded(
     result = getattr(xt, name)(x, axis=axis, keepdims=bool(keepdims), **options)
     if initial is not None:
         join = next(ufunc for ufunc, (fold, _) in FOLDS.items() if fold == name)
-        result = getattr(xt, join)(result, initial)
+        result = getattr(xt, join)(result, xt.asarray(initial, dtype=result.dtype, device=result.device))
     return give(name, result, out)
 
 
@@ -200,7 +200,7 @@ def _divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
 
 
 def _modf(x: Any) -> tuple[Tensor, Tensor]:
-    x = numbers(x, "modf")
+    x = _floating("modf", x)
     whole = xt.trunc(x)
     return xt.copysign(xt.where(xt.isinf(x), xt.zeros_like(x), x - whole), x), whole
 
@@ -216,7 +216,11 @@ def _fabs(x: Any) -> Tensor:
 def _floating(name: str, x: Any) -> Tensor:
     """Return an operand in the dtype in which NumPy computes a function of it."""
     x = as_array(x, name)
-    return xt.astype(x, getattr(numpy, name).resolve_dtypes((x.dtype, None))[0], copy=False)
+    return xt.astype(x, _first_dtype(getattr(numpy, name), x.dtype), copy=False)
+
+
+def _first_dtype(native: Any, dtype: Any) -> Any:
+    return native.resolve_dtypes((dtype, *(None,) * native.nout))[0]
 
 
 def _times(name: str, factor: float) -> Callable[[Any], Tensor]:
@@ -224,17 +228,19 @@ def _times(name: str, factor: float) -> Callable[[Any], Tensor]:
 
 
 def _fmax(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = as_arrays("fmax", x1, x2)
+    x1, x2 = beside("fmax", x1, x2)
     return xt.where(xt.logical_or(x1 >= x2, xt.isnan(x2)), x1, x2)
 
 
 def _fmin(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = as_arrays("fmin", x1, x2)
+    x1, x2 = beside("fmin", x1, x2)
     return xt.where(xt.logical_or(x1 <= x2, xt.isnan(x2)), x1, x2)
 
 
 def _heaviside(x1: Any, x2: Any) -> Tensor:
-    x1, x2 = (numbers(x, "heaviside") for x in as_arrays("heaviside", x1, x2))
+    operands = beside("heaviside", x1, x2)
+    dtypes = numpy.heaviside.resolve_dtypes((*[x.dtype for x in operands], None))
+    x1, x2 = (xt.astype(x, dtype, copy=False) for x, dtype in zip(operands, dtypes, strict=False))
     step = xt.astype(x1 > 0, xt.result_type(x1, x2))
     return xt.where(xt.isnan(x1), x1, xt.where(x1 == 0, x2, step))
 
@@ -250,7 +256,7 @@ def _matvec(x1: Any, x2: Any) -> Tensor:
 
 
 def _vecmat(x1: Any, x2: Any) -> Tensor:
-    return xt.squeeze(xt.matmul(xt.expand_dims(xt.conj(as_array(x1)), axis=-2), as_array(x2)), axis=-2)
+    return xt.squeeze(xt.matmul(xt.expand_dims(conjugate(as_array(x1)), axis=-2), as_array(x2)), axis=-2)
 
 
 @differentiable(x=lambda g, y: g / (3 * xt.square(y)))
@@ -275,7 +281,7 @@ def _logaddexp2(x1: Tensor, x2: Tensor) -> Tensor:
 
 def _ready(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     """Return a function of tensors as one of operands."""
-    return lambda *operands: function(*as_arrays(name, *operands))
+    return lambda *operands: function(*beside(name, *operands))
 
 
 FORMULAS: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""NPBench's programs: where they are, NumPy's names over xtensor, and one version of a program run in this process.
+"""NPBench's programs: where they are, and one version of a program run in this process.
 
 Nothing of NPBench is here: a checkout of it is read. A program is a JSON file, a function that makes its inputs, and a
 source for each library.
@@ -17,7 +17,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -109,43 +109,6 @@ class Program:
         return data
 
 
-# ---- NumPy's names
-
-
-class NumpyNames:
-    """xtensor's namespace under NumPy's names.
-
-    What NumPy spells otherwise stands here where it is one call of ours; a program that needs more stops at its name.
-    """
-
-    def __init__(self, xt: Any) -> None:
-        self._xt = xt
-        self.zeros = lambda shape, dtype=None: xt.zeros(shape, dtype=dtype)
-        self.empty = self.ndarray = lambda shape, dtype=None: xt.empty(shape, dtype=dtype)
-        self.dot, self.outer, self.power, self.arctan2 = xt.matmul, xt.linalg.outer, xt.pow, xt.atan2
-        self.transpose = lambda x, axes: xt.permute_dims(x, axes)
-        self.triu = lambda x, k=0: xt.triu(x, k=k)
-        self.hstack = lambda arrays: xt.concat(arrays, axis=1)
-        self.add = SimpleNamespace(outer=lambda x, y: xt.expand_dims(x, axis=-1) + y)
-        self.mgrid = Grid(xt)
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._xt, name)
-        setattr(self, name, found)  # the next look-up costs what one in a module does
-        return found
-
-
-class Grid:
-    """What np.mgrid is: indices of a grid by slices of whole numbers."""
-
-    def __init__(self, xt: Any) -> None:
-        self._xt = xt
-
-    def __getitem__(self, slices: tuple[slice, ...]) -> Any:
-        axes = [self._xt.arange(one.start or 0, one.stop) for one in slices]
-        return self._xt.meshgrid(*axes, indexing="ij")
-
-
 # ---- versions
 
 
@@ -174,13 +137,13 @@ class Version:
 
 
 class Xtensor(Version):
-    """NumPy's source with xtensor's names in the place of NumPy's."""
+    """NumPy's source with `import xtensor.numpy as np` in the place of NumPy's import."""
 
     name = needs = "xtensor"
 
     def function(self, program: Program) -> Callable[..., Any]:
         module = program.module(self.suffix)
-        vars(module)["np"] = NumpyNames(import_module("xtensor"))
+        vars(module)["np"] = import_module("xtensor.numpy")
         return program.function(module)
 
     def operand(self, given: Array) -> Any:

@@ -44,6 +44,13 @@ class Coverage(SphinxDirective):
         return self.parse_text_to_nodes(f"{pages.counts_table()}\n\n{pages.coverage_table()}\n")
 
 
+class Numpy(SphinxDirective):
+    """Write the table of NumPy's names."""
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes(f"{pages.numpy_table()}\n")
+
+
 class Plot(Run):
     """Run code that leaves a Matplotlib `figure`, and show both; the argument says in words what the figure shows."""
 
@@ -90,6 +97,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("run", Run)
     app.add_directive("coverage", Coverage)
     app.add_directive("functions", Functions)
+    app.add_directive("numpy", Numpy)
     app.add_directive("plot", Plot)
     app.add_directive("rules", Rules)
     app.connect("env-get-outdated", lambda app, env, added, changed, removed: list(env.found_docs))

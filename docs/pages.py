@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import xtensor as xt
+from xtensor.numpy import names as numpys
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))  # pages import them
 
@@ -239,6 +240,37 @@ def coverage_table() -> str:
         cells = (f"{{py:func}}`{name} <xtensor.{name}>`", chapter, declared(call), word, beyond, gradient_of(call))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+# The columns of the table of NumPy's names.
+NUMPYS = ("native and fused", "composed", "through the library")
+
+
+def numpy_table() -> str:
+    """Return the table of NumPy's names, by namespace and first letter, and those left out, as Markdown."""
+    groups = numpys.groups()
+
+    def found(path: str) -> tuple[str, str]:
+        return _heading(path), groups[path]
+
+    counts = [f"**{list(groups.values()).count(how)}**" for how in NUMPYS]
+    lines = [f"| | {' | '.join(NUMPYS)} |", "|---|---|---|---|", f"| together | {' | '.join(counts)} |"]
+    for heading in dict.fromkeys(_heading(path) for path in sorted(groups, key=lambda path: ("." in path, path))):
+        cells = [
+            " ".join(f"`{path.rpartition('.')[2]}`" for path in groups if found(path) == (heading, column))
+            for column in NUMPYS
+        ]
+        if any(cells):
+            lines.append(f"| {heading} | {' | '.join(cells)} |")
+    own = ", ".join(f"`{path}`" for path, how in groups.items() if how == numpys.OWN)
+    left = [f"| `{path}` | {reason} |" for path, reason in sorted(numpys.LEFT_OUT.items()) if path in groups]
+    lines += ["", f"NumPy's own objects, the same ones here: {own}.", "", "Left out:", ""]
+    return "\n".join([*lines, "| name | why |", "|---|---|", *left])
+
+
+def _heading(path: str) -> str:
+    """Return what a line of the table begins with: the module, or the first letter of a name of the main one."""
+    return f"`np.{path.partition('.')[0]}`" if "." in path else path[0].lower()
 
 
 def counts_table() -> str:

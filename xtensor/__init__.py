@@ -45,8 +45,9 @@ if _TYPE_CHECKING:
     from . import fft as fft
     from . import linalg as linalg
     from . import nn as nn
+    from . import numpy as numpy
 
-_LATER = ("fft", "linalg", "nn")
+_LATER = ("fft", "linalg", "nn", "numpy")
 
 
 def __getattr__(name: str) -> object:

@@ -250,7 +250,9 @@ class Tensor(Operators, Methods):
 
     # ---- what it looks like; attrgetter makes properties that are read at the speed of C
 
-    shape: Final[Shape] = cast(Any, property(attrgetter("_data.shape"), doc="Length of each axis, a tuple of ints."))
+    shape: Final[Shape] = cast(
+        Any, property(attrgetter("_data.shape"), Methods._reshape_in_place, doc="Length of each axis, a tuple of ints.")
+    )
     dtype: Final[DType] = cast(Any, property(attrgetter("_data.dtype"), doc="The data type, a numpy.dtype."))
 
     @property

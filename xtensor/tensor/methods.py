@@ -46,6 +46,20 @@ class Methods:
     def reshape(self, *shape: Any, copy: bool | None = None) -> Tensor:
         return xt.reshape(self, shape[0] if len(shape) == 1 else shape, copy=copy)
 
+    def _reshape_in_place(self, shape: Any) -> None:
+        """Take another shape over the same memory, as `x.shape = shape` does.
+
+        Raises AttributeError where the strides would need a copy, RuntimeError where there is a gradient.
+        """
+        x: Any = self
+        if x.requires_grad:
+            raise RuntimeError(expected("shape", "x", "not have a gradient (use reshape)", "one"))
+        try:
+            seen = xt.reshape(x.evaluate(), shape, copy=False)
+        except ValueError as error:
+            raise error if "copy" not in str(error) else AttributeError(str(error)) from None
+        x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
+
     def flatten(self) -> Tensor:
         return xt.reshape(self, (-1,), copy=True) if self.size else xt.reshape(self, (0,))
 
@@ -144,6 +158,83 @@ class Methods:
     def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         _refuse_out("argmin", out)
         return xt.argmin(self, axis=axis, keepdims=keepdims)
+
+    # ---- what the standard has no method for: the functions of xtensor.numpy, under NumPy's signatures
+
+    def argpartition(self, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None) -> Tensor:
+        return xt.numpy.argpartition(self, kth, axis, kind, order)
+
+    def argsort(self, axis: int | None = -1, kind: Any = None, order: None = None, *, stable: Any = None) -> Tensor:
+        return xt.numpy.argsort(self, axis, kind, order, stable=stable)
+
+    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Tensor:
+        return xt.numpy.choose(self, choices, out, mode)
+
+    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Tensor:
+        return xt.numpy.compress(condition, self, axis, out)
+
+    def conjugate(self) -> Tensor:
+        return xt.conj(self)
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+        return xt.numpy.cumprod(self, axis, dtype, out)
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+        return xt.numpy.cumsum(self, axis, dtype, out)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+        return xt.numpy.diagonal(self, offset, axis1, axis2)
+
+    def fill(self, value: Any) -> None:
+        """Assign one value to all elements."""
+        cast(Any, self)[...] = value
+
+    def nonzero(self) -> tuple[Tensor, ...]:
+        return xt.numpy.nonzero(self)
+
+    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: None = None) -> None:
+        """Put elements on the sides of the kth ones that they belong to, in place."""
+        cast(Any, self)[...] = xt.numpy.partition(self, kth, axis, kind, order)
+
+    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
+        xt.numpy.put(self, indices, values, mode)
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Tensor:
+        return xt.numpy.repeat(self, repeats, axis)
+
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
+        return xt.numpy.searchsorted(self, v, side, sorter)
+
+    def sort(self, axis: int = -1, kind: Any = None, order: None = None, *, stable: Any = None) -> None:
+        """Sort the elements along an axis, in place."""
+        cast(Any, self)[...] = xt.numpy.sort(self, axis, kind, order, stable=stable)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        return xt.numpy.swapaxes(self, axis1, axis2)
+
+    def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
+        return xt.numpy.take(self, indices, axis, out, mode)
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """Return the bytes of the elements in an order."""
+        return self.host().tobytes(order)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Tensor:
+        return xt.numpy.trace(self, offset, axis1, axis2, dtype, out)
+
+    @property
+    def flat(self) -> Any:
+        """The elements in C order, one after the other, to be read and written."""
+        return xt.numpy.views.Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self.flat[:] = value
+
+    @property
+    def flags(self) -> Any:
+        """How the elements lie in memory, as NumPy says it."""
+        return self.host().flags
 
 
 def _refuse_out(function: str, out: Any) -> None:

@@ -1,0 +1,304 @@
+"""What xtensor.numpy promises beside values: gradients, memory that is shared, errors, and an import that is cheap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import host_cupy
+import numpy
+import pytest
+
+import xtensor as xt
+import xtensor.numpy as np
+from xtensor.numpy import door, names
+
+
+def draw(*shape: int) -> Any:
+    return xt.asarray(numpy.random.default_rng(3).uniform(0.5, 1.5, shape))
+
+
+V, W, A, B, T = (6,), (6,), (3, 4), (4, 3), (2, 3, 4)
+
+# Compositions, and the shapes of what they are differentiated by.
+GRADIENTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "append": (lambda x, y: np.append(x, y), (V, A)),
+    "apply_along_axis": (lambda x: np.apply_along_axis(lambda row: row * np.sum(row), 0, x), (A,)),
+    "average": (lambda x, w: np.average(x, weights=w), (V, W)),
+    "bincount": (lambda w: np.bincount([0, 1, 1, 3, 0, 2], w), (W,)),
+    "block": (lambda x: np.block([[x, x], [x, 2 * x]]), (A,)),
+    "cbrt": (np.cbrt, (V,)),
+    "choose": (lambda x, y: np.choose([0, 1, 0, 1, 1, 0], [x, y]), (V, W)),
+    "clip": (lambda x: np.clip(x, 0.8, 1.2), (V,)),
+    "column_stack": (lambda x, y: np.column_stack([x, y]), (V, W)),
+    "compress": (lambda x: np.compress([True, False, True], x, 0), (A,)),
+    "convolve": (np.convolve, (V, (3,))),
+    "convolve same": (lambda x, y: np.convolve(x, y, "same"), (V, (3,))),
+    "convolve valid": (lambda x, y: np.convolve(x, y, "valid"), ((3,), V)),
+    "corrcoef": (np.corrcoef, (A,)),
+    "correlate": (lambda x, y: np.correlate(x, y, "full"), (V, (3,))),
+    "cov": (np.cov, (A,)),
+    "cross": (lambda x, y: np.cross(x, y), ((2, 3), (2, 3))),
+    "cumprod": (lambda x: np.cumprod(x), (A,)),
+    "cumsum": (lambda x: np.cumsum(x, 1), (A,)),
+    "deg2rad": (np.deg2rad, (V,)),
+    "delete": (lambda x: np.delete(x, [1, 3]), (V,)),
+    "diff": (lambda x: np.diff(x, 2), (A,)),
+    "dot": (np.dot, (A, B)),
+    "dot of 3 axes": (np.dot, (T, (4, 2))),
+    "ediff1d": (np.ediff1d, (V,)),
+    "einsum": (lambda x, y: np.einsum("ij,jk->k", x, y), (A, B)),
+    "exp2": (np.exp2, (V,)),
+    "extract": (lambda x: np.extract([True, False, True, True, False, True], x), (V,)),
+    "float_power": (np.float_power, (V, W)),
+    "fmax": (np.fmax, (V, (1, 6))),
+    "fmod": (lambda x: np.fmod(x, 0.7), (V,)),
+    "gradient": (lambda x: np.gradient(x)[1], (A,)),
+    "gradient uneven": (lambda x: np.gradient(x, [0.0, 1.0, 3.0, 4.0, 8.0, 9.0], edge_order=2), (V,)),
+    "histogram": (lambda w: np.histogram([0.1, 0.4, 0.5, 0.9, 0.2, 0.3], 3, weights=w)[0], (W,)),
+    "hstack": (lambda x, y: np.hstack([x, y]), (V, W)),
+    "inner": (np.inner, (A, A)),
+    "insert": (lambda x, y: np.insert(x, [1, 2], y), (V, (2,))),
+    "interp": (lambda x, y: np.interp(x, [0.0, 0.9, 2.0], y), (V, (3,))),
+    "kron": (np.kron, (A, (2, 2))),
+    "linalg.multi_dot": (lambda x, y: np.linalg.multi_dot([x, y, x]), (A, B)),
+    "linalg.norm": (lambda x: np.linalg.norm(x, axis=1), (A,)),
+    "linalg.solve": (lambda x, y: np.linalg.solve(x + 5 * np.eye(3), y), ((3, 3), (3,))),
+    "linspace": (lambda x, y: np.linspace(x, y, 4), (V, W)),
+    "logaddexp2": (np.logaddexp2, (V, W)),
+    "median": (lambda x: np.median(x, 1), (A,)),
+    "nan_to_num": (np.nan_to_num, (V,)),
+    "nanmean": (lambda x: np.nanmean(np.where(x > 1.2, np.nan, x)), (A,)),
+    "nanstd": (lambda x: np.nanstd(np.where(x > 1.2, np.nan, x)), (A,)),
+    "nansum": (lambda x: np.nansum(x, 0), (A,)),
+    "outer": (np.outer, (V, W)),
+    "pad": (lambda x: np.pad(x, 1), (A,)),
+    "pad reflect": (lambda x: np.pad(x, 2, mode="reflect"), (A,)),
+    "percentile": (lambda x: np.percentile(x, [20, 70]), (V,)),
+    "piecewise": (lambda x: np.piecewise(x, [x < 1], [lambda y: y**2, lambda y: 3 * y]), (V,)),
+    "polyder": (np.polyder, (V,)),
+    "polyint": (np.polyint, (V,)),
+    "polymul": (np.polymul, (V, (2,))),
+    "polyval": (np.polyval, ((3,), V)),
+    "ptp": (lambda x: np.ptp(x, 0), (A,)),
+    "rot90": (np.rot90, (A,)),
+    "select": (lambda x, y: np.select([x > 1, x > 0.7], [x * y, y]), (V, W)),
+    "sinc": (np.sinc, (V,)),
+    "sort": (lambda x: np.sort(x, None), (A,)),
+    "std": (lambda x: np.std(x, 1, ddof=1), (A,)),
+    "sum where": (lambda x: np.sum(x, 0, where=x > 1, initial=2.0), (A,)),
+    "swapaxes": (lambda x: np.swapaxes(x, 0, 2), (T,)),
+    "take": (lambda x: np.take(x, [0, 5, -1, 7]), (A,)),
+    "tile": (lambda x: np.tile(x, (2, 1)), (V,)),
+    "trace": (np.trace, (T,)),
+    "trapezoid": (lambda x, y: np.trapezoid(x, y), (V, W)),
+    "unique": (np.unique, (V,)),
+    "ufunc.outer": (np.multiply.outer, (V, W)),
+    "ufunc.reduce": (lambda x: np.multiply.reduce(x, 1), (A,)),
+    "vander": (lambda x: np.vander(x, 3), (V,)),
+    "vdot": (np.vdot, (A, A)),
+    "vstack": (lambda x, y: np.vstack([x, y]), (V, W)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_compositions(name: str) -> None:
+    """They agree with differences of the function's values."""
+    function, shapes = GRADIENTS[name]
+    generator = numpy.random.default_rng(7)
+    xt.autograd.check_grads(function, [xt.asarray(generator.uniform(0.5, 1.5, shape)) for shape in shapes], order=1)
+
+
+# ---- the door
+
+
+def test_what_shares_memory_shares_its_owner() -> None:
+    """A view that the library's function returns is a view of the tensor: written through either, barriers included."""
+    x = xt.arange(6.0)
+    view = door.through("lib.stride_tricks.sliding_window_view", None, (x, 3), {"writeable": True})
+    assert view.owner is x.owner and view.shape == (4, 3)
+    with xt.options(lazy="always"):
+        waiting = view + 0.0
+    x[2] = 50.0
+    assert view[0, 2] == 50.0 and waiting[0, 2] == 2.0
+
+
+def test_a_written_argument_is_counted_and_its_readers_are_served() -> None:
+    x = xt.arange(6.0)
+    y, version = x[::2], x.version
+    with xt.options(lazy="always"):
+        waiting = y * 2
+    np.put(x, [0], 9.0)
+    assert x.version > version and waiting.tolist() == [0.0, 4.0, 8.0] and y[0] == 9.0
+
+
+@pytest.mark.parametrize("name", [name for name in door.WRITES if "." not in name])
+def test_a_write_through_the_door_refuses_what_has_a_gradient(name: str) -> None:
+    """The function is named, and nothing is written."""
+    x = xt.asarray([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    rest: dict[str, tuple[Any, ...]] = {
+        "copyto": (0.0,),
+        "fill_diagonal": (0.0,),
+        "place": (np.ones((2, 2), bool), [0.0]),
+        "put": ([0], 0.0),
+        "put_along_axis": ([[0], [0]], 0.0, 1),
+        "putmask": (np.ones((2, 2), bool), 0.0),
+    }
+    with pytest.raises(RuntimeError, match=name):
+        getattr(np, name)(x, *rest[name])
+    with pytest.raises(RuntimeError, match=name):
+        getattr(np, name)(x * 1.0, *rest[name])
+    assert x.detach().tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_the_list_of_written_arguments_is_numpys() -> None:
+    """No other function of NumPy's that goes through the door changes an operand: the calls of the other tests."""
+    from test_numpy_names import CALLS, arrays, on_tensors, run
+
+    through = [
+        text
+        for text in CALLS
+        if any(f"np.{name}(" in text for name, how in names.groups().items() if how == names.LIBRARY)
+    ]
+    assert len(through) > 50
+    for text in through:
+        tensors, before = on_tensors(arrays()), arrays()
+        run(text, tensors, np)
+        for name, x in tensors.items():
+            assert numpy.array_equal(x.numpy(), before[name], equal_nan=x.dtype.kind in "fc"), (text, name)
+
+
+@pytest.mark.parametrize("call", [np.spacing, np.i0, np.unwrap, np.roots, lambda x: np.partition(x, 1)])
+def test_a_gradient_through_the_library_is_refused(call: Callable[..., Any]) -> None:
+    """Going back raises, and names the function; forward nothing is in the way."""
+    x = xt.asarray([1.0, 2.5, 4.0], requires_grad=True)
+    y = np.sum(np.abs(call(x)))
+    with pytest.raises(NotImplementedError, match=r"^(spacing|i0|unwrap|roots|partition): no derivative"):
+        y.backward()
+
+
+def test_functions_of_the_library_are_not_captured_wrongly() -> None:
+    """A fused function with a library call in it gives what it gives unfused, for other values as well."""
+
+    def f(x: Any) -> Any:
+        return np.sum(np.unwrap(x) * 2) + np.bincount(np.astype(x, int))[0] + np.unique(x).size
+
+    fused = xt.fuse(f)
+    for seed in range(4):
+        x = xt.asarray(numpy.random.default_rng(seed).integers(0, 4, 5).astype(float))
+        for _ in range(3):
+            assert float(fused(x)) == float(f(x))
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: np.add(x, x, out=np.zeros((2, 2))), ValueError, "add: out must have the result's shape"),
+        (lambda x: np.add(x, x, out=np.zeros(3, int)), TypeError, "add: out must hold float64"),
+        (lambda x: np.add(x, x, out=numpy.zeros(3)), TypeError, "add: out must be a tensor, got ndarray"),
+        (lambda x: np.add(x, numpy.ma.masked_array([1, 2, 3])), TypeError, "MaskedArray"),
+        (lambda x: np.sum(numpy.ma.masked_array([1, 2, 3])), TypeError, "MaskedArray"),
+        (lambda x: np.lexsort((numpy.ma.masked_array([1, 2, 3]),)), TypeError, "MaskedArray"),
+        (lambda x: np.array(["text"]), TypeError, "asarray"),
+        (lambda x: np.exp(numpy.array([None])), TypeError, "got object"),
+        (lambda x: np.zeros(3, object), TypeError, "got object"),
+        (lambda x: np.max(x, where=x > 1), ValueError, "initial"),
+        (lambda x: np.concatenate([]), ValueError, "need at least one array"),
+        (lambda x: np.split(x, 2), ValueError, "equal division"),
+        (lambda x: np.sum(x, axis=3), IndexError, "axis"),
+        (lambda x: np.add(x), TypeError, "add"),
+        (lambda x: np.exp(x, dtype=int), TypeError, "exp"),
+        (lambda x: np.percentile(x, 101), ValueError, "0, 100"),
+        (lambda x: np.nanargmax(x * np.nan), ValueError, "All-NaN"),
+        (lambda x: np.linalg.norm(x, "fro"), ValueError, "norm order"),
+    ],
+)
+def test_errors(call: Callable[..., Any], error: type[Exception], text: str) -> None:
+    """NumPy's classes, and texts that say what is wrong."""
+    with pytest.raises(error, match=text):
+        call(xt.asarray([1.0, 2.0, 3.0]))
+
+
+def test_a_matrix_is_refused() -> None:
+    with pytest.warns(PendingDeprecationWarning):
+        m = numpy.matrix([[1, 2], [3, 4]])
+    with pytest.raises(TypeError, match="matrix"):
+        np.multiply(xt.ones((2, 2)), m)
+
+
+def test_removed_names_are_told_apart_as_numpy_does() -> None:
+    """A name that NumPy 2 removed raises NumPy's own hint."""
+    for name in ("float_", "NaN", "cast", "Inf"):
+        with pytest.raises(AttributeError) as theirs:
+            getattr(numpy, name)
+        with pytest.raises(AttributeError) as ours:
+            getattr(np, name)
+        assert str(ours.value) == str(theirs.value) and "was removed" in str(ours.value)
+
+
+def test_names_are_listed() -> None:
+    """dir() shows what is there, and all of it is."""
+    assert {"exp", "hstack", "lexsort", "pi", "linalg"} <= set(dir(np)) | {"linalg"}
+    assert "memmap" not in dir(np)
+
+
+# ---- laziness, and what the import costs
+
+
+def test_compositions_of_large_arrays_are_recorded() -> None:
+    """What is composed of elementwise functions waits, and fuses with what follows."""
+    x = draw(300, 300)
+    for y in (
+        np.add(x, 1),
+        np.sinc(x),
+        np.degrees(x),
+        np.isclose(x, 1.0),
+        np.nan_to_num(x),
+        np.clip(x, 0.6, 1.2),
+        np.fmax(x, 1),
+    ):
+        assert y.is_pending
+    assert np.var(np.exp(x), axis=1).is_pending
+
+
+def test_the_import_loads_nothing_that_numpy_leaves_for_later() -> None:
+    code = "import sys, xtensor; a = set(sys.modules); import xtensor.numpy; print(*sorted(set(sys.modules) - a))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(name.startswith("xtensor.numpy") for name in done.stdout.split()), done.stdout
+
+
+@pytest.mark.skipif(host_cupy.MISSING is not None, reason=str(host_cupy.MISSING))
+def test_the_door_of_a_device_is_its_own_librarys() -> None:
+    """On a device (emulated) the door calls CuPy, results stay there, and what CuPy has not is said."""
+    with host_cupy.installed():
+        x = xt.asarray([[3.0, 1.0], [2.0, 4.0]], device="cuda:0")
+        y = door.through("tril", None, (x,), {})
+        assert y.device == x.device and y.to_device("cpu").tolist() == [[3.0, 0.0], [2.0, 4.0]]
+        assert np.hstack((x, x)).device == x.device and np.dot(x, x).device == x.device
+        view = door.through("transpose", None, (x,), {})
+        assert view.owner is x.owner
+        with pytest.raises(NotImplementedError, match=r"^spacing: cuda:0 has no function"):
+            door.through("spacing", None, (x,), {})
+
+
+def test_modules_can_be_imported_by_themselves() -> None:
+    """`import xtensor.numpy.linalg` gives all names too, and help says in NumPy's words what a function does."""
+    code = (
+        "from xtensor.numpy.linalg import lstsq, inv; from xtensor.numpy.random import rand; import xtensor.numpy as np"
+    )
+    code += "; print(np.linalg.lstsq.__name__, np.fft.fft2.__name__, len(np.hstack.__doc__) > 9, np.exp.__doc__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[:3] == ["lstsq", "fft2", "True"] and "exponential" in done.stdout
+
+
+def test_every_name_of_the_table_stands_in_one_column() -> None:
+    """Those left out are NumPy's names, and each has its reason."""
+    groups = names.groups()
+    assert set(groups.values()) == {names.NATIVE, names.COMPOSED, names.LIBRARY, names.OWN, ""}
+    assert all(names.LEFT_OUT.values())
+    assert {path for path, how in groups.items() if not how} <= set(names.LEFT_OUT)

@@ -1,0 +1,18 @@
+"""NumPy's names over tensors: `import xtensor.numpy as np`."""
+
+from typing import Any as _Any
+
+from . import names as _names
+
+globals().update(_names.written())
+_found = _names.attributes("")
+
+
+def __getattr__(name: str) -> _Any:
+    """Return what stands for a name of NumPy's, and remember it."""
+    found = globals()[name] = _found(name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(path for path in _names.groups() if "." not in path and path not in _names.LEFT_OUT)

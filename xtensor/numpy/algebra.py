@@ -1,0 +1,251 @@
+"""Products, sums of products, convolutions, polynomials and numbers as numbers, under NumPy's signatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import conjugate, xt
+from ..autograd.tape import differentiable
+from ..calls.op import on
+from ..tensor.face import Tensor
+from .common import as_array, as_arrays, give, numbers
+from .door import through
+from .shaping import concatenate
+
+# ---- products
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Tensor:
+    if type(a) is Tensor and type(b) is Tensor and 0 < a.ndim < 3 and 0 < b.ndim < 3 and out is None:
+        return xt.matmul(a, b)
+    return give("dot", xt.standard.linear.dot(*as_arrays("dot", a, b)), out)
+
+
+def inner(a: Any, b: Any, /) -> Tensor:
+    a, b = as_arrays("inner", a, b)
+    return xt.tensordot(a, b, axes=((a.ndim - 1,), (b.ndim - 1,))) if a.ndim and b.ndim else a * b
+
+
+def outer(a: Any, b: Any, out: Any = None) -> Tensor:
+    a, b = as_arrays("outer", a, b)
+    return give("outer", xt.expand_dims(a.ravel(), axis=1) * b.ravel(), out)
+
+
+def vdot(a: Any, b: Any, /) -> Tensor:
+    a, b = as_arrays("vdot", a, b)
+    return xt.matmul(conjugate(a).ravel(), b.ravel())
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
+    if not isinstance(axes, int):
+        axes = tuple([tuple(one) if isinstance(one, (list, tuple)) else (one,) for one in axes])
+    return xt.tensordot(*as_arrays("tensordot", a, b), axes=axes)
+
+
+def kron(a: Any, b: Any) -> Tensor:
+    a, b = as_arrays("kron", a, b)
+    count = max(a.ndim, b.ndim)
+    a, b = (xt.reshape(x, (1,) * (count - x.ndim) + x.shape) for x in (a, b))
+    product = xt.expand_dims(a, axis=tuple(range(1, 2 * count, 2))) * xt.expand_dims(
+        b, axis=tuple(range(0, 2 * count, 2))
+    )
+    return xt.reshape(product, tuple(m * n for m, n in zip(a.shape, b.shape, strict=True)))
+
+
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Tensor:
+    axisa, axisb, axisc = (axisa, axisb, axisc) if axis is None else (axis, axis, axis)
+    a, b = as_arrays("cross", a, b)
+    a, b = xt.moveaxis(a, axisa, -1), xt.moveaxis(b, axisb, -1)
+    if a.shape[-1] not in (2, 3) or b.shape[-1] not in (2, 3):
+        raise ValueError("incompatible dimensions for cross product\n(dimension must be 2 or 3)")
+    if a.shape[-1] == b.shape[-1] == 2:
+        return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+    a, b = (x if x.shape[-1] == 3 else xt.concat([x, xt.zeros_like(x[..., :1])], axis=-1) for x in (a, b))
+    parts = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return xt.stack(parts, axis=axisc)
+
+
+def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Tensor:
+    if options or not isinstance(operands[0], str):
+        return through("einsum", None, operands, {"out": out, "optimize": optimize, **options})
+    subscripts, *arrays = operands
+    return give("einsum", xt.einsum(subscripts, *[as_array(x, "einsum") for x in arrays], optimize=optimize), out)
+
+
+# ---- convolutions
+
+
+def _from_full(full: int, mode: str, shorter: int, longer: int) -> slice:
+    """Return the part of a whole convolution that a mode stands for."""
+    if mode == "full":
+        return slice(0, full)
+    return slice(shorter - 1, longer) if mode == "valid" else slice((shorter - 1) // 2, (shorter - 1) // 2 + longer)
+
+
+def _whole(g: Tensor, mode: str, m: int, n: int) -> Tensor:
+    """Return the cotangent of a whole convolution, of which a part was the result."""
+    part = _from_full(m + n - 1, mode, min(m, n), max(m, n))
+    ends = part.start, m + n - 1 - part.stop
+    return xt.concat([xt.zeros((ends[0],), dtype=g.dtype), g, xt.zeros((ends[1],), dtype=g.dtype)])
+
+
+def _back(g: Tensor, other: Any, mode: str, like: Any) -> Tensor:
+    other = as_array(other)
+    whole = _whole(g, mode, like.shape[0], other.shape[0])
+    turned = conjugate(xt.flip(other))
+    return _convolved(whole, turned, "full")[other.shape[0] - 1 :][: like.shape[0]]
+
+
+@differentiable(a=lambda g, v, mode, like: _back(g, v, mode, like), v=lambda g, a, mode, like: _back(g, a, mode, like))
+def _convolved(a: Tensor, v: Tensor, mode: str) -> Tensor:
+    return on((a, v), "convolve", lambda xp, x, y: xp.convolve(x, y, mode))
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
+    a, v = (x if x.ndim else xt.reshape(x, (1,)) for x in as_arrays("convolve", a, v))
+    return _convolved(a, v, mode)
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
+    a, v = as_arrays("correlate", a, v)
+    if mode == "same" and a.size < v.size:  # of which the middle is counted from the other end
+        return conjugate(xt.flip(correlate(v, a, mode)))
+    return convolve(a, conjugate(xt.flip(v)), mode)
+
+
+# ---- polynomials, the highest power first
+
+
+def polyval(p: Any, x: Any) -> Tensor:
+    factors, x = as_array(p, "polyval"), as_array(x, "polyval")
+    result = xt.zeros_like(x)
+    for place in range(factors.shape[0]):
+        result = result * x + factors[place]
+    return result
+
+
+def _aligned(a1: Any, a2: Any) -> tuple[Tensor, Tensor]:
+    """Return coefficients of two polynomials, as many of each."""
+    a1, a2 = (x if x.ndim else xt.reshape(x, (1,)) for x in as_arrays("poly", a1, a2))
+    count = max(a1.size, a2.size)
+    first, second = (xt.concat([xt.zeros((count - x.size,), dtype=x.dtype), x]) for x in (a1, a2))
+    return first, second
+
+
+def polyadd(a1: Any, a2: Any) -> Tensor:
+    a1, a2 = _aligned(a1, a2)
+    return a1 + a2
+
+
+def polysub(a1: Any, a2: Any) -> Tensor:
+    a1, a2 = _aligned(a1, a2)
+    return a1 - a2
+
+
+def polymul(a1: Any, a2: Any) -> Tensor:
+    return convolve(_trimmed(a1), _trimmed(a2))
+
+
+def _trimmed(p: Any) -> Tensor:
+    """Return coefficients without the zeros before the first that is none."""
+    x = as_array(p, "polymul").ravel()
+    there = xt.nonzero(x)[0]
+    return x[int(there[0]) :] if there.size else x[-1:]
+
+
+def polyder(p: Any, m: int = 1) -> Tensor:
+    if m < 0:
+        raise ValueError("Order of derivative must be positive (see polyint)")
+    x = as_array(p, "polyder")
+    for _ in range(int(m)):
+        x = x[:-1] * xt.arange(x.size - 1, 0, -1)
+    return x
+
+
+def polyint(p: Any, m: int = 1, k: Any = None) -> Tensor:
+    if m < 0:
+        raise ValueError("Order of integral must be positive (see polyder)")
+    x = numbers(p, "polyint")
+    constants = numbers(0.0 if k is None else k, "polyint").ravel()
+    constants = xt.tile(constants, (m,)) if constants.size == 1 else constants
+    if constants.size < m:
+        raise ValueError("k must be a scalar or a rank-1 array of length 1 or >m.")
+    for place in range(int(m)):
+        x = concatenate([x / xt.arange(x.size, 0, -1), constants[place : place + 1]])
+    return x
+
+
+# ---- numbers
+
+
+def real(val: Any) -> Tensor:
+    x = as_array(val, "real")
+    return x.real if x.dtype.kind == "c" else x
+
+
+def imag(val: Any) -> Tensor:
+    return as_array(val, "imag").imag
+
+
+def angle(z: Any, deg: bool = False) -> Tensor:
+    z = as_array(z, "angle")
+    found: Tensor = xt.atan2(
+        xt.imag(z) if z.dtype.kind == "c" else xt.zeros_like(z), xt.real(z) if z.dtype.kind == "c" else z
+    )
+    return found * (180.0 / numpy.pi) if deg else found
+
+
+def real_if_close(a: Any, tol: float = 100) -> Tensor:
+    x = as_array(a, "real_if_close")
+    if x.dtype.kind != "c":
+        return x
+    limit = tol * float(numpy.finfo(x.dtype).eps) if tol > 1 else tol
+    found: Tensor = xt.real(x)
+    return found if bool(xt.all(xt.abs(xt.imag(x)) < limit)) else x
+
+
+def round(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
+    return give("round", as_array(a, "round").round(int(decimals)), out)
+
+
+def fix(x: Any, out: Any = None) -> Tensor:
+    return give("fix", xt.trunc(as_array(x, "fix")), out)
+
+
+def clip(
+    a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **given: Any
+) -> Tensor:
+    lower, upper = (a_min if min is None else min), (a_max if max is None else max)
+    x = as_array(a, "clip")
+    if x.dtype.kind in "iu" and all(one is None or type(one) is int for one in (lower, upper)):
+        return give("clip", xt.clip(x, lower, upper), out)  # which takes integers that the dtype does not hold
+    if lower is not None:
+        x = xt.maximum(x, as_array(lower) if isinstance(lower, (list, tuple)) else lower)
+    if upper is not None:
+        x = xt.minimum(x, as_array(upper) if isinstance(upper, (list, tuple)) else upper)
+    dtype = given.pop("dtype", None)
+    return give("clip", x if dtype is None else xt.astype(x, dtype), out, **given)
+
+
+def sinc(x: Any) -> Tensor:
+    y = numbers(x, "sinc") * numpy.pi
+    zero = y == 0
+    safe = xt.where(zero, 1.0, y)
+    return xt.where(zero, 1.0, xt.sin(safe) / safe)
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:
+    given = as_array(x, "nan_to_num")
+    if given.dtype.kind == "c":
+        parts = [nan_to_num(part, True, nan, posinf, neginf) for part in (xt.real(given), xt.imag(given))]
+        result = parts[0] + 1j * parts[1]
+    elif given.dtype.kind == "f":
+        most = numpy.finfo(given.dtype)
+        result = xt.where(xt.isnan(given), nan, given)
+        result = xt.where(given == numpy.inf, float(most.max) if posinf is None else posinf, result)
+        result = xt.where(given == -numpy.inf, float(most.min) if neginf is None else neginf, result)
+    else:
+        return given.copy() if copy else given
+    return result if copy or not isinstance(x, Tensor) else give("nan_to_num", result, x)

@@ -1,0 +1,117 @@
+"""What NumPy's names have in common: operands as tensors, results under `out=`, and elements left out by `where=`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import xt
+from ..base.errors import expected
+from ..storage.storage import watchers, watching
+from ..tensor.face import Tensor
+
+# How xtensor's own functions spell what NumPy calls otherwise.
+SPELLED = {
+    "absolute": "abs",
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "arctanh": "atanh",
+    "conjugate": "conj",
+    "invert": "bitwise_invert",
+    "bitwise_not": "bitwise_invert",
+    "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift",
+    "mod": "remainder",
+    "power": "pow",
+    "true_divide": "divide",
+    "amax": "max",
+    "amin": "min",
+    "around": "round",
+    "array": "asarray",
+    "concatenate": "concat",
+    "cumsum": "cumulative_sum",
+    "cumprod": "cumulative_prod",
+    "transpose": "permute_dims",
+    "fix": "trunc",
+}
+
+
+def refuse_stranger(x: Any, function: str) -> None:
+    """Raise TypeError for arrays that mean something else than their elements: masked ones, and matrices."""
+    if isinstance(x, numpy.ndarray) and type(x) is not numpy.ndarray and (hasattr(x, "mask") or hasattr(x, "A1")):
+        raise TypeError(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
+
+
+def as_array(x: Any, function: str = "asarray") -> Tensor:
+    """Return a value as a tensor, as NumPy's functions take it: a tensor, array, number or nested sequence."""
+    if type(x) is Tensor:
+        return x
+    refuse_stranger(x, function)
+    return xt.asarray(x)
+
+
+def as_arrays(function: str, *values: Any) -> tuple[Tensor, ...]:
+    """Return values as tensors, Python numbers among them of the dtypes that they have by themselves."""
+    return tuple([as_array(x, function) for x in values])
+
+
+def beside(function: str, *values: Any) -> tuple[Tensor, ...]:
+    """Return values as tensors, the Python numbers among them of the dtype they count as beside the others."""
+    arrays = [x for x in values if not isinstance(x, (bool, int, float, complex))]
+    if not arrays or len(arrays) == len(values):
+        return tuple([as_array(x, function) for x in values])
+    kinds = [as_array(x, function) for x in arrays]
+    return tuple(
+        [
+            xt.asarray(x, dtype=xt.result_type(*kinds, x), device=kinds[0].device)
+            if isinstance(x, (bool, int, float, complex))
+            else as_array(x, function)
+            for x in values
+        ]
+    )
+
+
+def numbers(x: Any, function: str) -> Tensor:
+    """Return a value as a floating tensor: booleans and integers as float64."""
+    found = as_array(x, function)
+    return found if found.dtype.kind in "fc" else xt.astype(found, xt.float64)
+
+
+def flattened(x: Any, axis: Any, function: str) -> tuple[Tensor, Any]:
+    """Return an array and an axis of it: of all its elements in a row where NumPy's axis is None."""
+    found = as_array(x, function)
+    return (found.ravel(), 0) if axis is None else (found, axis)
+
+
+def give(function: str, result: Tensor, out: Any, where: Any = True, casting: str = "same_kind") -> Tensor:
+    """Return a result, written into `out` where there is one; at elements that `where` leaves out, that stays."""
+    if isinstance(out, tuple) and len(out) == 1:
+        (out,) = out
+    if out is None:
+        return result
+    if not isinstance(out, Tensor):
+        raise TypeError(expected(function, "out", "be a tensor", type(out).__name__))
+    if out.shape != result.shape:
+        raise ValueError(expected(function, "out", f"have the result's shape {result.shape}", f"shape {out.shape}"))
+    if not numpy.can_cast(result.dtype, out.dtype, casting=casting):  # type: ignore[arg-type]
+        raise TypeError(expected(function, "out", f"hold {result.dtype} (casting={casting!r})", out.dtype))
+    out[...] = result if where is True else xt.where(as_condition(where), result, out)
+    return out
+
+
+def as_condition(where: Any) -> Tensor:
+    """Return a condition as a boolean tensor."""
+    found = as_array(where, "where")
+    return found if found.dtype.kind == "b" else found != 0
+
+
+def refuse_capture(function: str) -> None:
+    """Have no function captured that calls one whose work depends on values."""
+    capture = watching() if watchers else None
+    if capture is not None:
+        capture.refuse_call(function)

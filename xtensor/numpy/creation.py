@@ -1,0 +1,410 @@
+"""Arrays made of shapes, numbers and other arrays, under NumPy's signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import xt
+from ..base.errors import expected
+from ..tensor.face import Tensor
+from .common import as_array, beside, refuse_stranger
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as a tuple: NumPy takes any sequence of integers, arrays included."""
+    if isinstance(shape, (Tensor, numpy.ndarray)):
+        shape = shape.tolist()
+    return tuple([int(one) for one in shape]) if isinstance(shape, (list, tuple)) else (int(shape),)
+
+
+def _made(function: Callable[..., Tensor], shape: Any, order: str, **options: Any) -> Tensor:
+    """Return a new array whose axes lie in memory in the order asked for."""
+    lengths = _shape(shape)
+    if order != "F" or len(lengths) < 2:
+        return function(lengths, **options)
+    return xt.permute_dims(function(lengths[::-1], **options), tuple(range(len(lengths)))[::-1])
+
+
+def _as_order(x: Tensor, order: str | None) -> Tensor:
+    """Return an array whose axes lie in memory in an order; itself where they do already."""
+    if order == "F" and x.ndim > 1:
+        turned = tuple(range(x.ndim))[::-1]
+        packed = xt.permute_dims(x, turned)
+        found: Tensor = x if packed.is_contiguous else xt.permute_dims(packed.copy(), turned)
+        return found
+    return x.copy() if order == "C" and not x.is_contiguous else x
+
+
+def empty(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
+    return _made(xt.empty, shape, order, dtype=_or_float(dtype), device=device)
+
+
+def zeros(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
+    return _made(xt.zeros, shape, order, dtype=_or_float(dtype), device=device)
+
+
+def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
+    return _made(xt.ones, shape, order, dtype=_or_float(dtype), device=device)
+
+
+def _or_float(dtype: Any) -> Any:
+    return xt.float64 if dtype is None or dtype is float else dtype
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> Tensor:
+    value = as_array(fill_value, "full")
+    dtype = value.dtype if dtype is None else dtype
+    if not value.ndim and isinstance(fill_value, (bool, int, float, complex)):
+        return _made(lambda lengths, **given: xt.full(lengths, fill_value, **given), shape, order, dtype=dtype)
+    result = empty(shape, dtype, order, device=device)
+    result[...] = xt.astype(value, result.dtype)
+    return result
+
+
+def _like(a: Any, dtype: Any, shape: Any, order: str) -> tuple[Any, ...]:
+    """Return shape, dtype and order of an array like another."""
+    x = as_array(a)
+    order = "F" if order in "AK" and x.ndim > 1 and not x.is_contiguous and x.T.is_contiguous else order
+    return x.shape if shape is None else shape, x.dtype if dtype is None else dtype, order
+
+
+def empty_like(
+    prototype: Any, dtype: Any = None, order: str = "C", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Tensor:
+    return empty(*_like(prototype, dtype, shape, order), device=device)
+
+
+def zeros_like(
+    a: Any, dtype: Any = None, order: str = "C", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Tensor:
+    return zeros(*_like(a, dtype, shape, order), device=device)
+
+
+def ones_like(
+    a: Any, dtype: Any = None, order: str = "C", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Tensor:
+    return ones(*_like(a, dtype, shape, order), device=device)
+
+
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "C",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Tensor:
+    shape, dtype, order = _like(a, dtype, shape, order)
+    return full(shape, fill_value, dtype, order, device=device)
+
+
+def array(
+    object: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    order: str = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+    like: Any = None,
+) -> Tensor:
+    refuse_stranger(object, "array")
+    x = xt.asarray(object, dtype=dtype, copy=copy if isinstance(object, (Tensor, numpy.ndarray)) else copy or None)
+    x = _as_order(x, order)
+    return xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
+
+
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    device: Any = None,
+    copy: bool | None = None,
+    like: Any = None,
+) -> Tensor:
+    refuse_stranger(a, "asarray")
+    return _as_order(xt.asarray(a, dtype=dtype, device=device, copy=copy), order)
+
+
+def asanyarray(a: Any, dtype: Any = None, order: str | None = None, **options: Any) -> Tensor:
+    return asarray(a, dtype, order, **options)
+
+
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tensor:
+    x = asarray(a, dtype, "C")
+    return xt.reshape(x, (1,)) if not x.ndim else x
+
+
+def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Tensor:
+    x = asarray(a, dtype, "F")
+    return xt.reshape(x, (1,)) if not x.ndim else x
+
+
+def asarray_chkfinite(a: Any, dtype: Any = None, order: str | None = None) -> Tensor:
+    x = asarray(a, dtype, order)
+    if x.dtype.kind in "fc" and not bool(xt.all(xt.isfinite(x))):
+        raise ValueError("array must not contain infs or NaNs")
+    return x
+
+
+def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Tensor:
+    wanted = {one[0].upper() for one in requirements or ()}
+    x = asarray(a, dtype, "F" if "F" in wanted else "C" if "C" in wanted else None)
+    return x if x.is_writeable or "W" not in wanted else x.copy()
+
+
+def copy(a: Any, order: str = "K", subok: bool = False) -> Tensor:
+    return as_array(a, "copy").copy("K" if order == "K" else "C")
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
+    return xt.astype(as_array(x, "astype"), dtype, copy=copy)
+
+
+def arange(
+    start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None, like: Any = None
+) -> Tensor:
+    bounds = [one.item() if isinstance(one, (Tensor, numpy.generic)) else one for one in (start, stop, step)]
+    return xt.arange(bounds[0], bounds[1], 1 if bounds[2] is None else bounds[2], dtype=dtype, device=device)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    if isinstance(start, (int, float)) and isinstance(stop, (int, float)) and not retstep:
+        return xt.linspace(start, stop, int(num), endpoint=endpoint, dtype=dtype, device=device)
+    start, stop = (as_array(one, "linspace") * 1.0 for one in (start, stop))
+    step = (stop - start) / max(num - 1 if endpoint else num, 1)
+    places = xt.reshape(xt.arange(num, dtype=step.dtype), (num, *(1,) * step.ndim))
+    values = places * step + start
+    if endpoint and num > 1:
+        values = xt.concat([values[:-1, ...], xt.expand_dims(xt.broadcast_to(stop + step * 0, step.shape), axis=0)])
+    values = xt.moveaxis(values if dtype is None else xt.astype(values, dtype), 0, axis)
+    return (values, step) if retstep else values
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Tensor:
+    values = xt.pow(base, linspace(start, stop, num, endpoint, axis=axis))
+    return values if dtype is None else xt.astype(values, dtype)
+
+
+def eye(
+    N: int,  # noqa: N803 - NumPy's names
+    M: int | None = None,  # noqa: N803
+    k: int = 0,
+    dtype: Any = float,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
+) -> Tensor:
+    return xt.eye(N, M, k=k, dtype=_or_float(dtype), device=device)
+
+
+def identity(n: int, dtype: Any = None, *, like: Any = None) -> Tensor:
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: Any = None) -> Tensor:  # noqa: N803
+    rows, columns = xt.arange(N), xt.arange(N if M is None else M)
+    return xt.astype(xt.expand_dims(rows, axis=1) >= columns - k, _or_float(dtype))
+
+
+def tril(m: Any, k: int = 0) -> Tensor:
+    return xt.tril(as_array(m, "tril"), k=k)
+
+
+def triu(m: Any, k: int = 0) -> Tensor:
+    return xt.triu(as_array(m, "triu"), k=k)
+
+
+def diag(v: Any, k: int = 0) -> Tensor:
+    return xt.diag(as_array(v, "diag"), k)
+
+
+def diagflat(v: Any, k: int = 0) -> Tensor:
+    return diag(as_array(v, "diagflat").ravel(), k)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803
+    x = as_array(x, "vander")
+    count = x.shape[0] if N is None else N
+    powers = xt.arange(count) if increasing else xt.arange(count - 1, -1, -1)
+    wanted = xt.result_type(x.dtype, xt.int64)
+    return xt.pow(xt.astype(xt.expand_dims(x, axis=1), wanted), xt.astype(powers, wanted))
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tensor, ...]:
+    if indexing not in ("xy", "ij"):
+        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    arrays = [as_array(x, "meshgrid").ravel() for x in xi]
+    places = list(range(len(arrays)))
+    if indexing == "xy" and len(places) > 1:
+        places[:2] = 1, 0
+    found = [
+        xt.reshape(x, tuple([-1 if a == place else 1 for a in range(len(arrays))]))
+        for x, place in zip(arrays, places, strict=True)
+    ]
+    if sparse:
+        return tuple([x.copy() if copy else x for x in found])
+    return tuple([x.copy() if copy else x for x in xt.broadcast_arrays(*found)])
+
+
+def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    lengths = _shape(dimensions) if len(tuple(dimensions)) else ()
+    axes = [xt.arange(n, dtype=numpy.dtype(dtype)) for n in lengths]
+    if sparse:
+        return meshgrid(*axes, sparse=True, indexing="ij")
+    grids = meshgrid(*axes, indexing="ij", copy=False)
+    return xt.stack(grids) if grids else xt.empty((0,), dtype=numpy.dtype(dtype))
+
+
+def fromfunction(
+    function: Callable[..., Any], shape: Any, *, dtype: Any = float, like: Any = None, **given: Any
+) -> Any:
+    return function(*indices(shape, dtype), **given)
+
+
+def fromiter(iter: Any, dtype: Any, count: int = -1, *, like: Any = None) -> Tensor:
+    return xt.asarray(numpy.fromiter(iter, dtype, count))
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    return xt.from_dlpack(x, device=device, copy=copy)
+
+
+# ---- grids by slices
+
+
+class _Grid:
+    """What np.mgrid and np.ogrid are: coordinates by slices, of which an imaginary step counts the points."""
+
+    def __init__(self, sparse: bool) -> None:
+        self._sparse = sparse
+
+    def __getitem__(self, key: Any) -> Any:
+        several = isinstance(key, tuple)
+        axes = [_points(one) for one in (key if several else (key,))]
+        if not several:
+            return axes[0]
+        dtype = xt.result_type(*axes)
+        grids = meshgrid(*[xt.astype(x, dtype, copy=False) for x in axes], sparse=self._sparse, indexing="ij")
+        return grids if self._sparse else xt.stack(grids)
+
+
+def _points(one: slice) -> Tensor:
+    """Return the numbers that a slice stands for."""
+    start, step = 0 if one.start is None else one.start, 1 if one.step is None else one.step
+    if isinstance(step, complex):
+        return linspace(float(start), float(one.stop), int(abs(step)))
+    return arange(start, one.stop, step)
+
+
+mgrid, ogrid = _Grid(sparse=False), _Grid(sparse=True)
+
+
+class _Joiner:
+    """What np.r_ and np.c_ are: arrays, numbers and slices in brackets, joined along an axis.
+
+    A string before them that is no number of axes, as "r", stands for a matrix, which is refused.
+    """
+
+    def __init__(self, axis: int, ndmin: int, place: int) -> None:
+        self._how = axis, ndmin, place
+
+    def __getitem__(self, key: Any) -> Tensor:
+        parts = list(key) if isinstance(key, tuple) else [key]
+        how = list(self._how)
+        if isinstance(parts[0], str):
+            told = parts.pop(0)
+            if told in ("r", "c"):
+                raise TypeError(expected("r_", "the first item", "not ask for a matrix", repr(told)))
+            for place, one in enumerate(told.split(",")):
+                how[place] = int(one)
+        axis, ndmin, place = how
+        found = beside("r_", *[_points(one) if isinstance(one, slice) else one for one in parts])
+        return xt.concat([_led(one, ndmin, place) for one in found], axis=axis)
+
+
+def _led(x: Tensor, ndmin: int, place: int) -> Tensor:
+    """Return a part with as many axes as are asked for, its own beginning at a place."""
+    missing = ndmin - x.ndim
+    if missing <= 0:
+        return x
+    start = place + (missing + 1 if place < 0 else 0)
+    axes = [a for a in range(ndmin) if not start <= a < start + x.ndim]
+    return xt.expand_dims(x, axis=tuple(axes))
+
+
+r_, c_ = _Joiner(0, 1, -1), _Joiner(-1, 2, 0)
+s_, index_exp = numpy.s_, numpy.index_exp
+
+
+# ---- places in matrices
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
+    return tuple(xt.nonzero(tri(n, m, k, bool)))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
+    return tuple(xt.nonzero(xt.logical_not(tri(n, m, k - 1, bool))))
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> tuple[Tensor, ...]:
+    return tril_indices(*_matrix_shape(arr, k))
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> tuple[Tensor, ...]:
+    return triu_indices(*_matrix_shape(arr, k))
+
+
+def _matrix_shape(arr: Any, k: int) -> tuple[int, int, int]:
+    x = as_array(arr)
+    if x.ndim != 2:
+        raise ValueError("input array must be 2-d")
+    return x.shape[0], k, x.shape[1]
+
+
+def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0) -> tuple[Tensor, ...]:
+    return tuple(xt.nonzero(mask_func(ones((n, n), int), k) != 0))
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Tensor, ...]:
+    return (xt.arange(n),) * ndim
+
+
+def diag_indices_from(arr: Any) -> tuple[Tensor, ...]:
+    x = as_array(arr)
+    if x.ndim < 2 or len(set(x.shape)) > 1:
+        raise ValueError("All dimensions of input must be of equal length, and there must be at least 2")
+    return diag_indices(x.shape[0], x.ndim)
+
+
+def ix_(*args: Any) -> tuple[Tensor, ...]:
+    found = []
+    for place, one in enumerate(args):
+        x = as_array(one, "ix_")
+        if x.ndim != 1:
+            raise ValueError("Cross index must be 1 dimensional")
+        x = xt.nonzero(x)[0] if x.dtype.kind == "b" else x if x.size else xt.astype(x, xt.int64)
+        found.append(xt.reshape(x, tuple([-1 if place == a else 1 for a in range(len(args))])))
+    return tuple(found)

@@ -1,0 +1,130 @@
+"""The door to the library: every function of NumPy that is not written here is called on the tensors' own arrays.
+
+On a device that is its library's function of that name. Arguments that a function writes pass the write barrier,
+results that share memory with an operand share its owner, and a gradient on its way back says what has no derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy
+
+from ..autograd.history import refuse_leaf
+from ..autograd.rules import Rule
+from ..autograd.tape import active, remember, step_of, steps_of
+from ..base.dtypes import canonical
+from ..base.errors import expected
+from ..calls.op import _root, native_of
+from ..calls.writes import writable
+from ..devices import Device
+from ..devices.cpu import CPU
+from ..storage.blob import TBlob
+from ..storage.storage import Native
+from ..tensor.face import Tensor, face, from_native
+from ..tensor.operands import common_device
+from .common import refuse_capture, refuse_stranger
+
+# The functions that write their first argument, by its name; `out`, which any function may have, is written too.
+WRITES = {
+    "copyto": "dst",
+    "fill_diagonal": "a",
+    "place": "arr",
+    "put": "a",
+    "put_along_axis": "arr",
+    "putmask": "a",
+    "random.shuffle": "x",
+    "ufunc.at": "a",
+}
+
+
+class Passage:
+    """One call on its way through the door: what the tensors' arrays are, and whose the results' memory is."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.operands: list[tuple[Tensor, Native]] = []
+
+    def there(self, x: Any, *, written: bool = False) -> Any:
+        """Return an argument with arrays in the place of its tensors."""
+        if type(x) is Tensor:
+            native = self._to_write(x) if written else native_of(x)
+            self.operands.append((x, native))
+            return native
+        if type(x) in (list, tuple):
+            return type(x)([self.there(one, written=written) for one in x])
+        refuse_stranger(x, self.name)
+        return x
+
+    def _to_write(self, x: Tensor) -> Native:
+        if active[0] and step_of(x) is not None:
+            refuse_leaf(x, self.name)
+            must = "have no gradient, which the library's function would lose (use x.detach())"
+            raise RuntimeError(expected(self.name, "the target", must, "one that has"))
+        x.evaluate()
+        return writable(x, self.name)
+
+    def back(self, result: Any, device: Device) -> Any:
+        """Return a result with tensors in the place of its arrays and numbers."""
+        if isinstance(result, (numpy.ndarray, numpy.generic)) or (device != "cpu" and device.backend.owns(result)):
+            return self._tensor(result, device)
+        if isinstance(result, (list, tuple)):
+            parts = [self.back(one, device) for one in result]
+            return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
+        return result
+
+    def _tensor(self, result: Any, device: Device) -> Tensor:
+        native = device.backend.asarray(result)
+        canonical(native.dtype, self.name, "the result's dtype")
+        for x, own in self.operands:
+            if own is native:
+                return x
+            if _root(own) is _root(native) or (device == "cpu" and numpy.may_share_memory(own, native)):
+                return face(TBlob.of(x.owner, native, device))
+        found = from_native(native, device)
+        steps = steps_of([x for x, _ in self.operands]) if active[0] else None
+        if steps is not None:  # no rule was found on the way here: going back says so
+            remember(Rule(self.name, {}), (("x", None),) * len(steps), steps, found)
+        return found
+
+
+def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """Call a function of the library on tensors; function: None for the one of that name in the device's library."""
+    refuse_capture(name)
+    passage, writes = Passage(name), WRITES.get(name)
+    first = [passage.there(x, written=writes is not None) for x in args[:1]]
+    rest = [passage.there(x) for x in args[1:]]
+    options = {key: passage.there(x, written=key in ("out", writes)) for key, x in given.items()}
+    tensors = [x for x, _ in passage.operands]
+    device = common_device(name, tensors)
+    backend = device.backend if tensors else CPU  # what is made of numbers alone is taken to the default device
+    found = function or _found(backend.library, name)
+    if found is None or (function is not None and backend is not CPU):
+        raise NotImplementedError(f"{name}: {device} has no function of this name")
+    return passage.back(backend.call(found, *first, *rest, **options), device)
+
+
+def _found(library: Any, name: str) -> Any:
+    return reduce(lambda module, part: getattr(module, part, None), name.split("."), library)
+
+
+def door(name: str) -> Callable[..., Any]:
+    """Return the library's function of this name, "linalg.cond" say, as a function of tensors."""
+    theirs = _found(numpy, name)
+
+    def call(*args: Any, **given: Any) -> Any:
+        return through(name, None, args, given)
+
+    call.__name__ = call.__qualname__ = name.rpartition(".")[2]
+    call.__doc__ = summary(theirs)
+    call.library = theirs  # type: ignore[attr-defined]
+    return call
+
+
+def summary(theirs: Any) -> str:
+    """Return the first sentence of what NumPy's documentation says of one of its functions."""
+    paragraphs = (getattr(theirs, "__doc__", None) or "").strip().split("\n\n")
+    lines = [text for text in paragraphs if text and not text.split("\n")[0].rstrip().endswith(")")]
+    return " ".join((lines or paragraphs)[0].split())

@@ -1,0 +1,338 @@
+"""Reductions and running folds under NumPy's signatures, those that skip NaNs included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import xt
+from ..base.dtypes import real_of
+from ..base.layout import as_axes
+from ..tensor.face import Tensor
+from .common import as_array, as_condition, flattened, give
+from .ufuncs import folded
+
+
+def sum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tensor:
+    return folded("sum", a, axis, out, keepdims, initial, where, dtype=dtype)
+
+
+def prod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tensor:
+    return folded("prod", a, axis, out, keepdims, initial, where, dtype=dtype)
+
+
+def max(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    return folded("max", a, axis, out, keepdims, initial, where)
+
+
+def min(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    return folded("min", a, axis, out, keepdims, initial, where)
+
+
+def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+    return folded("all", as_condition(a), axis, out, keepdims, None, where)
+
+
+def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+    return folded("any", as_condition(a), axis, out, keepdims, None, where)
+
+
+def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
+    return give("argmax", xt.argmax(as_array(a, "argmax"), axis=axis, keepdims=keepdims), out)
+
+
+def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
+    return give("argmin", xt.argmin(as_array(a, "argmin"), axis=axis, keepdims=keepdims), out)
+
+
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
+    return xt.count_nonzero(as_array(a, "count_nonzero"), axis=axis, keepdims=keepdims)
+
+
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
+    return give("ptp", max(a, axis, keepdims=keepdims) - min(a, axis, keepdims=keepdims), out)
+
+
+# ---- means and deviations
+
+
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Tensor:
+    x = as_array(a, "mean")
+    if where is True:
+        return folded("mean", x, axis, out, keepdims, dtype=dtype)
+    x = _computed_as(x, dtype)
+    return give("mean", sum(x, axis, keepdims=keepdims, where=where) / _count(x, where, axis, keepdims), out)
+
+
+def _computed_as(x: Tensor, dtype: Any) -> Tensor:
+    """Return an array in the dtype in which NumPy takes its mean."""
+    wanted = dtype or (x.dtype if x.dtype.kind in "fc" else xt.float64)
+    return xt.astype(x, numpy.dtype(wanted), copy=False)
+
+
+def _count(x: Tensor, where: Any, axis: Any, keepdims: bool) -> Tensor:
+    """Return how many elements are left along axes, in the dtype of their sum."""
+    counted = xt.broadcast_to(as_condition(where), x.shape)
+    return xt.astype(xt.count_nonzero(counted, axis=axis, keepdims=keepdims), real_of(x.dtype))
+
+
+def var(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = None,
+    correction: float | None = None,
+) -> Tensor:
+    return give(
+        "var", _variance(a, axis, dtype, ddof if correction is None else correction, keepdims, where, mean), out
+    )
+
+
+def std(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = None,
+    correction: float | None = None,
+) -> Tensor:
+    correction = ddof if correction is None else correction
+    x = as_array(a, "std")
+    if where is True and mean is None and x.dtype.kind != "c":
+        return give("std", xt.std(_as_asked(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims)), out)
+    return give("std", xt.sqrt(_variance(x, axis, dtype, correction, keepdims, where, mean)), out)
+
+
+def _as_asked(x: Tensor, dtype: Any) -> Tensor:
+    return x if dtype is None else xt.astype(x, numpy.dtype(dtype))
+
+
+def _variance(a: Any, axis: Any, dtype: Any, correction: float, keepdims: bool, where: Any, centre: Any) -> Tensor:
+    x = as_array(a, "var")
+    if where is True and centre is None and x.dtype.kind != "c":
+        return xt.var(_as_asked(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
+    x = _computed_as(x, dtype)
+    if centre is None:
+        centre = mean(x, axis, keepdims=True, where=where)
+    distance = x - centre
+    square = xt.real(distance * xt.conj(distance)) if x.dtype.kind == "c" else distance * distance
+    return sum(square, axis, keepdims=keepdims, where=where) / (_count(x, where, axis, keepdims) - correction)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    x = as_array(a, "average")
+    if weights is None:
+        result = mean(x, axis, keepdims=keepdims)
+        axes = as_axes(axis, x.ndim, "average")
+        total: Any = xt.full(result.shape, float(numpy.prod([x.shape[one] for one in axes])), dtype=result.dtype)
+        return (result, total) if returned else result
+    weights = _spread_weights(x, as_array(weights, "average"), axis)
+    dtype = xt.result_type(x.dtype, weights.dtype, *(() if x.dtype.kind in "fc" else (xt.float64,)))
+    weights = xt.astype(weights, dtype, copy=False)
+    total = sum(weights, axis, keepdims=keepdims)
+    if bool(xt.any(total == 0)):
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+    result = sum(xt.astype(x, dtype, copy=False) * weights, axis, keepdims=keepdims) / total
+    return (result, xt.broadcast_to(total, result.shape).copy()) if returned else result
+
+
+def _spread_weights(x: Tensor, weights: Tensor, axis: Any) -> Tensor:
+    """Return weights, which may be those of some axes alone, of an array's own shape."""
+    if weights.shape == x.shape:
+        return weights
+    if axis is None:
+        raise TypeError("Axis must be specified when shapes of a and weights differ.")
+    axes = as_axes(axis, x.ndim, "average")
+    if weights.shape != tuple(x.shape[one] for one in axes):
+        raise ValueError("Shape of weights must be consistent with shape of a along specified axis.")
+    order = sorted(range(len(axes)), key=lambda place: axes[place])
+    weights = xt.permute_dims(weights, tuple(order))
+    shape = tuple(n if a in axes else 1 for a, n in enumerate(x.shape))
+    return xt.broadcast_to(xt.reshape(weights, shape), x.shape)
+
+
+# ---- running folds
+
+
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+    x, axis = flattened(a, axis, "cumsum")
+    return give("cumsum", xt.cumulative_sum(x, axis=axis, dtype=dtype), out)
+
+
+def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+    x, axis = flattened(a, axis, "cumprod")
+    return give("cumprod", xt.cumulative_prod(x, axis=axis, dtype=dtype), out)
+
+
+def cumulative_sum(
+    x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Tensor:
+    x = as_array(x, "cumulative_sum")
+    return give("cumulative_sum", xt.cumulative_sum(x, axis=axis, dtype=dtype, include_initial=include_initial), out)
+
+
+def cumulative_prod(
+    x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Tensor:
+    x = as_array(x, "cumulative_prod")
+    return give("cumulative_prod", xt.cumulative_prod(x, axis=axis, dtype=dtype, include_initial=include_initial), out)
+
+
+# ---- those that skip NaNs
+
+
+def _without_nans(a: Any, value: float) -> tuple[Tensor, Any]:
+    """Return an array with a number in the place of NaNs, and where there are none; True where none can be."""
+    x = as_array(a)
+    if x.dtype.kind not in "fc":
+        return x, True
+    there = xt.logical_not(xt.isnan(x))
+    return xt.where(there, x, xt.asarray(value, dtype=x.dtype, device=x.device)), there
+
+
+def _both(there: Any, where: Any) -> Any:
+    return there if where is True else as_condition(where) if there is True else xt.logical_and(there, where)
+
+
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tensor:
+    return sum(_without_nans(a, 0)[0], axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = True,
+) -> Tensor:
+    return prod(_without_nans(a, 1)[0], axis, dtype, out, keepdims, initial, where)
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+    return cumsum(_without_nans(a, 0)[0], axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
+    return cumprod(_without_nans(a, 1)[0], axis, dtype, out)
+
+
+def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any) -> Tensor:
+    """Return the largest or smallest number that is none of the NaNs; NaN where there is no other."""
+    worst = -numpy.inf if name == "max" else numpy.inf
+    x, there = _without_nans(a, worst)
+    result = folded(name, x, axis, None, keepdims, initial, where)
+    if there is not True:
+        none = xt.logical_not(xt.any(there, axis=axis, keepdims=keepdims))
+        result = result if initial is not None else xt.where(none, xt.asarray(numpy.nan, dtype=x.dtype), result)
+    return give(f"nan{name}", result, out)
+
+
+def nanmax(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    return _extreme("max", a, axis, out, keepdims, initial, where)
+
+
+def nanmin(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+) -> Tensor:
+    return _extreme("min", a, axis, out, keepdims, initial, where)
+
+
+def _place(name: str, a: Any, axis: Any, out: Any, keepdims: bool, worst: float) -> Tensor:
+    x, there = _without_nans(a, worst)
+    if there is not True and not bool(xt.all(xt.any(there, axis=axis))):
+        raise ValueError("All-NaN slice encountered")
+    return give(f"nan{name}", getattr(xt, name)(x, axis=axis, keepdims=keepdims), out)
+
+
+def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
+    return _place("argmax", a, axis, out, keepdims, -numpy.inf)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
+    return _place("argmin", a, axis, out, keepdims, numpy.inf)
+
+
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Tensor:
+    x, there = _without_nans(a, 0)
+    return mean(x, axis, dtype, out, keepdims, where=_both(there, where))
+
+
+def nanvar(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = None,
+    correction: float | None = None,
+) -> Tensor:
+    x, there = _without_nans(a, 0)
+    where, ddof = _both(there, where), ddof if correction is None else correction
+    result = _variance(x, axis, dtype, ddof, keepdims, where, mean)
+    enough = True if where is True else _count(_computed_as(x, dtype), where, axis, keepdims) > ddof
+    return give("nanvar", result if enough is True else xt.where(enough, result, numpy.nan), out)
+
+
+def nanstd(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    where: Any = True,
+    mean: Any = None,
+    correction: float | None = None,
+) -> Tensor:
+    variance = nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction)
+    return give("nanstd", xt.sqrt(variance), out)

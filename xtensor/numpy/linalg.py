@@ -1,0 +1,154 @@
+"""numpy.linalg over tensors: the standard's functions where they do what is asked, the library's for the rest."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from ..autograd.rules import xt
+from ..base.dtypes import real_of
+from ..base.layout import as_axes
+from ..tensor.face import Tensor
+from .common import as_array, as_arrays, give, numbers
+from .door import through
+from .names import attributes
+
+__getattr__ = attributes("linalg")
+
+
+def _floats(x: Any) -> Tensor:
+    return numbers(x, "linalg")
+
+
+def cholesky(a: Any, /, *, upper: bool = False) -> Tensor:
+    return xt.linalg.cholesky(_floats(a), upper=upper)
+
+
+def cond(x: Any, p: Any = None) -> Tensor:
+    x = _floats(x)
+    if p in (None, 2, -2) and x.size:
+        values = xt.linalg.svdvals(x)
+        return values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]
+    return through("linalg.cond", None, (x, p), {})
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    return xt.linalg.cross(*as_arrays("cross", x1, x2), axis=axis)
+
+
+def det(a: Any) -> Tensor:
+    return xt.linalg.det(_floats(a))
+
+
+def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
+    return xt.linalg.diagonal(as_array(x), offset=offset)
+
+
+def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803 - NumPy's name
+    x = _floats(a)
+    return xt.linalg.eigh(x) if UPLO == "L" else through("linalg.eigh", None, (x, UPLO), {})
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
+    x = _floats(a)
+    return xt.linalg.eigvalsh(x) if UPLO == "L" else through("linalg.eigvalsh", None, (x, UPLO), {})
+
+
+def inv(a: Any) -> Tensor:
+    return xt.linalg.inv(_floats(a))
+
+
+def matmul(x1: Any, x2: Any, /) -> Tensor:
+    return xt.matmul(*as_arrays("matmul", x1, x2))
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+    return xt.linalg.matrix_norm(_floats(x), keepdims=keepdims, ord=ord)
+
+
+def matrix_power(a: Any, n: int) -> Tensor:
+    return xt.linalg.matrix_power(as_array(a), n)
+
+
+def matrix_transpose(x: Any, /) -> Tensor:
+    return xt.matrix_transpose(as_array(x))
+
+
+def multi_dot(arrays: Any, *, out: Any = None) -> Tensor:
+    found = [as_array(x) for x in arrays]
+    if len(found) < 2:
+        raise ValueError("Expecting at least two arrays.")
+    return give("multi_dot", reduce(xt.matmul, found), out)
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Tensor:
+    x = numbers(x, "norm")
+    if axis is None and (ord is None or (x.ndim == 1 and ord == 2) or (x.ndim == 2 and ord in ("f", "fro"))):
+        return xt.linalg.vector_norm(x, keepdims=keepdims)
+    axes = as_axes(axis, x.ndim, "norm")
+    if len(axes) == 1:
+        if isinstance(ord, str):
+            raise ValueError(f"Invalid norm order '{ord}' for vectors")
+        if ord == 0:
+            return xt.sum(xt.astype(x != 0, real_of(x.dtype)), axis=axes[0], keepdims=keepdims)
+        return xt.linalg.vector_norm(x, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
+    if len(axes) != 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    matrices = xt.moveaxis(x, axes, (-2, -1))
+    found = xt.linalg.matrix_norm(matrices, ord="fro" if ord in (None, "f") else ord)
+    return xt.expand_dims(found, axis=tuple(sorted(axes))) if keepdims else found
+
+
+def outer(x1: Any, x2: Any, /) -> Tensor:
+    return xt.linalg.outer(*as_arrays("outer", x1, x2))
+
+
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
+    if hermitian:
+        return through("linalg.pinv", None, (a, rcond, hermitian), {})
+    x = _floats(a)
+    rtol = rcond if rtol is None else rtol
+    return xt.linalg.pinv(x, rtol=1e-15 if rtol is None else rtol)
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    x = _floats(a)
+    if mode == "r":
+        return xt.linalg.qr(x)[1]
+    return xt.linalg.qr(x, mode=mode) if mode in ("reduced", "complete") else through("linalg.qr", None, (x, mode), {})
+
+
+def slogdet(a: Any) -> Any:
+    return xt.linalg.slogdet(_floats(a))
+
+
+def solve(a: Any, b: Any) -> Tensor:
+    a, b = _floats(a), _floats(b)
+    return xt.linalg.solve(a, b)
+
+
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    x = _floats(a)
+    if hermitian:
+        return through("linalg.svd", None, (x, full_matrices, compute_uv, hermitian), {})
+    return xt.linalg.svd(x, full_matrices=full_matrices) if compute_uv else xt.linalg.svdvals(x)
+
+
+def svdvals(x: Any, /) -> Tensor:
+    return xt.linalg.svdvals(_floats(x))
+
+
+def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tensor:
+    return xt.tensordot(*as_arrays("tensordot", x1, x2), axes=axes)
+
+
+def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+    return xt.linalg.trace(as_array(x), offset=offset, dtype=dtype)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
+    return xt.vecdot(*as_arrays("vecdot", x1, x2), axis=axis)
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:
+    return xt.linalg.vector_norm(_floats(x), axis=axis, keepdims=keepdims, ord=ord)

@@ -1,0 +1,164 @@
+"""Which of NumPy's names are what: written here, NumPy's own objects, left out, or, all others, the library's.
+
+This is the one place that says so; the table in the docs and the tests are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import xt
+from . import algebra, creation, folding, selecting, shaping, statistics
+from .common import SPELLED
+from .door import door, summary
+from .ufuncs import FORMULAS, Ufunc, ufunc
+from .views import ndarray, ndenumerate
+
+NATIVE, COMPOSED, LIBRARY, OWN = "native and fused", "composed", "through the library", "NumPy's own"
+
+# What has no place over tensors, and why.
+LEFT_OUT = {
+    "memmap": "a file is mapped by numpy.memmap, whose arrays xt.asarray takes",
+    **dict.fromkeys(("matrix", "asmatrix", "bmat"), "matrices multiply by *, which tensors do not"),
+    **dict.fromkeys(("recarray", "record", "rec", "fromregex"), "no dtype of the standard has fields"),
+    **dict.fromkeys(("char", "strings"), "no dtype of the standard holds text"),
+    **dict.fromkeys(
+        [
+            "busday_count",
+            "busday_offset",
+            "busdaycalendar",
+            "is_busday",
+            "datetime_as_string",
+            "datetime_data",
+            "isnat",
+        ],
+        "no dtype of the standard holds dates",
+    ),
+    "emath": "its results are complex where a value asks for it; cast to a complex dtype instead",
+    "ma": "tensors have no masks; xt.where and the nan-functions stand in for them",
+    "frompyfunc": "its functions return objects; np.vectorize takes dtypes",
+    **dict.fromkeys(("nditer", "nested_iters", "flatiter", "broadcast"), "an iterator over NumPy's own memory"),
+    **dict.fromkeys(("poly1d", "polynomial"), "classes over NumPy's own arrays; poly, polyfit and polyval are there"),
+    **dict.fromkeys(("core", "f2py", "ctypeslib", "lib"), "NumPy's inner parts"),
+    **dict.fromkeys(("test", "show_config", "show_runtime", "get_include", "info"), "about NumPy as it is installed"),
+    **dict.fromkeys(("setbufsize", "getbufsize", "seterrcall", "geterrcall"), "settings of NumPy's own loops"),
+    **dict.fromkeys(("random.get_bit_generator", "random.set_bit_generator"), "the global stream is NumPy's own"),
+    **dict.fromkeys(("linalg.test", "fft.test", "random.test"), "about NumPy as it is installed"),
+    "random.random_integers": "deprecated since NumPy 1.11: randint takes its place",
+}
+
+# Functions and classes of NumPy that neither take nor return arrays: they are the same ones here.
+SAME = frozenset(
+    (
+        *("dtype", "errstate", "finfo", "iinfo", "ndindex", "printoptions", "issubdtype", "promote_types", "isscalar"),
+        *("iterable", "get_printoptions", "set_printoptions", "seterr", "geterr", "broadcast_shapes", "typename"),
+        *("mintypecode", "base_repr", "binary_repr", "format_float_positional", "format_float_scientific"),
+        *("exceptions", "dtypes", "typing", "testing", "linalg.LinAlgError"),
+        *(f"random.{name}" for name in ("BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")),
+        *("random.SeedSequence", "random.bit_generator", "random.mtrand"),
+    )
+)
+
+# Names of NumPy's that are other names of the same function.
+ALIASES = {"amax": "max", "amin": "min", "around": "round", "concat": "concatenate", "row_stack": "vstack"}
+
+_WRITTEN = (algebra, creation, folding, selecting, shaping, statistics)
+
+
+def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
+    """Return the public functions of a file of this room, with NumPy's words where they have none of their own."""
+    found = {}
+    for name, value in vars(module).items():
+        if name[0] != "_" and str(getattr(value, "__module__", "")) == module.__name__:
+            if isinstance(value, FunctionType) and not value.__doc__:
+                value.__doc__ = summary(getattr(library, name, None))
+            found[name] = value
+    return found
+
+
+def written() -> dict[str, Any]:
+    """Return what is written here, by NumPy's names."""
+    found: dict[str, Any] = {"ndarray": ndarray, "ndenumerate": ndenumerate, "ufunc": Ufunc}
+    for module in _WRITTEN:
+        found |= functions(module, numpy)
+    found |= {name: getattr(creation, name) for name in ("r_", "c_", "s_", "index_exp", "mgrid", "ogrid")}
+    found |= {alias: found[name] for alias, name in ALIASES.items()}
+    return found
+
+
+LIBRARIES = ("fft", "linalg", "random")
+
+
+def library(name: str) -> ModuleType:
+    """Return one of the modules inside this one."""
+    module = import_module(f".{name}", __package__)
+    functions(module, getattr(numpy, name))
+    return module
+
+
+def found(path: str) -> Any:
+    """Return what stands here for a name of NumPy's that is not written here, "exp" or "linalg.lstsq" say.
+
+    Raises AttributeError for what is left out, what NumPy has removed, and what it never had.
+    """
+    if path in LEFT_OUT:
+        raise AttributeError(f"xtensor.numpy has no {path}: {LEFT_OUT[path]}", name=path.rpartition(".")[2])
+    inner, _, name = path.rpartition(".")
+    theirs = getattr(getattr(numpy, inner) if inner else numpy, name)  # NumPy says what to use for a removed name
+    if isinstance(theirs, numpy.ufunc):
+        return ufunc(path)
+    return theirs if kind(path, theirs) == OWN else door(path)
+
+
+def kind(path: str, theirs: Any) -> str:
+    """Return what a name of NumPy's is here, in the words of the table."""
+    if path in SAME or not callable(theirs) or (isinstance(theirs, type) and issubclass(theirs, numpy.generic)):
+        return OWN
+    return LIBRARY
+
+
+def group(path: str) -> str:
+    """Return which column of the table a public name of NumPy's stands in; "" for one that is left out."""
+    if path in LEFT_OUT:
+        return ""
+    inner, _, name = path.rpartition(".")
+    theirs = getattr(getattr(numpy, inner) if inner else numpy, name)
+    standard = hasattr(getattr(xt, inner) if inner else xt, SPELLED.get(name, name))
+    if isinstance(theirs, numpy.ufunc):
+        return COMPOSED if name in FORMULAS else NATIVE if standard else LIBRARY
+    if name not in _written_in(inner):
+        return kind(path, theirs)
+    return NATIVE if standard or inner == "random" else COMPOSED
+
+
+@cache
+def _written_in(path: str) -> set[str]:
+    """Return the names that are written here in a module of NumPy's."""
+    return {name for name in vars(library(path)) if name[0] != "_"} if path else set(written())
+
+
+def groups() -> dict[str, str]:
+    """Return the column of every public name of NumPy's main namespace, linalg, fft and random."""
+    paths = [name for name in dir(numpy) if name[0] != "_" and name not in LIBRARIES]
+    for one in LIBRARIES:
+        paths += [f"{one}.{name}" for name in dir(getattr(numpy, one)) if name[0] != "_"]
+    return {path: group(path) for path in sorted(paths, key=str.lower)}
+
+
+def attributes(inner: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of one of NumPy's modules."""
+
+    def look_up(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module 'xtensor.numpy' has no attribute {name!r}", name=name)
+        if not inner and name in LIBRARIES:
+            return library(name)
+        return found(f"{inner}.{name}" if inner else name)
+
+    return look_up

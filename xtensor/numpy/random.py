@@ -1,0 +1,56 @@
+"""numpy.random over tensors: NumPy's own streams, whose numbers come out as tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from ..random import Generator as _Generator
+from ..tensor.operands import chosen_device
+from .door import through
+from .names import attributes
+
+__getattr__ = attributes("random")
+
+
+class Generator(_Generator):
+    """A numpy.random.Generator whose numbers are tensors: xtensor's, with every distribution of NumPy's."""
+
+    def __init__(self, bit_generator: Any) -> None:
+        native = bit_generator if isinstance(bit_generator, numpy.random.Generator) else None
+        super().__init__(native or numpy.random.Generator(bit_generator), chosen_device(None, "Generator"))
+
+    @property
+    def bit_generator(self) -> Any:
+        return self.native.bit_generator
+
+    def spawn(self, n_children: int) -> list[Any]:
+        return [Generator(child) for child in self.native.spawn(n_children)]
+
+    def __getattr__(self, name: str) -> Any:
+        return _method(self, name)
+
+
+class RandomState:
+    """A numpy.random.RandomState whose numbers are tensors."""
+
+    def __init__(self, seed: Any = None) -> None:
+        self.native = numpy.random.RandomState(seed)
+
+    def __getattr__(self, name: str) -> Any:
+        return _method(self, name)
+
+
+def _method(self: Any, name: str) -> Any:
+    """Return a method of the generator behind an object, whose arrays are tensors."""
+    if name.startswith("__") or name == "native":
+        raise AttributeError(name)
+    found = getattr(self.native, name)
+    label = f"random.{name}"
+    return (lambda *args, **given: through(label, found, args, given)) if callable(found) else found
+
+
+def default_rng(seed: Any = None) -> Generator:
+    """Return a Generator over NumPy's stream of that seed."""
+    return seed if isinstance(seed, Generator) else Generator(numpy.random.default_rng(seed))

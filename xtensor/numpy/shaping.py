@@ -1,0 +1,380 @@
+"""Shapes, the order of axes and elements, and arrays joined and split, under NumPy's signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import xt
+from ..base.errors import expected
+from ..base.layout import as_axis
+from ..tensor.face import Tensor
+from .common import as_array, as_arrays, flattened, give
+from .door import through
+
+
+def ndim(a: Any) -> int:
+    return as_array(a).ndim
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    return as_array(a).shape
+
+
+def size(a: Any, axis: Any = None) -> int:
+    x = as_array(a)
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return int(numpy.prod([x.shape[one] for one in axes], dtype=int))
+
+
+def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
+    x = as_array(a, "reshape")
+    if order == "A":
+        order = "F" if x.ndim > 1 and not x.is_contiguous and _turned(x).is_contiguous else "C"
+    if order != "F":
+        return xt.reshape(x, shape, copy=copy)
+    lengths = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    return _turned(xt.reshape(_turned(x), lengths[::-1], copy=copy))
+
+
+def _turned(x: Tensor) -> Tensor:
+    return xt.permute_dims(x, tuple(range(x.ndim))[::-1])
+
+
+def ravel(a: Any, order: str = "C") -> Tensor:
+    x = as_array(a, "ravel")
+    return reshape(x, (x.size,), order="C" if order == "K" else order)
+
+
+def transpose(a: Any, axes: Any = None) -> Tensor:
+    x = as_array(a, "transpose")
+    return xt.permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else tuple(axes))
+
+
+def permute_dims(a: Any, axes: Any = None) -> Tensor:
+    return transpose(a, axes)
+
+
+def matrix_transpose(x: Any, /) -> Tensor:
+    return xt.matrix_transpose(as_array(x, "matrix_transpose"))
+
+
+def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
+    x = as_array(a, "swapaxes")
+    order = list(range(x.ndim))
+    first, second = as_axis(axis1, x.ndim, "swapaxes"), as_axis(axis2, x.ndim, "swapaxes")
+    order[first], order[second] = second, first
+    return xt.permute_dims(x, tuple(order))
+
+
+def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
+    source, destination = (tuple(one) if isinstance(one, list) else one for one in (source, destination))
+    return xt.moveaxis(as_array(a, "moveaxis"), source, destination)
+
+
+def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
+    x = as_array(a, "rollaxis")
+    axis, start = as_axis(axis, x.ndim, "rollaxis"), start + x.ndim if start < 0 else start
+    return moveaxis(x, axis, start - 1 if axis < start else start)
+
+
+def squeeze(a: Any, axis: Any = None) -> Tensor:
+    return as_array(a, "squeeze").squeeze(axis)
+
+
+def expand_dims(a: Any, axis: Any) -> Tensor:
+    return xt.expand_dims(as_array(a, "expand_dims"), axis=tuple(axis) if isinstance(axis, list) else axis)
+
+
+def atleast_1d(*arys: Any) -> Any:
+    return _each([xt.reshape(x, (1,)) if not x.ndim else x for x in map(as_array, arys)])
+
+
+def atleast_2d(*arys: Any) -> Any:
+    return _each([xt.reshape(x, (1,) * (2 - x.ndim) + x.shape) if x.ndim < 2 else x for x in map(as_array, arys)])
+
+
+def atleast_3d(*arys: Any) -> Any:
+    found = []
+    for x in map(as_array, arys):
+        shape = {0: (1, 1, 1), 1: (1, *x.shape, 1), 2: (*x.shape, 1)}.get(x.ndim, x.shape)
+        found.append(x if x.ndim > 2 else xt.reshape(x, shape))
+    return _each(found)
+
+
+def _each(found: list[Tensor]) -> Any:
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tensor:
+    return xt.broadcast_to(as_array(array, "broadcast_to"), (shape,) if isinstance(shape, int) else tuple(shape))
+
+
+def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tensor, ...]:
+    return tuple(xt.broadcast_arrays(*[as_array(x) for x in args]))
+
+
+# ---- the order of elements
+
+
+def flip(m: Any, axis: Any = None) -> Tensor:
+    return xt.flip(as_array(m, "flip"), axis=axis)
+
+
+def fliplr(m: Any) -> Tensor:
+    return flip(m, 1)
+
+
+def flipud(m: Any) -> Tensor:
+    return flip(m, 0)
+
+
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
+    x = as_array(m, "rot90")
+    first, second = (as_axis(one, x.ndim, "rot90") for one in axes)
+    if first == second:
+        raise ValueError("Axes must be different.")
+    if k % 4 == 2:
+        return flip(x, (first, second))
+    if k % 4 == 0:
+        return x[...]
+    return swapaxes(flip(x, second), first, second) if k % 4 == 1 else flip(swapaxes(x, first, second), second)
+
+
+def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
+    x = as_array(a, "roll")
+    shift = tuple(shift) if isinstance(shift, (list, tuple)) else int(shift)
+    return xt.roll(x, shift, axis=tuple(axis) if isinstance(axis, list) else axis)
+
+
+def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> Tensor:
+    x, axis = flattened(a, axis, "sort")
+    _refuse_order("sort", order)
+    return xt.sort(x, axis=axis)
+
+
+def argsort(
+    a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+) -> Tensor:
+    x, axis = flattened(a, axis, "argsort")
+    _refuse_order("argsort", order)
+    return xt.argsort(x, axis=axis)
+
+
+def _refuse_order(function: str, order: Any) -> None:
+    if order is not None:
+        raise ValueError(f"Cannot specify order when the array has no fields, in {function}.")
+
+
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
+    repeats = repeats if isinstance(repeats, int) else as_array(repeats, "repeat")
+    return xt.repeat(as_array(a, "repeat"), repeats, axis=axis)
+
+
+def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 - NumPy's name
+    times = tuple(reps) if isinstance(reps, (list, tuple)) else (int(reps),)
+    return xt.tile(as_array(A, "tile"), times)
+
+
+def resize(a: Any, new_shape: Any) -> Tensor:
+    x = as_array(a, "resize").ravel()
+    shape = tuple(new_shape) if isinstance(new_shape, (list, tuple)) else (int(new_shape),)
+    count = int(numpy.prod(shape, dtype=int))
+    if not x.size or not count:
+        return xt.zeros(shape, dtype=x.dtype)
+    return xt.reshape(xt.tile(x, (-(-count // x.size),))[:count], shape)
+
+
+# ---- joining
+
+
+def concatenate(
+    arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Tensor:
+    if not isinstance(arrays, Tensor):
+        arrays = [as_array(x, "concatenate") for x in arrays]
+    if not len(arrays):
+        raise ValueError("need at least one array to concatenate")
+    joined = xt.concat(arrays, axis=axis)
+    return give("concatenate", joined if dtype is None else xt.astype(joined, dtype), out, casting=casting)
+
+
+def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
+    if not isinstance(arrays, Tensor):
+        arrays = [as_array(x, "stack") for x in arrays]
+    if not len(arrays):
+        raise ValueError("need at least one array to stack")
+    joined = xt.stack(arrays, axis=axis)
+    return give("stack", joined if dtype is None else xt.astype(joined, dtype), out, casting=casting)
+
+
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
+    arrays = [atleast_1d(x) for x in tup]
+    return concatenate(arrays, 0 if arrays and arrays[0].ndim == 1 else 1, dtype=dtype, casting=casting)
+
+
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
+    return concatenate([atleast_2d(x) for x in tup], 0, dtype=dtype, casting=casting)
+
+
+def dstack(tup: Any) -> Tensor:
+    return concatenate([atleast_3d(x) for x in tup], 2)
+
+
+def column_stack(tup: Any) -> Tensor:
+    arrays = [as_array(x, "column_stack") for x in tup]
+    return concatenate([xt.reshape(x, (-1, 1)) if x.ndim < 2 else x for x in arrays], 1)
+
+
+def block(arrays: Any) -> Tensor:
+    depth = _depth(arrays)
+    most = max([depth, *[as_array(x).ndim for x in _leaves(arrays)]])
+    return _blocks(arrays, most, depth)
+
+
+def _depth(arrays: Any) -> int:
+    if isinstance(arrays, tuple):
+        raise TypeError("arrays is a tuple. Only lists can be used to arrange blocks.")
+    if not isinstance(arrays, list):
+        return 0
+    depths = {_depth(one) for one in arrays}
+    if len(depths) != 1:
+        raise ValueError("List depths are mismatched, or a list is empty.")
+    return 1 + depths.pop()
+
+
+def _leaves(arrays: Any) -> list[Any]:
+    return [leaf for one in arrays for leaf in _leaves(one)] if isinstance(arrays, list) else [arrays]
+
+
+def _blocks(arrays: Any, most: int, depth: int) -> Tensor:
+    if not isinstance(arrays, list):
+        x = as_array(arrays)
+        return xt.reshape(x, (1,) * (most - x.ndim) + x.shape)
+    return concatenate([_blocks(one, most, depth - 1) for one in arrays], axis=most - depth)
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Tensor:
+    first, second = as_arrays("append", arr, values)
+    return concatenate((first.ravel(), second.ravel()), 0) if axis is None else concatenate((first, second), axis)
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
+    x, axis = flattened(arr, axis, "insert")
+    axis = as_axis(axis, x.ndim, "insert")
+    length, before = x.shape[axis], (slice(None),) * axis
+    given = xt.astype(as_array(values, "insert"), x.dtype)
+    places = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
+    if isinstance(places, int) or (not isinstance(places, slice) and not places.ndim):
+        given = xt.moveaxis(xt.reshape(given, (1,) * (x.ndim - given.ndim) + given.shape), 0, axis)
+        count = given.shape[axis] or 1
+        order = numpy.insert(numpy.arange(length), int(places), numpy.arange(length, length + count))
+    else:
+        count = (
+            len(numpy.arange(length)[places])
+            if isinstance(places, slice)
+            else numpy.count_nonzero(places)
+            if places.dtype == bool
+            else places.size
+        )
+        order = numpy.insert(numpy.arange(length), places, numpy.arange(length, length + count))
+    stretched = xt.broadcast_to(given, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    joined: Tensor = concatenate((x, stretched), axis)
+    return joined[(*before, xt.asarray(order))] if axis else xt.take(joined, xt.asarray(order), axis=0)
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
+    x, axis = flattened(arr, axis, "delete")
+    obj = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
+    left = numpy.delete(numpy.arange(x.shape[axis]), obj)
+    return xt.take(x, xt.asarray(left), axis=axis)
+
+
+# ---- splitting
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
+    x = as_array(ary, "array_split")
+    axis = as_axis(axis, x.ndim, "array_split")
+    length = x.shape[axis]
+    if isinstance(indices_or_sections, (int, numpy.integer)):
+        count = int(indices_or_sections)
+        if count <= 0:
+            raise ValueError("number sections must be larger than 0.")
+        each, extra = divmod(length, count)
+        ends = [each * n + min(n, extra) for n in range(count + 1)]
+    else:
+        ends = [0, *[int(one) for one in indices_or_sections], length]
+    before = (slice(None),) * axis
+    return [x[(*before, slice(start, stop))] for start, stop in zip(ends[:-1], ends[1:], strict=True)]
+
+
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
+    if isinstance(indices_or_sections, (int, numpy.integer)) and as_array(ary).shape[axis] % indices_or_sections:
+        raise ValueError("array split does not result in an equal division")
+    return array_split(ary, indices_or_sections, axis)
+
+
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
+    return split(ary, indices_or_sections, 1 if _at_least("hsplit", ary, 1).ndim > 1 else 0)
+
+
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
+    return split(_at_least("vsplit", ary, 2), indices_or_sections, 0)
+
+
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Tensor]:
+    return split(_at_least("dsplit", ary, 3), indices_or_sections, 2)
+
+
+def _at_least(function: str, ary: Any, count: int) -> Tensor:
+    x = as_array(ary, function)
+    if x.ndim < count:
+        raise ValueError(expected(function, "ary", f"have at least {count} axes", f"shape {x.shape}"))
+    return x
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
+    return tuple(xt.unstack(as_array(x, "unstack"), axis=axis))
+
+
+# ---- padding
+
+
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Tensor:
+    x = as_array(array, "pad")
+    widths = _pairs(pad_width, x.ndim)
+    if mode == "constant" and set(options) <= {"constant_values"}:
+        return _padded_by(x, widths, _pairs(options.get("constant_values", 0), x.ndim))
+    if mode in ("edge", "wrap", "reflect", "symmetric") and not options and x.size:
+        for axis, (before, after) in enumerate(widths):
+            if before or after:
+                order = numpy.pad(numpy.arange(x.shape[axis]), (before, after), mode)
+                x = xt.take(x, xt.asarray(order), axis=axis)
+        return x
+    return through("pad", None, (x, widths, mode), options)
+
+
+def _pairs(given: Any, count: int) -> list[tuple[Any, Any]]:
+    """Return what is given for the two ends of each axis, or of all alike."""
+    if isinstance(given, dict):
+        return [_pairs(given.get(a, given.get(a - count, 0)), 1)[0] for a in range(count)]
+    found: list[tuple[Any, Any]] = numpy.broadcast_to(numpy.asarray(given), (count, 2)).tolist()
+    return [tuple(pair) for pair in found]
+
+
+def _padded_by(x: Tensor, widths: Sequence[tuple[int, int]], values: Sequence[tuple[Any, Any]]) -> Tensor:
+    """Return an array with numbers put before and after it along each axis."""
+    if any(width < 0 for pair in widths for width in pair):
+        raise ValueError("index can't contain negative values")
+    for axis, (pair, ends) in enumerate(zip(widths, values, strict=True)):
+        if any(pair):
+            shapes = [(*x.shape[:axis], width, *x.shape[axis + 1 :]) for width in pair]
+            before, after = (
+                xt.astype(xt.full(shape, value, device=x.device), x.dtype)
+                for shape, value in zip(shapes, ends, strict=True)
+            )
+            x = xt.concat([before, x, after], axis=axis)
+    return x

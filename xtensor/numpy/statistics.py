@@ -1,0 +1,357 @@
+"""Order statistics, histograms, covariances, differences and interpolation, under NumPy's signatures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import xt
+from ..autograd.tape import differentiable
+from ..base.layout import as_axes, as_axis
+from ..calls.op import on
+from ..tensor.face import Tensor
+from .common import as_array, give, numbers, refuse_capture
+from .door import through
+from .folding import average, mean
+from .selecting import searchsorted
+
+# ---- order statistics
+
+
+def _in_rows(x: Tensor, axis: Any, function: str) -> tuple[Tensor, tuple[int, ...]]:
+    """Return an array with the axes that are reduced as one, the last; and the shape that keepdims asks for."""
+    axes = as_axes(tuple(axis) if isinstance(axis, list) else axis, x.ndim, function)
+    others = tuple(a for a in range(x.ndim) if a not in axes)
+    moved = xt.permute_dims(x, (*others, *axes))
+    lengths = [x.shape[a] for a in others]
+    rows = xt.reshape(moved, (*lengths, int(numpy.prod([x.shape[a] for a in axes], dtype=int))))
+    return rows, tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+
+
+def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
+    x = as_array(a, "median")
+    rows, kept = _in_rows(x, axis, "median")
+    count = rows.shape[-1]
+    if not count:
+        return give("median", mean(x, axis, keepdims=keepdims), out)
+    ordered = xt.sort(rows)
+    middle = mean(ordered[..., (count - 1) // 2 : count // 2 + 1], -1)
+    if x.dtype.kind in "fc":
+        last = ordered[..., -1]
+        middle = xt.where(xt.isnan(last), last, middle)
+    return give("median", xt.reshape(middle, kept) if keepdims else middle, out)
+
+
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Tensor:
+    x = as_array(a, "quantile")
+    if method != "linear" or weights is not None or x.dtype.kind == "c":
+        given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
+        return through("quantile", None, (x, q), given)
+    x, part = numbers(x, "quantile"), _parts(x, q)
+    rows, kept = _in_rows(x, axis, "quantile")
+    if not rows.shape[-1]:
+        raise IndexError("index -1 is out of bounds for axis 0 with size 0")
+    ordered = xt.sort(rows)
+    place = xt.reshape(part, (part.size,)) * (rows.shape[-1] - 1)
+    below = xt.floor(place)
+    first = xt.astype(below, xt.int64)
+    second = xt.clip(first + 1, 0, rows.shape[-1] - 1)
+    values = _between(xt.take(ordered, first, axis=-1), xt.take(ordered, second, axis=-1), place - below)
+    last = ordered[..., -1:]
+    return _arranged("quantile", xt.where(xt.isnan(last), last, values), part, kept, keepdims, out)
+
+
+def _parts(x: Tensor, q: Any, whole: int = 1) -> Tensor:
+    """Return parts of the way, given as such or in hundreds, in the dtype in which NumPy computes with them."""
+    weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
+    found = xt.asarray(q, dtype=x.dtype) if weak else numbers(q, "quantile")
+    if not bool(xt.all(xt.logical_and(found >= 0, found <= whole))):
+        what = "Quantiles must be in the range [0, 1]" if whole == 1 else "Percentiles must be in the range [0, 100]"
+        raise ValueError(what)
+    return found if whole == 1 else found / whole
+
+
+def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
+    """Return what lies a part of the way between numbers, counted from the nearer one."""
+    step = high - low
+    return xt.where(part >= 0.5, high - step * (1 - part), low + step * part)
+
+
+def _arranged(name: str, values: Tensor, part: Tensor, kept: tuple[int, ...], keepdims: bool, out: Any) -> Tensor:
+    """Return quantiles, which lie along the last axis, with the axes of q first."""
+    moved = xt.moveaxis(values, -1, 0)
+    return give(name, xt.reshape(moved, (*part.shape, *(kept if keepdims else moved.shape[1:]))), out)
+
+
+def percentile(a: Any, q: Any, axis: Any = None, out: Any = None, *args: Any, **options: Any) -> Tensor:
+    return quantile(a, _parts(as_array(a), q, 100), axis, out, *args, **options)
+
+
+def _of_numbers(name: str, a: Any, part: Tensor, axis: Any, out: Any, keepdims: bool) -> Tensor:
+    """Return a quantile of what is no NaN in each row: by the place among those, which come first when sorted."""
+    x = numbers(a, name)
+    rows, kept = _in_rows(x, axis, name)
+    if not rows.shape[-1]:
+        return _arranged(name, xt.full((*rows.shape[:-1], part.size), numpy.nan), part, kept, keepdims, out)
+    ordered = xt.sort(rows)
+    count = xt.count_nonzero(xt.logical_not(xt.isnan(ordered)), axis=-1, keepdims=True)
+    place = xt.reshape(part, (part.size,)) * xt.astype(count - 1, part.dtype)
+    below = xt.floor(place)
+    first = xt.clip(xt.astype(below, xt.int64), 0, rows.shape[-1] - 1)
+    second = xt.clip(xt.minimum(first + 1, count - 1), 0, rows.shape[-1] - 1)
+    low, high = (xt.take_along_axis(ordered, one, axis=-1) for one in (first, second))
+    return _arranged(name, _between(low, high, place - below), part, kept, keepdims, out)
+
+
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    **options: Any,
+) -> Tensor:
+    if method != "linear" or options:
+        given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, **options}
+        return through("nanquantile", None, (a, q), given)
+    return _of_numbers("nanquantile", a, _parts(as_array(a), q), axis, out, keepdims)
+
+
+def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, *args: Any, **options: Any) -> Tensor:
+    return nanquantile(a, _parts(as_array(a), q, 100), axis, out, *args, **options)
+
+
+def nanmedian(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Tensor:
+    x = as_array(a, "nanmedian")
+    if x.dtype.kind == "c":
+        return through("nanmedian", None, (x, axis, out), {"keepdims": keepdims})
+    return _of_numbers("nanmedian", x, _parts(x, 0.5), axis, out, keepdims)
+
+
+# ---- counting
+
+
+@differentiable(weights=lambda g, x: xt.take(g, x, axis=0))
+def _counted(x: Tensor, weights: Tensor, minlength: int) -> Tensor:
+    return on((x, weights), "bincount", lambda xp, a, w: xp.bincount(a, w, minlength))
+
+
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
+    x = as_array(x, "bincount")
+    refuse_capture("bincount")
+    if weights is None:
+        return on(x, "bincount", lambda xp, a: xp.bincount(a, minlength=minlength))
+    return _counted(x, xt.astype(as_array(weights), xt.float64, copy=False), minlength)
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
+) -> tuple[Tensor, Tensor]:
+    values = as_array(a, "histogram").detach().ravel()  # in which bin a value lies does not change with it
+    if not isinstance(weights, Tensor) or not weights.requires_grad:
+        counts, edges = through("histogram", None, (values, bins, range, density, weights), {})
+        return counts, edges
+    edges = through("histogram_bin_edges", None, (values, bins, range, weights.detach()), {})
+    count = edges.size - 1
+    inside = xt.logical_and(values >= edges[0], values <= edges[-1])
+    places = xt.minimum(searchsorted(edges, values, "right") - 1, count - 1)
+    counts = bincount(places[inside], weights.ravel()[inside], count)
+    return counts / xt.diff(edges) / xt.sum(counts) if density else counts, edges
+
+
+# ---- covariances
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    x = _observed(m, y, rowvar, dtype)
+    correction = (0 if bias else 1) if ddof is None else ddof
+    weights = _weights(fweights, aweights)
+    total: Any
+    if weights is None:
+        centre, total = mean(x, 1, keepdims=True), x.shape[1] - correction
+    else:
+        centre, sum_ = average(x, 1, weights, returned=True, keepdims=True)
+        sum_ = sum_[0, 0]
+        spread = xt.sum(weights * as_array(aweights)) / sum_ if aweights is not None else 1
+        total = sum_ - correction * spread
+    distance = x - centre
+    other = distance if weights is None else distance * weights
+    product = xt.matmul(distance, xt.conj(xt.matrix_transpose(other)))
+    total = xt.maximum(total, 0) if isinstance(total, Tensor) else max(float(total), 0.0)
+    return (product / total).squeeze()
+
+
+def _observed(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
+    """Return observations as columns, those of a second array under those of the first."""
+    x = as_array(m, "cov")
+    wanted = xt.result_type(x, xt.float64, *(() if y is None else (as_array(y),))) if dtype is None else dtype
+    parts = []
+    for one in (x,) if y is None else (x, as_array(y)):
+        one = xt.astype(one, wanted, copy=False)
+        one = xt.reshape(one, (1, -1)) if one.ndim < 2 else one
+        parts.append(one if rowvar or one.shape[0] == 1 else xt.matrix_transpose(one))
+    return parts[0] if y is None else xt.concat(parts)
+
+
+def _weights(fweights: Any, aweights: Any) -> Any:
+    given = [xt.astype(as_array(one), xt.float64) for one in (fweights, aweights) if one is not None]
+    return None if not given else given[0] if len(given) == 1 else given[0] * given[1]
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Tensor:
+    c = cov(x, y, rowvar, dtype=dtype)
+    if not c.ndim:
+        return c / c
+    deviation = xt.sqrt(xt.real(xt.diag(c)))
+    found = c / xt.expand_dims(deviation, axis=1) / deviation
+    if found.dtype.kind == "c":
+        return xt.clip(xt.real(found), -1, 1) + 1j * xt.clip(xt.imag(found), -1, 1)
+    clipped: Tensor = xt.clip(found, -1, 1)
+    return clipped
+
+
+# ---- neighbours
+
+
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
+    ends = {"prepend": prepend, "append": append}
+    given = {name: as_array(end) for name, end in ends.items() if end is not None}
+    return xt.diff(as_array(a, "diff"), axis=axis, n=n, **given)
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
+    x = as_array(ary, "ediff1d").ravel()
+    parts = [xt.diff(x) if x.size else x]
+    if to_begin is not None:
+        parts.insert(0, xt.astype(as_array(to_begin).ravel(), x.dtype))
+    if to_end is not None:
+        parts.append(xt.astype(as_array(to_end).ravel(), x.dtype))
+    return xt.concat(parts) if len(parts) > 1 else parts[0]
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    x = numbers(f, "gradient")
+    axes = as_axes(axis, x.ndim, "gradient")
+    if len(varargs) not in (0, 1, len(axes)):
+        raise TypeError("invalid number of arguments")
+    if edge_order not in (1, 2):
+        raise ValueError("'edge_order' greater than 2 not supported")
+    steps = [1.0] * len(axes) if not varargs else list(varargs) * len(axes) if len(varargs) == 1 else list(varargs)
+    found = [
+        _slopes(x, _widths(step, x.shape[along]), along, edge_order) for step, along in zip(steps, axes, strict=True)
+    ]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _widths(step: Any, length: int) -> Any:
+    """Return the distances between places, as one number where they are alike."""
+    if isinstance(step, (int, float)):
+        return step
+    places = numbers(step, "gradient")
+    if not places.ndim:
+        return places
+    if places.shape != (length,):
+        raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+    widths = xt.diff(places)
+    return widths[0] if bool(xt.all(widths == widths[0])) else widths
+
+
+def _slopes(x: Tensor, width: Any, along: int, edge_order: int) -> Tensor:
+    """Return slopes along an axis: of parabolas inside, of lines or parabolas at both ends."""
+    if x.shape[along] < edge_order + 1:
+        raise ValueError("Shape of array too small to calculate a numerical gradient")
+    y = xt.moveaxis(x, along, -1)
+    if isinstance(width, Tensor) and width.ndim:
+        left, right = width[:-1], width[1:]
+        both = left + right
+        inside = -right / (left * both) * y[..., :-2] + (right - left) / (left * right) * y[..., 1:-1]
+        inside = inside + left / (right * both) * y[..., 2:]
+        first, last = width[0], width[-1]
+    else:
+        inside = (y[..., 2:] - y[..., :-2]) / (2.0 * width)
+        first = last = width
+    if edge_order == 1:
+        ends = (y[..., 1:2] - y[..., :1]) / first, (y[..., -1:] - y[..., -2:-1]) / last
+    else:
+        ends = _curved(y[..., :3], width, 0), _curved(xt.flip(y, axis=-1)[..., :3], width, -1)
+    return xt.astype(xt.moveaxis(xt.concat([ends[0], inside, ends[1]], axis=-1), -1, along), x.dtype, copy=False)
+
+
+def _curved(y: Tensor, width: Any, end: int) -> Tensor:
+    """Return the slope at the first of three values of a parabola."""
+    sign = 1.0 if end == 0 else -1.0
+    if isinstance(width, Tensor) and width.ndim:
+        near, far = (width[0], width[1]) if end == 0 else (width[-1], width[-2])
+    else:
+        near = far = width
+    factors = -(2.0 * near + far) / (near * (near + far)), (near + far) / (near * far), -near / (far * (near + far))
+    total = factors[0] * y[..., :1] + factors[1] * y[..., 1:2] + factors[2] * y[..., 2:3]
+    return total * sign
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
+    values = as_array(y, "trapezoid")
+    along = as_axis(axis, values.ndim, "trapezoid")
+    width: Any = dx
+    if x is not None:
+        places = as_array(x)
+        width = xt.diff(places, axis=-1 if places.ndim == 1 else along)
+        if places.ndim == 1:
+            width = xt.reshape(width, tuple([-1 if a == along else 1 for a in range(values.ndim)]))
+    before = (slice(None),) * along
+    return xt.sum(width * (values[(*before, slice(1, None))] + values[(*before, slice(None, -1))]) / 2.0, axis=along)
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tensor:
+    places, values = xt.astype(as_array(xp), xt.float64), numbers(fp, "interp")
+    values = xt.astype(values, xt.result_type(values, xt.float64))
+    x = xt.astype(as_array(x, "interp"), xt.float64)
+    if period is not None:
+        x, places, values = _within(x, places, values, abs(period))
+    if places.shape != values.shape or places.ndim != 1 or not places.size:
+        raise ValueError("fp and xp are not of the same length.")
+    if places.size == 1:
+        result = xt.broadcast_to(values[0], x.shape) + 0 * x
+    else:
+        below = xt.clip(searchsorted(places, x.detach(), "right") - 1, 0, places.size - 2)
+        start, height = xt.take(places, below, axis=0), xt.take(values, below, axis=0)
+        slope = xt.take(xt.diff(values) / xt.diff(places), below, axis=0)
+        result = slope * (x - start) + height
+        result = xt.where(x == start, height, result)
+    result = xt.where(x < places[0], values[0] if left is None else left, result)
+    result = xt.where(x > places[-1], values[-1] if right is None else right, result)
+    return xt.where(x == places[-1], values[-1], result)
+
+
+def _within(x: Tensor, places: Tensor, values: Tensor, period: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what is interpolated periodically with one more place at each end."""
+    x, places = xt.remainder(x, period), xt.remainder(places, period)
+    order = xt.argsort(places)
+    places, values = xt.take(places, order, axis=0), xt.take(values, order, axis=0)
+    places = xt.concat([places[-1:] - period, places, places[:1] + period])
+    return x, places, xt.concat([values[-1:], values, values[:1]])

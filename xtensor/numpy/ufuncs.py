@@ -1,0 +1,317 @@
+"""NumPy's universal functions: rows, or formulas of them, with `out`, `where` and `dtype`, and their methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log, pi
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import conjugate, xt
+from ..autograd.tape import differentiable
+from ..base.dtypes import canonical
+from ..base.errors import expected
+from ..calls.op import on
+from ..devices.cpu import NUMBERS
+from ..tensor.face import Tensor
+from .common import SPELLED, as_array, as_condition, beside, give, refuse_stranger
+from .door import summary, through
+
+# The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.
+FOLDS = {
+    "add": ("sum", 0),
+    "multiply": ("prod", 1),
+    "maximum": ("max", None),
+    "minimum": ("min", None),
+    "logical_and": ("all", True),
+    "logical_or": ("any", False),
+}
+RUNS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
+
+# Operands that functions take as they are: others are looked at first.
+_PLAIN = frozenset((Tensor, bool, int, float, complex, *NUMBERS))
+
+
+class Ufunc:
+    """A universal function of NumPy over tensors.
+
+    native: the one of NumPy, which says how many operands there are and which dtypes.
+    function: what computes it: a function of the namespace, a formula, or the library's own.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], native: Any) -> None:
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = summary(native)
+        self.function = function
+        self.native = native
+        self.nin, self.nout, self.nargs = native.nin, native.nout, native.nargs
+        self.identity, self.signature, self.types, self.ntypes = (
+            native.identity,
+            native.signature,
+            native.types,
+            native.ntypes,
+        )
+
+    def __repr__(self) -> str:
+        return f"<ufunc {self.__name__!r}>"
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+    def __call__(self, *operands: Any, **options: Any) -> Any:
+        """Compute the function of operands that broadcast; out, where, dtype and casting are NumPy's."""
+        if not options and len(operands) == self.nin:
+            if not _PLAIN.issuperset(map(type, operands)):
+                operands = self._taken(operands)
+            return self.function(*operands)
+        return self._with_options(operands, **options)
+
+    def _taken(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return operands with nested sequences, which may hold tensors, as tensors."""
+        for x in operands:
+            refuse_stranger(x, self.__name__)
+        return tuple([as_array(x, self.__name__) if isinstance(x, (list, tuple)) else x for x in operands])
+
+    def _with_options(
+        self,
+        operands: tuple[Any, ...],
+        out: Any = None,
+        where: Any = True,
+        dtype: Any = None,
+        casting: str = "same_kind",
+        order: str = "K",
+        subok: bool = True,
+        **others: Any,
+    ) -> Any:
+        if others or not self.nin <= len(operands) <= self.nargs or self.signature:
+            return through(self.__name__, self.native, operands, {"out": out, "dtype": dtype, **others})
+        if len(operands) > self.nin:
+            out = operands[self.nin :]
+        operands = self._taken(operands[: self.nin])
+        if dtype is not None:
+            operands = self._cast(operands, canonical(dtype, self.__name__), casting)
+        result = self.function(*operands)
+        if self.nout > 1:
+            outs = out or (None,) * self.nout
+            return tuple([give(self.__name__, *pair, where, casting) for pair in zip(result, outs, strict=True)])
+        if out is None and where is not True:  # where NumPy leaves memory as it is
+            condition = as_condition(where)
+            return xt.where(condition, result, xt.zeros((), dtype=result.dtype, device=result.device))
+        return give(self.__name__, result, out, where, casting)
+
+    def _cast(self, operands: tuple[Any, ...], dtype: Any, casting: str) -> tuple[Any, ...]:
+        """Return operands in the dtypes in which NumPy computes a result of some dtype."""
+        kinds = [type(x) if type(x) in (int, float, complex) else as_array(x).dtype for x in operands]
+        outs: tuple[Any, ...] = (None,) * self.nout
+        wanted = (None,) * self.nin + (dtype,) * self.nout
+        if dtype.kind == "b":
+            wanted = (None,) * self.nargs
+        found = self.native.resolve_dtypes((*kinds, *outs), signature=wanted, casting=casting)
+        return tuple([xt.astype(as_array(x), one, copy=False) for x, one in zip(operands, found, strict=False)])
+
+    # ---- methods
+
+    def reduce(
+        self,
+        array: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Tensor:
+        """Return the function's result over all elements along axes."""
+        fold = FOLDS.get(self.__name__)
+        if fold is None or isinstance(array, numpy.ma.MaskedArray):
+            given = {"axis": axis, "dtype": dtype, "out": out, "keepdims": keepdims, "where": where}
+            if initial is not None:
+                given["initial"] = initial
+            return self._method("reduce", (array,), given)
+        options = {"dtype": dtype} if fold[0] in ("sum", "prod") else {}
+        return folded(fold[0], array, axis, out, keepdims, initial, where, **options)
+
+    def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
+        """Return the results over all elements up to each along an axis."""
+        name = RUNS.get(self.__name__)
+        if name is None:
+            return self._method("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
+        x = as_array(array, self.__name__)
+        return give(name, getattr(xt, name)(x, axis=axis, dtype=dtype), out)
+
+    def outer(self, a: Any, b: Any, /, **options: Any) -> Any:
+        """Return the function's results for all pairs of an element of a and one of b."""
+        a, b = beside(self.__name__, a, b)
+        return self(xt.reshape(a, (*a.shape, *(1,) * b.ndim)), b, **options)
+
+    def at(self, a: Tensor, indices: Any, b: Any = None, /) -> None:
+        """Compute the function in place at indices, of which each counts that occurs more than once."""
+        operands = (a, indices) if b is None else (a, indices, b)
+        through("ufunc.at", self.native.at, operands, {})
+
+    def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
+        """Return the function's results over the elements from each index up to the next."""
+        return self._method("reduceat", (array, indices), {"axis": axis, "dtype": dtype, "out": out})
+
+    def resolve_dtypes(self, *args: Any, **options: Any) -> Any:
+        return self.native.resolve_dtypes(*args, **options)
+
+    def _method(self, method: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        return through(f"{self.__name__}.{method}", getattr(self.native, method), args, given)
+
+
+def folded(
+    name: str, x: Any, axis: Any, out: Any, keepdims: bool, initial: Any = None, where: Any = True, **options: Any
+) -> Tensor:
+    """Return a reduction of the namespace with NumPy's options.
+
+    Elements left out count as what changes nothing, which for max and min is `initial`.
+    """
+    x = as_array(x, name)
+    if where is True and initial is None:
+        options = {key: value for key, value in options.items() if value is not None}
+        if keepdims:
+            options["keepdims"] = bool(keepdims)
+        return give(name, getattr(xt, name)(x, axis=axis, **options), out)
+    neutral = next((value for fold, value in FOLDS.values() if fold == name), None)
+    if where is not True:
+        if neutral is None and initial is None:
+            raise ValueError(
+                expected(name, "initial", "be given with where, as max and min begin with nothing", initial)
+            )
+        aside = initial if neutral is None else neutral
+        x = xt.where(as_condition(where), x, xt.asarray(aside, dtype=x.dtype, device=x.device))
+    if initial is not None and not x.size and neutral is None:
+        empty = xt.sum(xt.astype(x, xt.float64), axis=axis, keepdims=keepdims)
+        return give(name, xt.astype(empty + initial, x.dtype), out)
+    result = getattr(xt, name)(x, axis=axis, keepdims=bool(keepdims), **options)
+    if initial is not None:
+        join = next(ufunc for ufunc, (fold, _) in FOLDS.items() if fold == name)
+        result = getattr(xt, join)(result, xt.asarray(initial, dtype=result.dtype, device=result.device))
+    return give(name, result, out)
+
+
+# ---- formulas of those that the standard does not have
+
+
+def _divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
+    return xt.floor_divide(x1, x2), xt.remainder(x1, x2)
+
+
+def _modf(x: Any) -> tuple[Tensor, Tensor]:
+    x = _floating("modf", x)
+    whole = xt.trunc(x)
+    return xt.copysign(xt.where(xt.isinf(x), xt.zeros_like(x), x - whole), x), whole
+
+
+def _rint(x: Any) -> Tensor:
+    return xt.round(_floating("rint", x))
+
+
+def _fabs(x: Any) -> Tensor:
+    return xt.abs(_floating("fabs", x))
+
+
+def _floating(name: str, x: Any) -> Tensor:
+    """Return an operand in the dtype in which NumPy computes a function of it."""
+    x = as_array(x, name)
+    return xt.astype(x, _first_dtype(getattr(numpy, name), x.dtype), copy=False)
+
+
+def _first_dtype(native: Any, dtype: Any) -> Any:
+    return native.resolve_dtypes((dtype, *(None,) * native.nout))[0]
+
+
+def _times(name: str, factor: float) -> Callable[[Any], Tensor]:
+    return lambda x: xt.multiply(_floating(name, x), factor)
+
+
+def _fmax(x1: Any, x2: Any) -> Tensor:
+    x1, x2 = beside("fmax", x1, x2)
+    return xt.where(xt.logical_or(x1 >= x2, xt.isnan(x2)), x1, x2)
+
+
+def _fmin(x1: Any, x2: Any) -> Tensor:
+    x1, x2 = beside("fmin", x1, x2)
+    return xt.where(xt.logical_or(x1 <= x2, xt.isnan(x2)), x1, x2)
+
+
+def _heaviside(x1: Any, x2: Any) -> Tensor:
+    operands = beside("heaviside", x1, x2)
+    dtypes = numpy.heaviside.resolve_dtypes((*[x.dtype for x in operands], None))
+    x1, x2 = (xt.astype(x, dtype, copy=False) for x, dtype in zip(operands, dtypes, strict=False))
+    step = xt.astype(x1 > 0, xt.result_type(x1, x2))
+    return xt.where(xt.isnan(x1), x1, xt.where(x1 == 0, x2, step))
+
+
+def _float_power(x1: Any, x2: Any) -> Tensor:
+    x1, x2 = as_array(x1), as_array(x2)
+    dtype = xt.result_type(x1, x2, xt.float64)
+    return xt.pow(xt.astype(x1, dtype, copy=False), xt.astype(x2, dtype, copy=False))
+
+
+def _matvec(x1: Any, x2: Any) -> Tensor:
+    return xt.squeeze(xt.matmul(as_array(x1), xt.expand_dims(as_array(x2), axis=-1)), axis=-1)
+
+
+def _vecmat(x1: Any, x2: Any) -> Tensor:
+    return xt.squeeze(xt.matmul(xt.expand_dims(conjugate(as_array(x1)), axis=-2), as_array(x2)), axis=-2)
+
+
+@differentiable(x=lambda g, y: g / (3 * xt.square(y)))
+def _cbrt(x: Tensor) -> Tensor:
+    return on(x, "cbrt", lambda xp, a: xp.cbrt(a))
+
+
+@differentiable(x=lambda g, y: g * y * log(2))
+def _exp2(x: Tensor) -> Tensor:
+    return on(x, "exp2", lambda xp, a: xp.exp2(a))
+
+
+@differentiable(x1=lambda g: g, x2=lambda g, x1, x2: -g * xt.trunc(x1 / x2), elementwise=True)
+def _fmod(x1: Tensor, x2: Tensor) -> Tensor:
+    return on((x1, x2), "fmod", lambda xp, a, b: xp.fmod(a, b))
+
+
+@differentiable(x1=lambda g, x1, y: g * _exp2(x1 - y), x2=lambda g, x2, y: g * _exp2(x2 - y), elementwise=True)
+def _logaddexp2(x1: Tensor, x2: Tensor) -> Tensor:
+    return on((x1, x2), "logaddexp2", lambda xp, a, b: xp.logaddexp2(a, b))
+
+
+def _ready(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """Return a function of tensors as one of operands."""
+    return lambda *operands: function(*beside(name, *operands))
+
+
+FORMULAS: dict[str, Callable[..., Any]] = {
+    "cbrt": _ready(_cbrt, "cbrt"),
+    "deg2rad": _times("deg2rad", pi / 180.0),
+    "degrees": _times("degrees", 180.0 / pi),
+    "divmod": _divmod,
+    "exp2": _ready(_exp2, "exp2"),
+    "fabs": _fabs,
+    "float_power": _float_power,
+    "fmax": _fmax,
+    "fmin": _fmin,
+    "fmod": _ready(_fmod, "fmod"),
+    "heaviside": _heaviside,
+    "logaddexp2": _ready(_logaddexp2, "logaddexp2"),
+    "matvec": _matvec,
+    "modf": _modf,
+    "rad2deg": _times("rad2deg", 180.0 / pi),
+    "radians": _times("radians", pi / 180.0),
+    "rint": _rint,
+    "vecmat": _vecmat,
+}
+
+
+def _by_library(name: str) -> Callable[..., Any]:
+    return lambda *operands: through(name, None, operands, {})
+
+
+def ufunc(name: str) -> Ufunc:
+    """Return the universal function of NumPy of this name over tensors."""
+    own = getattr(xt, SPELLED.get(name, name), None)
+    native = getattr(numpy, name)
+    return Ufunc(name, FORMULAS.get(name) or own or _by_library(name), native)

@@ -1,0 +1,66 @@
+"""What NumPy's arrays have that is no function: the type itself, the flat iterator, and indices with values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from ..autograd.rules import xt
+from ..tensor.face import Tensor
+from .common import as_array
+from .creation import empty
+
+
+class _Arrays(type):
+    """The type of `ndarray`: tensors are its instances, and calling it makes an empty one."""
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Tensor)
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, Tensor) or kind is ndarray
+
+    def __call__(cls, shape: Any, dtype: Any = float, buffer: Any = None, offset: int = 0, **options: Any) -> Any:
+        if buffer is None:
+            return empty(shape, dtype, options.get("order") or "C")
+        return xt.numpy.frombuffer(buffer, dtype, offset=offset, count=int(xt.numpy.prod(shape))).reshape(shape)
+
+
+class ndarray(metaclass=_Arrays):  # noqa: N801 - NumPy's name
+    """The type of tensors, for isinstance; called, an array whose elements are not set."""
+
+
+class Flat:
+    """The elements of a tensor in C order, as `x.flat` has them: read, written and gone through."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, x: Tensor) -> None:
+        self._of = x
+
+    def __len__(self) -> int:
+        return self._of.size
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self._of.ravel()) if self._of.size else iter(())
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return self._of.ravel()[key].copy()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        x = self._of
+        flat = x.ravel()
+        flat[key] = value
+        if flat.owner is not x.owner:  # the elements do not follow each other in memory
+            x[...] = flat.reshape(x.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self._of.ravel().__array__(dtype, copy)
+
+
+def ndenumerate(arr: Any) -> Iterator[tuple[tuple[int, ...], Tensor]]:
+    """Return pairs of an element's indices and its value."""
+    x = as_array(arr)
+    for index in product(*map(range, x.shape)):
+        yield index, x[index]

@@ -590,8 +590,10 @@ def test_library_functions(name: str, cp: Any) -> None:
         assert type(found) is type(wanted), (found, wanted)
         return
     assert not isinstance(found, Exception), found
+    # Another order of elimination moves a solution by its rounding errors times the condition of the matrix.
+    condition = np.linalg.cond(values[0]) if name.startswith("solve") else 0.0
     for a, b in zip(flat(found), flat(wanted), strict=True):
-        assert same(host(a), b.host(), cp), (host(a), b)
+        assert same(host(a), b.host(), cp, condition * b.host() if condition else None), (host(a), b)
 
 
 def test_filling_keeps_the_sign_of_zero(cp: Any) -> None:

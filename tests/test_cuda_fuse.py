@@ -144,3 +144,14 @@ def test_what_is_evaluated_together_may_be_on_several_devices(cuda: emulated.Lau
     xt.evaluate(y, b)
     assert len(cuda.grids) == before + 1  # the other one is the CPU's
     np.testing.assert_allclose(*on_host((y, b)), rtol=1e-14)
+
+
+def test_one_expression_on_two_devices(cuda: emulated.Launches) -> None:
+    """What is prepared for one device is not run on another one, in whatever order they come."""
+    elements = np.random.default_rng(0).standard_normal((120, 120))  # so many that the CPU runs kernels as well
+    for _ in range(6):
+        before = len(cuda.grids)
+        x, a = (xt.asarray(elements, device=device, copy=True) for device in ("cuda:0", "cpu"))
+        here, there = (xt.exp(a) * 0.5 - a).evaluate(), (xt.exp(x) * 0.5 - x).evaluate()
+        assert len(cuda.grids) == before + 1
+        np.testing.assert_allclose(*on_host((there, here)), rtol=1e-14)

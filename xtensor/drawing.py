@@ -1,0 +1,250 @@
+"""Drawing: sketches of what the engine does as SVG, as HTML with the text below it, and as text for Graphviz.
+
+Items stand in rows, each below all that it depends on; edges pass through the rows between. Fills and the text on them
+bring their own contrast, so that a picture can lie on a light page and on a dark one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import pairwise
+from unicodedata import east_asian_width
+
+from .run.sketch import BETWEEN, GIVEN, HANDED, KERNEL, NOTE, RESULT, Item, Sketch
+
+# Of each look: the fill, the border, and its dashes.
+LOOKS = {
+    KERNEL: ("#fff6dc", "#c08a12", ""),
+    GIVEN: ("#e2eefc", "#2f6fb7", ""),
+    BETWEEN: ("#eff1f4", "#7d8899", ""),
+    HANDED: ("#eff1f4", "#7d8899", "4 3"),
+    RESULT: ("#dff4e4", "#2d8a4b", ""),
+    NOTE: ("#eff1f4", "#b6bfcc", ""),
+}
+INK, EDGE = "#1b2333", "#8490a6"
+
+# What is drawn at most: items of a sketch, lines of an item, letters of a line. The text, and Graphviz, have all.
+ITEMS, LINES, LETTERS = 150, 24, 90
+
+# In pixels: a letter's width, a line's height, space within items, between them, between rows, and for a passing edge.
+LETTER, LINE, PAD, GAP, RISE, PASS = 7.25, 16, 9, 22, 34, 14
+
+FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+
+# ---- the parts of a page
+
+
+def html_of(sketches: Sequence[Sketch], text: str) -> str:
+    """Return sketches as HTML, and a text below them that can be unfolded."""
+    picture = f'<div style="overflow-x:auto">{svg_of(sketches)}</div>'
+    return f"<div>{picture}<details><summary>as text</summary><pre>{escape(text)}</pre></details></div>"
+
+
+def svg_of(sketches: Sequence[Sketch]) -> str:
+    """Return sketches as SVG, one below the other."""
+    parts, width, height = [], 0.0, 0.0
+    for sketch in sketches:
+        picture = _Picture(_shortened(sketch))
+        parts.append(f'<g transform="translate(0 {height:.0f})">{picture.svg()}</g>')
+        width, height = max(width, picture.width), height + picture.height + GAP
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}" font-size="12" fill="{INK}">'
+    return f"{head}{''.join(parts)}</svg>"
+
+
+def dot_of(sketches: Sequence[Sketch]) -> str:
+    """Return sketches as text for Graphviz, each a cluster of its own."""
+    lines = ["digraph xtensor {", f'  node [fontname=monospace, fontsize=10, style=filled, fontcolor="{INK}"];']
+    lines.append(f'  edge [color="{EDGE}"];')
+    for number, sketch in enumerate(sketches):
+        lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted([sketch.heading])};", "    color=none;"]
+        lines += [f"    {_dot_item(f'n{number}_{place}', item)}" for place, item in enumerate(sketch.items)]
+        lines += [f"    n{number}_{start} -> n{number}_{end};" for start, end in sketch.edges]
+        lines.append("  }")
+    return "\n".join([*lines, "}"])
+
+
+def _dot_item(name: str, item: Item) -> str:
+    fill, border, dashes = LOOKS[item.look]
+    style = "filled,dashed" if dashes else "filled" if item.look in (KERNEL, NOTE) else "filled,rounded"
+    label = _quoted([item.title, *item.lines])
+    return f'{name} [shape=box, style="{style}", fillcolor="{fill}", color="{border}", label={label}];'
+
+
+def _quoted(lines: Iterable[str]) -> str:
+    r"""Return lines as one string of Graphviz, each ended by \l, which sets it to the left."""
+    inside = [line.replace("\\", "\\\\").replace('"', '\\"') for line in lines]
+    return '"' + "".join([f"{line}\\l" for line in inside]) + '"'
+
+
+# ---- what is drawn of much
+
+
+def _shortened(sketch: Sketch) -> Sketch:
+    """Return as much of a sketch as is drawn, its lines cut; an item says how much is left out."""
+    left = len(sketch.items) - ITEMS
+    items = [_cut(item) for item in sketch.items[:ITEMS]]
+    if left > 0:
+        items.append(Item(f"and {left} more, which the text has", (), NOTE))
+    edges = [edge for edge in sketch.edges if max(edge) < ITEMS]
+    return Sketch(_short(sketch.heading), tuple(items), tuple(edges))
+
+
+def _cut(item: Item) -> Item:
+    lines, left = item.lines, len(item.lines) - LINES
+    if left > 0:
+        lines = (*lines[:LINES], f"and {left} more")
+    return Item(_short(item.title), tuple([_short(line) for line in lines]), item.look)
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= LETTERS else f"{line[: LETTERS - 1]}…"
+
+
+# ---- one sketch
+
+
+class _Picture:
+    """A sketch, laid out: where each item lies, and each place at which an edge passes through a row.
+
+    Items are numbered as in the sketch; further numbers are the places where edges pass.
+    """
+
+    def __init__(self, sketch: Sketch) -> None:
+        self.sketch = sketch
+        self.size = {number: _size(item) for number, item in enumerate(sketch.items)}
+        self.row = _rows(len(sketch.items), sketch.edges)
+        self.paths = [self._path(start, end) for start, end in sketch.edges]
+        rows = self._ordered()
+        heading = _wide(sketch.heading) * LETTER
+        self.width = max([heading, *map(self._row_width, rows)]) + 2 * PAD
+        self.height = 2.0 * PAD + LINE * bool(sketch.heading)
+        self.at = self._placed(rows)
+
+    def _path(self, start: int, end: int) -> list[int]:
+        """Return an edge as the numbers that it leads through, making those of places in rows between."""
+        path = [start]
+        for row in range(self.row[start] + 1, self.row[end]):
+            path.append(len(self.size))
+            self.row[path[-1]], self.size[path[-1]] = row, (PASS, 0)
+        return [*path, end]
+
+    def _ordered(self) -> list[list[int]]:
+        """Return the numbers of each row, from left to right, near those that they are joined to."""
+        rows: list[list[int]] = [[] for _ in range(1 + max(self.row.values(), default=-1))]
+        for number, row in self.row.items():
+            rows[row].append(number)
+        above, below = defaultdict(list), defaultdict(list)
+        for one, other in [pair for path in self.paths for pair in pairwise(path)]:
+            above[other].append(one)
+            below[one].append(other)
+        for row, upper in zip(rows[1:], rows, strict=False):
+            _sort(row, upper, above)
+        for row, lower in zip(rows[-2::-1], rows[::-1], strict=False):
+            _sort(row, lower, below)
+        return rows
+
+    def _row_width(self, row: Sequence[int]) -> float:
+        return sum([self.size[number][0] for number in row]) + GAP * (len(row) - 1)
+
+    def _placed(self, rows: Sequence[Sequence[int]]) -> dict[int, tuple[float, float]]:
+        """Return the upper left corner of every number; the height grows with it."""
+        at = {}
+        for row in rows:
+            x, tallest = (self.width - self._row_width(row)) / 2, max([self.size[number][1] for number in row])
+            for number in row:
+                width, height = self.size[number]
+                at[number] = x, self.height + (tallest - height) / 2
+                x += width + GAP
+            self.height += tallest + RISE
+        self.height += PAD - RISE * bool(rows)
+        return at
+
+    def svg(self) -> str:
+        """Return the drawing: edges first, then items over them, under a heading."""
+        heading = _heading(self.sketch.heading, self.width) if self.sketch.heading else ""
+        edges = [self._edge(path) for path in self.paths]
+        items = [_box(item, *self.at[n], *self.size[n]) for n, item in enumerate(self.sketch.items)]
+        return "".join([heading, *edges, *items])
+
+    def _edge(self, path: Sequence[int]) -> str:
+        """Return a curve from the bottom of an item to the top of another, with a head."""
+        points = [self._middle(path[0], bottom=True), *map(self._middle, path[1:])]
+        (x, y), *rest = points
+        line = f"M{x:.1f} {y:.1f}"
+        for there, down in rest:
+            bend = (y + down) / 2
+            line += f"C{x:.1f} {bend:.1f} {there:.1f} {bend:.1f} {there:.1f} {down:.1f}"
+            x, y = there, down
+        head = f'<path d="M{x - 4:.1f} {y - 7:.1f}h8l-4 7z" fill="{EDGE}"/>'
+        return f'<path d="{line}" fill="none" stroke="{EDGE}" stroke-width="1.5"/>{head}'
+
+    def _middle(self, number: int, bottom: bool = False) -> tuple[float, float]:
+        (x, y), (width, height) = self.at[number], self.size[number]
+        return x + width / 2, y + height * bottom
+
+
+def _size(item: Item) -> tuple[float, float]:
+    """Return the width and height of an item."""
+    widest = max([_wide(line) for line in (item.title, *item.lines)])
+    return widest * LETTER + 2 * PAD, (1 + len(item.lines)) * LINE + 2 * PAD - 4
+
+
+def _wide(text: str) -> int:
+    """Return how many letters' widths a text takes."""
+    return sum([2 if east_asian_width(letter) in "WF" else 1 for letter in text])
+
+
+def _rows(count: int, edges: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Return the row of each item: below all that lead to it; what nothing leads to is right above its first reader."""
+    above, below = defaultdict(list), defaultdict(list)
+    for start, end in edges:
+        above[end].append(start)
+        below[start].append(end)
+    row: dict[int, int] = {}
+    for number in range(count):  # an edge leads to a later item
+        row[number] = 1 + max([row[one] for one in above[number]], default=-1)
+    for number in range(count):
+        if not above[number] and below[number]:
+            row[number] = min([row[one] for one in below[number]]) - 1
+    return row
+
+
+def _sort(row: list[int], beside: Sequence[int], joined: Mapping[int, list[int]]) -> None:
+    """Sort a row by the middle of what its numbers are joined to in the row beside it."""
+    places = {number: place / max(len(beside) - 1, 1) for place, number in enumerate(beside)}
+    own = {number: place / max(len(row) - 1, 1) for place, number in enumerate(row)}
+    row.sort(key=lambda n: sum([places[m] for m in joined[n]]) / len(joined[n]) if joined[n] else own[n])
+
+
+def _box(item: Item, x: float, y: float, width: float, height: float) -> str:
+    """Return an item: a box, or the rounder shape of a value, with its title and lines."""
+    fill, border, dashes = LOOKS[item.look]
+    dashed = f' stroke-dasharray="{dashes}"' * bool(dashes)
+    rounding = 4 if item.look in (KERNEL, NOTE) else height / 2.5
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{rounding:.1f}"'
+    rectangle = f'<rect {place} fill="{fill}" stroke="{border}"{dashed}/>'
+    middle = x + width / 2
+    if item.look not in (KERNEL, NOTE):
+        return rectangle + "".join([_text(middle, y, n, line, "middle") for n, line in enumerate(_said(item))])
+    return rectangle + "".join([_text(x + PAD, y, n, line) for n, line in enumerate(_said(item))])
+
+
+def _said(item: Item) -> tuple[str, ...]:
+    return item.title, *item.lines
+
+
+def _text(x: float, y: float, line: int, text: str, anchor: str = "start") -> str:
+    """Return a line of an item, the first one bold."""
+    bold = ' font-weight="bold"' * (line == 0)
+    place = f'x="{x:.1f}" y="{y + PAD + 9 + line * LINE:.1f}" text-anchor="{anchor}"'
+    return f"<text {place}{bold}>{escape(text)}</text>"
+
+
+def _heading(text: str, width: float) -> str:
+    """Return a heading, on a ground of its own as all text is."""
+    ground = f'<rect width="{width:.1f}" height="{LINE + 6}" rx="4" fill="{LOOKS[NOTE][0]}"/>'
+    return f'{ground}<text x="{PAD}" y="{LINE}">{escape(text)}</text>'

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from unicodedata import east_asian_width
 
 from .run.sketch import BETWEEN, GIVEN, HANDED, KERNEL, NOTE, RESULT, Item, Sketch
@@ -31,6 +31,9 @@ ITEMS, LINES, LETTERS = 150, 24, 90
 # In pixels: a letter's width, a line's height, space within items, between them, between rows, and for a passing edge.
 LETTER, LINE, PAD, GAP, RISE, PASS = 7.25, 16, 9, 22, 34, 14
 
+# How often items are moved to where those are that they are joined to.
+ROUNDS = 8
+
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
 
@@ -49,7 +52,7 @@ def svg_of(sketches: Sequence[Sketch]) -> str:
     for sketch in sketches:
         picture = _Picture(_shortened(sketch))
         parts.append(f'<g transform="translate(0 {height:.0f})">{picture.svg()}</g>')
-        width, height = max(width, picture.width), height + picture.height + GAP
+        width, height = max(width, picture.width), height + picture.height
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}" font-size="12" fill="{INK}">'
     return f"{head}{''.join(parts)}</svg>"
@@ -60,7 +63,7 @@ def dot_of(sketches: Sequence[Sketch]) -> str:
     lines = ["digraph xtensor {", f'  node [fontname=monospace, fontsize=10, style=filled, fontcolor="{INK}"];']
     lines.append(f'  edge [color="{EDGE}"];')
     for number, sketch in enumerate(sketches):
-        lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted([sketch.heading])};", "    color=none;"]
+        lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(sketch.heading)};", "    color=none;"]
         lines += [f"    {_dot_item(f'n{number}_{place}', item)}" for place, item in enumerate(sketch.items)]
         lines += [f"    n{number}_{start} -> n{number}_{end};" for start, end in sketch.edges]
         lines.append("  }")
@@ -90,7 +93,7 @@ def _shortened(sketch: Sketch) -> Sketch:
     if left > 0:
         items.append(Item(f"and {left} more, which the text has", (), NOTE))
     edges = [edge for edge in sketch.edges if max(edge) < ITEMS]
-    return Sketch(_short(sketch.heading), tuple(items), tuple(edges))
+    return Sketch(tuple(map(_short, sketch.heading)), tuple(items), tuple(edges))
 
 
 def _cut(item: Item) -> Item:
@@ -118,11 +121,18 @@ class _Picture:
         self.size = {number: _size(item) for number, item in enumerate(sketch.items)}
         self.row = _rows(len(sketch.items), sketch.edges)
         self.paths = [self._path(start, end) for start, end in sketch.edges]
+        self.joined: dict[int, list[int]] = defaultdict(list)
+        for one, other in [pair for path in self.paths for pair in pairwise(path)]:
+            self.joined[one].append(other)
+            self.joined[other].append(one)
         rows = self._ordered()
-        heading = _wide(sketch.heading) * LETTER
-        self.width = max([heading, *map(self._row_width, rows)]) + 2 * PAD
-        self.height = 2.0 * PAD + LINE * bool(sketch.heading)
-        self.at = self._placed(rows)
+        middles = self._middles(rows)
+        left = min([x - self.size[n][0] / 2 for n, x in middles.items()], default=0.0) - PAD
+        self.middles = {number: x - left for number, x in middles.items()}
+        heading = max(map(_wide, sketch.heading), default=0) * LETTER + PAD
+        self.width = max([heading, *[x + self.size[n][0] / 2 for n, x in self.middles.items()]]) + PAD
+        self.height = float(PAD + (len(sketch.heading) * LINE + PAD) * bool(sketch.heading))
+        self.tops = self._tops(rows)
 
     def _path(self, start: int, end: int) -> list[int]:
         """Return an edge as the numbers that it leads through, making those of places in rows between."""
@@ -137,54 +147,52 @@ class _Picture:
         rows: list[list[int]] = [[] for _ in range(1 + max(self.row.values(), default=-1))]
         for number, row in self.row.items():
             rows[row].append(number)
-        above, below = defaultdict(list), defaultdict(list)
-        for one, other in [pair for path in self.paths for pair in pairwise(path)]:
-            above[other].append(one)
-            below[one].append(other)
         for row, upper in zip(rows[1:], rows, strict=False):
-            _sort(row, upper, above)
+            _sort(row, upper, self.joined)
         for row, lower in zip(rows[-2::-1], rows[::-1], strict=False):
-            _sort(row, lower, below)
+            _sort(row, lower, self.joined)
         return rows
 
-    def _row_width(self, row: Sequence[int]) -> float:
-        return sum([self.size[number][0] for number in row]) + GAP * (len(row) - 1)
+    def _middles(self, rows: Sequence[Sequence[int]]) -> dict[int, float]:
+        """Return where the middle of every number is: after some rounds near the middles of those it is joined to."""
+        middles = dict.fromkeys(self.size, 0.0)
+        for row in [*rows, *rows[::-1]] * ROUNDS:
+            wanted = [_mean([middles[one] for one in self.joined[number]] or [middles[number]]) for number in row]
+            apart = [GAP + (self.size[one][0] + self.size[other][0]) / 2 for one, other in pairwise(row)]
+            middles.update(zip(row, _spread(wanted, apart), strict=True))
+        return middles
 
-    def _placed(self, rows: Sequence[Sequence[int]]) -> dict[int, tuple[float, float]]:
-        """Return the upper left corner of every number; the height grows with it."""
-        at = {}
+    def _tops(self, rows: Sequence[Sequence[int]]) -> dict[int, float]:
+        """Return the upper end of every number; the height grows with it, and so do places where edges pass."""
+        tops = {}
         for row in rows:
-            x, tallest = (self.width - self._row_width(row)) / 2, max([self.size[number][1] for number in row])
+            tallest = max([self.size[number][1] for number in row])
             for number in row:
                 width, height = self.size[number]
-                at[number] = x, self.height + (tallest - height) / 2
-                x += width + GAP
+                self.size[number] = width, height or tallest
+                tops[number] = self.height + (tallest - self.size[number][1]) / 2
             self.height += tallest + RISE
         self.height += PAD - RISE * bool(rows)
-        return at
+        return tops
 
     def svg(self) -> str:
         """Return the drawing: edges first, then items over them, under a heading."""
         heading = _heading(self.sketch.heading, self.width) if self.sketch.heading else ""
         edges = [self._edge(path) for path in self.paths]
-        items = [_box(item, *self.at[n], *self.size[n]) for n, item in enumerate(self.sketch.items)]
+        items = [_box(item, self.middles[n], self.tops[n], *self.size[n]) for n, item in enumerate(self.sketch.items)]
         return "".join([heading, *edges, *items])
 
     def _edge(self, path: Sequence[int]) -> str:
         """Return a curve from the bottom of an item to the top of another, with a head."""
-        points = [self._middle(path[0], bottom=True), *map(self._middle, path[1:])]
-        (x, y), *rest = points
-        line = f"M{x:.1f} {y:.1f}"
-        for there, down in rest:
-            bend = (y + down) / 2
-            line += f"C{x:.1f} {bend:.1f} {there:.1f} {bend:.1f} {there:.1f} {down:.1f}"
-            x, y = there, down
+        x, y = self.middles[path[0]], 0.0
+        line = f"M{x:.1f} "
+        for one, other in pairwise(path):
+            x, start, y = self.middles[other], self.tops[one] + self.size[one][1], self.tops[other]
+            bend = (start + y) / 2
+            line += f"{start:.1f}C{self.middles[one]:.1f} {bend:.1f} {x:.1f} {bend:.1f} {x:.1f} {y:.1f}V"
+        line = line.removesuffix("V")
         head = f'<path d="M{x - 4:.1f} {y - 7:.1f}h8l-4 7z" fill="{EDGE}"/>'
         return f'<path d="{line}" fill="none" stroke="{EDGE}" stroke-width="1.5"/>{head}'
-
-    def _middle(self, number: int, bottom: bool = False) -> tuple[float, float]:
-        (x, y), (width, height) = self.at[number], self.size[number]
-        return x + width / 2, y + height * bottom
 
 
 def _size(item: Item) -> tuple[float, float]:
@@ -215,36 +223,49 @@ def _rows(count: int, edges: Sequence[tuple[int, int]]) -> dict[int, int]:
 
 def _sort(row: list[int], beside: Sequence[int], joined: Mapping[int, list[int]]) -> None:
     """Sort a row by the middle of what its numbers are joined to in the row beside it."""
-    places = {number: place / max(len(beside) - 1, 1) for place, number in enumerate(beside)}
-    own = {number: place / max(len(row) - 1, 1) for place, number in enumerate(row)}
-    row.sort(key=lambda n: sum([places[m] for m in joined[n]]) / len(joined[n]) if joined[n] else own[n])
+    places = {number: (place + 0.5) / len(beside) for place, number in enumerate(beside)}
+    own = {number: (place + 0.5) / len(row) for place, number in enumerate(row)}
+    row.sort(key=lambda n: _mean([places[one] for one in joined[n] if one in places] or [own[n]]))
 
 
-def _box(item: Item, x: float, y: float, width: float, height: float) -> str:
+def _spread(wanted: Sequence[float], apart: Sequence[float]) -> list[float]:
+    """Return numbers near those wanted of which each is at least so far after the one before."""
+    right = accumulate(zip(wanted[1:], apart, strict=True), _after, initial=wanted[0])
+    turned = [-x for x in wanted[::-1]]
+    left = accumulate(zip(turned[1:], apart[::-1], strict=True), _after, initial=turned[0])
+    return [(one - other) / 2 for one, other in zip(right, [*left][::-1], strict=True)]
+
+
+def _after(before: float, next_one: tuple[float, float]) -> float:
+    return max(next_one[0], before + next_one[1])
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def _box(item: Item, middle: float, y: float, width: float, height: float) -> str:
     """Return an item: a box, or the rounder shape of a value, with its title and lines."""
     fill, border, dashes = LOOKS[item.look]
     dashed = f' stroke-dasharray="{dashes}"' * bool(dashes)
-    rounding = 4 if item.look in (KERNEL, NOTE) else height / 2.5
+    square, x = item.look in (KERNEL, NOTE), middle - width / 2
+    rounding = 4 if square else height / 2.5
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{rounding:.1f}"'
     rectangle = f'<rect {place} fill="{fill}" stroke="{border}"{dashed}/>'
-    middle = x + width / 2
-    if item.look not in (KERNEL, NOTE):
-        return rectangle + "".join([_text(middle, y, n, line, "middle") for n, line in enumerate(_said(item))])
-    return rectangle + "".join([_text(x + PAD, y, n, line) for n, line in enumerate(_said(item))])
+    first = y + PAD + 9
+    title = _lines([item.title], x + PAD, middle, first, square, ' font-weight="bold"')
+    return rectangle + title + _lines(item.lines, x + PAD, middle, first + LINE, square)
 
 
-def _said(item: Item) -> tuple[str, ...]:
-    return item.title, *item.lines
+def _lines(lines: Sequence[str], left: float, middle: float, y: float, square: bool = True, style: str = "") -> str:
+    """Return lines of text, one below the other: in a square box from the left, else in the middle."""
+    place = f'x="{left:.1f}"' if square else f'x="{middle:.1f}" text-anchor="middle"'
+    texts = [f'<text {place} y="{y + n * LINE:.1f}"{style}>{escape(line)}</text>' for n, line in enumerate(lines)]
+    return "".join(texts)
 
 
-def _text(x: float, y: float, line: int, text: str, anchor: str = "start") -> str:
-    """Return a line of an item, the first one bold."""
-    bold = ' font-weight="bold"' * (line == 0)
-    place = f'x="{x:.1f}" y="{y + PAD + 9 + line * LINE:.1f}" text-anchor="{anchor}"'
-    return f"<text {place}{bold}>{escape(text)}</text>"
-
-
-def _heading(text: str, width: float) -> str:
+def _heading(lines: Sequence[str], width: float) -> str:
     """Return a heading, on a ground of its own as all text is."""
-    ground = f'<rect width="{width:.1f}" height="{LINE + 6}" rx="4" fill="{LOOKS[NOTE][0]}"/>'
-    return f'{ground}<text x="{PAD}" y="{LINE}">{escape(text)}</text>'
+    height = len(lines) * LINE + PAD
+    ground = f'<rect width="{width:.1f}" height="{height}" rx="4" fill="{LOOKS[NOTE][0]}"/>'
+    return ground + _lines(lines, PAD, 0, LINE)

@@ -23,7 +23,7 @@ def explanation(tensors: Sequence[Tensor], ir: bool) -> tuple[str, tuple[Sketch,
         nodes = list(dict.fromkeys(node for x in tensors if (node := _pending(x)) is not None))
         items += [_part(x) for x in tensors if _pending(x) is not None and isinstance(x.value, Part)]
         lines = [line for title, more, _ in items for line in (title, *[f"  {one}" for one in more])]
-        sketches = [Sketch("", tuple(items))] if items else []
+        sketches = [Sketch((), tuple(items))] if items else []
         if nodes:
             text, sketch = _waiting(nodes, "plan,llvm" if ir else "plan", limits)
             lines, sketches = [*lines, text], [*sketches, sketch]

@@ -151,7 +151,7 @@ class Fused(Generic[P, R]):
         """Return the schedule of each kind of arguments as a column of its instructions."""
         from ..run.sketch import column_of  # for who looks at it alone
 
-        return [column_of(f"{self!r}, {title}", () if one is None else one.words()) for title, one in self._kinds()]
+        return [column_of([repr(self), title], () if one is None else one.words()) for title, one in self._kinds()]
 
     def _kinds(self) -> list[tuple[str, Captured | None]]:
         """Return what is said of each kind of arguments, and what was captured."""

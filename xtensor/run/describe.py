@@ -96,11 +96,11 @@ def graph_sketch(trace: Trace, note: str) -> Sketch:
 
     def box(number: int, arguments: Sequence[int]) -> Box:
         node = trace.values[number]
-        item = Item(node.op.name, (_call(node, [labels[a] for a in arguments]),))
+        item = Item(f"{labels[number]} = {_call(node, [labels[a] for a in arguments])}")
         return Box(item, _arrays(trace, arguments), [number])
 
     boxes = [box(*one) for one in trace.arguments.items()]
-    return sketch_of(f"{_graph_title(trace)}, {note}", boxes, lambda number: _item(trace, labels, number))
+    return sketch_of([_graph_title(trace), note], boxes, lambda number: _item(trace, labels, number))
 
 
 def _graph_title(trace: Trace) -> str:
@@ -166,7 +166,7 @@ class Description:
     def sketch(self) -> Sketch:
         """Return the kernels with their steps, and values between them."""
         boxes = [Box(self._kernel_item(*one), one[1].inputs, one[1].results) for one in enumerate(self.outline.kernels)]
-        return sketch_of(" ".join(self._title_lines()), boxes, self._value_item)
+        return sketch_of(self._title_lines(), boxes, self._value_item)
 
     def _value_item(self, number: int) -> Item:
         item = _item(self.trace, self.labels, number)

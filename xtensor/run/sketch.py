@@ -22,9 +22,9 @@ class Item(NamedTuple):
 
 
 class Sketch(NamedTuple):
-    """Items under a heading. edges: from one item to a later one, by their places."""
+    """Items under a heading, some lines. edges: from one item to a later one, by their places."""
 
-    heading: str
+    heading: tuple[str, ...]
     items: tuple[Item, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
 
@@ -37,7 +37,7 @@ class Box(NamedTuple):
     gives: Sequence[int]
 
 
-def sketch_of(heading: str, boxes: Iterable[Box], value: Callable[[int], Item]) -> Sketch:
+def sketch_of(heading: Iterable[str], boxes: Iterable[Box], value: Callable[[int], Item]) -> Sketch:
     """Return boxes, each after what it takes, with their values between them. value: the item of a number."""
     items: list[Item] = []
     edges: list[tuple[int, int]] = []
@@ -55,11 +55,11 @@ def sketch_of(heading: str, boxes: Iterable[Box], value: Callable[[int], Item]) 
         items.append(box.item)
         edges += [(one, own) for one in before]
         edges += [(own, place(number)) for number in box.gives]
-    return Sketch(heading, tuple(items), tuple(edges))
+    return Sketch(tuple(heading), tuple(items), tuple(edges))
 
 
-def column_of(heading: str, words: Iterable[str]) -> Sketch:
+def column_of(heading: Iterable[str], words: Iterable[str]) -> Sketch:
     """Return what is done one after the other; equal ones that follow each other are one item, counted."""
     counted = [(name, len([*same])) for name, same in groupby(words)]
     items = [Item(name if count == 1 else f"{count} times {name}") for name, count in counted]
-    return Sketch(heading, tuple(items), tuple(pairwise(range(len(items)))))
+    return Sketch(tuple(heading), tuple(items), tuple(pairwise(range(len(items)))))

@@ -145,8 +145,8 @@ class _Picture:
     def _ordered(self) -> list[list[int]]:
         """Return the numbers of each row, from left to right, near those that they are joined to."""
         rows: list[list[int]] = [[] for _ in range(1 + max(self.row.values(), default=-1))]
-        for number, row in self.row.items():
-            rows[row].append(number)
+        for number, place in self.row.items():
+            rows[place].append(number)
         for row, upper in zip(rows[1:], rows, strict=False):
             _sort(row, upper, self.joined)
         for row, lower in zip(rows[-2::-1], rows[::-1], strict=False):

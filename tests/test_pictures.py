@@ -222,7 +222,22 @@ def test_much_is_cut() -> None:
     assert "".join(nodes.values()).count("multiply(") == 200
     many = Sketch(("many",), tuple([Item(str(number)) for number in range(1000)]), ((0, 999), (0, 1)))
     said = texts(drawing.svg_of([many]))
-    assert len(said) == drawing.ITEMS + 2 and said[-1] == f"and {1000 - drawing.ITEMS} more, which the text has"
+    assert len(said) == drawing.ITEMS + 2 and said[1] == f"the first {drawing.ITEMS} of 1000 boxes"
+
+
+def test_edges_of_one_value_share_their_way() -> None:
+    """A value that many kernels read, one after the other, does not make the picture wider with each."""
+
+    def width(kernels: int) -> float:
+        with xt.options(lazy="always", engine="interpret"):
+            w = z = ones(50, 50)
+            for _ in range(kernels):
+                z = xt.tanh(xt.matmul(z, w))
+            picture = xt.explain(z)._repr_svg_()
+        assert sum(line.startswith("kernel ") for line in texts(picture)) == 2 * kernels
+        return float(ElementTree.fromstring(picture).attrib["width"])
+
+    assert width(30) < width(3) + 100
 
 
 def test_an_explanation_is_still_a_string() -> None:

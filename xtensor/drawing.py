@@ -87,13 +87,12 @@ def _quoted(lines: Iterable[str]) -> str:
 
 
 def _shortened(sketch: Sketch) -> Sketch:
-    """Return as much of a sketch as is drawn, its lines cut; an item says how much is left out."""
-    left = len(sketch.items) - ITEMS
-    items = [_cut(item) for item in sketch.items[:ITEMS]]
-    if left > 0:
-        items.append(Item(f"and {left} more, which the text has", (), NOTE))
+    """Return as much of a sketch as is drawn, its lines cut; the heading says how much is left out."""
+    heading, count = [*map(_short, sketch.heading)], len(sketch.items)
+    if count > ITEMS:
+        heading.append(f"the first {ITEMS} of {count} boxes")
     edges = [edge for edge in sketch.edges if max(edge) < ITEMS]
-    return Sketch(tuple(map(_short, sketch.heading)), tuple(items), tuple(edges))
+    return Sketch(tuple(heading), tuple([_cut(item) for item in sketch.items[:ITEMS]]), tuple(edges))
 
 
 def _cut(item: Item) -> Item:
@@ -120,9 +119,11 @@ class _Picture:
         self.sketch = sketch
         self.size = {number: _size(item) for number, item in enumerate(sketch.items)}
         self.row = _rows(len(sketch.items), sketch.edges)
-        self.paths = [self._path(start, end) for start, end in sketch.edges]
+        self.places: dict[tuple[int, int], int] = {}
+        paths = [self._path(start, end) for start, end in sketch.edges]
+        self.pairs = dict.fromkeys([pair for path in paths for pair in pairwise(path)])
         self.joined: dict[int, list[int]] = defaultdict(list)
-        for one, other in [pair for path in self.paths for pair in pairwise(path)]:
+        for one, other in self.pairs:
             self.joined[one].append(other)
             self.joined[other].append(one)
         rows = self._ordered()
@@ -135,10 +136,10 @@ class _Picture:
         self.tops = self._tops(rows)
 
     def _path(self, start: int, end: int) -> list[int]:
-        """Return an edge as the numbers that it leads through, making those of places in rows between."""
+        """Return an edge as the numbers that it leads through; edges from one item share places in rows between."""
         path = [start]
         for row in range(self.row[start] + 1, self.row[end]):
-            path.append(len(self.size))
+            path.append(self.places.setdefault((start, row), len(self.size)))
             self.row[path[-1]], self.size[path[-1]] = row, (PASS, 0)
         return [*path, end]
 
@@ -178,21 +179,23 @@ class _Picture:
     def svg(self) -> str:
         """Return the drawing: edges first, then items over them, under a heading."""
         heading = _heading(self.sketch.heading, self.width) if self.sketch.heading else ""
-        edges = [self._edge(path) for path in self.paths]
+        edges = [self._edge(*pair) for pair in self.pairs]
         items = [_box(item, self.middles[n], self.tops[n], *self.size[n]) for n, item in enumerate(self.sketch.items)]
         return "".join([heading, *edges, *items])
 
-    def _edge(self, path: Sequence[int]) -> str:
-        """Return a curve from the bottom of an item to the top of another, with a head."""
-        x, y = self.middles[path[0]], 0.0
-        line = f"M{x:.1f} "
-        for one, other in pairwise(path):
-            x, start, y = self.middles[other], self.tops[one] + self.size[one][1], self.tops[other]
-            bend = (start + y) / 2
-            line += f"{start:.1f}C{self.middles[one]:.1f} {bend:.1f} {x:.1f} {bend:.1f} {x:.1f} {y:.1f}V"
-        line = line.removesuffix("V")
-        head = f'<path d="M{x - 4:.1f} {y - 7:.1f}h8l-4 7z" fill="{EDGE}"/>'
-        return f'<path d="{line}" fill="none" stroke="{EDGE}" stroke-width="1.5"/>{head}'
+    def _edge(self, one: int, other: int) -> str:
+        """Return a curve from the lower end of a number to the next one: through a row, or to an item, with a head."""
+        start, x, y = self.middles[one], self.middles[other], self.tops[other]
+        bottom = self.tops[one] + self.size[one][1]
+        bend = (bottom + y) / 2
+        line = f"M{start:.1f} {bottom:.1f}C{start:.1f} {bend:.1f} {x:.1f} {bend:.1f} {x:.1f} {y:.1f}"
+        if other >= len(self.sketch.items):
+            return _curve(f"{line}v{self.size[other][1]:.1f}")
+        return f'{_curve(line)}<path d="M{x - 4:.1f} {y - 7:.1f}h8l-4 7z" fill="{EDGE}"/>'
+
+
+def _curve(line: str) -> str:
+    return f'<path d="{line}" fill="none" stroke="{EDGE}" stroke-width="1.5"/>'
 
 
 def _size(item: Item) -> tuple[float, float]:

@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .base.errors import expected
 from .calls.capture import Fused
 from .tensor.face import Tensor
 
+if TYPE_CHECKING:
+    from .run.sketch import Sketch
+
 __all__ = ["CacheInfo", "Explanation", "cache_info", "explain", "named"]
 
 
 class Explanation(str):
-    """What `explain` found out; it prints as it reads."""
+    """What `explain` found out; it prints as it reads, and notebooks show it as a picture.
 
-    __slots__ = ()
+    In the picture kernels are boxes with their steps inside; values are between them: blue ones are given, green ones
+    kept, grey ones between, with a dashed border where they never reach memory.
+    """
+
+    __slots__ = ("_sketches",)
+
+    _sketches: Sequence[Sketch]
+
+    def __new__(cls, text: str = "", sketches: Sequence[Sketch] = ()) -> Explanation:
+        made = super().__new__(cls, text)
+        made._sketches = sketches
+        return made
 
     def __repr__(self) -> str:
         return str(self)
+
+    def to_dot(self) -> str:
+        """Return the picture's graph as text for Graphviz."""
+        from .drawing import dot_of
+
+        return dot_of(self._sketches)
+
+    def _repr_svg_(self) -> str:
+        from .drawing import svg_of
+
+        return svg_of(self._sketches)
+
+    def _repr_html_(self) -> str:
+        from .drawing import html_of
+
+        return html_of(self._sketches, self)
 
 
 def explain(*tensors: Tensor | Fused[..., Any], ir: bool = False) -> Explanation:
@@ -34,14 +65,14 @@ def explain(*tensors: Tensor | Fused[..., Any], ir: bool = False) -> Explanation
     >>> xt.explain(xt.exp(x) * 2.0)
     """
     if len(tensors) == 1 and isinstance(tensors[0], Fused):
-        return Explanation(tensors[0].explained())
+        return Explanation(tensors[0].explained(), tensors[0].sketches())
     found = [x for x in tensors if isinstance(x, Tensor)]
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(expected("explain", "tensors", "be tensors", type(x).__name__))
     from .explanation import explanation  # the engines come with it
 
-    return Explanation(explanation(found, ir))
+    return Explanation(*explanation(found, ir))
 
 
 _NAME = re.compile(r"[^\W\d][\w./-]*")

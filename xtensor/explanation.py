@@ -9,21 +9,25 @@ from .graph.node import Node, Part, pending_below
 from .plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
 from .plan.program import Trace, plan_of
 from .run import executor as run
-from .run.describe import described, graph_lines, kind_of, labels_of, names, size_text
+from .run.describe import Description, graph_lines, graph_sketch, kind_of, labels_of, names, size_text
+from .run.sketch import NOTE, Item, Sketch
 from .run.work import work_of
 from .tensor.face import Tensor
 
 
-def explanation(tensors: Sequence[Tensor], ir: bool) -> str:
-    """Return the text for some tensors, with the generated code where `ir` is true."""
+def explanation(tensors: Sequence[Tensor], ir: bool) -> tuple[str, tuple[Sketch, ...]]:
+    """Return the text for some tensors, with the generated code where `ir` is true, and sketches of the same."""
     limits = settings()
     with run.turn():  # so that nobody evaluates the graph while it is looked at
-        lines = [line for x in tensors if _pending(x) is None for line in _evaluated(x)]
+        items = [_evaluated(x) for x in tensors if _pending(x) is None]
         nodes = list(dict.fromkeys(node for x in tensors if (node := _pending(x)) is not None))
-        lines += [_part(x) for x in tensors if _pending(x) is not None and isinstance(x.value, Part)]
+        items += [_part(x) for x in tensors if _pending(x) is not None and isinstance(x.value, Part)]
+        lines = [line for title, more, _ in items for line in (title, *[f"  {one}" for one in more])]
+        sketches = [Sketch((), tuple(items))] if items else []
         if nodes:
-            lines += _waiting(nodes, "plan,llvm" if ir else "plan", limits)
-    return "\n".join(lines)
+            text, sketch = _waiting(nodes, "plan,llvm" if ir else "plan", limits)
+            lines, sketches = [*lines, text], [*sketches, sketch]
+    return "\n".join(lines), tuple(sketches)
 
 
 def _pending(x: Tensor) -> Node | None:
@@ -32,7 +36,7 @@ def _pending(x: Tensor) -> Node | None:
     return node if isinstance(node, Node) and node.blob is None else None
 
 
-def _evaluated(x: Tensor) -> list[str]:
+def _evaluated(x: Tensor) -> Item:
     """Return what is to be said of a tensor that has its bytes."""
     blob = x.blob
     name = labels_of([blob], names())[0].removeprefix("%0")
@@ -47,21 +51,23 @@ def _evaluated(x: Tensor) -> list[str]:
         facts.append(f"{waiting} pending value{'s' * (waiting > 1)} will read it")
     layout = f"{lie}, strides {blob.layout.strides}, offset {blob.layout.offset}"
     title = f"evaluated: {name + ' ' * bool(name)}{kind_of(blob)}"
-    return [title, f"  layout: {layout}", f"  memory: {', '.join(facts)}"]
+    return Item(title, (f"layout: {layout}", f"memory: {', '.join(facts)}"), NOTE)
 
 
-def _part(x: Tensor) -> str:
-    return f"a part {kind_of(x)} of a pending value: a look at it computes only that part of what follows"
+def _part(x: Tensor) -> Item:
+    title = f"a part {kind_of(x)} of a pending value: a look at it computes only that part of what follows"
+    return Item(title, (), NOTE)
 
 
-def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> list[str]:
+def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> tuple[str, Sketch]:
     """Return the graph below pending nodes and how it will run."""
     order = pending_below(nodes)
     trace = Trace(order, nodes)
     if run.goes_direct(list(order)):
-        return [*graph_lines(trace), f"plan: one library call per step: {_why_direct(order, limits)}"]
-    plan = plan_of(trace)
-    return [described(work_of(trace, plan, None, limits), show)]
+        note = f"one library call per step: {_why_direct(order, limits)}"
+        return "\n".join([*graph_lines(trace), f"plan: {note}"]), graph_sketch(trace, note)
+    description = Description(work_of(trace, plan_of(trace), None, limits))
+    return description.text(show), description.sketch()
 
 
 def _why_direct(order: Sequence[Node], limits: Settings) -> str:

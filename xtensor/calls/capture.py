@@ -27,6 +27,7 @@ from .signature import Reach, constant_of, signature_of
 if TYPE_CHECKING:
     from ..run.capture import Capture
     from ..run.captured import Captured
+    from ..run.sketch import Sketch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -142,11 +143,20 @@ class Fused(Generic[P, R]):
     def explained(self) -> str:
         """Return what is remembered of each kind of arguments: why it is called plainly, or the schedule that runs."""
         lines = [f"{self!r}: {len(self._known)} kind{'s' * (len(self._known) != 1)} of arguments"]
-        for number, known in enumerate(list(self._known.values()), 1):
-            lines.append(f"kind {number}, used {known.uses} times: {known.why() or 'captured'}")
-            if known.captured is not None:
-                lines += known.captured.lines()
+        for title, captured in self._kinds():
+            lines += [title, *(() if captured is None else captured.lines())]
         return "\n".join(lines)
+
+    def sketches(self) -> list[Sketch]:
+        """Return the schedule of each kind of arguments as a column of its instructions."""
+        from ..run.sketch import column_of  # for who looks at it alone
+
+        return [column_of([repr(self), title], () if one is None else one.words()) for title, one in self._kinds()]
+
+    def _kinds(self) -> list[tuple[str, Captured | None]]:
+        """Return what is said of each kind of arguments, and what was captured."""
+        known = enumerate(list(self._known.values()), 1)
+        return [(f"kind {n}, used {one.uses} times: {one.why() or 'captured'}", one.captured) for n, one in known]
 
     def _call_plainly(self, reason: str, args: Any, kwargs: Any) -> R:
         """Call the function itself, for a reason; raises that where calls are to be captured."""

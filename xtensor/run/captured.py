@@ -98,7 +98,11 @@ class Captured:
         arena, count = schedule.facts.arena[1], len(schedule.instructions)
         size = f"{count} instruction{'s' * (count != 1)}, {arena} bytes of arena"
         head = f"  schedule of {size}, {len(self.results)} results"
-        return [head, *[f"    {one.words()}" for one in schedule.instructions]]
+        return [head, *[f"    {words}" for words in self.words()]]
+
+    def words(self) -> list[str]:
+        """Return what each instruction of the schedule does, in words; none before it is prepared."""
+        return [one.words() for one in self._schedule.instructions] if self._schedule else []
 
     # ---- preparing
 

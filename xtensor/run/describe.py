@@ -26,6 +26,7 @@ from .engines import COLUMNS, CUDA, DIRECT, INTERPRET, LLVM, ROWS, Choice, outli
 from .native import Making, Scratch
 from .prepare import launches_of
 from .rows import rows_launch
+from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, sketch_of
 from .work import Work
 
 # ---- names
@@ -71,13 +72,7 @@ def labels_of(values: Iterable[Any], known: Mapping[int, str]) -> list[str]:
 
 def described(work: Work, show: str) -> str:
     """Return the graph and the schedule where `show` has the word "plan", and generated code where it has "llvm"."""
-    description = _Description(work)
-    lines = []
-    if "plan" in show.split(","):
-        lines += [*graph_lines(work.trace), *description.plan_lines()]
-    if "llvm" in show.split(","):
-        lines += description.code_lines()
-    return "\n".join(lines)
+    return Description(work).text(show)
 
 
 def graph_lines(trace: Trace) -> list[str]:
@@ -92,8 +87,37 @@ def graph_lines(trace: Trace) -> list[str]:
             strides = "" if value.is_packed else f"  strides {value.layout.strides}"
             table.append((labels[number], kind_of(value) + strides))
     width = max([len(left) for left, _ in table], default=0)
+    return [_graph_title(trace), *(f"  {left:{width}}  {right}" for left, right in table)]
+
+
+def graph_sketch(trace: Trace, note: str) -> Sketch:
+    """Return the values of a graph with a box for each step between them, as they are where nothing is fused."""
+    labels = labels_of(trace.values, names())
+
+    def box(number: int, arguments: Sequence[int]) -> Box:
+        node = trace.values[number]
+        item = Item(f"{labels[number]} = {_call(node, [labels[a] for a in arguments])}")
+        return Box(item, _arrays(trace, arguments), [number])
+
+    boxes = [box(*one) for one in trace.arguments.items()]
+    return sketch_of([_graph_title(trace), note], boxes, lambda number: _item(trace, labels, number))
+
+
+def _graph_title(trace: Trace) -> str:
     steps = len(trace.arguments)
-    return [f"graph: {steps} step{'s' * (steps != 1)}", *(f"  {left:{width}}  {right}" for left, right in table)]
+    return f"graph: {steps} step{'s' * (steps != 1)}"
+
+
+def _arrays(trace: Trace, numbers: Iterable[int]) -> list[int]:
+    """Return the numbers of what is no Python scalar."""
+    return [number for number in numbers if isinstance(trace.values[number], (Node, TBlob))]
+
+
+def _item(trace: Trace, labels: Sequence[str], number: int) -> Item:
+    """Return a value as an item of a sketch."""
+    value = trace.values[number]
+    look = GIVEN if isinstance(value, TBlob) else RESULT if number in trace.kept else BETWEEN
+    return Item(labels[number], (kind_of(value),), look)
 
 
 def kind_of(value: Any) -> str:
@@ -114,8 +138,8 @@ def _call(node: Node, arguments: Sequence[str]) -> str:
     return f"{node.op.name}({', '.join([*arguments, *params])})"
 
 
-class _Description:
-    """The text about some work, while it is written."""
+class Description:
+    """The text about some work, while it is written, and the sketch of it."""
 
     def __init__(self, work: Work) -> None:
         self.work, self.trace, self.plan = work, work.trace, work.plan
@@ -129,6 +153,28 @@ class _Description:
             outline = outline._replace(choices=tuple(choices))
         self.outline = outline
         self.code = "llvm" if work.device.backend is CPU else "cuda"
+
+    def text(self, show: str) -> str:
+        """Return what `described` does."""
+        lines = []
+        if "plan" in show.split(","):
+            lines += [*graph_lines(self.trace), *self.plan_lines()]
+        if "llvm" in show.split(","):
+            lines += self.code_lines()
+        return "\n".join(lines)
+
+    def sketch(self) -> Sketch:
+        """Return the kernels with their steps, and values between them."""
+        boxes = [Box(self._kernel_item(*one), one[1].inputs, one[1].results) for one in enumerate(self.outline.kernels)]
+        return sketch_of(self._title_lines(), boxes, self._value_item)
+
+    def _value_item(self, number: int) -> Item:
+        item = _item(self.trace, self.labels, number)
+        return item._replace(look=HANDED) if item.look == BETWEEN and self._is_handed_on(number) else item
+
+    def _is_handed_on(self, number: int) -> bool:
+        """Return whether a result of a kernel never reaches memory."""
+        return bool(self.outline.together) and number not in self.plan.kept
 
     def _shape(self, kernel: Kernel) -> Shape:
         return self.work.metas[kernel.domain].shape
@@ -160,6 +206,14 @@ class _Description:
 
     def plan_lines(self) -> list[str]:
         """Return the kernels of the plan and what they move."""
+        title, *together = self._title_lines()
+        lines = [title, *[f"  {line}" for line in together]]
+        for place, kernel in enumerate(self.outline.kernels):
+            lines += self._kernel_lines(place, kernel)
+        return lines
+
+    def _title_lines(self) -> list[str]:
+        """Return how many kernels there are, what they move, and whether they run together."""
         outline = self.outline
         count = len(outline.kernels)
         moved, stepwise = self._moved(), self._moved_stepwise()
@@ -167,13 +221,11 @@ class _Description:
         if moved < stepwise:
             lines[0] += f" (step by step: {size_text(stepwise)})"
         if outline.together == ROWS:
-            lines.append(f"  together, row by row of {prod(outline.shape[self.plan.rows :])} elements")
+            lines.append(f"together, row by row of {prod(outline.shape[self.plan.rows :])} elements")
         if outline.together == COLUMNS:
             assert self.plan.columns is not None
             length = prod(outline.shape[: self.plan.columns.lead])
-            lines.append(f"  together, strip by strip over columns of {length} elements")
-        for place, kernel in enumerate(outline.kernels):
-            lines += self._kernel_lines(place, kernel)
+            lines.append(f"together, strip by strip over columns of {length} elements")
         return lines
 
     def code_lines(self) -> list[str]:
@@ -189,24 +241,29 @@ class _Description:
         return lines
 
     def _kernel_lines(self, place: int, kernel: Kernel) -> list[str]:
+        title, (why, *lines), _ = self._kernel_item(place, kernel)
+        if kernel.direct is None:
+            reads = [f"reads {self._operand(number)}" for number in kernel.inputs]
+            verbs = ["hands on" if self._is_handed_on(number) else "writes" for number in kernel.results]
+            writes = [f"{verb} {self._operand(n)}" for verb, n in zip(verbs, kernel.results, strict=True)]
+            lines = [*reads, *lines, *writes]
+        return [f"  {title}: {why}", *[f"    {line}" for line in lines]]
+
+    def _kernel_item(self, place: int, kernel: Kernel) -> Item:
+        """Return a kernel: its engine, why it is that, and the steps."""
         engine, why = self.outline.choices[place]
-        lines = [f"  kernel {place + 1} over {self._shape(kernel)}, {engine}: {why}"]
-        if kernel.direct is not None:
-            node, arguments = self.trace.values[kernel.direct], self.trace.arguments[kernel.direct]
-            call = _call(node, [self.labels[a] for a in arguments])
-            return [*lines, f"    {self.labels[kernel.direct]} = {call} {kind_of(node)}"]
-        lines += [f"    reads {self._operand(number)}" for number in kernel.inputs]
-        lines += self._step_lines(kernel)
-        for number in kernel.results:
-            inside = self.outline.together and number not in self.plan.kept
-            lines.append(f"    {'hands on' if inside else 'writes'} {self._operand(number)}")
-        return lines
+        title = f"kernel {place + 1} over {self._shape(kernel)}, {engine}"
+        return Item(title, (why, *self._step_lines(kernel)))
 
     def _operand(self, number: int) -> str:
         return f"{self.labels[number]} {kind_of(self.trace.values[number])}"
 
     def _step_lines(self, kernel: Kernel) -> list[str]:
-        """Return a program's steps and reductions, its values called as in the graph."""
+        """Return a program's steps and reductions, or the library's one, its values called as in the graph."""
+        if kernel.direct is not None:
+            node, arguments = self.trace.values[kernel.direct], self.trace.arguments[kernel.direct]
+            call = _call(node, [self.labels[a] for a in arguments])
+            return [f"{self.labels[kernel.direct]} = {call} {kind_of(node)}"]
         program = kernel.program
         numbers = self._numbers(kernel)
         dtypes = program.dtypes
@@ -216,10 +273,10 @@ class _Description:
             for arg, wanted in zip(step.args, step.loop, strict=True):
                 converted = dtypes[arg] != wanted and step.op.name != "astype"
                 operands.append(self.labels[numbers[arg]] + f" as {wanted}" * converted)
-            lines.append(f"    {self.labels[number]} = {step.op.name}({', '.join(operands)}) {step.dtype}")
+            lines.append(f"{self.labels[number]} = {step.op.name}({', '.join(operands)}) {step.dtype}")
         for reduction, number in zip(program.reductions, kernel.results[len(program.outputs) :], strict=True):
             name, value = reduction.op.name, self.labels[numbers[reduction.arg]]
-            lines.append(f"    {self.labels[number]} = {name}({value}) over axes {kernel.axes} {reduction.dtype}")
+            lines.append(f"{self.labels[number]} = {name}({value}) over axes {kernel.axes} {reduction.dtype}")
         return lines
 
     def _numbers(self, kernel: Kernel) -> list[int]:

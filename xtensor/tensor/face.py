@@ -483,6 +483,17 @@ class Tensor(Operators, Methods):
         shape = "" if self.size else f", shape={self.shape}"
         return f"Tensor({text}{shape}, dtype={self.dtype})"
 
+    def _repr_html_(self) -> str:
+        from .picture import html_of  # for who looks at it alone
+
+        return html_of(self)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Return what IPython shows of a pending tensor, of which it would ask for `repr`, and so for values, too."""
+        from .picture import bundle_of
+
+        return bundle_of(self)
+
     def __str__(self) -> str:
         return str(self.host())
 

@@ -18,8 +18,9 @@ class Generator(_Generator):
     """A numpy.random.Generator whose numbers are tensors: xtensor's, with every distribution of NumPy's."""
 
     def __init__(self, bit_generator: Any) -> None:
-        native = bit_generator if isinstance(bit_generator, numpy.random.Generator) else None
-        super().__init__(native or numpy.random.Generator(bit_generator), chosen_device(None, "Generator"))
+        is_made = isinstance(bit_generator, numpy.random.Generator)
+        native: Any = bit_generator if is_made else numpy.random.Generator(bit_generator)
+        super().__init__(native, chosen_device(None, "Generator"))
 
     @property
     def bit_generator(self) -> Any:

@@ -40,13 +40,13 @@ def argwhere(a: Any) -> Tensor:
 
 
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
-    x, axis = flattened(a, axis, "take")
-    places, length = as_array(indices, "take"), x.shape[axis]
+    x, along = flattened(a, axis, "take")
+    places, length = as_array(indices, "take"), x.shape[along]
     if mode == "wrap":
         places = xt.remainder(places, length)
     elif mode == "clip":
         places = xt.clip(places, 0, length - 1)
-    return give("take", xt.take(x, places, axis=axis), out)
+    return give("take", xt.take(x, places, axis=along), out)
 
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:

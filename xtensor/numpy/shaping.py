@@ -286,10 +286,10 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
-    x, axis = flattened(arr, axis, "delete")
+    x, along = flattened(arr, axis, "delete")
     obj = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
-    left = numpy.delete(numpy.arange(x.shape[axis]), obj)
-    return xt.take(x, xt.asarray(left), axis=axis)
+    left = numpy.delete(numpy.arange(x.shape[along]), obj)
+    return xt.take(x, xt.asarray(left), axis=along)
 
 
 # ---- splitting

@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
-from . import algebra, creation, folding, protocols, selecting, shaping, statistics
+from . import algebra, creation, folding, selecting, shaping, statistics
 from .common import SPELLED
 from .door import door, summary
 from .ufuncs import FORMULAS, Ufunc, ufunc

@@ -7,7 +7,6 @@ They stay in this library: the function of that name here, or the library's thro
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import numpy
@@ -15,7 +14,7 @@ import numpy
 from ..autograd.rules import xt
 from ..base.options import settings
 from ..tensor.face import Tensor
-from .door import through
+from .door import found_in, through
 
 # What stands beside tensors without a say of its own.
 _PLAIN = (Tensor, numpy.ndarray, numpy.generic)
@@ -41,13 +40,9 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
         return NotImplemented
     if _converts((given.get("out"),)):
         return function(*map(_array, args), **{key: _array(x) for key, x in given.items()})
-    path = [*function.__module__.split(".")[1:], function.__name__]
-    if reduce(lambda one, name: getattr(one, name, None), path, numpy) is function and len(path) < 3:
-        try:
-            return reduce(getattr, path, xt.numpy)(*args, **given)
-        except AttributeError:  # left out
-            pass
-    return through(function.__name__, function, args, given)
+    path = ".".join([*function.__module__.split(".")[1:], function.__name__])
+    ours = found_in(xt.numpy, path) if found_in(numpy, path) is function else None
+    return through(function.__name__, function, args, given) if ours is None else ours(*args, **given)
 
 
 def _converts(outs: Any) -> bool:

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Tests, conformance and benchmarks on a CUDA device in one report file, within nine minutes and without a network.
+# Tests, conformance and benchmarks on a CUDA device in one report file, without a network.
 #   benchmarks/gpu_report.sh [FILE]      FILE: build/gpu/report.txt if not given; DEVICE=cuda:N, PYTHON=... can be set
 # Needs the extras cuda12 or cuda13, and test; takes PyTorch and JAX along where they are installed, and the array API
-# test suite where conformance/run.py finds it ($ARRAY_API_TESTS_DIR). A part that fails or takes too long ends with what
-# it has found so far, and the next one begins.
+# test suite where conformance/run.py finds it ($ARRAY_API_TESTS_DIR), also a copy without git's records, whose commit
+# nobody can tell. Parts run to their ends; only what hangs, for LIMIT seconds (an hour), is stopped, and the next part
+# begins. The last lines say what passed and failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 report=${1:-build/gpu/report.txt}
 device=${DEVICE:-cuda:0}
+limit=${LIMIT:-3600}
 python=${PYTHON:-python}
 workers=$(nproc 2>/dev/null || echo 2)
 workers=$((workers > 8 ? 8 : workers))
@@ -26,16 +28,20 @@ fi
 
 mkdir -p "$(dirname "$report")"
 failed=0
+summary=()
 
-# Run one part under a heading, for at most so many seconds; what it prints goes into the report.
+# Run one part under a heading; what it prints goes into the report, and its last count of tests into the summary.
 part() {
-    local title=$1 limit=$2 started=$SECONDS status
-    shift 2
+    local title=$1 started=$SECONDS status first counted
+    shift
     printf '\n=== %s\n' "$title" | tee -a "$report"
+    first=$(wc -l <"$report")
     timeout --foreground --signal=INT --kill-after=10 "$limit" env --default-signal=INT "$@" >>"$report" 2>&1  # INT: pytest sums up
     status=$?
     printf -- '--- %s: exit status %d after %d s\n' "$title" "$status" $((SECONDS - started)) | tee -a "$report"
     [ "$status" -eq 0 ] || failed=1
+    counted=$(tail -n "+$first" "$report" | grep -E '[0-9]+ (passed|failed|error)' | tail -n 1)
+    summary+=("$title: exit status $status${counted:+, $counted}")
 }
 
 {
@@ -44,10 +50,14 @@ part() {
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null
 } >"$report" 2>&1
 
-part "Benchmarks" 150 "$python" -m benchmarks gpu --device "$device"
-part "Tests on the device (pytest -m gpu)" 150 "$python" -m pytest -m gpu -q -p no:cacheprovider -n "$workers" \
+part "Benchmarks" "$python" -m benchmarks gpu --device "$device"
+part "Tests on the device (pytest -m gpu)" "$python" -m pytest -m gpu -q -p no:cacheprovider -n "$workers" \
     --continue-on-collection-errors -W default::DeprecationWarning -W default::UserWarning tests
-part "Conformance, 200 examples" 180 "$python" conformance/run.py --device "$device" --examples 200 --workers "$workers" --if-found
+part "Conformance, 200 examples" "$python" conformance/run.py --device "$device" --examples 200 --workers "$workers" \
+    --if-found --any-commit
+
+printf '\n=== Summary\n' | tee -a "$report"
+printf '%s\n' "${summary[@]}" | tee -a "$report"
 
 echo "the report is in $report"
 exit "$failed"

@@ -32,7 +32,8 @@ def print_report(results: dict[str, Result], elapsed: float) -> None:
     print("-" * len(heading), row("total of the suite", chain(*chapters.values())), sep="\n")
     if ours:
         print(row(EXACT, ours))
-    print(f"{len(results)} tests in {clock(elapsed)}")
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in count(results.values()).items())
+    print(f"{len(results)} tests in {clock(elapsed)}: {counts}")
     for test, result in results.items():
         if result.outcome == "failed":
             print(f"\nFAILED {test}\n       {result.error[:ERROR_WIDTH]}")

@@ -223,13 +223,52 @@ def _odd_shift(function: Any) -> Any:
     return lambda a, b: function(a, b & (8 * a.dtype.itemsize - 1))
 
 
+def _odd_divide(a: Any, b: Any) -> Any:
+    """Complex division as in cupy/complex/arithmetic.h."""
+    if a.dtype.kind != "c":
+        return np.true_divide(a, b)
+    scale = 1 / (abs(b.real) + abs(b.imag))
+    (p, q), (r, s) = ((x.real * scale, x.imag * scale) for x in (a, b))
+    size = r * r + s * s
+    return np.stack([(p * r + q * s) / size, (q * r - p * s) / size], axis=-1).view(a.dtype)[..., 0]
+
+
+def _odd_reciprocal(a: Any) -> Any:
+    if a.dtype.kind in "iu":
+        return np.where(a == 0, 0, np.reciprocal(np.where(a == 0, 1, a)))
+    return _odd_divide(np.ones_like(a), a) if a.dtype.kind == "c" else np.reciprocal(a)
+
+
+def _odd_nextafter(a: Any, b: Any) -> Any:
+    """Of equal zeros the first; float32 as with -ftz=true, where the number next to 0 is the smallest normal one."""
+    found = np.where(a == b, a, np.nextafter(a, b))
+    return np.where((a == 0) & (a != b), np.copysign(np.finfo("f").tiny, b), found) if a.dtype == "f" else found
+
+
+def _odd_order(name: str) -> Any:
+    """Complex numbers by their real parts, equal ones by the imaginary, whether those are NaN or not."""
+    strictly, own = getattr(np, name.removesuffix("_equal")), getattr(np, name)
+
+    def run(a: Any, b: Any) -> Any:
+        if a.dtype.kind != "c":
+            return own(a, b)
+        return strictly(a.real, b.real) | ((a.real == b.real) & own(a.imag, b.imag))
+
+    return run
+
+
 _ODD_UFUNCS: dict[str, Callable[..., Any]] = {
     "floor_divide": _odd_floor_divide,
     "remainder": _odd_remainder,
     "left_shift": _odd_shift(np.left_shift),
     "right_shift": _odd_shift(np.right_shift),
     "power": lambda a, b: np.power(a, np.full(np.broadcast(a, b).shape, b)),  # NumPy's square root for 0.5 is its own
-    "nextafter": lambda a, b: np.where(a == b, a, np.nextafter(a, b)),
+    "nextafter": _odd_nextafter,
+    "reciprocal": _odd_reciprocal,
+    **dict.fromkeys(("divide", "true_divide"), _odd_divide),
+    **{name: _odd_order(name) for name in ("less", "less_equal", "greater", "greater_equal")},
+    "log1p": lambda a: np.log(a + 1) if a.dtype.kind == "c" else np.log1p(a),  # cupy/complex.cuh, as the next
+    "expm1": lambda a: np.exp(a) - 1 if a.dtype.kind == "c" else np.expm1(a),
 }
 _OTHER_SPECIALS = ("log", "log1p", "sqrt", "tanh", "arccosh", "exp", "expm1")
 
@@ -251,7 +290,10 @@ def _ufunc(name: str) -> Callable[..., Any]:
         else:
             raise TypeError(f"Wrong type ({dtypes}) of arguments for cupy_{name}")
         with np.errstate(all="ignore"):
-            arrays = [_saturated(x, np.dtype(to)) for x, to in zip(given, taken, strict=True)]
+            arrays = [
+                np.asarray(x, to) if type(x) is int else _saturated(x, np.dtype(to))  # which raises OverflowError
+                for x, to in zip(given, taken, strict=True)
+            ]
             found = np.asarray(function(*arrays)).astype(result)
             if name in _OTHER_SPECIALS and found.dtype.kind == "c":
                 found = np.where(np.isfinite(arrays[0]) & (arrays[0] != 0), found, complex(np.nan, np.nan))

@@ -22,7 +22,7 @@ import xtensor.numpy as xnp
 ROOT = Path(__file__).resolve().parent.parent
 
 sys.path.insert(0, str(ROOT))  # the benchmarks are not installed with the package
-from benchmarks import calls, consumers, engine, gradients, losses, npbench, programs, progress, report, sizes  # noqa: E402 - found through the line above
+from benchmarks import calls, consumers, engine, gpu, gradients, losses, npbench, programs, progress, report, sizes  # noqa: E402 - found through the line above
 from benchmarks.__main__ import BENCHMARKS  # noqa: E402 - likewise
 from benchmarks.measure import Times, print_table, repeated, take_turns, warmed  # noqa: E402 - likewise
 from benchmarks.overhead import EXPRESSIONS  # noqa: E402 - likewise
@@ -105,6 +105,20 @@ def test_without_a_gpu_there_are_no_benchmarks_of_one() -> None:
     assert "engine runs on the CPU alone" in done.stderr
 
 
+def test_results_beside_a_jump_are_not_wrong() -> None:
+    """Where c of ten-costly is 0.5, float32 takes it to either side; one element that is wrong is still seen."""
+    (work,) = (one for one in WORKLOADS if one.name == "ten-costly")
+    x, y = work.inputs(np.random.default_rng(0), 10**5, "float64")
+    for _ in range(30):  # y / (exp(-b) + 1) = 0.5
+        y = 0.5 * (np.exp(-np.tanh(x * y) - x) + 1.0)
+    given = [x.astype(np.float32), y.astype(np.float32)]
+    wanted, result = work.formula(np, *[one.astype(float) for one in given]), work.formula(np, *given)
+    assert np.abs(result - wanted).max() > gpu.TOLERANCE * np.abs(wanted).max()
+    assert gpu.error_of(work, np, given, wanted, result) < gpu.TOLERANCE
+    result[12_345] += 0.01 * np.abs(wanted).max()
+    assert gpu.error_of(work, np, given, wanted, result) > gpu.TOLERANCE
+
+
 @pytest.mark.skipif(has_gpu(), reason="there is a usable GPU here")
 @pytest.mark.skipif(sys.platform == "win32", reason="a script for bash")
 def test_without_a_gpu_there_is_no_report(tmp_path: Path) -> None:
@@ -115,6 +129,32 @@ def test_without_a_gpu_there_is_no_report(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("no report: cuda:0 cannot be used here\nones: device must be usable")
     assert not list(tmp_path.iterdir())
+
+
+FAKE = """case "$*" in
+*ones*) ;;
+*pytest*) echo "3 failed, 7 passed in 1.00s"; exit 1 ;;
+*conformance*) echo "10 tests in 0:01: 10 passed, 0 failed" ;;
+*) echo "$*" ;;
+esac
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script for bash")
+def test_the_report_counts_at_its_end_and_goes_on_after_failures(tmp_path: Path) -> None:
+    python, report = tmp_path / "python", tmp_path / "report.txt"
+    python.write_text("#!/bin/sh\n" + FAKE, encoding="utf-8")
+    python.chmod(0o755)
+    command = ["bash", "benchmarks/gpu_report.sh", str(report)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHON": str(python)}, capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert report.read_text(encoding="utf-8").splitlines()[-3:] == [
+        "Benchmarks: exit status 0",
+        "Tests on the device (pytest -m gpu): exit status 1, 3 failed, 7 passed in 1.00s",
+        "Conformance, 200 examples: exit status 0, 10 tests in 0:01: 10 passed, 0 failed",
+    ]
 
 
 def test_engine_runs_every_workload_with_every_peer(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_allocated_when_first_needed() -> None:
     # what it looks like and views of it need no memory
     assert blob.shape == (1000, 1000) and blob.nbytes == 4_000_000 and blob.is_contiguous
     view = blob.view(blob.layout.flip((0,)))
-    assert blob.flat_2d() is not None and blob.shallow_copy().detach().shape == blob.shape
+    assert blob.layout.flat_2d() is not None and blob.shallow_copy().detach().shape == blob.shape
     assert not blob.owner.is_allocated
     view.native()[...] = 1
     assert blob.owner.is_allocated and float(blob.native()[0, 0]) == 1
@@ -124,10 +124,10 @@ def test_views_share_and_see_writes() -> None:
 
 def test_flat_2d() -> None:
     blob = filled(2, 3, 4)
-    flat = blob.flat_2d()
-    assert flat is not None and flat.shape == (6, 4) and flat.owner is blob.owner
-    assert blob.view(blob.layout.permute((1, 0, 2))).flat_2d() is None
-    assert empty().flat_2d().shape == (1, 1)  # type: ignore[union-attr]
+    flat = blob.layout.flat_2d()
+    assert flat is not None and flat.shape == (6, 4)
+    assert blob.layout.permute((1, 0, 2)).flat_2d() is None
+    assert empty().layout.flat_2d().shape == (1, 1)  # type: ignore[union-attr]
 
 
 # ---- resize
@@ -191,41 +191,6 @@ def test_resize_refuses() -> None:
         with pytest.raises(error, match="^resize: shape must "):
             blob.resize(shape)
     assert blob.shape == (4,) and blob.native().tolist() == [0, 1, 2, 3]
-
-
-def test_reserve_keeps_shape_and_contents() -> None:
-    blob = filled(2, 3)
-    blob.reserve((1,))  # less than there is: nothing happens
-    old = blob.owner
-    blob.reserve((10, 10))
-    assert blob.owner is not old and blob.owner.nbytes == 400 and blob.shape == (2, 3)
-    np.testing.assert_array_equal(blob.native(), np.arange(6).reshape(2, 3))
-    roomy = blob.owner
-    blob.resize((10, 10))
-    assert blob.owner is roomy
-
-
-def test_reserve_of_a_view_packs_it() -> None:
-    blob = filled(4, 6)
-    view = blob.view(blob.layout.index((slice(None, None, -1), slice(None, None, 2))))
-    view.reserve((1000,))
-    np.testing.assert_array_equal(view.native(), blob.native()[::-1, ::2])
-    assert view.is_contiguous and not np.shares_memory(view.native(), blob.native())
-
-
-def test_reserve_before_the_first_write_allocates_nothing() -> None:
-    blob = empty(4)
-    blob.reserve((1000,))
-    assert not blob.owner.is_allocated and blob.owner.nbytes == 4000
-
-
-def test_reserve_refuses_as_resize_does() -> None:
-    blob = filled(4)
-    with pytest.raises(RuntimeError, match="^reserve: blob must not be a detached copy"):
-        blob.detach().reserve((100,))
-    with pytest.raises(ValueError, match="^reserve: shape must "):
-        blob.reserve((-1,))
-    assert blob.owner.nbytes == 16
 
 
 # ---- copies of the metadata

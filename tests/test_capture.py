@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -488,3 +489,61 @@ def test_recursion_and_nesting() -> None:
         a += 1.0
         agrees(outer(x), a * 2.0)
         np.testing.assert_array_equal(np.asarray(x), a)
+
+
+def test_what_functools_partial_binds_is_read_again() -> None:
+    """Bound tensors are arguments like others, wherever their memory is written to between two calls."""
+    (w, b), (x, a) = both(seed=1), both(seed=2)
+    fused = xt.fuse(partial(lambda w, x, *, scale: w * x * scale, w, scale=2.0), strict=True)
+    for _ in range(4):
+        agrees(fused(x), b * a * 2.0)
+        w += 1.0
+        b += 1.0
+    assert fused.why(x) == ""
+
+
+def test_a_resized_argument_is_another_kind() -> None:
+    """What is remembered of how memory lies goes with its shape."""
+    fused = xt.fuse(lambda x: x * 2.0, strict=True)
+    x = xt.asarray([1.0, 2.0, 3.0, 4.0])
+    for shape in ((4,), (2,), (2, 2), (4,)):
+        x.resize(shape)
+        for _ in range(3):
+            agrees(fused(x), np.asarray(x) * 2.0)
+
+
+def test_a_loop_is_launched_again() -> None:
+    """Statements that come again over the same memory are entered once, whatever comes between them."""
+
+    def sweeps(x: Any, y: Any) -> Any:
+        for turn in range(40):
+            y[1:-1] = 0.5 * (x[:-2] + x[2:])
+            x[1:-1] = y[1:-1] - 0.25 * x[1:-1]
+            x[0] = 1.0
+            x[-1] = float(turn % 2)
+            y[5] = x[3]
+        return x[2:5] * 1.0
+
+    fused = xt.fuse(sweeps, strict=True)
+    for call in range(4):
+        (x, a), (y, b) = both(seed=call), both(seed=call + 9)
+        agrees(fused(x, y), sweeps(a, b))
+        agrees(x, a)
+        agrees(y, b)
+
+
+def test_columns_of_one_array_are_written_from_others() -> None:
+    """A recurrence along an axis reads what lies between what it writes: one pass each, nothing kept aside."""
+
+    def recurrence(x: Any, y: Any) -> Any:
+        for j in range(1, x.shape[1]):
+            x[:, j] = 0.5 * x[:, j - 1] + y[:, j]
+
+    fused = xt.fuse(recurrence, strict=True)
+    for call in range(3):
+        given = [both(120, seed=seed) for seed in (call, call + 9)]
+        (x, a), (y, b) = [(xt.reshape(one, (10, 12)), other.reshape(10, 12)) for one, other in given]
+        fused(x, y)
+        recurrence(a, b)
+        agrees(x, a)
+    assert " 0 bytes of arena" in str(xt.explain(fused))

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+import xtensor.nn
 from tests import host_cupy
 from tests.samples import Sample, samples
 from xtensor import devices
@@ -396,11 +398,15 @@ def same(found: Any, wanted: Any, cp: Any, terms: Any = None) -> bool:
 
     On a device CuPy's own kernels are allowed what docs/gpu.md says of them: what is too small for a normal number may
     be 0, and the terms of a sum come in another order. Beside a NaN, the other part of a complex number is free there.
+    Both parts of a complex number share the rounding errors of the whole, of which 32 are allowed: NumPy multiplies
+    where exponents are small integers, CuPy's exp(y log x) has half of one for each unit of y log x, 64 log 1j at most.
     """
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return False
     a, b = (np.ascontiguousarray(x).reshape(-1) for x in (found, wanted))
+    allowed: Any = 0.0
     if a.dtype.kind == "c":
+        allowed = 32 * np.finfo(a.dtype).eps * np.where(np.isfinite(b), np.abs(b), 0.0).repeat(2)
         unknown = (np.isnan(a) & np.isnan(b)).repeat(2)
         a, b = a.view(a.real.dtype), b.view(b.real.dtype)
     else:
@@ -413,6 +419,7 @@ def same(found: Any, wanted: Any, cp: Any, terms: Any = None) -> bool:
             limits = np.finfo(a.dtype)
             near |= unknown | ((a == 0) & (np.abs(b) < limits.tiny))
             near |= np.abs(a - b) <= 4 * limits.eps * np.abs(terms if terms is not None else 0.0).sum()
+            near |= ((a != 0) | (b != 0)) & (np.abs(a - b) <= allowed)
     return bool(np.all(near))
 
 
@@ -422,7 +429,7 @@ ELEMENTWISE = [name for name, op in REGISTRY.items() if op.kind == "elementwise"
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_elementwise_special_values(name: str, cp: Any) -> None:
     """Every dtype, and every Python number beside every dtype: the CPU's values, or the CPU's error."""
-    function = getattr(xt, name)
+    function = getattr(import_module(REGISTRY[name].stub.__module__), name)
     for dtype in ALL.values():
         x = specials(dtype)
         if len(REGISTRY[name].parameters) == 1:
@@ -457,7 +464,7 @@ def test_reductions_special_values(name: str, cp: Any) -> None:
                 if isinstance(wanted, Exception) or isinstance(found, Exception):
                     assert repr(found) == repr(wanted), (name, dtype, way)
                 else:
-                    terms = values[np.isfinite(values)] if name in ("sum", "mean") else None
+                    terms = values[np.isfinite(values)].astype("D") if name in ("sum", "mean") else None
                     assert same(found, wanted, cp, terms), (name, dtype, values, way, found, wanted)
 
 
@@ -583,8 +590,10 @@ def test_library_functions(name: str, cp: Any) -> None:
         assert type(found) is type(wanted), (found, wanted)
         return
     assert not isinstance(found, Exception), found
+    # Another order of elimination moves a solution by its rounding errors times the condition of the matrix.
+    condition = np.linalg.cond(values[0]) if name.startswith("solve") else 0.0
     for a, b in zip(flat(found), flat(wanted), strict=True):
-        assert same(host(a), b.host(), cp), (host(a), b)
+        assert same(host(a), b.host(), cp, condition * b.host() if condition else None), (host(a), b)
 
 
 def test_filling_keeps_the_sign_of_zero(cp: Any) -> None:

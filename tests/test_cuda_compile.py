@@ -1,5 +1,6 @@
-"""Every kernel of the expression set, compiled by NVRTC for four architectures. Nothing runs here: no GPU is needed.
+"""Every kernel of the expression set, compiled for four architectures by every release of NVRTC that is installed.
 
+The extra test-cuda brings the oldest and the newest that the others allow. Nothing runs here: no GPU is needed.
 Compiled only; what the kernels compute is not tested in this file.
 """
 
@@ -7,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from ptx.build import missing
+from releases import releases
 
 import xtensor as xt
+import xtensor.nn
 from xtensor.base.dtypes import ALL, DType
 from xtensor.calls.op import REGISTRY, Op
 from xtensor.codegen.cpu.loop import PACKED, SAME, STRIDED
@@ -35,6 +38,7 @@ REDUCTIONS = {name: op for name, op in REGISTRY.items() if op.kind == "reduction
 LACKING = {
     "pow": ("b", "i", "u"),  # is never recorded: its errors depend on the values
     "reciprocal": ("b", "i", "u"),
+    **{name: "biuc" for name, op in ELEMENTWISE.items() if ".nn." in op.stub.__module__},  # formulas of floats
     "nextafter": ("float16",),  # of bool, int8 and uint8
     **dict.fromkeys(
         ("greater", "greater_equal", "less", "less_equal", "maximum", "minimum"), "c"
@@ -42,17 +46,32 @@ LACKING = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nvrtc() -> None:
-    """Skip where NVRTC cannot be used, whatever xtensor makes of it."""
-    if missing():
-        pytest.skip(missing())
+class Compiler(NamedTuple):
+    """A release of NVRTC, and one of the architectures that it builds for."""
+
+    version: tuple[int, int]
+    architecture: str
+
+    def __str__(self) -> str:
+        return f"{self.architecture} by {self.version[0]}.{self.version[1]}"
 
 
-every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+def compilers() -> Iterator[Compiler]:
+    """Yield the newest release with every architecture, and each other one with its oldest and its newest.
+
+    What a release refuses it refuses in its one front end, or in a code generator, of which those are two.
+    """
+    for version, release in releases().items():
+        known = [one for one in ARCHITECTURES if int(one.removeprefix("sm_")) in release.getSupportedArchs()]
+        chosen = known if version == max(releases()) else (known[0], known[-1])
+        yield from (Compiler(version, one) for one in chosen)
 
 
-def compiles(texts: list[str], architecture: str, *, contract: bool = False) -> None:
+none_here = pytest.param(None, marks=pytest.mark.skip(reason=missing()))
+by_every_compiler = pytest.mark.parametrize("compiler", list(compilers()) or [none_here], ids=str)
+
+
+def compiles(texts: list[str], compiler: Compiler, *, contract: bool = False) -> None:
     """Compile kernels as one text: each in a namespace of its own, under a name of its own."""
     assert texts
     parts = []
@@ -62,8 +81,10 @@ def compiles(texts: list[str], architecture: str, *, contract: bool = False) -> 
         )
         parts.append(f"namespace part{number} {{\n{own}\n}}")
     whole = re.sub(r"^(#define (xt_\w+))", r"#undef \2\n\1", "\n".join(parts), flags=re.MULTILINE)
-    options = cuda_build.options_of(architecture, contract)
-    assert cuda_build.built(whole, options).startswith(b"\x7fELF")
+    options = cuda_build.options_of(compiler.architecture, contract)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cuda_build, "_cuda", lambda part: {"nvrtc": releases()[compiler.version]}[part])
+        assert cuda_build.built(whole, options).startswith(b"\x7fELF")
 
 
 # ---- elementwise
@@ -102,13 +123,13 @@ def test_what_generated_code_lacks() -> None:
                 assert "kernel" in contiguous(made), dtype
 
 
-@every_architecture
-def test_elementwise(architecture: str) -> None:
+@by_every_compiler
+def test_elementwise(compiler: Compiler) -> None:
     """Every elementwise function on every dtype it takes: by vectors on the oldest, else one by one."""
-    by_vectors = architecture == ARCHITECTURES[0]
+    by_vectors = compiler.architecture == ARCHITECTURES[0]
     for op in ELEMENTWISE.values():
         made = [one for _, one in programs_of(op) if not lacks(op, one)]
-        compiles([contiguous(one, by_vectors=by_vectors) for one in made], architecture)
+        compiles([contiguous(one, by_vectors=by_vectors) for one in made], compiler)
 
 
 def casts() -> list[str]:
@@ -122,9 +143,9 @@ def casts() -> list[str]:
     return texts
 
 
-@every_architecture
-def test_conversions(architecture: str) -> None:
-    compiles(casts(), architecture)
+@by_every_compiler
+def test_conversions(compiler: Compiler) -> None:
+    compiles(casts(), compiler)
 
 
 # ---- forms
@@ -145,9 +166,9 @@ def loop_of_two_outputs() -> Kernel:
     return plan.kernels[0]
 
 
-@every_architecture
+@by_every_compiler
 @pytest.mark.parametrize("wide", [False, True], ids=["32 bits", "64 bits"])
-def test_forms(architecture: str, wide: bool) -> None:
+def test_forms(compiler: Compiler, wide: bool) -> None:
     """Several outputs and scalars, contiguous, broadcast, strided and of several loops, with indices of both widths."""
     made = loop_of_two_outputs().program
     lies = [(PACKED,) * 4, (PACKED, SAME, PACKED, PACKED), (STRIDED, PACKED, PACKED, STRIDED)]
@@ -156,8 +177,8 @@ def test_forms(architecture: str, wide: bool) -> None:
         for lie in lies
         for loops in (1, 2, 5)
     ]
-    compiles(texts, architecture)
-    compiles(texts, architecture, contract=True)
+    compiles(texts, compiler)
+    compiles(texts, compiler, contract=True)
 
 
 # ---- reductions
@@ -176,21 +197,21 @@ def reductions_of(op: Op, *, parts: bool) -> Iterator[Program]:
         yield from cuda_run._in_parts(made) if parts else (made,)
 
 
-@every_architecture
+@by_every_compiler
 @pytest.mark.parametrize("op", REDUCTIONS.values(), ids=REDUCTIONS.keys())
-def test_reductions(architecture: str, op: Op) -> None:
+def test_reductions(compiler: Compiler, op: Op) -> None:
     """Every reduction on every dtype: rows and columns, and on the oldest parts of results and what joins them."""
     texts = []
     for made in reductions_of(op, parts=False):
         texts.append(cuda.source(made, Form(ROW, (PACKED,), lanes_of(made, 8), 1, 1)))
         texts.append(cuda.source(made, Form(COLUMN, (STRIDED,), 1, 1, 1)))
-    for made in reductions_of(op, parts=True) if architecture == ARCHITECTURES[0] else ():
+    for made in reductions_of(op, parts=True) if compiler.architecture == ARCHITECTURES[0] else ():
         texts.append(cuda.source(made, Form(ROW, (PACKED,), lanes_of(made, 8), 0, 1, True)))
-    compiles(texts, architecture)
+    compiles(texts, compiler)
 
 
-@every_architecture
-def test_fused_reductions(architecture: str) -> None:
+@by_every_compiler
+def test_fused_reductions(compiler: Compiler) -> None:
     """Several reductions behind several steps, with a value that is kept, over one axis and over several."""
     shape = (8, 8, 8)
     _, plan = expressed(lambda x, y: (z := x * y - 0.5, xt.sum(z), xt.max(z), xt.count_nonzero(z)), shape, shape)
@@ -198,7 +219,7 @@ def test_fused_reductions(architecture: str) -> None:
     assert len(made.reductions) == 3
     forms = [Form(ROW, (PACKED, SAME, PACKED), 4, 1, 2), Form(ROW, (STRIDED, PACKED, STRIDED), 1, 2, 1, True)]
     forms += [Form(COLUMN, (STRIDED,) * 3, 1, 1, 2), Form(COLUMN, (STRIDED,) * 3, 1, 2, 1, True)]
-    compiles([cuda.source(made, form) for form in forms], architecture)
+    compiles([cuda.source(made, form) for form in forms], compiler)
 
 
 # ---- rows
@@ -223,9 +244,9 @@ def layer_norm(x: Any, scale: Any, shift: Any) -> Any:
 ROWS = {"softmax": (softmax, 1), "log_softmax": (log_softmax, 1), "layer_norm": (layer_norm, 3)}
 
 
-@every_architecture
+@by_every_compiler
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_row_programs(architecture: str, dtype: str) -> None:
+def test_row_programs(compiler: Compiler, dtype: str) -> None:
     """Rows in shared memory and outside it, by vectors and one by one, with indices of both widths."""
     texts = []
     for function, count in ROWS.values():
@@ -234,4 +255,4 @@ def test_row_programs(architecture: str, dtype: str) -> None:
         rows, _, _ = cuda_rows._formed(plan, shape, trace.values, lambda number: 0, 0)
         for lanes, wide, shared in ((4, False, True), (1, False, True), (4, True, False)):
             texts.append(cuda_rows.source(rows, cuda_rows.RowForm(lanes, wide, shared)))
-    compiles(texts, architecture)
+    compiles(texts, compiler)

@@ -162,6 +162,8 @@ def repaired(name: str, *natives: Any) -> Any:
         return True  # NumPy's bits depend on the address of its output; test_formula compares it with a * a
     if name == "expm1" and np.iscomplexobj(x):
         return ~np.isfinite(np.real(x)) | (x == 0)
+    if name == "log1p" and np.iscomplexobj(x):  # test_accuracy_near_zero_of_complex_numbers has these
+        return (np.abs(np.real(x)) < 0.5) & (np.abs(np.imag(x)) < 0.5)
     if name == "tanh" and np.iscomplexobj(x):
         return np.isinf(np.real(x))
     return np.zeros((), bool)
@@ -535,6 +537,29 @@ def test_accuracy(name: str, dtype: np.dtype[Any]) -> None:
             )  # it is a sum
             unit = mpmath.mpf(float(np.spacing(dtype.type(largest))))
             assert abs(mpmath.mpf(float(got)) - true) <= 4 * unit, f"{name}{tuple(point)} is {got}, not {true}"
+
+
+def _small_and_near() -> Any:
+    """Return complex numbers of all sizes, and some near -1 and the circle |1 + z| = 1, where digits cancel."""
+    rng = np.random.default_rng(0)
+    turns = np.exp(1j * rng.uniform(-np.pi, np.pi, (4, 100)))
+    small = 10.0 ** rng.uniform(-12, 0, (2, 100))
+    near = [small[0] * turns[1] - 1, turns[2] - 1, np.exp(1j * small[1]) - 1]
+    return np.concatenate([10.0 ** rng.uniform(-12, 3, 100) * turns[0], *near, rng.uniform(-2, 2, 100) * turns[3]])
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1"])
+@pytest.mark.parametrize("dtype", [xt.complex64, xt.complex128], ids=str)
+def test_accuracy_near_zero_of_complex_numbers(name: str, dtype: np.dtype[Any]) -> None:
+    """Within 4 epsilons of the true value's size, however small it is."""
+    points = _small_and_near().astype(dtype)
+    points = points[np.abs(points.real) < 80]  # beyond, float32 has no exponential
+    result = function_of(ELEMENTWISE[name])(xt.asarray(points)).native()
+    with mpmath.workdps(60):
+        for z, got in zip(points, result, strict=True):
+            true = FUNCTIONS[name](mpmath.mpc(complex(z)))
+            error = abs(mpmath.mpc(complex(got)) - true)
+            assert error <= 4 * float(np.finfo(dtype).eps) * abs(true), f"{name}({z}) is {got}, not {true}"
 
 
 def test_every_inexact_function_has_an_oracle() -> None:

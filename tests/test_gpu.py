@@ -56,6 +56,13 @@ from tests.test_cuda_backend import (  # noqa: F401 - run here once more, with t
     test_what_copies_by_itself,
     test_wrong_keys_raise_as_on_the_cpu,
 )
+from tests.test_nn_device import (  # noqa: F401 - likewise
+    test_convolutions,
+    test_convolutions_of_other_dtypes,
+    test_one_hot,
+    test_other_ranks,
+    test_windows,
+)
 from xtensor.codegen.cuda import nvrtc as cuda_build
 
 

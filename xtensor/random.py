@@ -200,7 +200,7 @@ class Generator:
 
         capture = watching() if watchers else None
         native = drawn()
-        if capture is None or self.device != "cpu" or (self._within is not None and self._within() is capture):
+        if capture is None or (self._within is not None and self._within() is capture):
             return from_native(native, self.device)  # a generator made by a function begins anew in each call of it
         return face(capture.drawn(drawn, native, self.device))
 

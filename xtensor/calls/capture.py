@@ -264,18 +264,11 @@ def _known(leaves: list[Any], build: Any, capture: Capture, tensors: list[Tensor
     made = list({id(leaf): leaf for leaf in found if id(leaf) not in same}.values())
     blobs = [leaf.blob for leaf in made]
     places = {id(leaf): place for place, leaf in enumerate(made)}
-    captured = None
-    if not capture.reason:
-        if capture.wrote_otherwise():
-            capture.reason = WRITES
-        elif capture.kept_besides(blobs):
-            capture.reason = KEEPS
-        elif not capture.steps:
-            capture.reason = NOTHING
-        else:
-            captured = Captured(capture, blobs)
-    if capture.reason:
-        return _Known(None, (), build, capture.reason)
+    faults = ((WRITES, capture.wrote_otherwise), (KEEPS, partial(capture.kept_besides, blobs)))
+    reason = capture.reason or next((reason for reason, is_so in faults if is_so()), "" if capture.steps else NOTHING)
+    captured = None if reason else Captured(capture, blobs)
+    if captured is None or capture.reason:  # a result is of unknown memory
+        return _Known(None, (), build, reason or capture.reason)
     ways = [
         partial(_given, same[id(leaf)])
         if id(leaf) in same

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from enum import Enum
+from functools import partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..tensor.face import CPU_DEVICE, Tensor
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor"
 GRADIENT = "[gradient] an argument takes part in a gradient (fuse the function that computes the gradient)"
-ELSEWHERE = "[device] an argument is not on the CPU"
+ELSEWHERE = "[device] its arguments are on different devices"
 
 # Elements up to which a list or dict of constants is part of a signature, and how deep objects are looked into.
 MOST_ELEMENTS, DEEPEST = 64, 4
@@ -65,7 +66,7 @@ class Reach:
 
     def __init__(self, function: Any) -> None:
         self.names: frozenset[str] = frozenset()
-        self.places: list[tuple[dict[str, Any], str] | CellType] = []
+        self.places: list[tuple[dict[Any, Any], Any] | CellType] = []
         self._seen: set[int] = set()
         if isinstance(function, MethodType):
             self._at(({"self": function.__self__}, "self"), function.__self__)
@@ -73,6 +74,11 @@ class Reach:
 
     def _of(self, function: Any) -> None:
         """Take in a function, and those that it finds."""
+        if isinstance(function, partial):
+            bound = dict(enumerate(function.args)) | function.keywords
+            for name, value in bound.items():
+                self._at((bound, name), value)
+            function = function.func
         function = getattr(function, "__wrapped__", function)
         function = function.__func__ if isinstance(function, MethodType) else function
         if not isinstance(function, type) and not hasattr(function, "__code__"):
@@ -140,29 +146,34 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 class _Key:
-    """A signature while it is put together. reason: why there is none."""
+    """A signature while it is put together. device: where all memory is. reason: why there is none."""
 
-    __slots__ = ("blobs", "key", "names", "reason", "tensors")
+    __slots__ = ("blobs", "device", "key", "names", "reason", "tensors")
 
     def __init__(self, names: frozenset[str]) -> None:
         self.key: list[Any] = []
         self.tensors: list[Tensor] = []
         self.blobs: list[TBlob] = []
         self.names = names
+        self.device = CPU_DEVICE
         self.reason = ""
 
     def tensor(self, x: Tensor) -> None:
         """Enter a tensor; what is pending is evaluated."""
-        if active[0] and steps_of((x,)) is not None:
-            self.reason = GRADIENT
         data = x._data
         blob = data if type(data) is TBlob else x.blob
-        layout = blob.layout
-        if blob.device is not CPU_DEVICE:
-            self.reason = ELSEWHERE
-        self.key += (blob.dtype.num, layout.shape, layout.strides, blob.writeable)
+        if blob.device is not self.device:
+            self._move(blob.device)
+        self.key.append(blob._kind or blob.kind)
         self.tensors.append(x)
         self.blobs.append(blob)
+
+    def _move(self, device: Device) -> None:
+        """Expect memory on another device than the CPU."""
+        if self.tensors:
+            self.reason = ELSEWHERE
+        self.device = device
+        self.key.append(device)
 
     def value(self, x: Any, depth: int, *, given: bool) -> None:
         """Enter a value. given: whether it is an argument: what may change is then a reason."""
@@ -229,31 +240,29 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
             found.enter(value, 0, given=False)
     if found.reason or not found.tensors:
         return found.reason or NO_TENSOR
-    found.key += _whereabouts(found.tensors, found.blobs)
-    for blob in found.blobs:
-        guard = blob.owner.guard
-        if guard is not None and guard.history is not None:
-            return GRADIENT
+    if active[0] and _takes_part(found.tensors, found.blobs):
+        return GRADIENT
+    _enter_whereabouts(found)
     return tuple(found.key), found.tensors, found.blobs
 
 
-def _whereabouts(tensors: list[Tensor], blobs: list[TBlob]) -> list[Any]:
-    """Return how memory lies: of each pair that overlaps its places, how far apart they begin, and whether they are one
+def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:
+    """Return whether a tensor has a gradient, or lies in memory with a history of writes that have one."""
+    return steps_of(tuple(tensors)) is not None or any(blob.owner.history is not None for blob in blobs)
+
+
+def _enter_whereabouts(found: _Key) -> None:
+    """Enter how memory lies: of each pair that overlaps its places, how far apart they begin, and whether they are one
     object; of large memory, how many bytes after a place where vectors begin.
     """
-    found: list[Any] = []
-    bounds: list[tuple[int, int, int]] = []
+    spans: list[tuple[int, int]] = []
+    blobs = found.blobs
     for place, blob in enumerate(blobs):
-        address = blob._address or blob.address
-        if blob.is_packed:
-            low, high = address, address + blob.nbytes
-        else:
-            low, high = blob.layout.extent(blob.dtype.itemsize)
-            low, high = low + address - blob.layout.offset, high + address - blob.layout.offset
+        low, high = span = blob._span or blob.span
         if high - low >= STREAM_BYTES:
-            found.append(address % ALIGNMENT)
-        for other, (begin, end, before) in enumerate(bounds):
+            found.key.append(blob.address % ALIGNMENT)
+        for other, (begin, end) in enumerate(spans):
             if low < end and begin < high:
-                found += (place, other, address - before, tensors[place] is tensors[other])
-        bounds.append((low, high, address))
-    return found
+                same = found.tensors[place] is found.tensors[other]
+                found.key += (place, other, blob.address - blobs[other].address, same)
+        spans.append(span)

@@ -180,21 +180,22 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     return _write(node, target, operand, _HELD_BY_UPDATE)
 
 
-def store(target: Tensor, operand: Tensor, function: str) -> bool:
+# References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds: the latter also
+# in a function that is captured.
+_HELD_AGAIN, _HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT, _HELD_WHEN_CAPTURED = 6, 7, 8, 11
+
+
+def store(target: Tensor, operand: Tensor, function: str, held: int = _HELD_BY_ASSIGNMENT) -> bool:
     """Compute a pending value straight into a target of its shape; return whether that was possible.
 
-    Raises ValueError for a read-only target.
+    held: references to the operand that the statement itself holds. Raises ValueError for a read-only target.
     """
     writable_blob(target, function)
     value = operand.value
     if not isinstance(value, Node) or value.blob is not None or value.shape != target.shape:
         return False
     node = node_of(CAST, (value,), {"dtype": target.dtype}, value.shape, target.dtype, value.device)
-    return _write(node, target, operand, _HELD_BY_ASSIGNMENT)
-
-
-# References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds.
-_HELD_AGAIN, _HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT = 6, 7, 8
+    return _write(node, target, operand, held)
 
 
 def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
@@ -205,7 +206,7 @@ def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
     writable_blob(target, function)
     if not is_node(value) or cast(Node, value._data).op.kind == "view":  # which may show what is about to be written
         value = cast_now(value)
-    if store(target, value, function):
+    if store(target, value, function, _HELD_WHEN_CAPTURED):
         return
     read = value.evaluate().blob
     write_apart(node_of(CAST, (read,), {"dtype": target.dtype}, read.shape, target.dtype, read.device), target.blob)

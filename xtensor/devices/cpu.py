@@ -372,6 +372,16 @@ def _expm1(x: Any) -> Any:
     return result
 
 
+def log1p(xp: Any, x: Any) -> Any:
+    """log(1 + x) by a library, as NumPy, that adds the 1 to complex numbers first: of small ones nothing is kept."""
+    found = xp.log1p(x)
+    if found.dtype.kind == "c":
+        found, a, b = xp.array(found), x.real, x.imag  # the array of a scalar
+        near = (abs(a) < 0.5) & (abs(b) < 0.5)
+        found.real[...] = xp.where(near, xp.log1p(a * (2 + a) + b * b) / 2, found.real)
+    return found
+
+
 def _tanh(x: Any) -> Any:
     """The hyperbolic tangent; for complex x with an infinite real part the standard's +-1 and a zero of x's sign."""
     result = np.tanh(x)
@@ -513,6 +523,7 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "var": _var,
     "floor_divide": _floor_divide,
     "expm1": _expm1,
+    "log1p": partial(log1p, np),
     "tanh": _tanh,
     "round": _round,
     "pow": _pow,

@@ -7,13 +7,14 @@ functions of the main namespace) and LINALG. What is not in them CuPy does as Nu
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf, prod
 from typing import Any, cast
 
 import numpy as np
 
 from ..base.dtypes import DType, promote
-from .cpu import CPU
+from .cpu import CPU, log1p
 
 Array = Any  # a cupy.ndarray
 Function = Callable[..., Any]
@@ -52,9 +53,14 @@ def astype(cp: Any, x: Array, dtype: DType, copy: bool = True) -> Array:
 
 def _pair(cp: Any, x1: Any, x2: Any, *, countable: bool = False) -> tuple[Array, Array]:
     """Return two operands as arrays of their common dtype, booleans as int8 if asked; Python scalars are weak."""
-    dtype = promote(*(getattr(x, "dtype", type(x)) for x in (x1, x2)))
+    dtype = promote(_kind(x1), _kind(x2))
     dtype = np.dtype(np.int8) if countable and dtype.kind == "b" else dtype
     return asarray(cp, x1, dtype), asarray(cp, x2, dtype)
+
+
+def _kind(x: Any) -> DType | type:
+    """Return what an operand is promoted by."""
+    return cast(DType | type, getattr(x, "dtype", type(x)))
 
 
 # ---- elementwise
@@ -106,10 +112,81 @@ def _shifted(cp: Any, x1: Any, x2: Any) -> tuple[Array, Array, Array, Array]:
 
 
 def _nextafter(cp: Any, x1: Any, x2: Any) -> Array:
-    """Of equal numbers the second, which CUDA's function forgets for 0.0 and -0.0 (array-api-compat's list)."""
-    dtype = np.nextafter(*(np.ones(1, x.dtype) if hasattr(x, "dtype") else x for x in (x1, x2))).dtype
+    """One step among the bits, as numbers lie in their order.
+
+    CuPy's forgets the sign of equal zeros (array-api-compat's list), and passes over what is below the normal numbers.
+    """
+    dtype = _result_dtype(np.nextafter, x1, x2)
     x1, x2 = (asarray(cp, x if hasattr(x, "dtype") else float(x), dtype) for x in (x1, x2))
-    return cp.where(x1 == x2, x2, cp.nextafter(x1, x2))
+    bits = np.dtype(f"i{dtype.itemsize}")
+    lowest = asarray(cp, np.iinfo(bits).min, bits)
+    x1, x2 = (cp.ascontiguousarray(x) for x in cp.broadcast_arrays(x1, x2))
+    own, other = (cp.where(x < 0, lowest - x, x) for x in (x1.view(bits), x2.view(bits)))
+    there = own + (other > own).astype(bits) - (other < own).astype(bits)
+    there = cp.where((there < 0) | ((there == 0) & cp.signbit(x1)), lowest - there, there)
+    return cp.where(cp.isnan(x1) | cp.isnan(x2), x1 + x2, cp.where(own == other, x2, there.view(dtype)))
+
+
+def _result_dtype(function: np.ufunc, *operands: Any) -> DType:
+    """Return the dtype of what NumPy's function makes of operands."""
+    kinds = [np.dtype(bool) if kind is bool else kind for kind in map(_kind, operands)]
+    return function.resolve_dtypes((*kinds, None))[-1]
+
+
+def _divide(cp: Any, x1: Any, x2: Any) -> Array:
+    """Complex numbers by Smith's method, as NumPy's; CuPy's is NaN where x2 is 0 or infinite."""
+    dtype = _result_dtype(np.divide, x1, x2)
+    if dtype.kind != "c":
+        return _floating("divide")(cp, x1, x2)
+    x1, x2 = (asarray(cp, x, dtype) for x in (x1, x2))
+    a, b, c, d = x1.real, x1.imag, x2.real, x2.imag
+    across, ratio, size = _smith(cp, c, d)
+    real = cp.where(across, a * ratio + b, a + b * ratio)
+    imag = cp.where(across, b * ratio - a, b - a * ratio)
+    nothing = (c == 0) & (d == 0)
+    return _complex(cp, cp.where(nothing, a / abs(c), real / size), cp.where(nothing, b / abs(c), imag / size), dtype)
+
+
+def _reciprocal(cp: Any, x: Array) -> Array:
+    """Of the integer 0 what NumPy's is on this host; of complex numbers by Smith's method."""
+    if x.dtype.kind in "iu":
+        return cp.where(x == 0, asarray(cp, CPU.call(np.reciprocal, np.zeros((), x.dtype))), cp.reciprocal(x))
+    if x.dtype.kind != "c":
+        return cp.reciprocal(x)
+    across, ratio, size = _smith(cp, x.real, x.imag)
+    one = cp.ones_like(ratio)
+    return _complex(cp, cp.where(across, ratio, one) / size, -cp.where(across, one, ratio) / size, x.dtype)
+
+
+def _smith(cp: Any, c: Array, d: Array) -> tuple[Array, Array, Array]:
+    """Return of c + di whether d is the larger part, the smaller over the larger, and |c + di|^2 over the larger."""
+    across = abs(d) > abs(c)
+    larger, smaller = cp.where(across, d, c), cp.where(across, c, d)
+    ratio = smaller / larger
+    return across, ratio, larger + smaller * ratio
+
+
+def _complex(cp: Any, real: Array, imag: Array, dtype: DType) -> Array:
+    found = cp.empty(real.shape, dtype)
+    found.real[...], found.imag[...] = real, imag
+    return found
+
+
+def _log1p(cp: Any, x: Array) -> Array:
+    """CuPy's 1 + x also forgets the sign of an imaginary zero, and with it the side of the branch cut."""
+    found = log1p(cp, x)
+    if x.dtype.kind == "c":
+        found.imag[...] = cp.arctan2(x.imag, x.real + 1)
+    return found
+
+
+def _expm1(cp: Any, x: Array) -> Array:
+    """CuPy's is exp(x) - 1, of which small complex numbers keep no real part; this one is NumPy's."""
+    found = cp.expm1(x)
+    if x.dtype.kind == "c":
+        half = cp.sin(x.imag / 2)
+        found.real[...] = cp.expm1(x.real) * cp.cos(x.imag) - 2 * half * half
+    return found
 
 
 def _pow(cp: Any, x1: Any, x2: Any) -> Array:
@@ -144,11 +221,15 @@ def _special(name: str, own: str) -> Function:
     return lambda cp, *operands: _as_on_host(cp, name, getattr(cp, own), *operands)
 
 
+def _small(name: str, accurate: Function) -> Function:
+    return lambda cp, x: _as_on_host(cp, name, partial(accurate, cp), x)
+
+
 def _logical(name: str) -> Function:
-    """CuPy's logical functions take no complex numbers."""
+    """CuPy's logical functions take no complex numbers, and Python's as what they are in the dtype beside them."""
 
     def truth(x: Any) -> Any:
-        if type(x) is complex:
+        if not hasattr(x, "dtype"):
             return bool(x)
         return x != 0 if getattr(x, "dtype", None) in (np.complex64, np.complex128) else x
 
@@ -169,9 +250,18 @@ def _comparison(name: str) -> Function:
                 bounds = np.iinfo(other.dtype)
                 if not bounds.min <= x <= bounds.max:
                     return cp.full(other.shape, getattr(np, name)(*(0 if one is other else one for one in (x1, x2))))
+        if "equal" not in (name, name.removeprefix("not_")) and promote(*map(_kind, (x1, x2))).kind == "c":
+            return _ordered(cp, name, *_pair(cp, x1, x2))
         return getattr(cp, name)(x1, x2)
 
     return run
+
+
+def _ordered(cp: Any, name: str, x1: Array, x2: Array) -> Array:
+    """Complex numbers by their real parts, equal ones by the imaginary; NaN is before and behind nothing."""
+    strictly, own = getattr(cp, name.removesuffix("_equal")), getattr(cp, name)
+    known = ~(cp.isnan(x1.imag) | cp.isnan(x2.imag))
+    return (strictly(x1.real, x2.real) & known) | ((x1.real == x2.real) & own(x1.imag, x2.imag))
 
 
 def _where(cp: Any, condition: Any, x1: Any, x2: Any) -> Array:
@@ -189,9 +279,7 @@ def _sign(cp: Any, x: Array) -> Array:
 
 def _divided(cp: Any, x: Array, size: Array) -> Array:
     """Return complex numbers over real ones, part by part."""
-    found = cp.empty_like(x)
-    found.real[...], found.imag[...] = x.real / size, x.imag / size
-    return found
+    return _complex(cp, x.real / size, x.imag / size, x.dtype)
 
 
 # ---- reductions
@@ -248,7 +336,7 @@ def _mean(cp: Any, x: Array, axis: Axes, dtype: DType | None = None, keepdims: b
     own = dtype or (x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64))
     wide = np.dtype(np.float32) if own == np.float16 else own
     total = cp.sum(x, axis=axis, dtype=wide, keepdims=keepdims)
-    return cp.divide(total, float(_count(x, axis))).astype(own, copy=False)
+    return _divide(cp, total, float(_count(x, axis))).astype(own, copy=False)
 
 
 def _var(cp: Any, x: Array, axis: Axes, correction: float = 0.0, keepdims: bool = False) -> Array:
@@ -270,14 +358,14 @@ def _count(x: Array, axis: Axes) -> int:
     return prod(x.shape[one] for one in (axis if isinstance(axis, tuple) else (axis,)))
 
 
-_COMPLEX = ("cos", "cosh", "exp", "expm1", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh")
+_COMPLEX = ("cos", "cosh", "exp", "log", "log10", "log2", "sin", "sinh", "sqrt", "tan", "tanh")
 _ARCS = ("cos", "cosh", "sin", "sinh", "tan", "tanh")
 
 KERNELS: dict[str, Function] = {
     **{name: _special(name, name) for name in _COMPLEX},
     **{f"a{name}": _special(f"a{name}", f"arc{name}") for name in _ARCS},
     **{name: _comparison(name) for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")},
-    **{name: _floating(name) for name in ("copysign", "divide", "hypot", "logaddexp")},
+    **{name: _floating(name) for name in ("copysign", "hypot", "logaddexp")},
     **{name: _logical(name) for name in ("logical_and", "logical_not", "logical_or", "logical_xor")},
     **{name: _plain(name) for name in ("all", "any", "prod", "sum")},
     "argmax": _arg("argmax"),
@@ -287,14 +375,18 @@ KERNELS: dict[str, Function] = {
     "bitwise_left_shift": _left_shift,
     "bitwise_right_shift": _right_shift,
     "count_nonzero": _reduction(_count_nonzero),
+    "divide": _divide,
+    "expm1": _small("expm1", _expm1),
     "floor_divide": _floor_divide,
     "imag": lambda cp, x: x.imag.copy(),
+    "log1p": _small("log1p", _log1p),
     "max": _extreme("max"),
     "mean": _reduction(_mean),
     "min": _extreme("min"),
     "nextafter": _nextafter,
     "pow": _pow,
     "real": lambda cp, x: x.real.copy(),
+    "reciprocal": _reciprocal,
     "remainder": _remainder,
     "round": lambda cp, x: cp.rint(x) if x.dtype.kind in "fc" else x.copy(),
     "sign": _sign,

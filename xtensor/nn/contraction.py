@@ -343,7 +343,7 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
         elsewhere.contract(x, w, y, bias, axes, budget)
         return
     dtype = working_dtype(x, w, y.dtype, x.shape[2] * volume(axes))
-    compiled = worth_compiling(dtype, y.size * x.shape[2] * volume(axes))  # workers see no settings
+    compiled = worth_compiling(y, dtype, y.size * x.shape[2] * volume(axes))  # workers see no settings
     tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, y, dtype, compiled))
     weights = tiles.weights(w)
     if compiled and tiles.rows:
@@ -415,7 +415,7 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     shape = (groups, *((outputs, inner) if tiles.rows else (inner, outputs)))
     totals = [sums.array(shape, dtype) for _ in range(lanes)]
     products = [sums.array(shape, dtype) for _ in range(lanes)]
-    compiled = worth_compiling(dtype, y.size * inner)
+    compiled = worth_compiling(y, dtype, y.size * inner)
 
     def work(scratch: Scratch, left: Iterator[int]) -> None:
         for lane in left:

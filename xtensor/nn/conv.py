@@ -420,7 +420,7 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
         run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget), run))
     elif plan.algorithm == "auto":
         if not (thin and sweep(x, w, y, bias, axes)):
-            run("direct" if thin and not worth_compiling(y.dtype, y.size * volume(axes)) else "im2col")
+            run("direct" if thin and not worth_compiling(y, y.dtype, y.size * volume(axes)) else "im2col")
     else:
         run(plan.algorithm)
 

@@ -45,7 +45,7 @@ def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *
     fits = x.ndim <= 5 and x.dtype == y.dtype and y.size and max(axis.size for axis in axes) < 1 << 30
     if not fits or axes[-1].stride > 2 or volume(axes) > LARGEST or (x.strides[-1], y.strides[-1]) != (item, item):
         return False
-    if not worth_compiling(y.dtype, SLOWER * y.size * volume(axes)):
+    if not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)):
         return False
     if x.ndim == 4:
         x, y, axes = x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), axes[-1])

@@ -22,6 +22,7 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.options import settings
 from ..codegen.cpu.compile import Code, handmade, host
+from ..devices import library_of
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -34,9 +35,14 @@ WORTH_COMPILING = 1 << 23
 TYPES = {"f": "float", "d": "double"}
 
 
-def worth_compiling(dtype: DType, multiplications: int) -> bool:
-    """Return whether so much work is to be done by code of ours, under the settings in force here."""
-    if dtype.char not in TYPES or multiplications < WORTH_COMPILING or settings().engine not in ("auto", "llvm"):
+def worth_compiling(native: Array, dtype: DType, multiplications: int) -> bool:
+    """Return whether so much work on an array is to be done by code of ours, under the settings in force here.
+
+    That code is the CPU's, and works on addresses: never for an array of another library's.
+    """
+    if library_of(native) is not np or dtype.char not in TYPES or multiplications < WORTH_COMPILING:
+        return False
+    if settings().engine not in ("auto", "llvm"):
         return False
     machine = host()
     return machine is not None and machine.vector_bytes >= 32

@@ -165,7 +165,7 @@ class Slides(Tiles):
 
 def slide(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> bool:
     """Write what `contract` writes, if that is worth compiling and little is computed in vain; return whether."""
-    if not y.size or not w.size or y.dtype.kind != "f" or not worth_compiling(y.dtype, y.size * w[0, 0].size):
+    if not y.size or not w.size or y.dtype.kind != "f" or not worth_compiling(y, y.dtype, y.size * w[0, 0].size):
         return False
     thin = x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS
     if not thin and abs(y.strides[2]) < abs(y.strides[-1]):

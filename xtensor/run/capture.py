@@ -3,7 +3,7 @@
 The function really runs: its values are computed, its writes happen, and where something cannot be captured it just
 goes on. What is written down are the steps that the executor took, evaluations and calls of the library's functions,
 over memory named by where it comes from: an argument, a constant, or an earlier step. The same steps in the same order
-give the same results for other arguments whose memory lies alike and overlaps alike (see replayed.py).
+give the same results for other arguments whose memory lies alike and overlaps alike (see captured.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
-from math import prod
+from dataclasses import replace
+from functools import lru_cache
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
@@ -21,13 +22,14 @@ from weakref import WeakKeyDictionary, ref
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape
 from ..base.options import Settings, count_always
-from ..graph.node import Macro, Node, View
-from ..plan.costs import DIRECT_BELOW
+from ..codegen.cpu.compile import host
+from ..devices.cpu import CPU
+from ..graph.node import Node, View
 from ..plan.layouts import Meta
 from ..plan.program import Plan, Trace, bare
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers
-from .work import Work, work_of
+from .work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,14 +41,18 @@ if TYPE_CHECKING:
 LOOKED = "[values] it asks for values, or a step of it cannot be captured"
 OUTSIDE = "[outside] it reads a tensor that is no argument, and that is not found through the function's names"
 WRITES = "[writes] it writes to memory in a way that cannot be captured"
+ELSEWHERE = "[device] it reads or makes memory on another device than its arguments'"
 DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"
 UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its loop instead"
 
 # The folder of the package, to tell its own functions from those of users.
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# Steps up to which a call is captured, and those of them that are calls of the library.
-MOST_STEPS, MOST_CALLS = 20_000, 1000
+# Steps up to which a call is captured, those of them that are no repetition of others, and calls of the library.
+MOST_STEPS, MOST_NEW, MOST_CALLS = 200_000, 20_000, 1000
+
+# Times that the same work comes in a call, as the body of a loop, from which on kernels are compiled for it at once.
+LOOPED = 8
 
 
 class Spot(NamedTuple):
@@ -114,7 +120,10 @@ class Capture:
         self._numbers: WeakKeyDictionary[Storage, list[Place]] = WeakKeyDictionary()
         self._first: dict[int, int] = {}
         self._made: list[ref[Storage]] = []
-        self._inside = self._calls = 0
+        self._inside = self._calls = self._repetitions = 0
+        self._times: Counter[Plan] = Counter()
+        self._before: dict[tuple[Any, ...] | None, Evaluated] = {}
+        self._constants: dict[tuple[int, bytes], TBlob] = {}
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
@@ -127,6 +136,7 @@ class Capture:
         if self in watchers:  # else a fork has stopped it
             watchers.remove(self)
             count_always(-1)
+        self._constants.clear()
 
     # ---- what it is told of memory
 
@@ -172,36 +182,44 @@ class Capture:
             found = schedule.run([blob.shallow_copy() for blob in blobs], scalars)
             return [TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable) for one in found]
 
-    def computes(self, trace: Trace, plan: Plan, into: tuple[int, TBlob] | None, limits: Settings) -> bool:
-        """Compute what a plan keeps by library calls, where arrays are so small that preparing a schedule, which comes
-        with the next call of the function, would take longer; return whether that was done.
+    def settings(self, plan: Plan, limits: Settings) -> Settings:
+        """Return the settings for some work: what a loop does again and again is worth kernels at once."""
+        self._times[plan] += 1
+        return limits if self._times[plan] <= LOOPED else with_kernels(limits, self.arguments[0].device)
+
+    def key_of(
+        self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None
+    ) -> tuple[Any, ...] | None:
+        """Return what tells an evaluation that writes one given result and makes nothing: its plan, where memory is
+        and how it lies, scalars. None for any other evaluation.
         """
-        sizes = [prod(value.shape) * value.dtype.itemsize for value in trace.values if isinstance(value, (Node, TBlob))]
-        if limits.engine != "auto" or max(sizes) > DIRECT_BELOW:
+        if into is None or len(plan.kept) > 1:
+            return None
+        key: list[Any] = [plan, layouts]
+        for value in (*trace.values, into[1]):
+            kind = type(value)
+            if kind is TBlob:
+                places = self._numbers.get(value.owner)
+                if places is None:
+                    return None
+                key += (places[0].root, value.layout.offset)
+            elif kind is not Node:
+                key.append((kind, repr(value)))  # 0.0 is not -0.0, and NaN is NaN
+        return tuple(key)
+
+    def repeated(self, key: tuple[Any, ...] | None) -> bool:
+        """Take down an evaluation that was taken down before, as a loop has them; return whether it was."""
+        step = None if key is None else self._before.get(key)
+        if step is None or self.reason:
             return False
-        for value in trace.values:
-            if type(value) is Node and type(value.op) is Macro:
-                value.op.spell_out(value)
-        work = None if self.reason else work_of(trace, plan, into, limits)
-        with self.inside():
-            found = _by_library(trace)
-            if into is not None:
-                number, blob = into
-                blob.device.backend.assign(blob.shallow_copy().native(), ..., found[number].native())
-                found[number] = blob
-            kept = {n: found[n] for n in plan.kept}
-            for number, one in kept.items():
-                if into is None or number != into[0]:
-                    kept[number] = TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable)
-        if work is not None:
-            self.evaluated(work, kept.items())
-        for number, blob in kept.items():
-            if trace.values[number].blob is None:
-                trace.values[number].finish(blob)
+        assert step.into is not None
+        self._note_write(step.spots[step.into].root)
+        self._repetitions += 1
+        self._enter(step)
         return True
 
-    def evaluated(self, work: Work, found: Iterable[tuple[int, TBlob]]) -> None:
-        """Take down an evaluation that has just been run. found: its results, by number."""
+    def evaluated(self, work: Work, found: Iterable[tuple[int, TBlob]], key: tuple[Any, ...] | None = None) -> None:
+        """Take down an evaluation that has just been run. found: its results, by number. key: as of `key_of`."""
         if self.reason:
             return
         trace = work.trace
@@ -215,7 +233,10 @@ class Capture:
         structure = trace.without_values().of(values)
         direct = [kernel.direct for kernel in work.plan.kernels if kernel.direct is not None]
         self._calls += sum([type(trace.values[number].op) is not View for number in direct])
-        self._enter(Evaluated(structure, work.plan, work.metas, spots, work.into))
+        step = Evaluated(structure, work.plan, work.metas, spots, work.into)
+        self._enter(step)
+        if not direct:
+            self._before[key] = step
 
     def called(
         self, function: Callable[..., Any], takes: Sequence[TBlob], gives: Sequence[TBlob], writes: Sequence[TBlob] = ()
@@ -233,6 +254,7 @@ class Capture:
 
     def created(self, native: Native, device: Device) -> TBlob:
         """Return memory with contents that only Python's constants tell: each call begins with a copy of them."""
+        native = device.backend.asarray(native)
         blob = TBlob(Storage.of(native, device), native.dtype, None, device)
         with self.inside():
             blob._layout, blob.shape = Layout(native.shape, native.strides), native.shape
@@ -242,9 +264,17 @@ class Capture:
                 self._enter_root(blob.owner, Root(None, constant, blob.owner.nbytes))
         return blob
 
+    def constant(self, native: Native, device: Device) -> TBlob:
+        """Return memory that only steps read, with a number that only Python's constants tell."""
+        key = (native.dtype.num, native.tobytes())
+        blob = self._constants.get(key)
+        if blob is None:
+            blob = self._constants[key] = self.created(native, device)
+        return blob.shallow_copy()
+
     def drawn(self, draw: Callable[[], Native], native: Native, device: Device) -> TBlob:
         """Return what a function has drawn, which each call draws anew."""
-        blob = TBlob.adopt(native, device)
+        blob = TBlob.adopt(device.backend.asarray(native), device)
         found = TBlob(blob.owner, blob.dtype, blob.layout, device)
         self.called(draw, (), [found])
         return found
@@ -259,7 +289,8 @@ class Capture:
 
     def _enter(self, step: Evaluated | Called) -> None:
         self._calls += isinstance(step, Called)
-        if len(self.steps) >= MOST_STEPS or self._calls > MOST_CALLS:
+        new = len(self.steps) - self._repetitions
+        if len(self.steps) >= MOST_STEPS or new >= MOST_NEW or self._calls > MOST_CALLS:
             self.refuse(UNROLLED)
             self.steps.clear()
         else:
@@ -277,6 +308,8 @@ class Capture:
     def _spot(self, blob: TBlob, *, is_made: bool = False) -> Spot:
         """Return where a blob lies; is_made: whether memory that is not known yet is made by this step."""
         owner, layout = blob.owner, blob.layout
+        if blob.device is not self.arguments[0].device:
+            self.refuse(ELSEWHERE)
         low, high = layout.extent(blob.dtype.itemsize)
         within = [one for one in self._numbers.get(owner, ()) if one.low <= low and high <= one.high]
         if within:
@@ -316,21 +349,11 @@ class Capture:
         return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
 
 
-def _by_library(trace: Trace) -> dict[int, TBlob]:
-    """Return all values of a trace, computed by the library's own functions."""
-    found = {number: value.shallow_copy() for number, value in enumerate(trace.values) if type(value) is TBlob}
-    for number, node in trace.nodes():
-        arguments = trace.arguments[number]
-        if type(node.op) is View:
-            found[number] = node.op.of(found[arguments[0]], **node.params)
-            continue
-        backend = node.device.backend
-        natives = [found[one].native() if one in found else trace.values[one] for one in arguments]
-        result = backend.asarray(backend.compute(node.op.kernel(backend), *natives, **node.params), node.dtype)
-        if any([result is one or getattr(result, "base", None) is not None for one in natives]):
-            result = result.copy("K")
-        found[number] = TBlob.adopt(result, node.device)
-    return found
+@lru_cache(maxsize=64)
+def with_kernels(limits: Settings, device: Device) -> Settings:
+    """Return settings under which machine code is made at once for what may be left to others at first."""
+    made = limits.engine == "auto" and device.backend is CPU and host() is not None
+    return replace(limits, engine="llvm") if made else limits
 
 
 def _where() -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..base.layout import Layout
 from ..base.options import Settings
-from ..codegen.cpu.compile import host
+from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
 from ..plan.layouts import Meta
 from ..storage.blob import TBlob
-from .capture import Called, Capture, Evaluated, Spot
+from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .executor import before_write
+from .native import Makes
 from .prepare import APART, Builder
 from .schedule import Blank, Call, Copied, Schedule
 from .work import Leaf, Work
@@ -67,6 +68,8 @@ class Captured:
 
     def _is_small(self) -> bool:
         """Return whether library calls on arrays as small as these are expected to cost less."""
+        if self.device.backend is not CPU:
+            return False
         by_calls, by_kernels, largest = 0.0, costs.RUN, 0
         for step in self.steps:
             if isinstance(step, Called):
@@ -92,8 +95,7 @@ class Captured:
         schedule = self._schedule
         if schedule is None:
             return [f"  {len(self.steps)} steps, of which a schedule is prepared with the next call"]
-        arena = schedule.facts.arena[1]
-        count = len(schedule.instructions)
+        arena, count = schedule.facts.arena[1], len(schedule.instructions)
         size = f"{count} instruction{'s' * (count != 1)}, {arena} bytes of arena"
         head = f"  schedule of {size}, {len(self.results)} results"
         return [head, *[f"    {one.words()}" for one in schedule.instructions]]
@@ -102,10 +104,7 @@ class Captured:
 
     def _prepared(self, limits: Settings) -> Schedule:
         """Return the steps as one schedule."""
-        run_under = limits
-        if limits.engine == "auto" and host() is not None:
-            run_under = replace(limits, engine="llvm")
-        made = _Joined(self, run_under)
+        made = _Joined(self, with_kernels(limits, self.device))
         self._constants, self._scalars, self.outputs = made.constants, made.builder.constants, made.outputs
         schedule = made.schedule
         schedule.limits = limits
@@ -133,6 +132,7 @@ class _Joined:
         self.given = arguments | {n: place for n, place in places.items() if n not in self.copied}
         self.places = {number: (place, 0) for number, place in self.given.items()}
         self.numbers: dict[int, int] = {}
+        self._again: dict[int, Makes] = {}
         self.builder = Builder(captured.device, limits, len(captured.begins) + len(fixed))
         self._join()
         made = sorted([number for number in self.own if number not in self.given])
@@ -141,17 +141,19 @@ class _Joined:
 
     def _join(self) -> None:
         """Enter all steps in order; what nobody needs any more gives its place to others."""
-        first = {root: at for at, root in reversed([*self._uses()])}
-        last: dict[int, list[int]] = {}
-        for root, at in {root: at for at, root in self._uses()}.items():
-            last.setdefault(at, []).append(root)
-        begun = [
-            (first.get(root, 0), root)
-            for root in (*self.copied, *self.captured.blank)
-            if root in first or root in self.own
-        ]
+        first: dict[int, int] = {}
+        final: dict[int, int] = {}
+        for at, root in self._uses():
+            first.setdefault(root, at)
+            final[root] = at
+        begun, last = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        for root, at in final.items():
+            last[at].append(root)
+        for root in (*self.copied, *self.captured.blank):
+            if root in first or root in self.own:
+                begun[first.get(root, 0)].append(root)
         for at, step in enumerate(self.steps):
-            for root in [root for when, root in begun if when == at]:
+            for root in begun.get(at, ()):
                 self._begin_with(root)
             if isinstance(step, Called):
                 self._call(step)
@@ -192,7 +194,10 @@ class _Joined:
 
     def _evaluate(self, step: Evaluated) -> None:
         """Enter an evaluation: results that only later steps read lie in the arena."""
-        builder = self.builder
+        builder, again = self.builder, self._again.get(id(step))
+        if again is not None:
+            builder.compiled(again, (), ())
+            return
         own, where, leaves, fresh = set[int](), dict[int, tuple[int, int]](), list[Leaf](), dict[int, int]()
         for number, spot in step.spots.items():
             if spot.root in self.places:
@@ -213,6 +218,8 @@ class _Joined:
         begins = {number: self._begin(spot) for number, spot in step.spots.items()}
         work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits)
         maker = builder.enter(work, where, leaves, own, keeps_scalars=True)
+        if not fresh and maker.again is not None:
+            self._again[id(step)] = maker.again
         for root, number in fresh.items():
             self.places[root] = maker.where[number]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from sys import getrefcount
@@ -236,14 +236,14 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         order = pending_below([node])
         if (trusted.owners and blob.owner.shared) or goes_direct(order) or not _reads_in_place(order, blob):
             return False
-        evaluate([one for one in order[:-1] if _is_saved(one) and _reads(pending_below([one]), blob.owner)])
+        evaluate([one for one in order[:-1] if _is_saved(one) and any(_reads(pending_below([one]), blob.owner))])
         inside = set(pending_below([node]))
         others = [reader for reader in blob.owner.readers() if reader not in inside]
         evaluate([end for end in last_users(others) if end not in inside])
         evaluate([reader for reader in blob.owner.readers() if reader not in inside])
         order = pending_below([node])
         _count_write(blob.owner)
-        if passing is not None and not passing.is_seen() and not _reads(pending_below([passing]), blob.owner):
+        if passing is not None and not passing.is_seen() and not _reads_over(passing, blob):
             passing.face = None
         _evaluate(order, [node], (node, blob))
         return True
@@ -252,17 +252,15 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
 def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
     """Do what `write` does at once, where an expression like this was written before; return whether it was."""
     with turn():
-        if (
-            (trusted.owners and blob.owner.shared)
-            or node.blob is not None
-            or not _loaded
-            or any([one is not node for one in blob.owner.readers()])
-        ):
+        if (trusted.owners and blob.owner.shared) or node.blob is not None or not _loaded:
+            return False
+        others = [one for one in blob.owner.readers() if one is not node]
+        if others and not set(others) <= set(pending_below([node])):
             return False
         face = None if passing is None else passing.face
         if passing is not None and not passing.is_seen():
             passing.face = None
-        again = _loaded[0].found_again(node, 0, blob)
+        again = None if any(map(_is_saved, others)) else _loaded[0].found_again(node, 0, blob)
         if again is not None:
             _count_write(blob.owner)
             _loaded[0].run(*again)
@@ -288,32 +286,28 @@ def _is_saved(node: Node) -> bool:
     return node.saver is not None and node.saver() is not None
 
 
-def _reads(nodes: Iterable[Node], owner: Storage) -> bool:
-    """Return whether any of these nodes reads some memory."""
+def _reads(nodes: Iterable[Node], owner: Storage) -> Iterator[tuple[Node, TBlob]]:
+    """Yield which of these nodes reads what of some memory."""
     for node in nodes:
         for value in node.inputs:
             read = value.blob if isinstance(value, Node) else value
             if isinstance(read, TBlob) and read.owner is owner:
-                return True
-    return False
+                yield node, read
+
+
+def _reads_over(node: Node, blob: TBlob) -> bool:
+    """Return whether a node, or one that it waits for, reads what a blob shows."""
+    return any([read.overlaps(blob) for _, read in _reads(pending_below([node]), blob.owner)])
 
 
 def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
     """Return whether a graph reads a blob's memory only element by element where it will be written."""
     if blob.layout.may_repeat():
         return False
-    for node in order:
-        for value in node.inputs:
-            read = value.blob if isinstance(value, Node) else value
-            if not isinstance(read, TBlob) or read.owner is not blob.owner:
-                continue
-            layout, target = read.layout, blob.layout
-            same = (layout.shape, layout.strides, layout.offset) == (target.shape, target.strides, target.offset)
-            same = same and node.op.kind != "view"
-            if same and read.dtype == blob.dtype and node.shape == blob.shape:
-                continue
-            if layout.overlaps(target, read.dtype.itemsize, blob.dtype.itemsize):
-                return False
+    for node, read in _reads(order, blob.owner):
+        same = read.layout == blob.layout and node.op.kind != "view"
+        if not (same and read.dtype == blob.dtype and node.shape == blob.shape) and read.overlaps(blob):
+            return False
     return True
 
 

@@ -209,10 +209,10 @@ class _Laid:
         rest, boxes, codes = scratch + 1, scratch + 2, scratch + 1 + threads
         words: list[int] = []
         fillings: list[tuple[int, int, int]] = []
-        tables: list[int] = []
-        for launch in launches:
+        tables: dict[int, int] = {}
+        for launch in {id(launch): launch for launch in launches}.values():  # a loop launches the same ones again
             begin = len(words)
-            tables.append(8 * begin)
+            tables[id(launch)] = 8 * begin
             shares, size = len(launch.counts), 8 * launch.size
             fillings += [(begin, codes + self.codes.index(launch.code), 0), (begin + 1, rest, 0)]
             words += (0, 0, shares)
@@ -227,10 +227,11 @@ class _Laid:
             for word, told, more in launch.fillings:
                 at = scratch if told == SCRATCH else len(HEAD) + place[told]
                 fillings.append((first + word, at, more))
-        self._memory = [np.array(one, np.int64) for one in (words, fillings, tables)]  # as long as the driver reads it
-        template, places, begins = [one.__array_interface__["data"][0] for one in self._memory]
+        begins = [tables[id(launch)] for launch in launches]
+        self._memory = [np.array(one, np.int64) for one in (words, fillings, begins)]  # as long as the driver reads it
+        template, places, order = [one.__array_interface__["data"][0] for one in self._memory]
         behind = 8 * (codes + len(self.codes))
-        self._head = (template, len(words), places, len(fillings), begins, len(tables), behind)
+        self._head = (template, len(words), places, len(fillings), order, len(begins), behind)
         self._pack = struct.Struct(
             f"={len(HEAD)}q{''.join(formats)}{1 + threads + len(self.codes)}q{8 * len(words)}x"
         ).pack
@@ -370,16 +371,17 @@ class Segment:
         """Return the launches laid out for so many threads."""
         laid = self._laid.get(threads)
         if laid is None:
-            scratch, launches = Scratch(), list[Launch]()
-            for one in self._makes:
+            scratch, found = Scratch(), dict[int, list[Launch]]()
+            for one in {id(one): one for one in self._makes}.values():  # a loop has the same ones again
                 own = threads if one.seconds > SHARE_PAYS else 1
                 if own == 1:
-                    launches += one.told(one.first)
                     scratch.take(one.room)
-                    scratch.release()
-                    continue
-                launches += one.told(one.make(Making(own, self._contract, one.aligned, scratch)))
+                    made = one.first
+                else:
+                    made = one.make(Making(own, self._contract, one.aligned, scratch))
+                found[id(one)] = one.told(made)
                 scratch.release()
+            launches = [launch for one in self._makes for launch in found[id(one)]]
             laid = self._laid[threads] = _Laid(launches, threads, scratch.nbytes, self._formats)
         return laid
 

@@ -205,7 +205,8 @@ class _Maker:
     """The instructions of some work, while they are found.
 
     where: of each value and scalar, the word of a run that tells of it and what is to be added. needed: the values that
-    must be found as blobs.
+    must be found as blobs. again: all there is to enter where the very same work comes another time, if that is one
+    kernel.
     """
 
     def __init__(
@@ -222,6 +223,7 @@ class _Maker:
         self.chosen = list(zip(outline.kernels, outline.choices, strict=True))
         self.where, self.keeps_scalars = where, keeps_scalars
         self.needed = self._find_needed(own)
+        self.again: Makes | None = None
 
     def enter(self, makes: Mapping[int, Makes]) -> None:
         """Enter all instructions."""
@@ -289,7 +291,9 @@ class _Maker:
         for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self.work.plan.last, strict=True)):
             drops = [self.base + number for number in last if number in self.needed]
             if choice.engine == LLVM:
-                self.builder.compiled(makes[place], self._made(kernel.results), drops)
+                made = self._made(kernel.results)
+                self.builder.compiled(makes[place], made, drops)
+                self.again = makes[place] if len(self.chosen) == 1 and not made and not drops else None
                 engines.compiled([kernel.program])
             elif kernel.direct is not None:
                 self._enter_direct(kernel, drops)

@@ -15,6 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..base.options import Settings, settings
+from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Macro, Node
 from ..plan.program import Plan, Trace, bare, plan_of
@@ -31,16 +32,16 @@ REMEMBERED, LEARNT, WAYS = 4096, 4, 64
 
 
 class Operands(NamedTuple):
-    """What one evaluation works on. key: where blobs lie, on which the schedule depends beside the plan."""
+    """What one evaluation works on. key: the device and how blobs lie, on which the schedule depends as on the plan."""
 
     key: tuple[Any, ...]
     blobs: list[TBlob]
     scalars: list[Any]
 
 
-def operands_of(values: Sequence[Any]) -> Operands:
+def operands_of(values: Sequence[Any], device: Device) -> Operands:
     """Return what of some values is given, in order."""
-    key: list[Any] = []
+    key: list[Any] = [device]
     blobs: list[TBlob] = []
     scalars: list[Any] = []
     for value in values:
@@ -64,7 +65,7 @@ def evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | N
         print(described(work_of(trace, plan, placed, limits), limits.show), file=sys.stderr)
     if len(wanted) == 1:
         _remember(wanted[0], trace, plan)
-    run(trace, plan, operands_of(trace.values), placed, limits)
+    run(trace, plan, operands_of(trace.values, order[0].device), placed, limits)
 
 
 class Again(NamedTuple):
@@ -95,7 +96,7 @@ def found_again(node: Node, small: int, into: TBlob | None = None) -> Again | No
     if direct and prod(node.shape) * itemsize <= small and plan.largest(values) * itemsize <= small:
         return None
     placed = None if into is None else (expression.root, into)
-    return Again(expression.trace.of(values), plan, operands_of(values), placed, limits)
+    return Again(expression.trace.of(values), plan, operands_of(values, node.device), placed, limits)
 
 
 def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | None, limits: Settings) -> None:
@@ -106,8 +107,8 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         key, blobs = (*key, layout.shape, layout.strides, behind(into[1])), [*blobs, into[1]]
     schedule: Schedule | None = plan.schedules.get(key)
     capture = watching() if watchers else None
-    if capture is not None and capture.computes(trace, plan, into, limits):
-        return
+    if capture is not None:
+        limits = capture.settings(plan, limits)
     if schedule is None or not schedule.fits(limits):
         for value in trace.values:  # what is prepared is steps
             if type(value) is Node and type(value.op) is Macro:
@@ -121,7 +122,9 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         results = schedule.run(blobs, scalars)
     else:
         results = capture.run(schedule, blobs, scalars)
-        capture.evaluated(work_of(trace, plan, into, limits), zip(schedule.results, results, strict=True))
+        again = capture.key_of(trace, plan, key, into)
+        if not capture.repeated(again):
+            capture.evaluated(work_of(trace, plan, into, limits), zip(schedule.results, results, strict=True), again)
     for number, blob in zip(schedule.results, results, strict=True):
         node = trace.values[number]
         if node.blob is None:  # not finished meanwhile, by a signal handler say
@@ -183,12 +186,15 @@ class Known(NamedTuple):
         return values
 
     def writes_in_place(self, values: Sequence[Any], target: TBlob) -> bool:
-        """Return whether a target's memory is read element by element only, and by the last step alone."""
+        """Return whether what is written is read element by element only, and by the last step alone."""
         if not target.is_packed and target.layout.may_repeat():
             return False
         for number, value in enumerate(values):
-            same = type(value) is TBlob and value.owner is target.owner
-            if same and (number not in self.last or value.layout != target.layout):
+            if type(value) is not TBlob or value.owner is not target.owner:
+                continue
+            if number in self.last and value.layout == target.layout:
+                continue
+            if value.overlaps(target):
                 return False
         return True
 

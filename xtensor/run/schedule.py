@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Layout
 from ..base.options import Settings
 from ..devices import Device
-from ..devices.cpu import CPU
 from ..plan.layouts import Meta
 from ..plan.program import Program
 from ..storage.blob import TBlob
@@ -150,7 +147,7 @@ class Call(NamedTuple):
 
 def _laid_out(native: Native, meta: Meta, natives: Sequence[Native], device: Device) -> TBlob:
     """Return a library's result as memory of its own that lies as it did before."""
-    shares = any([np.may_share_memory(native, one) for one in natives]) if device.backend is CPU else False
+    shares = any([device.backend.xp.may_share_memory(native, one) for one in natives])
     if not shares and native.strides == meta.layout.strides:
         return TBlob.adopt(native, device)
     blob = TBlob(Storage(device, meta.nbytes), meta.dtype, meta.layout, device)

@@ -338,7 +338,7 @@ def arange(
         raise type(error)(expected("arange", "bounds", "give a length that fits memory", (low, high, by))) from None
     except TypeError:
         raise TypeError(expected("arange", "bounds", "be real numbers", (low, high, by))) from None
-    return created(native, place) if place.backend is CPU else from_native(native, place)
+    return created(native, place)
 
 
 def _plain_number(bound: Any) -> Any:
@@ -383,7 +383,7 @@ def linspace(
         native = CPU.call(np.linspace, low, high, length, dtype=target, endpoint=endpoint)
     except TypeError:
         raise TypeError(expected("linspace", "start and stop", "be numbers", (start, stop))) from None
-    return created(native, place) if place.backend is CPU else from_native(native, place)
+    return created(native, place)
 
 
 def eye(

@@ -26,7 +26,7 @@ from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, created, face, from_native, small_arrays, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
 __all__ = ["take", "take_along_axis"]
@@ -344,7 +344,7 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
             CPU.assign(native, ..., operand)
         except (ValueError, TypeError, OverflowError) as error:
             raise prefixed(function, error) from None
-        operand = created(native, x.device)
+        operand = face(watching().constant(native, x.device))
     value: Any = operand
     if not _is_basic(key):
         _set_at_indices(x, key, value, function)
@@ -376,7 +376,7 @@ def _set_at_indices(x: Tensor, key: Any, operand: Tensor, function: str) -> None
     def assign(target: Native, value: Native, *indices: Native) -> None:
         given = iter(indices)
         index = tuple([next(given) if place in places else item for place, item in enumerate(fixed)])
-        backend.assign(target, index, value.copy() if np.may_share_memory(target, value) else value)
+        backend.assign(target, index, value.copy() if backend.xp.may_share_memory(target, value) else value)
 
     writable_blob(x, function)
     before_write(x.owner)
@@ -415,11 +415,8 @@ def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:
 def _apart(target: Tensor, value: Tensor) -> Native:
     """Return the value's native array, copied where it lies in the memory that is about to be written."""
     into, source = target.blob, value.blob
-    if into.owner is not source.owner:
-        return source.native()
-    if into.layout.overlaps(source.layout, into.dtype.itemsize, source.dtype.itemsize):
-        return source.device.backend.call(source.native().copy)
-    return source.native()
+    alone = into.owner is not source.owner or not into.overlaps(source)
+    return source.native() if alone else source.device.backend.call(source.native().copy)
 
 
 _PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))

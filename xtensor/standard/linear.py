@@ -74,7 +74,7 @@ class _Product:
     def kernel(self, backend: Backend) -> Callable[..., Any]:
         def product(a: Any, b: Any, turned: tuple[bool, bool]) -> Any:
             dismiss()
-            a, b = (_turned(one) if turn else one for one, turn in zip((a, b), turned, strict=True))
+            a, b = _turned(a) if turned[0] else a, _turned(b) if turned[1] else b
             if a.ndim != 2 or b.ndim != 2 or backend is not CPU:
                 return backend.xp.matmul(a, b)
             shape = (a.shape[0], b.shape[1])

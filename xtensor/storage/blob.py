@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape, c_strides, contiguous
-from .storage import Guard, Native, Storage, first_use
+from .storage import Guard, Native, Storage, address_of, first_use
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -33,10 +33,12 @@ class TBlob:
 
     __slots__ = (
         "_address",
-        "_owner",
+        "_kind",
         "_layout",
         "_native",
+        "_owner",
         "_packed",
+        "_span",
         "constant",
         "detached",
         "device",
@@ -55,6 +57,8 @@ class TBlob:
         self._native: Native = None
         self._packed: bool | None = None
         self._address: int | None = None
+        self._kind: tuple[Any, ...] | None = None
+        self._span: tuple[int, int] | None = None
         self.shape: Shape = () if layout is None else layout.shape
         self.dtype = dtype
         self.device = device
@@ -140,8 +144,26 @@ class TBlob:
     def address(self) -> int:
         """Where the first element is, for generated code; raises MemoryError where there is no room for it."""
         if self._address is None:
-            self._address = self.owner.address + self.layout.offset
+            fresh = self._owner is None and self._native is not None  # a library's result of which nobody asked more
+            self._address = address_of(self._native) if fresh else self.owner.address + self.layout.offset
         return self._address
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What two blobs have in common that lie alike, remembered: a captured function asks at every call."""
+        if self._kind is None:
+            layout = self.layout
+            self._kind = self.dtype.num, layout.shape, layout.strides, self.writeable
+        return self._kind
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The addresses from its lowest byte up to the one behind its highest, remembered; empty where it has none."""
+        if self._span is None:
+            low, high = self.layout.extent(self.dtype.itemsize)
+            begin = self.address - self.layout.offset
+            self._span = begin + low, begin + high
+        return self._span
 
     @property
     def is_packed(self) -> bool:
@@ -161,6 +183,10 @@ class TBlob:
             self._native = self.device.backend.view(memory, self.dtype, self.layout, self.writeable)
         return self._native
 
+    def overlaps(self, other: TBlob) -> bool:
+        """Return whether another view of the same memory may show some of the same bytes; never False when it does."""
+        return self.layout.overlaps(other.layout, self.dtype.itemsize, other.dtype.itemsize)
+
     def exported(self) -> Native:
         """Return the native array for someone outside, who may write to it as long as it lives."""
         given = self.owner.hand_out()
@@ -173,11 +199,6 @@ class TBlob:
         view = TBlob(self.owner, dtype or self.dtype, layout, self.device, writeable=writeable and self.writeable)
         view.constant, view.fixed = self.constant, self.fixed
         return view
-
-    def flat_2d(self) -> TBlob | None:
-        """Return the view as (rows, columns), or None where that would need a copy (mshadow's FlatTo2D)."""
-        layout = self.layout.flat_2d()
-        return None if layout is None else self.view(layout)
 
     # ---- TensorImpl's bookkeeping
 
@@ -210,23 +231,7 @@ class TBlob:
         if needed > capacity or (needed < capacity and not keep_on_shrink):
             self._owner, start = Storage(self.device, needed), 0
         self._layout, self.shape = Layout(lengths, c_strides(lengths, itemsize), start), lengths
-        self._native = self._packed = self._address = None
-
-    def reserve(self, shape: Any) -> None:
-        """Make room for `shape` without changing this shape; the contents move along (ReserveSpace).
-
-        Raises RuntimeError on a detached blob.
-        """
-        self._refuse_detached("reserve")
-        capacity = prod(as_shape(shape, "reserve")) * self.dtype.itemsize
-        if capacity <= self.owner.nbytes:
-            return
-        packed = contiguous(self.shape, self.dtype.itemsize)
-        grown = TBlob(Storage(self.device, capacity), self.dtype, packed, self.device)
-        if self.owner.is_allocated:
-            self.device.backend.assign(grown.native(), ..., self.native())
-        self._owner, self._layout = grown.owner, grown.layout
-        self._native = self._packed = self._address = None
+        self._native = self._packed = self._address = self._kind = self._span = None
 
     def _refuse_detached(self, function: str) -> None:
         if self.detached:

@@ -89,8 +89,10 @@ def asarray_host(
 def _constant(native: Native, device: Device | None) -> Tensor:
     """Return what Python's constants tell as a tensor."""
     x = from_native(native, device)
-    watched = watchers and isinstance(x._data, np.ndarray) and watching() is not None
-    return created(x._data, x.device) if watched else x
+    if not watchers or watching() is None:
+        return x
+    own = x._data if isinstance(x._data, np.ndarray) else x.native()
+    return created(own, x.device)
 
 
 def chosen_device(device: DeviceLike, function: str) -> Device:

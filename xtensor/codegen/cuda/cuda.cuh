@@ -113,6 +113,8 @@ template <typename F, typename T> __device__ T xt_along(T x, int side, T* rows) 
 
 // An element and its place, -1 for none. Of two, one that is NaN is better, else the one that wins, else the earlier.
 template <typename T> struct xt_best { T value; long long at; };
+struct xt_more { template <typename T> __device__ bool operator()(T x, T y) const { return x > y; } };
+struct xt_less { template <typename T> __device__ bool operator()(T x, T y) const { return x < y; } };
 template <typename T, typename F> __device__ xt_best<T> xt_better(xt_best<T> a, xt_best<T> b, F wins) {
   if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
   const bool nan = a.value != a.value, other = b.value != b.value;

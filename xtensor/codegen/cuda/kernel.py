@@ -173,9 +173,9 @@ class Fold:
             raise LacksError(f"{reduction.op.name} of {value} in generated code")
         if self.finds:
             self.type = memory_type(best_dtype(value))
-            sign = ">" if reduction.op.name == "argmax" else "<"
+            wins = "xt_more" if reduction.op.name == "argmax" else "xt_less"
             self.start = f"{self.type}{{ 0, -1 }}"
-            self.joined = f"return xt_better(a, b, [] (auto x, auto y) {{ return x {sign} y; }});"
+            self.joined = f"return xt_better(a, b, {wins}());"
             return
         self.type = register_type(reduction.dtype)
         writer = Writer()

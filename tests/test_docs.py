@@ -89,7 +89,7 @@ def test_readme_runs_its_commands_in_ci() -> None:
     """The README's commands for the demo and the tests are these, word for word: CI runs them."""
     commands = "".join(block.code for block in blocks_of(README, "sh"))
     assert 'pip install -e ".[demo]" && python -m xtensor tour\n' in commands
-    assert 'pip install -e ".[test]" && pytest\n' in commands
+    assert 'pip install -e ".[test]" && pytest -n auto\n' in commands
 
 
 def test_code_with_other_libraries_runs() -> None:

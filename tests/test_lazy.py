@@ -1022,3 +1022,12 @@ def test_a_part_that_was_looked_at_follows_later_writes() -> None:
         assert xt.sort(part).tolist() == [2.0] * 8
         write(x, part)
         assert part.tolist() == x[0].tolist() == [7.0] * 8
+
+
+def test_iterating_computes_all_at_once() -> None:
+    """Every element will be asked for: they are not computed part by part."""
+    with xt.options(lazy="always", engine="interpret"):
+        z = xt.exp(xt.asarray(np.arange(4000.0), copy=True)) * 2.0
+        elements = iter(z)
+        assert not z.is_pending
+        np.testing.assert_array_equal([float(next(elements)) for _ in range(3)], np.asarray(z)[:3])

@@ -145,9 +145,10 @@ def _written_in(path: str) -> set[str]:
 
 def groups() -> dict[str, str]:
     """Return the column of every public name of NumPy's main namespace, linalg, fft and random."""
-    paths = [name for name in dir(numpy) if name[0] != "_" and name not in LIBRARIES]
+    # Not `dir`: other packages put names of their own into NumPy.
+    paths = [name for name in numpy.__all__ if name[0] != "_" and name not in LIBRARIES]
     for one in LIBRARIES:
-        paths += [f"{one}.{name}" for name in dir(getattr(numpy, one)) if name[0] != "_"]
+        paths += [f"{one}.{name}" for name in getattr(numpy, one).__all__ if name[0] != "_"]
     return {path: group(path) for path in sorted(paths, key=str.lower)}
 
 

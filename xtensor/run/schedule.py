@@ -265,6 +265,13 @@ class Schedule:
         return [found.get(number) or run.blob(number) for number in facts.results]
 
 
+def _shows(blob: TBlob, leaf: Leaf, meta: Meta) -> bool:
+    """Return whether a value that lies in a blob is all that it shows, in the same way."""
+    layout = blob.layout
+    alike = layout.shape == meta.shape and layout.strides == meta.layout.strides
+    return not leaf.after and alike and blob.dtype == meta.dtype
+
+
 class Run:
     """One run of a schedule. words: of machine code; blobs, scalars: what is given; found: blobs so far, by number."""
 
@@ -292,16 +299,24 @@ class Run:
             return TBlob(self.arena, meta.dtype, layout, self.facts.device)
         leaf, meta = self.facts.given[number]
         found = self.blobs[leaf.given] if leaf.given >= 0 else self.blob(-1 - leaf.given)
-        layout, seen = found.layout, (meta.shape, meta.layout.strides, meta.dtype)
-        if leaf.after or (layout.shape, layout.strides, found.dtype) != seen:
-            layout = Layout(meta.shape, meta.layout.strides, layout.offset + leaf.after)
+        if not _shows(found, leaf, meta):
+            layout = Layout(meta.shape, meta.layout.strides, found.layout.offset + leaf.after)
             found = found.view(layout, dtype=meta.dtype)
         return found
 
     def operand(self, number: int) -> Native:
         """Return what a library's function takes: a native array, or a scalar."""
         place = self.facts.scalars.get(number)
-        return self.blob(number).native() if place is None else self.scalars[place]
+        if place is not None:
+            return self.scalars[place]
+        if number in self.found or number in self.facts.placed:
+            return self.blob(number).native()
+        leaf, meta = self.facts.given[number]  # what only the library looks at is described by its array alone
+        found = self.blobs[leaf.given] if leaf.given >= 0 else self.blob(-1 - leaf.given)
+        if _shows(found, leaf, meta):
+            return found.native()
+        layout = Layout(meta.shape, meta.layout.strides, found.layout.offset + leaf.after)
+        return found.device.backend.view(found.owner.bytes, meta.dtype, layout, found.writeable)
 
     def make(self, makes: Iterable[Made]) -> None:
         """Allocate memory for results."""

@@ -76,7 +76,7 @@ class _Product:
             dismiss()
             a, b = _turned(a) if turned[0] else a, _turned(b) if turned[1] else b
             if a.ndim != 2 or b.ndim != 2 or backend is not CPU:
-                return backend.xp.matmul(a, b)
+                return (np if backend is CPU else backend.xp).matmul(a, b)
             shape = (a.shape[0], b.shape[1])
             room = CPU.allocate(prod(shape) * a.itemsize)
             return np.matmul(a, b, out=room.view(a.dtype).reshape(shape))

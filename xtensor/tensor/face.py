@@ -465,6 +465,8 @@ class Tensor(Operators, Methods):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
             raise TypeError(expected("iter", "x", "have at least 1 axis", "shape ()"))
+        if not watchers:
+            self.evaluate()  # or each part would be computed by itself
         return (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:

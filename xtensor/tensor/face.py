@@ -465,9 +465,12 @@ class Tensor(Operators, Methods):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
             raise TypeError(expected("iter", "x", "have at least 1 axis", "shape ()"))
+        return self._items()
+
+    def _items(self) -> Iterator[Tensor]:
         if not watchers:
-            self.evaluate()  # or each part would be computed by itself
-        return (self[i] for i in range(self.shape[0]))
+            self.evaluate()  # as soon as one is asked for: all will be, and each would be computed by itself
+        yield from (self[i] for i in range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
         return bool(xt.any(self == value))

@@ -30,6 +30,9 @@ from ..storage.storage import Native, Storage, first_use, watchers, watching
 from .methods import Methods
 from .operators import Operators
 
+# Parts of what is pending that are looked at one by one, where more are computed together.
+MOST_PARTS = 16
+
 CPU_DEVICE = as_device("cpu", "xtensor")
 _ARRAY = np.ndarray  # a name of this file is found sooner
 _asarray = np.asarray
@@ -468,7 +471,7 @@ class Tensor(Operators, Methods):
         return self._items()
 
     def _items(self) -> Iterator[Tensor]:
-        if not watchers:
+        if self.shape[0] > MOST_PARTS and not watchers:
             self.evaluate()  # as soon as one is asked for: all will be, and each would be computed by itself
         yield from (self[i] for i in range(self.shape[0]))
 

@@ -18,9 +18,11 @@ from .locks import fork_safe_lock
 Lazy = Literal["auto", "always", "never"]
 Engine = Literal["auto", "direct", "interpret", "llvm"]
 Gradients = Literal["asked", "always"]
+Numpy = Literal["stay", "convert"]
 LAZY: tuple[Lazy, ...] = get_args(Lazy)
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 GRADIENTS: tuple[Gradients, ...] = get_args(Gradients)
+NUMPY: tuple[Numpy, ...] = get_args(Numpy)
 SHOWN = ("plan", "llvm")
 
 
@@ -42,6 +44,8 @@ class Settings:
     show: what is printed to standard error as it is evaluated: "plan", "llvm", or both with a comma between.
     gradients: which calls are written down for gradients: "asked" (those that depend on a tensor whose gradient is
         wanted), "always" (all with floating-point operands; to try that nothing but time depends on it).
+    numpy: what NumPy's own functions make of tensors: "stay" (tensors, by the functions of xtensor.numpy), "convert"
+        (NumPy's arrays).
     """
 
     lazy: Lazy = "auto"
@@ -54,9 +58,10 @@ class Settings:
     cache_dir: str | None = None
     show: str = ""
     gradients: Gradients = "asked"
+    numpy: Numpy = "stay"
 
     def __post_init__(self) -> None:
-        for name, words in (("lazy", LAZY), ("engine", ENGINES), ("gradients", GRADIENTS)):
+        for name, words in (("lazy", LAZY), ("engine", ENGINES), ("gradients", GRADIENTS), ("numpy", NUMPY)):
             check_choice("options", name, getattr(self, name), words)
         if not isinstance(self.device, str):
             raise TypeError(expected("options", "device", "be a string", repr(self.device)))

@@ -3,6 +3,8 @@
 from typing import Any as _Any
 
 from . import names as _names
+from . import protocols as protocols
+from . import views as views
 
 globals().update(_names.written())
 _found = _names.attributes("")

@@ -100,19 +100,20 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
     tensors = [x for x, _ in passage.operands]
     device = common_device(name, tensors)
     backend = device.backend if tensors else CPU  # what is made of numbers alone is taken to the default device
-    found = function or _found(backend.library, name)
+    found = function or found_in(backend.library, name)
     if found is None or (function is not None and backend is not CPU):
         raise NotImplementedError(f"{name}: {device} has no function of this name")
     return passage.back(backend.call(found, *first, *rest, **options), device)
 
 
-def _found(library: Any, name: str) -> Any:
+def found_in(library: Any, name: str) -> Any:
+    """Return what a library has of a dotted name, None if it has nothing."""
     return reduce(lambda module, part: getattr(module, part, None), name.split("."), library)
 
 
 def door(name: str) -> Callable[..., Any]:
     """Return the library's function of this name, "linalg.cond" say, as a function of tensors."""
-    theirs = _found(numpy, name)
+    theirs = found_in(numpy, name)
 
     def call(*args: Any, **given: Any) -> Any:
         return through(name, None, args, given)

@@ -159,6 +159,14 @@ class Methods:
         _refuse_out("argmin", out)
         return xt.argmin(self, axis=axis, keepdims=keepdims)
 
+    # ---- NumPy's protocols: what its own functions make of tensors
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Any:
+        return xt.numpy.protocols.universal(ufunc, method, inputs, given)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return xt.numpy.protocols.function(function, types, args, kwargs)
+
     # ---- what the standard has no method for: the functions of xtensor.numpy, under NumPy's signatures
 
     def argpartition(self, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None) -> Tensor:

@@ -1,0 +1,57 @@
+"""NumPy's protocols: what NumPy's own functions do when they are called with tensors.
+
+They stay in this library: the function of that name here, or the library's through the door. With
+`xt.options(numpy="convert")` tensors become NumPy's arrays first, as they do for anything that only knows `__array__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from ..autograd.rules import xt
+from ..base.options import settings
+from ..tensor.face import Tensor
+from .door import found_in, through
+
+# What stands beside tensors without a say of its own.
+_PLAIN = (Tensor, numpy.ndarray, numpy.generic)
+
+
+def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """Answer a universal function of NumPy's that was called with a tensor among its operands or results."""
+    outs = given.get("out", ())
+    if any(hasattr(x, "__array_ufunc__") and not isinstance(x, _PLAIN) for x in (*inputs, *outs)):
+        return NotImplemented
+    name = ufunc.__name__
+    if _converts(outs):
+        return getattr(ufunc, method)(*map(_array, inputs), **{key: _array(x) for key, x in given.items()})
+    if getattr(numpy, name, None) is not ufunc:  # another library's
+        return through(name, getattr(ufunc, method), inputs, given)
+    ours = getattr(xt.numpy, name)
+    return (ours if method == "__call__" else getattr(ours, method))(*inputs, **given)
+
+
+def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """Answer a function of NumPy's that was called with a tensor among its arguments."""
+    if not all(issubclass(one, _PLAIN) for one in types):
+        return NotImplemented
+    if _converts((given.get("out"),)):
+        return function(*map(_array, args), **{key: _array(x) for key, x in given.items()})
+    path = ".".join([*function.__module__.split(".")[1:], function.__name__])
+    ours = found_in(xt.numpy, path) if found_in(numpy, path) is function else None
+    return through(function.__name__, function, args, given) if ours is None else ours(*args, **given)
+
+
+def _converts(outs: Any) -> bool:
+    """Return whether tensors are to become arrays: by the option, or as the result goes into one."""
+    return settings().numpy == "convert" or any(isinstance(x, numpy.ndarray) for x in outs)
+
+
+def _array(x: Any) -> Any:
+    """Return an argument with arrays in the place of its tensors."""
+    if isinstance(x, Tensor):
+        return numpy.asarray(x)
+    return type(x)(map(_array, x)) if type(x) in (list, tuple) else x

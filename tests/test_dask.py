@@ -19,9 +19,9 @@ import pytest
 
 import xtensor as xt
 
-dask = pytest.importorskip("dask", reason="Dask is not installed (the extra `dask`)")
-da = pytest.importorskip("dask.array", reason="Dask is not installed (the extra `dask`)")
+pytest.importorskip("dask.array", reason="Dask is not installed (the extra `dask`)")
 
+import dask.array as da  # noqa: E402
 import dask.callbacks  # noqa: E402
 import dask.sizeof  # noqa: E402
 
@@ -250,8 +250,6 @@ def test_one_kernel_for_a_block() -> None:
 @pytest.fixture
 def backend() -> Iterator[None]:
     """Dask's creation functions make tensors."""
-    dispatch = da.backends.array_creation_dispatch
-    dispatch.register_backend("xtensor", xtensor.dask.Backend())  # what the entry point does once installed
     with dask.config.set({"array.backend": "xtensor", "scheduler": "synchronous"}):
         yield
 
@@ -348,3 +346,30 @@ def test_distributed(processes: bool, tmp_path: Path) -> None:
     script.write_text(SHARED_WORK.format(processes=processes), encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+# ---- the page, and the example
+
+
+def test_the_code_of_the_page(tmp_path: Path) -> None:
+    """What "More than one machine" does with a cluster runs, after the code before it."""
+    page = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8").partition("## Cubed")[0]
+    blocks = re.findall(r"^```(?:python|{run})\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith("Tensor("), done.stderr[-3000:] or done.stdout[:100]
+
+
+def test_the_example() -> None:
+    """It walks over twice what memory it may have, and its values are NumPy's."""
+    code = "import dask_statistics; dask_statistics.main(rows=400_000, block=5_000, cap=100 * 2**20)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "examples", capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not sys.platform.startswith("linux") or "numpy: Unable to allocate" in done.stdout
+    assert "100% Completed" in done.stdout
+    errors = [float(line.rsplit(maxsplit=1)[-1]) for line in done.stdout.splitlines() if "off NumPy's" in line]
+    assert len(errors) == 4 and max(errors) < 1e-12

@@ -14,7 +14,7 @@ import dask
 import numpy
 from dask._task_spec import Task, convert_legacy_graph
 from dask.array import optimization
-from dask.array.backends import ArrayBackendEntrypoint, percentile
+from dask.array.backends import ArrayBackendEntrypoint, array_creation_dispatch, percentile
 from dask.array.dispatch import percentile_lookup, to_numpy_dispatch
 from dask.sizeof import sizeof
 from dask.utils import ensure_dict
@@ -28,8 +28,8 @@ __all__ = ["Backend", "BitGenerator", "Computed", "optimize"]
 class Computed:
     """A task's function, which computes the tensors that it returns.
 
-    A tensor that waits keeps the blocks it is made from alive, which the scheduler takes for freed, and its work would be
-    done by whoever asks: at the end, in one thread.
+    A tensor that waits keeps the blocks it is made from alive, which the scheduler takes for freed, and leaves its work
+    to whoever asks.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -106,6 +106,7 @@ def _creator(name: str) -> staticmethod[..., Any]:
 for _name in ("ones", "zeros", "empty", "full", "arange"):
     setattr(Backend, _name, _creator(_name))
 
+array_creation_dispatch.register_backend("xtensor", Backend())
 percentile_lookup.register(Tensor, percentile)
 to_numpy_dispatch.register(Tensor, numpy.asarray)
 sizeof.register(Tensor, lambda x: x.nbytes)

@@ -99,7 +99,7 @@ def test_one_kernel_for_a_block(spec: Any) -> None:
 
 
 def test_the_code_of_the_page() -> None:
-    """Cubed's code in "More than one machine" runs as it stands there; in a process of its own, as Cubed is told at import."""
+    """Cubed's code in "More than one machine" runs; in a process of its own, as Cubed is told at import."""
     page = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8")
     code = page.partition("## Cubed")[2].partition("```python\n")[2].partition("```")[0]
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -215,6 +215,16 @@ def test_a_task_computes_what_it_returns(name: str) -> None:
     assert watches[0].pending == 0 < watches[1].pending
 
 
+@pytest.mark.parametrize("packed", [lambda x: x, lambda x: [x], lambda x: (x, 1), lambda x: {"total": x}])
+def test_what_is_packed_is_computed(packed: Callable[[Any], Any]) -> None:
+    """Reductions hand several tensors on in one value."""
+    x = xt.ones(100_000)
+    kept: list[Any] = []
+    result = xtensor.dask.Computed(lambda: packed(kept.append(x + 1) or kept[0]))()
+    assert type(result) is type(packed(x)) and not kept[0].is_pending
+    assert (x + 1).is_pending
+
+
 def test_the_setting_is_left_to_others() -> None:
     """A value that somebody has set is theirs; and what is computed already is not wrapped again."""
     assert dask.config.get("array_optimize") is xtensor.dask.optimize

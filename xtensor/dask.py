@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import dask
 import numpy
+from dask import array, config
 from dask._task_spec import Task, convert_legacy_graph
 from dask.array import optimization
 from dask.array.backends import ArrayBackendEntrypoint, array_creation_dispatch, percentile
@@ -97,8 +97,8 @@ def _creator(name: str) -> staticmethod[..., Any]:
         like = "like" if name == "arange" else "meta"
         if given.get(like) is None:
             given[like] = asarray(0.0)
-        with dask.config.set({"array.backend": "numpy"}):
-            return getattr(dask.array, name)(*args, **given)
+        with config.set({"array.backend": "numpy"}):
+            return getattr(array, name)(*args, **given)
 
     return staticmethod(create)
 
@@ -110,4 +110,4 @@ array_creation_dispatch.register_backend("xtensor", Backend())
 percentile_lookup.register(Tensor, percentile)
 to_numpy_dispatch.register(Tensor, numpy.asarray)
 sizeof.register(Tensor, lambda x: x.nbytes)
-dask.config.update_defaults({"array_optimize": optimize})
+config.update_defaults({"array_optimize": optimize})

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import dask.array as da
+import dask.config as config
 import numpy
-from dask import array, config
 from dask._task_spec import Task, convert_legacy_graph
 from dask.array import optimization
 from dask.array.backends import ArrayBackendEntrypoint, array_creation_dispatch, percentile
@@ -98,7 +99,7 @@ def _creator(name: str) -> staticmethod[..., Any]:
         if given.get(like) is None:
             given[like] = asarray(0.0)
         with config.set({"array.backend": "numpy"}):
-            return getattr(array, name)(*args, **given)
+            return getattr(da, name)(*args, **given)
 
     return staticmethod(create)
 

@@ -1,6 +1,7 @@
-"""Run the array API tests of scikit-learn or SciPy, as installed, with xtensor as their namespace.
+"""Run the array API tests of scikit-learn, SciPy, Dask or Cubed, as installed, with xtensor as their namespace.
 
 python conformance/consumers.py sklearn                          every module that has such tests
+python conformance/consumers.py dask                             what Dask tests with CuPy, on tensors
 python conformance/consumers.py scipy --only stats/tests/test_entropy.py cluster
 python conformance/consumers.py sklearn --lazy always -- -k PCA  after --, pytest's own options
 """
@@ -26,8 +27,9 @@ class Consumer:
 
     package: str
     distribution: str
-    backends: str  # what SCIPY_ARRAY_API must be, before the package is imported
+    environment: dict[str, str]  # what must be set before the package is imported
     select: tuple[str, ...]  # pytest's options that choose the tests of xtensor
+    tests: tuple[str, ...] = ("",)  # files or folders of the package
 
     @property
     def plugin(self) -> str:
@@ -43,13 +45,24 @@ class Consumer:
         return Path(spec.origin).parent
 
 
+# Dask's tests for CuPy, but for those of CuPy's own generators and sparse matrices.
+OF_DASK = ("core", "creation", "gufunc", "linalg", "overlap", "percentile", "reductions", "routines", "slicing")
+
 CONSUMERS = {
-    "sklearn": Consumer("sklearn", "scikit-learn", "1", ("-k", "xtensor")),
+    "sklearn": Consumer("sklearn", "scikit-learn", {"SCIPY_ARRAY_API": "1"}, ("-k", "xtensor")),
     "scipy": Consumer(
         "scipy",
         "scipy",
-        '["array_api_strict"]',
-        ("-m", "array_api_backends", "--ignore=datasets"),  # these need pooch, and have no such tests
+        {"SCIPY_ARRAY_API": '["array_api_strict"]'},
+        ("-m", "array_api_backends", "--ignore=scipy/datasets"),  # these need pooch, and have no such tests
+    ),
+    "dask": Consumer("dask", "dask", {}, (), tuple(f"array/tests/test_cupy_{name}.py" for name in OF_DASK)),
+    "cubed": Consumer(
+        "cubed",
+        "cubed",
+        {"CUBED_BACKEND_ARRAY_API_MODULE": "xtensor"},
+        ("-k", "not cloud and not dask"),  # these need an account, and a cluster that Cubed cannot start itself
+        ("tests/test_array_api.py", "tests/test_core.py", "tests/test_gufunc.py"),
     ),
 }
 
@@ -64,7 +77,7 @@ def main() -> int:
         print("error:", error)
         return 2
     set_environment(consumer, options)
-    progress, crashed = run(arguments, consumer.folder)
+    progress, crashed = run(arguments, consumer.folder.parent)
     print_report(consumer, progress.results, progress.elapsed)
     failed = any(result.outcome == "failed" for result in progress.results.values())
     return 1 if failed or crashed or not progress.results else 0
@@ -89,7 +102,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 def pytest_arguments(consumer: Consumer, options: argparse.Namespace) -> list[str]:
     """Return what pytest is to run, and how."""
-    paths = [consumer.folder / path for path in options.only] or [consumer.folder]
+    paths = [consumer.folder / path for path in options.only or consumer.tests]
     if missing := [str(path) for path in paths if not path.exists()]:
         raise FileNotFoundError(f"no such file or folder: {', '.join(missing)}")
     return [
@@ -107,7 +120,7 @@ def pytest_arguments(consumer: Consumer, options: argparse.Namespace) -> list[st
 
 def set_environment(consumer: Consumer, options: argparse.Namespace) -> None:
     """Tell the package, xtensor and the worker processes, all of which read the environment, what to do."""
-    os.environ["SCIPY_ARRAY_API"] = consumer.backends
+    os.environ.update(consumer.environment)
     if options.lazy:
         os.environ["XTENSOR_LAZY"] = options.lazy
     sys.path[:0] = [str(HERE.parent), str(HERE)]  # this checkout, installed or not, and the plugins

@@ -36,6 +36,7 @@ ROOMS = [
     "fft.py",
     "random.py",
     "numpy/*",
+    "dask.py",
     "explanation.py",
     "drawing.py",
     "explain.py",
@@ -51,12 +52,13 @@ OPTIONAL = {
     "llvmlite": ["codegen/cpu/compile.py"],
     "cupy": ["devices/cuda.py", "codegen/cuda/nvrtc.py"],
     "cupyx": ["devices/cuda.py", "codegen/cuda/kernel.py"],
+    "dask": ["dask.py"],
     "sklearn": ["__main__.py"],
     "scipy": ["__main__.py"],
 }
-NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "scipy", "sklearn", "array_api_compat"]
+NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "scipy", "sklearn", "array_api_compat"]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 23_150
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 23_250
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

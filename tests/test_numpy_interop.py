@@ -537,3 +537,19 @@ def test_asarray_of_foreign_arrays(make: Any, n: Any) -> None:
     copied = xt.asarray(make(single), copy=True)
     copied[0, 0] = 9
     assert single[0, 0] == 1
+
+
+@pytest.mark.parametrize("dtype", ["int32", "complex128", "float64"])
+@pytest.mark.parametrize(
+    "empty",
+    [np.zeros((8, 8), order="F")[:0, :0], np.zeros((4, 6))[:0, ::2], np.zeros((3, 4))[:, 9:], np.zeros((0, 4))],
+    ids=["columns", "steps", "nothing beyond the end", "rows"],
+)
+def test_reading_nothing_as_another_dtype(empty: np.ndarray, dtype: str) -> None:
+    """Whatever its strides say, memory without elements can be read as another dtype where NumPy does so."""
+    x = xt.asarray(empty)
+    if empty.shape[-1] * 8 % np.dtype(dtype).itemsize:
+        with pytest.raises(ValueError, match="view: dtype must divide"):
+            x.view(dtype)
+    else:
+        assert x.view(dtype).shape == empty.view(dtype).shape

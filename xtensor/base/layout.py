@@ -205,7 +205,8 @@ class Layout:
         """Return the same bytes as elements of another size along the last axis, or None where they do not fit."""
         if itemsize == new_itemsize:
             return self
-        if not self.shape or (self.shape[-1] != 1 and self.strides[-1] != itemsize):
+        contiguous = bool(self.shape) and (self.shape[-1] == 1 or self.strides[-1] == itemsize or 0 in self.shape)
+        if not contiguous:
             return None
         last, rest = divmod(self.shape[-1] * itemsize, new_itemsize)
         return None if rest else Layout((*self.shape[:-1], last), (*self.strides[:-1], new_itemsize), self.offset)

@@ -108,7 +108,7 @@ def test_the_code_of_the_page() -> None:
 
 def test_the_example() -> None:
     """It refuses what takes too much, and its values are NumPy's."""
-    pytest.importorskip("tqdm", reason="tqdm is not installed (the extra `cubed`)")
+    pytest.importorskip("rich", reason="rich is not installed (the extra `cubed`)")
     code = "import cubed_means; cubed_means.main(800, 200)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT / "examples", capture_output=True, text=True, timeout=300

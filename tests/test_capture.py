@@ -547,3 +547,21 @@ def test_columns_of_one_array_are_written_from_others() -> None:
         recurrence(a, b)
         agrees(x, a)
     assert " 0 bytes of arena" in str(xt.explain(fused))
+
+
+def test_a_loop_over_large_arrays_is_shared_among_threads() -> None:
+    """The same launch comes again, each time for all threads."""
+
+    def sweeps(x: Any, y: Any) -> None:
+        for _ in range(12):
+            y[1:-1] = 0.5 * (x[:-2] + x[2:])
+            x[1:-1] = y[1:-1] * 0.75 + 1.0
+
+    fused = xt.fuse(sweeps, strict=True)
+    with xt.options(threads=2):
+        for call in range(3):
+            (x, a), (y, b) = both(600_000, seed=call), both(600_000, seed=call + 9)
+            fused(x, y)
+            sweeps(a, b)
+            agrees(x, a)
+            agrees(y, b)

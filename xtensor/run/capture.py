@@ -122,7 +122,7 @@ class Capture:
         self._made: list[ref[Storage]] = []
         self._inside = self._calls = self._repetitions = 0
         self._times: Counter[Plan] = Counter()
-        self._before: dict[tuple[Any, ...] | None, Evaluated] = {}
+        self._before: dict[tuple[Any, ...], Evaluated] = {}
         self._constants: dict[tuple[int, bytes], TBlob] = {}
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
@@ -235,7 +235,7 @@ class Capture:
         self._calls += sum([type(trace.values[number].op) is not View for number in direct])
         step = Evaluated(structure, work.plan, work.metas, spots, work.into)
         self._enter(step)
-        if not direct:
+        if key is not None and not direct:
             self._before[key] = step
 
     def called(

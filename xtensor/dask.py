@@ -75,8 +75,8 @@ class Backend(ArrayBackendEntrypoint):  # type: ignore[misc]
         """Return the function that makes a tensor of a chunk."""
         return asarray
 
-    @classmethod
-    def to_backend(cls, data: Any, **given: Any) -> Any:
+    @staticmethod
+    def to_backend(data: Any, **given: Any) -> Any:
         """Return a Dask array whose chunks are tensors."""
         return data if isinstance(data._meta, Tensor) else data.map_blocks(asarray, **given)
 

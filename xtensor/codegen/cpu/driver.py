@@ -91,9 +91,12 @@ copy:
   store i64 %word, ptr %word.to, align 8
   %c.next = add i64 %c, 1
   %uncopied = icmp ult i64 %c.next, %words
-  br i1 %uncopied, label %copy, label %fill
+  br i1 %uncopied, label %copy, label %copied
+copied:
+  %any = icmp ne i64 %fillings, 0
+  br i1 %any, label %fill, label %launch
 fill:
-  %p = phi i64 [0, %copy], [%p.next, %fill]
+  %p = phi i64 [0, %copied], [%p.next, %fill]
   %p.at = mul i64 %p, 3
   %place = getelementptr i64, ptr %places, i64 %p.at
 {load("to", "%place", 0)}{load("from", "%place", 1)}{load("more", "%place", 2)}\
@@ -105,7 +108,7 @@ fill:
   %unfilled = icmp ult i64 %p.next, %fillings
   br i1 %unfilled, label %fill, label %launch
 launch:
-  %l = phi i64 [0, %fill], [%l.next, %launch]
+  %l = phi i64 [0, %copied], [0, %fill], [%l.next, %launch]
 {load("begin", "%tables", "%l")}\
   %table = getelementptr i8, ptr %work, i64 %begin
   call void @launch(ptr %table)

@@ -172,3 +172,33 @@ def test_gradients_of_captured_products() -> None:
     for _ in range(4):
         found = step(xt.asarray(w), xt.asarray(x))
     np.testing.assert_allclose(np.asarray(found), x.T @ (1 - np.tanh(x @ w) ** 2), rtol=1e-14)
+
+
+def test_a_statement_of_a_loop_is_one_evaluation_also_in_memory_shared_with_numpy() -> None:
+    """The value `a[i, j]` of `a[i, j] -= ...` is no step of its own: kernels and memory are those of the expression."""
+    for copy in (True, False):
+        fused, a = xt.fuse(factor, strict=True), np.random.default_rng(7).random((5, 5)) + 5 * np.eye(5)
+        for _ in range(3):
+            x = xt.asarray(a.copy(), copy=copy)
+            fused(x)
+        (known,) = fused._known.values()
+        assert known.captured is not None
+        assert len(known.captured.steps) == 25 + 10  # a product for each element, a quotient below the diagonal
+        assert {root.argument for root in known.captured.roots} == {0}
+
+
+def test_views_of_one_buffer_that_come_as_two_arrays_are_written_in_order() -> None:
+    """Two tensors over one NumPy array have two owners: what one writes, the other reads afterwards."""
+
+    def function(x: Any, y: Any) -> None:
+        for i in range(3):
+            x[i + 1] += y[i] * 2
+            y[i] -= x[i + 2]
+            x[1:3] = y[0:2] + x[2:4]
+
+    fused = xt.fuse(function)
+    for shift in (0, 0, 0, 1, 1, 1, 2, 2, 2):
+        memory, right = np.arange(8.0), np.arange(8.0)
+        fused(xt.asarray(memory[:5], copy=False), xt.asarray(memory[shift : shift + 5], copy=False))
+        function(right[:5], right[shift : shift + 5])
+        np.testing.assert_array_equal(memory, right, err_msg=str(shift))

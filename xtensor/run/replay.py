@@ -190,11 +190,12 @@ class Known(NamedTuple):
         if not target.is_packed and target.layout.may_repeat():
             return False
         for number, value in enumerate(values):
-            if type(value) is not TBlob or value.owner is not target.owner:
+            if type(value) is not TBlob:
                 continue
-            if number in self.last and value.layout == target.layout:
+            if value.owner is not target.owner and not (value.owner.shared and target.owner.shared):
                 continue
-            if value.overlaps(target):
+            same = value.owner is target.owner and value.layout == target.layout
+            if not (same and number in self.last) and value.overlaps(target):
                 return False
         return True
 

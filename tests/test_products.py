@@ -82,9 +82,12 @@ def test_vectors_and_stacks() -> None:
         found, explained = third_call(lambda x, y: xt.matmul(x, y) * 2, a, b)
         np.testing.assert_array_equal(found, np.matmul(a, b) * 2)
         assert "library" not in explained
-    found, explained = third_call(lambda x, y: xt.vecdot(x, y) * 2, v, v[::-1].copy())
-    assert found == np.vecdot(v, v[::-1].copy()) * 2
-    assert "library" not in explained
+    for dtype in ("float32", "float64"):
+        v = rng.standard_normal(1000).astype(dtype)
+        for a, b in ((v, v[::-1].copy()), (v, v[::-1]), (v[::-2], v[:500]), (v[:9], np.broadcast_to(v[:1], 9))):
+            found, explained = third_call(lambda x, y: xt.vecdot(x, y) * 2, a, b)
+            assert found == np.vecdot(a, b) * 2
+            assert "library" not in explained
 
 
 def test_a_matrix_times_its_own_transpose_is_symmetric_as_numpys() -> None:

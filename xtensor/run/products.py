@@ -1,7 +1,8 @@
 """Matrix products as launches: calls of the BLAS at its own address, as NumPy's `matmul` would make them.
 
-The same function is called for the same strides, so that results have the same bits. What NumPy computes without the
-BLAS, or by functions that are not called here, is left to it.
+The same function is called for the same strides, so that results have the same bits; so is a single sum that NumPy
+computes by a loop of its own. What else it computes without the BLAS, or by functions that are not called here, is left
+to it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def is_native(kernel: Kernel, work: Work) -> bool:
     if 0 in c.shape or many or large:
         return False
     form = _form(a, b, _begin(kernel.inputs[0], work) == _begin(kernel.inputs[-1], work))
-    return form is not None and blas.address(_name(form, node.dtype.char)) != 0
+    return form is not None and _address(form, node.dtype.char) is not None
 
 
 def product_makes(kernel: Kernel, work: Work) -> Makes:
@@ -78,7 +79,7 @@ def product_makes(kernel: Kernel, work: Work) -> Makes:
     form = _form(*stacks[:2], same=False)
     assert form is not None
     char, itemsize = node.dtype.char, node.dtype.itemsize
-    names, address = calls.words_of(form.kind), blas.address(_name(form, char))
+    names, address = calls.words_of(form.kind), _address(form, char) or 0
     operands = [*work.trace.arguments[kernel.results[0]], kernel.results[0]]
     order = (1, 0, 2) if form.swapped else (0, 1, 2)
 
@@ -98,9 +99,9 @@ def product_makes(kernel: Kernel, work: Work) -> Makes:
     return Makes.of(make, 0.0, contract=False, aligned=False)
 
 
-def _name(form: Form, char: str) -> str:
-    """Return the name of a function, without what all have."""
-    return {"f": "s", "d": "d"}[char] + form.kind
+def _address(form: Form, char: str) -> int | None:
+    """Return the address of the BLAS's function, 0 where none is called; None where it is not known."""
+    return 0 if form.kind == "sum" else blas.address({"f": "s", "d": "d"}[char] + form.kind) or None
 
 
 def _stacks(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
@@ -137,7 +138,7 @@ def _form(a: Matrix, b: Matrix, same: bool) -> Form | None:
     (m, k), p = a.shape[-2:], b.shape[-1]
     if m == 1 and p == 1:
         steps = {"n": k, "a.step": a.strides[-1], "b.step": b.strides[-2]}
-        return Form("dot", steps) if min(steps["a.step"], steps["b.step"]) > 0 else None
+        return Form("dot" if min(steps["a.step"], steps["b.step"]) > 0 else "sum", steps)
     if k == 0:
         plain = {"a.turned": calls.PLAIN, "b.turned": calls.PLAIN, "a.step": 1, "b.step": p}
         return Form("gemm", {"order": calls.ROWS, "m": m, "n": p, "k": 0, "c.step": p, **plain})

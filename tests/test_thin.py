@@ -619,3 +619,23 @@ def test_values_without_axes_are_computed_as_arrays_are(name: str) -> None:
             x = getattr(operator, "i" + name)(x, y)
             with np.errstate(all="ignore"):
                 np.testing.assert_array_equal(x.numpy(), wanted.astype(a.dtype), strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int64"])
+def test_a_row_assigned_to_a_column_that_it_crosses(dtype: str) -> None:
+    """NumPy itself reads the crossing after it has written it."""
+    for row, column in ((17, 59), (59, 17), (0, 69), (3, 3)):
+        a = np.arange(4900).reshape(70, 70).astype(dtype)
+        right = a.copy()
+        right[:, column] = a[row].copy()
+        x = xt.asarray(a, copy=True)
+        x[:, column] = x[row]
+        np.testing.assert_array_equal(np.asarray(x), right)
+        x = xt.asarray(a, copy=True)
+        x[:, column] = x[row, :][None]
+        np.testing.assert_array_equal(np.asarray(x), right)
+        x = xt.asarray(a, copy=True)
+        x[:35, column] = x[row, ::2]
+        right = a.copy()
+        right[:35, column] = a[row, ::2].copy()
+        np.testing.assert_array_equal(np.asarray(x), right)

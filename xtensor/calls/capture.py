@@ -21,8 +21,9 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, small
 from ..tensor.trees import flatten, rebuilt
+from .reach import Reach, constant_of
 from .record import record_part
-from .signature import Reach, constant_of, signature_of
+from .signature import signature_of
 
 if TYPE_CHECKING:
     from ..run.capture import Capture
@@ -89,7 +90,7 @@ class Fused(Generic[P, R]):
         update_wrapper(self, function)
         self._function: Callable[..., R] = function
         self._strict = strict
-        self._reach = Reach(function)
+        self._reach: Reach | None = None
         self._known: dict[tuple[Any, ...], _Known] = {}
         self._uses = self._unwatched = self._not_looked_up = 0
         self._last: _Known | None = None
@@ -114,13 +115,13 @@ class Fused(Generic[P, R]):
                 return self._function(*args)
         if watchers and watching() is not None:
             return self._function(*args, **kwargs)
-        found = signature_of(args, kwargs, self._reach)
+        found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
             return self._call_plainly(found, args, kwargs)
-        signature, tensors, blobs = found
+        signature, tensors, blobs, arrays = found
         known = self._known.get(signature)
         if known is None:
-            return self._first_call(signature, tensors, args, kwargs)
+            return self._first_call(signature, tensors, arrays, args, kwargs)
         known.used = self._uses = self._uses + 1
         known.uses += 1
         results = known.results(blobs)
@@ -130,11 +131,16 @@ class Fused(Generic[P, R]):
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
 
+    def _reached(self) -> Reach:
+        """Return what the function finds by its names: at its first call all is there that it mentions."""
+        self._reach = reach = Reach(self._function)
+        return reach
+
     def why(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Return why the next call with such arguments runs the function itself, "" if it runs a schedule."""
         if watching() is not None:
             return INSIDE
-        found = signature_of(args, kwargs, self._reach)
+        found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
             return found
         known = self._known.get(found[0])
@@ -165,7 +171,9 @@ class Fused(Generic[P, R]):
             raise RuntimeError(expected("fuse", f"{name}, which is strict,", "be captured", reason))
         return self._function(*args, **kwargs)
 
-    def _first_call(self, signature: tuple[Any, ...], tensors: list[Tensor], args: Any, kwargs: Any) -> R:
+    def _first_call(
+        self, signature: tuple[Any, ...], tensors: list[Tensor], arrays: list[Any], args: Any, kwargs: Any
+    ) -> R:
         """Call the function, watched, and remember what it does, or why that is not known."""
         self._unwatched -= 1
         if self._unwatched >= 0 or _asks_for_plain_calls(settings()):
@@ -173,7 +181,7 @@ class Fused(Generic[P, R]):
         from ..run.capture import DISTURBED, Capture  # the engines come with it
 
         run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
-        capture = Capture([_settled_anew(x) for x in tensors])
+        capture = Capture([_settled_anew(x) for x in tensors], arrays)
         steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
         with run.at_once([blob.owner for blob in capture.arguments]):
             with capture, options(lazy="always", fuse_limit=steps):

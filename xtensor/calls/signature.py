@@ -6,11 +6,13 @@ it is looked up again at every call: tensors are arguments like others, constant
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from enum import Enum
+from _thread import LockType, RLock
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from logging import Logger
+from re import Pattern
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -21,142 +23,37 @@ from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
+from .reach import MOST_OBJECTS, Reach, constant_of, is_code, is_open, is_plain, stays
 
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor"
 GRADIENT = "[gradient] an argument takes part in a gradient (fuse the function that computes the gradient)"
 ELSEWHERE = "[device] its arguments are on different devices"
 
-# Elements up to which a list or dict of constants is part of a signature, and how deep objects are looked into.
-MOST_ELEMENTS, DEEPEST = 64, 4
+# Elements up to which a list or dict of constants is part of a signature, and bytes up to which a NumPy array is.
+MOST_ELEMENTS, MOST_BYTES = 64, 1024
 
-# Modules whose functions and constants stay what they are.
-_LIBRARIES = frozenset((*sys.stdlib_module_names, "xtensor", "numpy", "scipy", "cupy", "array_api_compat", "tqdm"))
-
-# Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
-_PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
-_IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device)
-
-
-def constant_of(x: Any) -> tuple[Any, ...] | None:
-    """Return what tells a constant from all others, its type first; None for what is none, as it may change."""
-    kind = type(x)
-    if kind in _PLAIN:
-        return kind, x
-    if kind is float:
-        return kind, x.hex()  # -0.0 is not 0.0, and NaN is NaN
-    if kind is complex:
-        return kind, x.real.hex(), x.imag.hex()
-    if kind is tuple:
-        parts = [constant_of(part) for part in x]
-        return None if None in parts else (kind, *parts)
-    if kind is slice:
-        return constant_of((slice, x.start, x.stop, x.step))
-    if isinstance(x, np.generic):
-        return kind, x.tobytes()
-    return (kind, x) if isinstance(x, _IMMUTABLE) else None
-
-
-class Reach:
-    """What a function can find by its names.
-
-    names: all that its code mentions, and that of functions it finds. places: where values are found that are neither
-    code nor libraries: a dict and a key, or a cell.
-    """
-
-    def __init__(self, function: Any) -> None:
-        self.names: frozenset[str] = frozenset()
-        self.places: list[tuple[dict[Any, Any], Any] | CellType] = []
-        self._seen: set[int] = set()
-        if isinstance(function, MethodType):
-            self._at(({"self": function.__self__}, "self"), function.__self__)
-        self._of(function)
-
-    def _of(self, function: Any) -> None:
-        """Take in a function, and those that it finds."""
-        if isinstance(function, partial):
-            bound = dict(enumerate(function.args)) | function.keywords
-            for name, value in bound.items():
-                self._at((bound, name), value)
-            function = function.func
-        function = getattr(function, "__wrapped__", function)
-        function = function.__func__ if isinstance(function, MethodType) else function
-        if not isinstance(function, type) and not hasattr(function, "__code__"):
-            self._of_object(function)
-            return
-        code = getattr(function, "__code__", None)
-        if not isinstance(code, CodeType) or id(code) in self._seen:
-            return
-        self._seen.add(id(code))
-        names = set(_names(code))
-        self.names |= names
-        for name in sorted(names & function.__globals__.keys()):
-            self._at((function.__globals__, name), function.__globals__[name])
-        for cell in function.__closure__ or ():
-            try:
-                self._at(cell, cell.cell_contents)
-            except ValueError:  # an empty cell
-                self.places.append(cell)
-
-    def _of_object(self, x: Any) -> None:
-        """Take in an object that is called, and the functions among its attributes."""
-        if isinstance(x, BuiltinFunctionType) or not hasattr(x, "__dict__") or id(x) in self._seen:
-            return
-        self._seen.add(id(x))
-        self.places.append(({"self": x}, "self"))
-        self._of(next((vars(kind)["__call__"] for kind in type(x).__mro__ if "__call__" in vars(kind)), None))
-        for name in sorted(self.names & vars(x).keys()):
-            if callable(vars(x)[name]):
-                self._of(vars(x)[name])
-
-    def _at(self, place: Any, value: Any) -> None:
-        if _is_library(value):
-            return
-        self.places.append(place)
-        if isinstance(value, (FunctionType, MethodType)) or hasattr(value, "__wrapped__"):
-            self._of(value)
-
-    def values(self) -> Iterator[Any]:
-        """Yield what is found now."""
-        for place in self.places:
-            if type(place) is tuple:
-                yield place[0].get(place[1])
-            else:
-                try:
-                    yield place.cell_contents  # type: ignore[union-attr]
-                except ValueError:
-                    yield None
-
-
-def _is_library(value: Any) -> bool:
-    """Return whether a value is a module, function or class of a library, which stays what it is."""
-    if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] in _LIBRARIES
-    if isinstance(value, (FunctionType, BuiltinFunctionType, type)):
-        return str(value.__module__).partition(".")[0] in _LIBRARIES
-    return isinstance(value, np.ufunc)
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names that code mentions, with those of functions defined in it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+# Kinds of objects of which no value is read, or always the same one.
+_IDENTITIES = (LockType, RLock, Logger, Pattern, range)
 
 
 class _Key:
-    """A signature while it is put together. device: where all memory is. reason: why there is none."""
+    """A signature while it is put together. device: where all memory is. reason: why there is none.
 
-    __slots__ = ("blobs", "device", "key", "names", "reason", "tensors")
+    arrays: of NumPy, whose contents are part of it.
+    """
 
-    def __init__(self, names: frozenset[str]) -> None:
+    __slots__ = ("arrays", "blobs", "device", "key", "reach", "reason", "seen", "tensors")
+
+    def __init__(self, reach: Reach) -> None:
         self.key: list[Any] = []
         self.tensors: list[Tensor] = []
         self.blobs: list[TBlob] = []
-        self.names = names
+        self.reach = reach
         self.device = CPU_DEVICE
         self.reason = ""
+        self.seen: dict[int, int] = {}
+        self.arrays: list[Any] = []
 
     def tensor(self, x: Tensor) -> None:
         """Enter a tensor; what is pending is evaluated."""
@@ -175,75 +72,159 @@ class _Key:
         self.device = device
         self.key.append(device)
 
-    def value(self, x: Any, depth: int, *, given: bool) -> None:
-        """Enter a value. given: whether it is an argument: what may change is then a reason."""
+    def places(self, places: Sequence[list[Any]]) -> None:
+        """Enter what is found in places now."""
+        for place in places:
+            where, name, last, part = place
+            try:
+                value = where.get(name) if type(where) is dict else where.cell_contents
+            except ValueError:  # an empty cell
+                value = None
+            if part is not None and value is last:
+                self.key += part
+                continue
+            self.enter(value, given=False)
+            if type(value) is not Tensor and is_plain(value):
+                place[2:] = value, constant_of(value)
+
+    def enter(self, x: Any, *, given: bool) -> None:
+        """Enter a tensor or another value. given: whether it is an argument."""
+        if type(x) is Tensor:
+            self.tensor(x)
+            return
         constant = constant_of(x)
         if constant is not None:
             self.key += constant
-        elif isinstance(x, (list, tuple, dict)):
-            self.key += (type(x), len(x))
-            if len(x) > MOST_ELEMENTS or depth >= DEEPEST:
-                self.reason = self.reason or _changing(x, given)
+            if is_plain(x):
                 return
-            if isinstance(x, dict):
-                self.value(tuple(x), depth + 1, given=given)
-            for part in x.values() if isinstance(x, dict) else x:
-                self.enter(part, depth + 1, given=given)
-        elif getattr(type(x), "draws", False):  # a generator of random numbers: this very one
-            self.key.append(x)
-        elif isinstance(x, ModuleType) or hasattr(x, "__dict__"):
-            self._object(x, depth)
-        elif given:
-            self.reason = self.reason or _changing(x, given)
+        elif id(x) in self.seen:
+            self.key.append(("again", self.seen[id(x)]))
+        if id(x) not in self.seen:
+            self.seen[id(x)] = len(self.seen)
+            if len(self.seen) > MOST_OBJECTS:
+                self._refuse(x, given)
+            elif constant is not None:
+                self._namespace(x)
+            else:
+                self._whole(x, given)
 
-    def enter(self, x: Any, depth: int, *, given: bool) -> None:
-        """Enter a tensor or another value."""
-        if type(x) is Tensor:
-            self.tensor(x)
-        else:
-            self.value(x, depth, given=given)
-
-    def _object(self, x: Any, depth: int) -> None:
-        """Enter the attributes of an object that the function's code mentions."""
-        self.key.append(type(x))
-        if depth >= DEEPEST:
+    def _namespace(self, x: Any) -> None:
+        """Enter what a function finds; of a module or class what is mentioned of it."""
+        if isinstance(x, tuple):
+            for part in x:
+                self.enter(part, given=False)
             return
-        own = vars(x)
-        for name in sorted(self.names & own.keys()):
-            if not _is_library(own[name]):
+        if isinstance(x, FunctionType) and not self.reach.take(x):
+            self._refuse(x, False)
+        if isinstance(x, type):
+            self.reach.meet(x, makes=True)
+            self._shared(x, ())
+        elif isinstance(x, BuiltinFunctionType):
+            self.enter(x.__self__, given=False)
+        else:
+            self._attributes(vars(x))
+
+    def _whole(self, x: Any, given: bool) -> None:
+        """Enter what is no constant: its elements or attributes."""
+        kind = type(x)
+        if isinstance(x, (list, tuple, dict, set, frozenset, deque)):
+            self._elements(x, given)
+        elif isinstance(x, np.ndarray):
+            self._contents(x, given)
+        elif (
+            isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False)
+        ):  # draws: a generator, this very one
+            self.key.append(x)
+        elif isinstance(x, (MethodType, partial)):
+            self.key.append(kind)
+            for part in (x.__func__, x.__self__) if isinstance(x, MethodType) else (x.func, x.args, x.keywords):
+                self.enter(part, given=given)
+        elif hasattr(x, "__wrapped__"):
+            self.key.append(kind)
+            self.enter(x.__wrapped__, given=given)
+        elif is_open(kind):
+            self._object(x, kind)
+        else:
+            self._refuse(x, given)
+
+    def _refuse(self, x: Any, given: bool) -> None:
+        whose = "an argument" if given else "what it reads"
+        self.reason = self.reason or f"[changing] {whose} is of type {type(x).__name__}, which may change"
+
+    def _elements(self, x: Any, given: bool) -> None:
+        """Enter the elements of a list and its kin."""
+        self.key += (type(x), len(x))
+        if len(x) > MOST_ELEMENTS:
+            self._refuse(x, given)
+        elif isinstance(x, (set, frozenset)):
+            constants = [constant_of(one) for one in x]
+            self.key.append(frozenset(constants))
+            if None in constants:
+                self._refuse(x, given)
+        else:
+            for part in (*x, *x.values()) if isinstance(x, dict) else x:
+                self.enter(part, given=given)
+
+    def _contents(self, x: Any, given: bool) -> None:
+        """Enter a NumPy array: a small one that is found by its name is a constant as long as its contents are the
+        same, for nobody sees what NumPy makes of it.
+        """
+        if given or x.dtype.hasobject or x.nbytes > MOST_BYTES:
+            self._refuse(x, given)
+        else:
+            self.key += (x.dtype, x.shape, x.tobytes())
+            self.arrays.append(x)
+
+    def _object(self, x: Any, kind: type) -> None:
+        """Enter an object: those of its attributes that are mentioned, of a library's object all."""
+        self.key.append(kind)
+        self.reach.meet(kind)
+        own: dict[str, Any] = dict(getattr(x, "__dict__", ()))
+        for base in kind.__mro__:
+            slots = vars(base).get("__slots__", ())
+            names = (slots,) if isinstance(slots, str) else slots
+            own |= {name: getattr(x, name) for name in names if hasattr(x, name)}
+        self._attributes(own, every=stays(kind))
+        self._shared(kind, own)
+
+    def _shared(self, kind: type, own: Collection[str]) -> None:
+        """Enter what objects of a class have in common: attributes that are no code and not their own."""
+        for base in kind.__mro__[:-1]:
+            if not stays(base):
+                self._attributes({n: one for n, one in vars(base).items() if n not in own and not is_code(one)})
+
+    def _attributes(self, own: Mapping[str, Any], *, every: bool = False) -> None:
+        """Enter those of some attributes that are mentioned, or every one."""
+        for name in own if every else sorted(self.reach.names & own.keys()):
+            if not stays(own[name]):
                 self.key.append(name)
-                self.enter(own[name], depth + 1, given=False)
-        for kind in type(x).__mro__:
-            if kind.__module__ != "builtins":
-                for name in sorted((self.names & vars(kind).keys()) - own.keys()):
-                    value = vars(kind)[name]
-                    if not callable(value) and constant_of(value) is not None:
-                        self.key += (name, constant_of(value))
-
-
-def _changing(x: Any, given: bool) -> str:
-    return f"[changing] {'an argument' if given else 'what it reads'} is of type {type(x).__name__}, which may change"
+                self.enter(own[name], given=False)
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:
-    """Return what calls of a kind have in common, the tensors that they read, and their bytes; or why there is none."""
-    found = _Key(reach.names)
-    if kwargs:
-        found.key.append(tuple(kwargs))
-    for x in (*args, *kwargs.values()) if kwargs else args:
-        if type(x) is Tensor:
-            found.tensor(x)
-        else:
-            found.value(x, 0, given=True)
-    if reach.places:
-        for value in reach.values():
-            found.enter(value, 0, given=False)
+    """Return what calls of a kind have in common, the tensors that they read, their bytes, and the NumPy arrays whose
+    contents they have in common; or why there is none.
+    """
+    while True:
+        grown = reach.grown
+        found = _Key(reach)
+        if kwargs:
+            found.key.append(tuple(kwargs))
+        for x in (*args, *kwargs.values()) if kwargs else args:
+            if type(x) is Tensor:
+                found.tensor(x)
+            else:
+                found.enter(x, given=True)
+        if reach.places:
+            found.places(reach.places)
+        if reach.grown == grown:  # else what was entered first may have more that is mentioned
+            break
     if found.reason or not found.tensors:
         return found.reason or NO_TENSOR
     if active[0] and _takes_part(found.tensors, found.blobs):
         return GRADIENT
     _enter_whereabouts(found)
-    return tuple(found.key), found.tensors, found.blobs
+    return tuple(found.key), found.tensors, found.blobs, found.arrays
 
 
 def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:

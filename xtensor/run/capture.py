@@ -28,6 +28,7 @@ from ..graph.node import Node, View
 from ..plan.layouts import Meta
 from ..plan.program import Plan, Trace, bare
 from ..storage.blob import TBlob
+from ..storage.pool import address_of
 from ..storage.storage import Native, Storage, watchers
 from .products import is_native
 from .work import Work
@@ -106,10 +107,11 @@ class Capture:
     """What a function did: used as `with capture:`, it is told of all that is computed, looked at and written.
 
     reason: why this is not all that happened, "" as long as it may be. arguments: their blobs. steps: in order. roots:
-    of the memory that steps name. written_roots: those that were written; blank: those that begin unset.
+    of the memory that steps name. written_roots: those that were written; blank: those that begin unset. arrays: of
+    NumPy, which are constants as long as nobody writes to them.
     """
 
-    def __init__(self, arguments: Sequence[TBlob]) -> None:
+    def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = ()) -> None:
         self.reason = ""
         self.thread = get_ident()
         self.arguments = list(arguments)
@@ -125,6 +127,7 @@ class Capture:
         self._times: Counter[Plan] = Counter()
         self._before: dict[tuple[Any, ...], Evaluated] = {}
         self._constants: dict[tuple[int, bytes], TBlob] = {}
+        self._arrays = {(address_of(array), array.nbytes) for array in arrays if array.flags.c_contiguous}
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
@@ -154,6 +157,12 @@ class Capture:
                 self.refuse(DISTURBED)
         elif owner in self._numbers:
             self._announced[self._numbers[owner][0].root] += 1
+        elif self._is_array(owner):
+            self.refuse(WRITES)
+
+    def _is_array(self, owner: Storage) -> bool:
+        """Return whether memory is that of one of the arrays that are constants."""
+        return owner.shared and (owner.address, owner.nbytes) in self._arrays
 
     def refuse(self, reason: str) -> None:
         """Take a reason why the call is not captured: the first one, but what another thread did is none that stays."""
@@ -327,6 +336,10 @@ class Capture:
         elif blob.fixed:
             place = Place(len(self.roots), layout.offset, low, high)
             self.roots.append(Root(None, blob, 0))
+        elif self._is_array(owner):
+            constant = TBlob.adopt(owner.bytes.copy(), blob.device)
+            constant.fixed = True
+            place = self._enter_root(owner, Root(None, constant, owner.nbytes))
         else:
             self.refuse(OUTSIDE)
             place = Place(0, 0, 0, 0)

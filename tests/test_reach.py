@@ -1,0 +1,242 @@
+"""What a captured function finds by its names is looked up again at every call, wherever it is: never a stale value."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import OrderedDict, deque, namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+
+
+class Slots:
+    __slots__ = ("k",)
+
+    def __init__(self) -> None:
+        self.k = 2.0
+
+
+class Model:
+    shared = 2.0
+
+    def __init__(self) -> None:
+        self.k = 2.0
+
+    def apply(self, x: Any) -> Any:
+        return x * self.k
+
+    def __call__(self, x: Any) -> Any:
+        return self.apply(x)
+
+    def __getitem__(self, key: str) -> float:
+        return self.k
+
+    @property
+    def double(self) -> float:
+        return self.k * 1
+
+    @classmethod
+    def of_class(cls, x: Any) -> Any:
+        return x * cls.shared
+
+    @staticmethod
+    def of_nobody(x: Any) -> Any:
+        return x * WHERE.k
+
+
+class Heir(Model):
+    def apply(self, x: Any) -> Any:
+        return super().apply(x)
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.inner = [Model()]
+        self.inner[0].owner = self  # type: ignore[attr-defined]
+
+    def run(self, x: Any) -> Any:
+        return self.inner[0].apply(x)
+
+
+@dataclass
+class Config:
+    k: float = 2.0
+    step: int = 0
+
+
+class Cached:
+    @cached_property
+    def k(self) -> float:
+        return 2.0
+
+
+Pair = namedtuple("Pair", "a b")
+WHERE = SimpleNamespace(k=2.0)
+MODULE = ModuleType("somebodys")
+exec("k = 2.0\ndef helper(x):\n    return x * k", MODULE.__dict__)
+sys.modules["somebodys"] = MODULE
+SLOTS, MODEL, HEIR, OWNER, CONFIG, CACHED = Slots(), Model(), Heir(), Owner(), Config(), Cached()
+DEQUE, ARRAY, BYTES = deque([2.0]), array("d", [2.0]), bytearray(b"\2")
+LIST, DICT, ORDERED, SET = [2.0], {"k": 2.0}, OrderedDict(k=2.0), {2.0}
+SMALL, LARGE, LISTED = np.array([2.0]), np.full(1000, 2.0), [np.array([2.0])]
+PAIR = Pair(np.array([2.0]), 1)
+GET = DICT.get
+FUNCTION: Any = xt.abs
+RULE: Any = {"f": lambda x: x * WHERE.k}
+
+
+def with_default(x: Any, box: list[float] = [2.0]) -> Any:  # noqa: B006
+    return x * box[0]
+
+
+def with_attribute(x: Any) -> Any:
+    return x * with_attribute.k  # type: ignore[attr-defined]
+
+
+with_attribute.k = 2.0  # type: ignore[attr-defined]
+
+
+def scaled_by(box: list[float]) -> Callable[[Any], Any]:
+    return lambda x: x * box[0]
+
+
+ONE, OTHER = [1.0], [2.0]
+BY_ONE, BY_OTHER = scaled_by(ONE), scaled_by(OTHER)
+
+
+def imports_inside(x: Any) -> Any:
+    import somebodys  # type: ignore[import-not-found]
+
+    return somebodys.helper(x)
+
+
+@lru_cache
+def remembered(name: str) -> Any:
+    return lambda x: x * WHERE.k
+
+
+def set_all(k: float) -> None:
+    """Give everything that the functions below find a value."""
+    global FUNCTION, PAIR
+    for one in (SLOTS, MODEL, HEIR, OWNER.inner[0], CONFIG, WHERE, MODULE, with_attribute, Model, CACHED):
+        setattr(one, "k", k)  # noqa: B010
+    Model.shared = k
+    for box in (DEQUE, ARRAY, LIST, SMALL, LARGE, LISTED[0], OTHER, PAIR.a, with_default.__defaults__[0]):  # type: ignore[index]
+        box[0] = k
+    BYTES[0] = int(k)
+    DICT["k"] = ORDERED["k"] = k
+    SET.clear()
+    SET.add(k)
+    FUNCTION = xt.abs if k == 2.0 else xt.negative
+
+
+CASES: dict[str, Callable[[Any], Any]] = {
+    "an object with slots": lambda x: x * SLOTS.k,
+    "an attribute that a method reads": lambda x: MODEL.apply(x),
+    "an attribute that a property reads": lambda x: x * MODEL.double,
+    "an object that is called": lambda x: MODEL(x),
+    "an object with elements": lambda x: x * MODEL["any"],
+    "an attribute named in a text": lambda x: x * getattr(MODEL, "k"),  # noqa: B009
+    "a class's attribute": lambda x: x * Model.shared,
+    "a class method": lambda x: MODEL.of_class(x),
+    "a static method": lambda x: Model.of_nobody(x),
+    "a method of the class before": lambda x: HEIR.apply(x),
+    "an object in an object": lambda x: OWNER.run(x),
+    "a bound method": MODEL.apply,
+    "a bound method of an owner": OWNER.run,
+    "an object itself": MODEL,
+    "a partial of a method": partial(Model.apply, MODEL),
+    "a dataclass": lambda x: x * CONFIG.k,
+    "a cached property": lambda x: x * CACHED.k,
+    "a list": lambda x: x * LIST[0],
+    "a dict": lambda x: x * DICT["k"],
+    "an ordered dict": lambda x: x * ORDERED["k"],
+    "a set": lambda x: x * max(SET),
+    "a bound function of C": lambda x: x * GET("k"),
+    "a deque": lambda x: x * DEQUE[0],
+    "an array of the standard library": lambda x: x * ARRAY[0],
+    "bytes": lambda x: x * BYTES[0],
+    "an item of a NumPy array": lambda x: x * SMALL[0],
+    "a sum of a NumPy array": lambda x: x * float(SMALL.sum()),
+    "an item of a large NumPy array": lambda x: x * LARGE[0],
+    "an item of a NumPy array in a list": lambda x: x * LISTED[0][0],
+    "a NumPy array in a named tuple": lambda x: x * PAIR.a[0],
+    "a small NumPy array": lambda x: x * SMALL,
+    "a large NumPy array": lambda x: x[:1000] * LARGE,
+    "a default that changes": lambda x: with_default(x),
+    "a function's attribute": lambda x: with_attribute(x),
+    "two functions of one code": lambda x: BY_ONE(x) + BY_OTHER(x),
+    "a function in a dict": lambda x: RULE["f"](x),
+    "a function that is remembered": lambda x: remembered("a")(x),
+    "a module": lambda x: x * MODULE.k,
+    "a function of a module": lambda x: MODULE.helper(x),
+    "a module imported inside": imports_inside,
+    "a library's function": lambda x: FUNCTION(x),
+    "a fused function": xt.fuse(lambda x: x * WHERE.k),
+    "a function defined later": lambda x: defined_later(x),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_changes_between_calls_is_seen(case: str) -> None:
+    function = CASES[case]
+    fused = xt.fuse(function)
+    x = xt.asarray(np.linspace(1.0, 2.0, 100_000))
+    for k in (2.0, 2.0, 2.0, 5.0, 5.0, 5.0, 2.0, 3.0):
+        set_all(k)
+        np.testing.assert_array_equal(np.asarray(fused(x)), np.asarray(function(x)), err_msg=str(k))
+    set_all(2.0)
+
+
+STILL = [case for case in CASES if case not in ("an array of the standard library", "bytes")]
+
+
+@pytest.mark.parametrize("case", [case for case in STILL if "large" not in case and "remembered" not in case])
+def test_what_stays_as_it_is_is_captured(case: str) -> None:
+    set_all(2.0)
+    fused, x = xt.fuse(CASES[case]), xt.asarray(np.linspace(1.0, 2.0, 100_000))
+    for _ in range(3):
+        fused(x)
+    assert fused.why(x) == ""
+
+
+def test_what_is_no_part_of_the_computation_makes_no_new_kinds() -> None:
+    """A counter that the function does not mention may change at every call."""
+    fused, x = xt.fuse(lambda x, config: x * config.k), xt.asarray(np.ones(100_000))
+    for step in range(20):
+        CONFIG.step = step
+        fused(x, CONFIG)
+    assert fused.why(x, CONFIG) == ""
+    assert len(fused._known) == 1
+
+
+def test_a_numpy_array_that_the_function_writes_to_makes_calls_plain() -> None:
+    seen, x = np.zeros(3), xt.asarray(np.arange(3.0))
+
+    def function(x: Any) -> Any:
+        y = xt.asarray(seen, copy=False)
+        y += x
+        return x + 1.0
+
+    fused = xt.fuse(function)
+    for n in range(1, 5):
+        fused(x)
+        np.testing.assert_array_equal(seen, n * np.arange(3.0))
+
+
+def test_many_functions_as_arguments() -> None:
+    fused, x = xt.fuse(lambda f, x: f(x)), xt.asarray(np.ones(1000))
+    for n in range(700):
+        assert float(fused(lambda x, n=n: x * n, x)[0]) == n
+
+
+def defined_later(x: Any) -> Any:
+    return x * WHERE.k

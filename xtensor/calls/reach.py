@@ -1,0 +1,206 @@
+"""What a function can find by its names, and which values are constants.
+
+What it finds is looked up again at every call of a captured function (signature.py). Names are those that its code
+mentions, that of functions among what it finds, and that of methods that it can call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from functools import cached_property, lru_cache, partial
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any
+
+import numpy as np
+
+from ..devices import Device
+
+# How many objects and functions are looked into.
+MOST_OBJECTS = 512
+
+# Modules whose functions and constants stay what they are.
+_LIBRARIES = frozenset((*sys.stdlib_module_names, "xtensor", "numpy", "scipy", "cupy", "array_api_compat", "tqdm"))
+
+# Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
+_PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
+_IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device)
+
+
+def constant_of(x: Any) -> tuple[Any, ...] | None:
+    """Return what tells a constant from all others, its type first; None for what is none, as it may change."""
+    kind = type(x)
+    if kind in _PLAIN:
+        return kind, x
+    if kind is float:
+        return kind, x.hex()  # -0.0 is not 0.0, and NaN is NaN
+    if kind is complex:
+        return kind, x.real.hex(), x.imag.hex()
+    if kind is tuple:
+        parts = [constant_of(part) for part in x]
+        return None if None in parts else (kind, *parts)
+    if kind is slice:
+        return constant_of((slice, x.start, x.stop, x.step))
+    if isinstance(x, np.generic):
+        return kind, x.tobytes()
+    return (kind, x) if isinstance(x, _IMMUTABLE) else None
+
+
+def is_plain(constant: Any) -> bool:
+    """Return whether a constant has nothing in it that can change."""
+    if isinstance(constant, BuiltinFunctionType):
+        return constant.__self__ is None or isinstance(constant.__self__, (ModuleType, type))
+    if isinstance(constant, FunctionType):
+        return str(constant.__module__).partition(".")[0] in _LIBRARIES
+    if isinstance(constant, tuple):
+        return all(map(is_plain, constant))
+    return stays(constant) if isinstance(constant, (ModuleType, type)) else True
+
+
+class Reach:
+    """What a function can find by its names, as far as that is known: it grows with the objects and functions that are
+    met at calls.
+
+    names: all that its code mentions, and that of functions that it finds and of methods that it can call. places:
+    where values are found, each a dict and a key or a cell, with the last constant found there and what tells that from
+    others. grown: a count of what came to these.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.names: set[str] = set()
+        self.places: list[list[Any]] = []
+        self._functions: dict[int, Any] = {}  # held, so that no other one gets its number
+        self._classes: set[type] = set()
+        self.grown = 0
+        if not hasattr(getattr(function, "__wrapped__", function), "__code__"):  # an object that is called
+            self._found_in({"self": function})
+        self.take(function)
+
+    def take(self, function: Any) -> bool:
+        """Take in what a function finds; return False where there are too many functions."""
+        if id(function) in self._functions:
+            return True
+        if len(self._functions) >= MOST_OBJECTS:
+            return False
+        self._functions[id(function)] = function
+        self.grown += 1
+        if isinstance(function, partial):
+            self._found_in(dict(enumerate(function.args)) | function.keywords)
+            return self.take(function.func)
+        if isinstance(function, MethodType):
+            self._found_in({"self": function.__self__})
+            return self.take(function.__func__)
+        if hasattr(function, "__wrapped__"):
+            return self.take(function.__wrapped__)
+        if isinstance(getattr(function, "__code__", None), CodeType):
+            self._take_code(function)
+        return True
+
+    def _take_code(self, function: Any) -> None:
+        """Take in a function's names, and where it finds values by them."""
+        names, spread = set(_names(function.__code__)), function.__globals__
+        for found in (spread, sys.modules):  # modules can be imported inside a function
+            self.places += [[found, one, None, None] for one in sorted(names & found.keys()) if not stays(found[one])]
+            names = names - found.keys()
+        self.places += [[cell, "", None, None] for cell in function.__closure__ or ()]
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        self._found_in({n: value for n, value in enumerate(defaults) if constant_of(value) is None})
+        self._name(set(_names(function.__code__)))
+
+    def _name(self, names: set[str]) -> None:
+        """Take in names, and the methods of classes that are called so."""
+        new = names - self.names
+        self.names |= names
+        for kind in list(self._classes) if new else ():
+            self._take_methods(kind, new)
+
+    def _found_in(self, values: dict[Any, Any]) -> None:
+        self.places += [[values, key, None, None] for key in values]
+
+    def meet(self, kind: type, *, makes: bool = False) -> None:
+        """Take in the methods of a class that can be called: by the names that are mentioned, and by operators.
+
+        makes: whether objects of it can be made.
+        """
+        if kind not in self._classes:
+            self._classes.add(kind)
+            self.grown += 1
+            self._take_methods(kind, self.names | _operators(kind))
+        if makes:
+            self._take_methods(kind, {"__new__", "__init__", "__post_init__"})
+
+    def _take_methods(self, kind: type, names: set[str]) -> None:
+        for base in kind.__mro__:
+            if base is not object and not stays(base):
+                for name in names & vars(base).keys():
+                    for function in _behind(vars(base)[name]):
+                        self.take(function)
+
+
+def _operators(kind: type) -> set[str]:
+    """Return the special methods of a class, which are called without being named."""
+    return {name for base in kind.__mro__ for name in vars(base) if name[:2] == "__"} - _NEVER
+
+
+# Special methods that are not called by what is computed with an object that is there; those that compare dataclasses
+# mention every field.
+_NEVER = frozenset(
+    f"__{name}__"
+    for name in (
+        *("init", "new", "del", "repr", "str", "format", "hash", "eq", "ne", "reduce", "reduce_ex", "getstate"),
+        *("setstate", "dir", "sizeof", "init_subclass", "set_name", "subclasshook", "post_init"),
+    )
+)
+
+
+def _behind(attribute: Any) -> Iterator[Any]:
+    """Yield the functions behind an attribute of a class: of a method, a property."""
+    if isinstance(attribute, property):
+        yield from [one for one in (attribute.fget, attribute.fset) if one is not None]
+    elif isinstance(attribute, (staticmethod, classmethod)):
+        yield attribute.__func__
+    elif isinstance(attribute, cached_property):
+        yield attribute.func
+    elif isinstance(attribute, FunctionType) or hasattr(attribute, "__wrapped__"):
+        yield attribute
+
+
+def stays(value: Any) -> bool:
+    """Return whether a value is a module or class of a library, which stays what it is."""
+    if isinstance(value, ModuleType):
+        return value.__name__.partition(".")[0] in _LIBRARIES
+    return isinstance(value, type) and str(value.__module__).partition(".")[0] in _LIBRARIES
+
+
+@lru_cache(maxsize=1024)
+def _names(code: CodeType) -> frozenset[str]:
+    """Return the names that code mentions, also as texts, with those of functions defined in it."""
+    texts = [one for one in code.co_consts if isinstance(one, str) and one.isidentifier()]
+    inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
+    return frozenset([*code.co_names, *texts]).union(*inner)
+
+
+@lru_cache(maxsize=1024)
+def is_open(kind: Any) -> bool:
+    """Return whether all that objects of a class hold are attributes: no class that it comes from is written in C."""
+    if issubclass(kind, SimpleNamespace):
+        return True
+    for base in kind.__mro__[:-1]:
+        own = vars(base)
+        if type(own.get("__new__")) is BuiltinFunctionType or MethodDescriptorType in map(type, own.values()):
+            return False
+    return True
+
+
+def is_code(attribute: Any) -> bool:
+    """Return whether an attribute of a class is code, or describes what objects have."""
+    return callable(attribute) or hasattr(attribute, "__get__")

@@ -126,7 +126,7 @@ class _Key:
 
     def _whole(self, x: Any, given: bool) -> None:
         """Enter what is no constant: its elements or attributes."""
-        kind = type(x)
+        kind: Any = type(x)
         if isinstance(x, (list, tuple, dict, set, frozenset, deque)):
             self._elements(x, given)
         elif isinstance(x, np.ndarray):

@@ -40,6 +40,8 @@ ROOMS = [
     "explanation.py",
     "drawing.py",
     "explain.py",
+    "profile.py",
+    "timeline.py",
     "memory.py",
     "__init__.py",
     "__main__.py",

@@ -17,6 +17,7 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.errors import expected, one_of
 from ..base.layout import Layout, Shape
+from ..base.profiling import WAIT, noted, observers
 from . import cuda_keys as keys
 from . import cuda_repairs as repairs
 from .cpu import CPU
@@ -125,7 +126,10 @@ class CUDA:
 
     def host(self, native: Any) -> Any:
         """Return a NumPy array with a native array's elements, in page-locked memory where there is some."""
-        return self.call(self._host, native)
+        if not observers:
+            return self.call(self._host, native)
+        with noted(WAIT, "cuda", ("copy to the host, after all that was launched",), native.nbytes):
+            return self.call(self._host, native)
 
     def _host(self, native: Any) -> Any:
         packed = self.library.ascontiguousarray(native).reshape(native.shape)

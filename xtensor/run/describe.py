@@ -26,7 +26,7 @@ from .engines import COLUMNS, CUDA, DIRECT, INTERPRET, LLVM, ROWS, Choice, outli
 from .native import Making, Scratch
 from .prepare import launches_of
 from .rows import rows_launch
-from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, sketch_of
+from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, size_text, sketch_of
 from .work import Work
 
 # ---- names
@@ -123,14 +123,6 @@ def _item(trace: Trace, labels: Sequence[str], number: int) -> Item:
 def kind_of(value: Any) -> str:
     """Return dtype and shape."""
     return f"{value.dtype} {value.shape}"
-
-
-def size_text(nbytes: float) -> str:
-    """Return a number of bytes as people write it."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= size:
-            return f"{nbytes / size:.3g} {unit}"
-    return f"{nbytes:.0f} bytes"
 
 
 def _call(node: Node, arguments: Sequence[str]) -> str:
@@ -292,12 +284,8 @@ class Description:
         return numbers
 
     def _moved(self) -> int:
-        """Return the bytes all kernels read and write; what lives in the cache while rows go by is not counted."""
-        kept = {*self.plan.kept, *(n for n, v in enumerate(self.trace.values) if isinstance(v, TBlob))}
-        operands = [(*kernel.inputs, *kernel.results) for kernel in self.plan.kernels]
-        if self.outline.together:
-            operands = [tuple(kept & {number for numbers in operands for number in numbers})]
-        return sum(_nbytes(self.trace.values[number]) for numbers in operands for number in numbers)
+        """Return the bytes all kernels read and write."""
+        return self.work.moved_by(self.plan.kernels, bool(self.outline.together))
 
     def _moved_stepwise(self) -> int:
         """Return the bytes that one library call per step would move."""

@@ -113,7 +113,8 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         for value in trace.values:  # what is prepared is steps
             if type(value) is Node and type(value.op) is Macro:
                 value.op.spell_out(value)
-        schedule = prepared(work_of(trace, plan, into, limits), sorted(plan.kept))
+        work = work_of(trace, plan, into, limits)
+        schedule = prepared(work, sorted(plan.kept))
         if schedule.lasts:
             if len(plan.schedules) >= WAYS:
                 plan.schedules.clear()

@@ -25,9 +25,9 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
 
     Machine code that runs several kernels in one call is one entry that names them all. What was recorded before the
     block counts where it is computed inside, and what is still pending at its end does not. The bytes of kernels are
-    those that `explain` counts, those of a library's function all that it is given and gives. Making arrays of Python's
-    numbers is not taken down. While a profile is open, in any thread, small calls take the long way to the library,
-    which costs microseconds each, between the entries. Profiles nest.
+    those that `explain` counts, those of a library's function all arrays that it is given and gives. What `zeros`,
+    `arange` and `linspace` make is not taken down. Profiles nest. While one is open, in any thread, small calls take
+    the long way to the library, which costs some microseconds each, between the entries.
 
     On a CUDA device the time of a kernel or a library call is the host's, which launches it and goes on; what the
     device needs longer shows as a wait, where values are copied to the host.
@@ -125,7 +125,7 @@ class Line(NamedTuple):
         seconds, nbytes = sum([one.seconds for one in self.entries]), sum([one.nbytes for one in self.entries])
         speed = f"{nbytes / seconds / 1e9:.1f}" if nbytes and seconds else ""
         moved = size_text(nbytes) if nbytes else ""
-        what = words_of(first) + f", ended in {first.failure}" * bool(first.failure)
+        what = first.words + f", ended in {first.failure}" * bool(first.failure)
         who = f"{first.kind} ({first.by})"
         return (f"{seconds * 1e3:.3f}", str(count), moved, speed, who, _cut(what), _cut(first.line.rpartition("/")[2]))
 
@@ -139,7 +139,9 @@ def table_of(entries: Iterable[Entry]) -> list[str]:
     alike: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.kind, entry.by, entry.names, entry.line, entry.failure), []).append(entry)
-    lines = sorted([Line(same) for same in alike.values()], key=lambda line: -sum([one.seconds for one in line.entries]))
+    lines = sorted(
+        [Line(same) for same in alike.values()], key=lambda line: -sum([one.seconds for one in line.entries])
+    )
     if not lines:
         return []
     rows = [HEAD, *[line.cells() for line in lines[:LINES]]]
@@ -152,12 +154,6 @@ def table_of(entries: Iterable[Entry]) -> list[str]:
 def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     sides = [str.rjust] * _TO_THE_RIGHT + [str.ljust] * (len(row) - _TO_THE_RIGHT)
     return [side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)]
-
-
-def words_of(entry: Entry) -> str:
-    """Return what an entry computed, in words; machine code of several kernels is counted first."""
-    count = len(entry.names)
-    return entry.names[0] if count == 1 else f"{count} kernels in one call: {'; '.join(entry.names)}"
 
 
 def _cut(text: str) -> str:

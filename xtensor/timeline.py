@@ -9,7 +9,6 @@ from math import floor, log10
 
 from .base.profiling import KERNEL, LIBRARY, PREPARE, WAIT, Entry
 from .drawing import FONT, INK, LETTER, LINE, LOOKS, PAD, heading_of
-from .profile import words_of
 from .run.sketch import BETWEEN, GIVEN, HANDED, size_text
 from .run.sketch import KERNEL as BOX
 
@@ -28,8 +27,10 @@ def svg_of(title: str, entries: Sequence[Entry], began: float, seconds: float) -
     top = len(heading) * LINE + 2 * PAD
     bottom = top + len(threads) * ROW
     scale = (WIDTH - 2 * PAD) / (seconds or 1.0)
-    bars = [_bar(one, PAD + (one.began - began) * scale, one.seconds * scale, top + threads.index(one.thread) * ROW)
-            for one in drawn]
+    bars = [
+        _bar(one, PAD + (one.began - began) * scale, one.seconds * scale, top + threads.index(one.thread) * ROW)
+        for one in drawn
+    ]
     parts = [heading_of(heading, WIDTH), *_axis(seconds, scale, top, bottom), *bars, _legend(bottom + 2 * LINE)]
     height = bottom + 3 * LINE + PAD
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
@@ -40,7 +41,7 @@ def svg_of(title: str, entries: Sequence[Entry], began: float, seconds: float) -
 def _bar(entry: Entry, x: float, width: float, y: float) -> str:
     """Return an entry as a bar that says what it is, and more where the pointer rests on it."""
     fill, border, dashes = LOOKS[KINDS[entry.kind]]
-    words, width = words_of(entry), max(width, 1.0)
+    words, width = entry.words, max(width, 1.0)
     dashed = f' stroke-dasharray="{dashes}"' * bool(dashes)
     place = f'x="{x:.2f}" y="{y + 4:.1f}" width="{width:.2f}" height="{ROW - 8}" rx="{min(3.0, width / 3):.1f}"'
     more = [f"{entry.kind} ({entry.by}): {words}", f"{entry.seconds * 1e3:.3f} ms", size_text(entry.nbytes)]
@@ -79,7 +80,9 @@ def _legend(y: float) -> str:
     for kind, look in KINDS.items():
         fill, border, dashes = LOOKS[look]
         dashed = f' stroke-dasharray="{dashes}"' * bool(dashes)
-        parts.append(f'<rect x="{x}" y="{y - 11}" width="14" height="14" rx="3" fill="{fill}" stroke="{border}"{dashed}/>')
+        parts.append(
+            f'<rect x="{x}" y="{y - 11}" width="14" height="14" rx="3" fill="{fill}" stroke="{border}"{dashed}/>'
+        )
         parts.append(f'<text x="{x + 20}" y="{y}">{kind}</text>')
         x += 20 + (len(kind) + 3) * LETTER
     ground = f'<rect y="{y - LINE}" width="{x}" height="{LINE + PAD}" rx="4" fill="{LOOKS[BETWEEN][0]}"/>'

@@ -1,7 +1,7 @@
 """Noting work: what was computed, by what, how long it took and how many bytes it moved, for whoever profiles.
 
-What computes, or waits, asks whether there are `observers`, which is nearly never so, and only then goes through `noted`
-or `noting`: an instruction of a schedule, a function of a library, the preparing of a schedule, a wait.
+What computes, or waits, asks whether there are `observers`, which is nearly never so, and only then goes through
+`noted` or `noting`: an instruction of a schedule, a function of a library, the preparing of a schedule, a wait.
 """
 
 from __future__ import annotations
@@ -39,6 +39,12 @@ class Entry(NamedTuple):
     thread: int
     line: str
     failure: str
+
+    @property
+    def words(self) -> str:
+        """What was computed; several kernels are counted first."""
+        count = len(self.names)
+        return self.names[0] if count == 1 else f"{count} kernels in one call: {'; '.join(self.names)}"
 
 
 # Who is told of every entry.
@@ -82,7 +88,7 @@ class noted:  # noqa: N801 - reads as an adverb at the call
 
 
 def noting(call: Callable[..., Any], backend: Any, name: str) -> Callable[..., Any]:
-    """Return a function that calls a backend's library and notes that, reading its arguments and writing its results."""
+    """Return a function that calls a backend's library and notes that: it reads its arguments, writes its results."""
 
     def noting_call(*args: Any, **params: Any) -> Any:
         found: list[Any] = []

@@ -79,7 +79,7 @@ class Work(NamedTuple):
         if kernel.direct is not None:
             return f"{self.trace.values[kernel.direct].op.name} {self.metas[kernel.direct].shape}"
         program = kernel.program
-        names = [one.op.name for one in (*program.steps, *program.reductions)]
+        names = [*[step.op.name for step in program.steps], *[one.op.name for one in program.reductions]]
         return f"{', '.join(names)} {shape}"
 
     @property

@@ -17,8 +17,8 @@ from ..autograd.tape import OFF, active, differentiable, recording, step_of, ste
 from ..base.dtypes import INTEGER, check_real
 from ..base.errors import expected, prefixed
 from ..base.layout import Shape, as_axis, contiguous
-from ..base.profiling import noting, observers
 from ..base.options import thin_closed
+from ..base.profiling import noting, observers
 from ..calls.op import REFUSED, cast_later, on
 from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
 from ..devices import Backend

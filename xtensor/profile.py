@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
+from .base.machine import size_text
 from .base.options import count_always
 from .base.profiling import KERNEL, LIBRARY, PREPARE, WAIT, Entry, observers
-from .run.sketch import size_text
 
 __all__ = ["Entry", "profile"]
 

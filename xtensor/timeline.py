@@ -7,9 +7,10 @@ from html import escape
 from itertools import takewhile
 from math import floor, log10
 
+from .base.machine import size_text
 from .base.profiling import KERNEL, LIBRARY, PREPARE, WAIT, Entry
 from .drawing import FONT, INK, LETTER, LINE, LOOKS, PAD, heading_of
-from .run.sketch import BETWEEN, GIVEN, HANDED, size_text
+from .run.sketch import BETWEEN, GIVEN, HANDED
 from .run.sketch import KERNEL as BOX
 
 # The look of each kind of entry, in the order of the legend.

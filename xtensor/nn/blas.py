@@ -29,16 +29,37 @@ class _Controls(NamedTuple):
 
 @cache
 def _controls() -> _Controls | None:
-    """Return them, or None where NumPy has another BLAS: its extension module is asked, which it is linked to."""
+    """Return them, or None where NumPy has another BLAS."""
+    found = [_function(f"{verb}_num_threads") for verb in ("get", "set")]
+    return _Controls(*found) if all(found) else None
+
+
+def _function(name: str) -> Any:
+    """Return a function of OpenBLAS by its plain name, None where NumPy has another BLAS.
+
+    NumPy's extension module is asked, which is linked to it.
+    """
     try:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
     except (AttributeError, OSError):
         return None
-    for spelling in _SPELLINGS:
-        found = [getattr(library, spelling.format(f"{verb}_num_threads"), None) for verb in ("get", "set")]
-        if all(found):
-            return _Controls(*found)
-    return None
+    found = (getattr(library, spelling.format(name), None) for spelling in _SPELLINGS)
+    return next((function for function in found if function is not None), None)
+
+
+def thread_count() -> int | None:
+    """Return on how many threads OpenBLAS computes, None where NumPy has another BLAS."""
+    controls = _controls()
+    return None if controls is None else int(controls.get())
+
+
+def core_name() -> str | None:
+    """Return the kind of processor whose kernels OpenBLAS runs, None where NumPy has another BLAS."""
+    function = _function("get_corename")
+    if function is None:
+        return None
+    function.restype = ctypes.c_char_p
+    return bytes(function()).decode("ascii", "replace")
 
 
 def can_be_held() -> bool:

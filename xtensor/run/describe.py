@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ..base.layout import Shape
+from ..base.machine import size_text
 from ..codegen.cpu.kernel import source
 from ..codegen.cpu.loop import PACKED, Form
 from ..codegen.cpu.primitives import LacksError
@@ -26,7 +27,7 @@ from .engines import COLUMNS, CUDA, DIRECT, INTERPRET, LLVM, ROWS, Choice, outli
 from .native import Making, Scratch
 from .prepare import launches_of
 from .rows import rows_launch
-from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, size_text, sketch_of
+from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, sketch_of
 from .work import Work
 
 # ---- names

@@ -13,14 +13,6 @@ from typing import NamedTuple
 KERNEL, GIVEN, BETWEEN, HANDED, RESULT, NOTE = "kernel", "given", "between", "handed on", "result", "note"
 
 
-def size_text(nbytes: float) -> str:
-    """Return a number of bytes as people write it."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= size:
-            return f"{nbytes / size:.3g} {unit}"
-    return f"{nbytes:.0f} bytes"
-
-
 class Item(NamedTuple):
     """Something with a title, lines of text and a look."""
 

@@ -1,4 +1,5 @@
-"""Directives for the pages: `{run}` and `{plot}` run their code when the page is built, the others write tables.
+"""Directives for the pages: `{run}`, `{plot}` and `{picture}` run their code when the page is built, `{speed}` and
+`{panels}` draw the committed benchmark result, the others write tables.
 
 The running itself stands in pages.py.
 """
@@ -9,6 +10,7 @@ import io
 from base64 import b64encode
 from typing import Any, ClassVar
 
+import charts
 import pages
 import rules
 from docutils import nodes
@@ -68,6 +70,31 @@ class Plot(Run):
         return [nodes.literal_block(code, code, language="python", classes=["code"]), figure]
 
 
+class Picture(Run):
+    """Run code whose last line is something that notebooks draw, and show both."""
+
+    def run(self) -> list[nodes.Node]:
+        code = "\n".join(self.content)
+        session = self.env.temp_data.setdefault("session", pages.Session())
+        drawn = session.value(code)._repr_svg_()
+        shown = nodes.raw("", f'<div class="picture">{drawn}</div>', format="html")
+        return [nodes.literal_block(code, code, language="python", classes=["code"]), shown]
+
+
+class Speed(SphinxDirective):
+    """Draw one expression of the benchmarks, with the time that each library takes for it."""
+
+    def run(self) -> list[nodes.Node]:
+        return [nodes.raw("", charts.speed(charts.result()), format="html")]
+
+
+class Panels(SphinxDirective):
+    """Draw the benchmarks, a panel for each size."""
+
+    def run(self) -> list[nodes.Node]:
+        return [nodes.raw("", charts.panels(charts.result()), format="html")]
+
+
 class Rules(SphinxDirective):
     """Write the table of derivative rules and the functions that they are made of."""
 
@@ -98,7 +125,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("coverage", Coverage)
     app.add_directive("functions", Functions)
     app.add_directive("numpy", Numpy)
+    app.add_directive("panels", Panels)
+    app.add_directive("picture", Picture)
     app.add_directive("plot", Plot)
     app.add_directive("rules", Rules)
+    app.add_directive("speed", Speed)
     app.connect("env-get-outdated", lambda app, env, added, changed, removed: list(env.found_docs))
     return {"parallel_read_safe": False, "parallel_write_safe": True}

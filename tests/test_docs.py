@@ -61,7 +61,7 @@ def test_code_of_a_page_runs(page: Path) -> None:
     session = pages.Session()
     draws = importlib.util.find_spec("matplotlib") is not None
     for block in pages.blocks(page.read_text(encoding="utf-8")):
-        if block.info != "{run}" and not (draws and block.info.startswith("{plot}")):
+        if block.info not in ("{run}", "{picture}") and not (draws and block.info.startswith("{plot}")):
             continue
         try:
             session.run(block.code, block.raises)

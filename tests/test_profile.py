@@ -283,6 +283,7 @@ def test_threads_have_their_own_entries() -> None:
     assert sorted(map(seen.count, set(seen))) == [20, 20]
     assert threading.get_ident() not in seen
     assert_in_order(found.entries)
+    assert "library calls by 2 threads" in found.title()
     assert len(bars(found)) == 40 and len({y for _, y, *_ in bars(found)}) == 2
 
 

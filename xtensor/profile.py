@@ -79,8 +79,9 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
         """Return what the block took, and what of that was spent on each kind of work."""
         parts = [_spent(self.entries, *one) for one in _KINDS if any(entry.kind == one[0] for entry in self.entries)]
         what = ", ".join(parts) or "nothing was computed; what is pending is computed when somebody asks for it"
-        moved = sum([entry.nbytes for entry in self.entries])
-        return f"profile: {_time(self.seconds)}: {what}" + f"; {size_text(moved)} moved" * bool(moved)
+        threads, moved = len({entry.thread for entry in self.entries}), sum([entry.nbytes for entry in self.entries])
+        by = f" by {threads} threads" * (threads > 1)
+        return f"profile: {_time(self.seconds)}: {what}{by}" + f"; {size_text(moved)} moved" * bool(moved)
 
     def _repr_svg_(self) -> str:
         from .timeline import svg_of

@@ -17,7 +17,7 @@ from .run.sketch import KERNEL as BOX
 KINDS = {KERNEL: BOX, LIBRARY: GIVEN, PREPARE: BETWEEN, WAIT: HANDED}
 
 # In pixels: the width of the whole and the height of a row. Entries that are drawn at most, and marks on the axis.
-WIDTH, ROW, ENTRIES, MARKS = 760, 40, 2000, 8
+WIDTH, ROW, ENTRIES, MARKS = 720, 40, 2000, 8
 
 
 def svg_of(title: str, entries: Sequence[Entry], began: float, seconds: float) -> str:

@@ -37,7 +37,7 @@ PATHS = {
 }
 
 # In pixels: a panel's width, what its labels take of that, the space right of it, and a line's height.
-WIDTH, LABELS, MARGIN, LINE = 360, 112, 18, 18
+WIDTH, LABELS, MARGIN, LINE = 360, 122, 18, 18
 
 
 def result() -> dict[str, Any]:
@@ -101,8 +101,8 @@ def _caption(found: dict[str, Any], largest: int) -> str:
     peers = [name for name in many[0]["times"] if name not in (OURS, FUSED)]
     means = [f"{NAMES.get(name, name)} {mean(ratios(many, name)):.0f}" for name in peers]
     return (
-        f"{machine['cpu']}, {machine['cores']} cores. Over {len({row['workload'] for row in many})} expressions of this "
-        f"size the others take, in the geometric mean, so many times as long: {', '.join(means)}. Arrays of "
+        f"{machine['cpu']}, {machine['cores']} cores. Over {len({row['workload'] for row in many})} expressions of "
+        f"this size the others take, in the geometric mean, so many times as long: {', '.join(means)}. Arrays of "
         f"{smallest} numbers are NumPy's own ground: there it takes {mean(ratios(few, NUMPY)):.1f} times as long as "
         'xtensor. <a href="benchmarks.html">All of it, and how it was measured</a>.'
     )

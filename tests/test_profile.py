@@ -156,6 +156,10 @@ LIBRARY: dict[str, tuple[Callable[[xt.Tensor], Any], list[str], int]] = {
     "inverse": (xt.linalg.inv, ["inv"], 2),
     "assignment": (lambda x: x.__setitem__(..., 3.0), ["setitem"], 1),
     "conversion": (lambda x: xt.astype(x, xt.int64), ["astype"], 2),
+    "copy": (lambda x: x.copy(), ["copy"], 2),
+    "copy in the order of memory": (lambda x: x.T.copy("K"), ["copy"], 2),
+    "copy of NumPy's": (lambda x: xt.asarray(np.ones((8, 8)), copy=True), ["asarray"], 2),
+    "copy that converts": (lambda x: xt.asarray(np.ones((8, 8), np.int64), dtype=xt.float64), ["asarray"], 2),
     "stack": (lambda x: xt.concat([x, x]), ["concat"], 4),
     "convolution": (lambda x: xt.nn.conv(x[None, None], x[None, None, :1, :1]), ["conv"], 0),
     "of NumPy": (lambda x: xt.numpy.argpartition(x, 3), ["argpartition"], 2),
@@ -453,9 +457,12 @@ def test_on_a_cuda_device() -> None:
         with xt.profile() as found:
             z = xt.sort(xt.sqrt(x) * 2.0)
             z.to_device("cpu")
+        with xt.profile() as there:
+            x = xt.asarray(np.ones(N), device="cuda:0", copy=True)
     kinds = [(entry.kind, entry.by) for entry in found.entries if entry.kind != "prepare"]
     assert [kind for kind, _ in kinds] == ["kernel", "library", "wait"] and kinds[1:] == [
         ("library", "cupy"),
         ("wait", "cuda"),
     ]
     assert found.entries[-1].nbytes == x.nbytes
+    assert [(entry.names, entry.nbytes) for entry in there.entries] == [(("copy to the device",), x.nbytes)]

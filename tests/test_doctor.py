@@ -120,7 +120,10 @@ def test_a_plain_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_blas_built_in", lambda: "netlib")
     monkeypatch.setattr(blas, "core_name", lambda: None)
     monkeypatch.setattr(blas, "thread_count", lambda: None)
+    monkeypatch.setattr(blas, "has_function", lambda *names: False)
     assert "netlib" in found().what and ("BLAS", "netlib") in doctor.facts()
+    monkeypatch.setattr(blas, "has_function", lambda *names: True)  # MKL or BLIS under its name
+    assert doctor.findings() == []
 
 
 @pytest.mark.parametrize("name", doctor.LIMITS)

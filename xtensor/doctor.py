@@ -170,7 +170,9 @@ def old_blas_kernels() -> Finding | None:
 def plain_blas() -> Finding | None:
     """NumPy was built with the reference BLAS, or with none."""
     name = _blas_built_in().lower()
-    if name not in ("blas", "cblas", "netlib", "refblas", "none", ""):
+    if name not in ("blas", "cblas", "netlib", "refblas", "none", "") or blas.core_name() is not None:
+        return None
+    if blas.has_function("MKL_Get_Max_Threads", "bli_thread_get_num_threads"):  # put in its place by the distribution
         return None
     what = f"NumPy's BLAS is {name or 'not known'}: the reference implementation, or none"
     why = "matrix products run on one thread, without vectors"

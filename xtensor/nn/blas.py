@@ -34,17 +34,24 @@ def _controls() -> _Controls | None:
     return _Controls(*found) if all(found) else None
 
 
-def _function(name: str) -> Any:
-    """Return a function of OpenBLAS by its plain name, None where NumPy has another BLAS.
-
-    NumPy's extension module is asked, which is linked to it.
-    """
+@cache
+def _library() -> Any:
+    """Return NumPy's extension module, which is linked to its BLAS; None where that cannot be asked."""
     try:
-        library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
+        return ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
     except (AttributeError, OSError):
         return None
-    found = (getattr(library, spelling.format(name), None) for spelling in _SPELLINGS)
+
+
+def _function(name: str) -> Any:
+    """Return a function of OpenBLAS by its plain name, None where NumPy has another BLAS."""
+    found = (getattr(_library(), spelling.format(name), None) for spelling in _SPELLINGS)
     return next((function for function in found if function is not None), None)
+
+
+def has_function(*names: str) -> bool:
+    """Return whether NumPy's BLAS, or what it is linked to, has one of these functions, by their full names."""
+    return any(hasattr(_library(), name) for name in names)
 
 
 def thread_count() -> int | None:

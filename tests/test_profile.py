@@ -33,7 +33,7 @@ ENGINES = ["interpret", *(["llvm"] if host() is not None else [])]
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """See that nobody is told of work, and that the thin way is as open as before, when a test ends."""
-    with xt.options(lazy="auto", engine="auto"):
+    with xt.options(lazy="auto", engine="auto", gradients="asked"):
         _ = xt.zeros(1)  # the environment has been asked
         before = thin_closed[0]
         yield

@@ -132,7 +132,7 @@ def test_updates_in_place_are_kernels() -> None:
 # ---- library calls
 
 
-@pytest.mark.parametrize("name", sorted(REGISTRY))
+@pytest.mark.parametrize("name", sorted(name for name in REGISTRY if hasattr(xt, name)))
 def test_a_small_call_of_every_row_is_one_entry(name: str) -> None:
     """All that goes the thin way otherwise: the function's name, what it is given and what it gives."""
     op = REGISTRY[name]
@@ -465,4 +465,5 @@ def test_on_a_cuda_device() -> None:
         ("wait", "cuda"),
     ]
     assert found.entries[-1].nbytes == x.nbytes
+    assert "times of cuda and cupy are the host's" in found.title() and "in a wait" in found.title()
     assert [(entry.names, entry.nbytes) for entry in there.entries] == [(("copy to the device",), x.nbytes)]

@@ -81,7 +81,9 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
         what = ", ".join(parts) or "nothing was computed; what is pending is computed when somebody asks for it"
         threads, moved = len({entry.thread for entry in self.entries}), sum([entry.nbytes for entry in self.entries])
         by = f" by {threads} threads" * (threads > 1)
-        return f"profile: {_time(self.seconds)}: {what}{by}" + f"; {size_text(moved)} moved" * bool(moved)
+        there = any(entry.by in ("cuda", "cupy") for entry in self.entries)
+        ends = [f"{size_text(moved)} moved"] * bool(moved) + [_HOST_TIMES] * there
+        return "; ".join([f"profile: {_time(self.seconds)}: {what}{by}", *ends])
 
     def _repr_svg_(self) -> str:
         from .timeline import svg_of
@@ -93,6 +95,9 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
 
         return page_of(self._repr_svg_(), str(self))
 
+
+# What is measured where a GPU computes.
+_HOST_TIMES = "times of cuda and cupy are the host's, which launches work and goes on; waits have the rest"
 
 # Of each kind, what one entry and several are called.
 _KINDS = (

@@ -418,7 +418,7 @@ def test_our_product_is_numpys(monkeypatch: Any, shape: tuple[int, int, int], la
 
 def test_blas_has_its_threads_back() -> None:
     """A convolution, also one that fails inside, leaves NumPy's library as it was."""
-    from xtensor.nn.blas import _controls
+    from xtensor.devices.blas import _controls
 
     controls = _controls()
     if controls is None:

@@ -17,8 +17,8 @@ import xtensor as xt
 from xtensor import __main__ as program
 from xtensor import doctor
 from xtensor.codegen.cpu.compile import Host
+from xtensor.devices import blas
 from xtensor.doctor import Finding
-from xtensor.nn import blas
 
 ROOT = Path(__file__).resolve().parent.parent
 REAL = blas.core_name(), blas.thread_count()  # before tests say something else
@@ -249,7 +249,11 @@ def test_openblas_is_asked() -> None:
     core, count = REAL
     assert (core is None) == (count is None) == (not blas.can_be_held())
     if core is not None:
-        command = [sys.executable, "-c", "from xtensor.nn import blas; print(blas.core_name(), blas.thread_count())"]
+        command = [
+            sys.executable,
+            "-c",
+            "from xtensor.devices import blas; print(blas.core_name(), blas.thread_count())",
+        ]
         environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.stdout.split() == [core, "1"], done.stderr

@@ -21,6 +21,7 @@ from xtensor.base.options import thin_closed
 from xtensor.base.profiling import Entry
 from xtensor.calls.op import REGISTRY
 from xtensor.codegen.cpu.compile import host
+from xtensor.devices import blas
 from xtensor.profile import LINES
 from xtensor.run import executor
 from xtensor.timeline import ENTRIES
@@ -39,6 +40,11 @@ def nothing_left() -> Iterator[None]:
         yield
     gc.collect()
     assert thin_closed[0] == before and not profiling.observers
+
+
+def products_are_native() -> bool:
+    """Return whether machine code can call the BLAS."""
+    return host() is not None and blas.address("dgemm") != 0
 
 
 def array(*shape: int) -> xt.Tensor:
@@ -243,6 +249,24 @@ def test_kernels_of_one_call_are_listed() -> None:
     (entry,) = found.entries
     assert len(entry.names) > 1 and entry.words.startswith(f"{len(entry.names)} kernels in one call: ")
     assert entry.names[-1] == f"multiply, astype ({N},)" or entry.names[-1] == f"multiply ({N},)"
+
+
+@pytest.mark.skipif(not products_are_native(), reason="machine code calls no BLAS here")
+def test_products_of_machine_code_are_among_its_kernels() -> None:
+    """A small product of a captured function is named where it runs, with the bytes of its three matrices."""
+
+    @xt.fuse
+    def layer(x: xt.Tensor, w: xt.Tensor) -> xt.Tensor:
+        return xt.tanh(xt.matmul(x * 2.0, w))
+
+    x, w = array(40, 30), array(30, 20)
+    with xt.options(engine="llvm"):
+        layer(x, w), layer(x, w)
+        with xt.profile() as found:
+            z = layer(x, w)
+    (entry,) = found.entries
+    assert entry.names == ("multiply (40, 30)", "matmul (40, 20)", "tanh (40, 20)") and entry.kind == "kernel"
+    assert entry.nbytes == 3 * x.nbytes + w.nbytes + 3 * z.nbytes
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -23,8 +23,7 @@ from .base.machine import free_memory, memory_limit, size_text
 from .base.options import settings
 from .codegen.cpu.compile import Host, host
 from .codegen.disk import Disk
-from .devices import as_device, devices
-from .nn import blas
+from .devices import as_device, blas, devices
 
 CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")  # one library under three names
 

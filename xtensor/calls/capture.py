@@ -223,26 +223,35 @@ class _Known:
     """What is remembered of a signature: what a call did, or the reason why that is not known.
 
     leaves: of the result: what returns each, of the blobs that are returned and the tensors that were given.
-    build: makes the result of its leaves. plain: the settings under which library calls cost less, as far as is known.
+    build: makes the result of its leaves. plain: the settings under which library calls cost less, as far as is known;
+    runs: those under which its schedule runs.
     made, used: the numbers of its first and its last call. uses: how many calls there were.
     """
 
     def __init__(self, captured: Captured | None, leaves: Any, build: Any, reason: str = "") -> None:
         self.captured, self.leaves, self.build, self.reason = captured, leaves, build, reason
         self.plain: Any = None
+        self.runs: Any = None
         self.made = self.used = 0
         self.uses = 1
 
     def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called."""
         captured, limits = self.captured, settings()
-        if captured is None or self.plain is limits or _asks_for_plain_calls(limits):
-            return None
-        if captured.is_small and limits.engine == "auto":
-            self.plain = limits
+        if captured is None or (limits is not self.runs and not self._may_run(captured, limits)):
             return None
         with run.turn():
             return captured.run(blobs, limits)
+
+    def _may_run(self, captured: Captured, limits: Settings) -> bool:
+        """Return whether a schedule is to run under settings, and remember which these are."""
+        if self.plain is limits or _asks_for_plain_calls(limits):
+            return False
+        if captured.is_small and limits.engine == "auto":
+            self.plain = limits
+            return False
+        self.runs = limits
+        return True
 
     def rebuild(self, results: list[TBlob], tensors: list[Tensor]) -> Any:
         """Return the result of a call."""

@@ -526,7 +526,7 @@ def library_later(
     Only what is recorded always waits so: nothing fuses with such a step, but a watched function may hold one.
     """
     limits = settings()
-    if limits.lazy != "always" or exposed_memory(operands):
+    if limits.lazy != "always":
         return None
     if limits.pinned_limit is not None and prod(shape) * dtype.itemsize > limits.pinned_limit:
         return None

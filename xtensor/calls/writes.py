@@ -54,7 +54,7 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
         _update_on_tape(op, target, operand)
         return target
     if watchers and watching() is not None:
-        assign_captured(target, apply(op, (target, operand)), name)
+        _update_captured(op, target, operand)
         return target
     if _update_fused(op, target, operand, kind):
         return target
@@ -137,16 +137,34 @@ def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
     if result.dtype != target.dtype:
         result = xt.astype(result, target.dtype)
     if _is_alone(target):
-        value = target._data = result.value
-        if type(value) is Node:
-            value.face = ref(target)
-        target._owner = target._blob = None
+        _move(target, result)
         target._step = result._step
         return
     with recording(OFF):
         if not (result.is_pending and store(target, result, op.name)):
             target.device.backend.assign(writable(target, op.name), ..., result.native())
     written(target, step_of(result))
+
+
+def _update_captured(op: Op, target: Tensor, operand: Operand) -> None:
+    """Record the new values of a target as steps that can be captured. A target that nobody has seen yet, as the value
+    `x[i, j]` in `x[i, j] += y` is, moves to the result.
+    """
+    result = apply(op, (target, operand))
+    if is_node(target) and _is_alone(target) and is_node(result) and result.dtype == target.dtype:
+        _move(target, result)
+    else:
+        assign_captured(target, result, op.name)
+
+
+def _move(target: Tensor, result: Tensor) -> None:
+    """Let a target be what a result is, from here on; what it was is nobody's."""
+    if type(target._data) is Node:
+        target._data.face = None
+    value = target._data = result.value
+    if type(value) is Node:
+        value.face = ref(target)
+    target._owner = target._blob = None
 
 
 def _is_alone(target: Tensor) -> bool:

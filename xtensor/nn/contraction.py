@@ -28,11 +28,11 @@ from ..base.layout import Shape
 from ..base.profiling import noting, observers
 from ..calls.op import native_of
 from ..devices import library_of
+from ..devices.blas import can_be_held, one_thread
 from ..devices.cpu import CPU
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
 from . import elsewhere
-from .blas import can_be_held, one_thread
 from .product import multiply, product_for, suits, worth_compiling
 from .windows import Axes, kernels, outs, overlap, sizes, volume
 

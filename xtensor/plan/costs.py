@@ -39,6 +39,10 @@ FREE_PART, ASK_BYTES = 0.5, 128 << 20
 # Steps that a fused function may have: what it computes is planned once.
 CAPTURED_STEPS = 4096
 
+# Multiplications up to which a product of matrices is called by machine code, between kernels: of more, Python's part
+# does not count. So many products of a stack, too.
+NATIVE_PRODUCT, NATIVE_PRODUCTS = 1 << 18, 64
+
 # ---- when a program is compiled
 
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.

@@ -29,6 +29,7 @@ from ..plan.layouts import Meta
 from ..plan.program import Plan, Trace, bare
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers
+from .products import is_native
 from .work import Work
 
 if TYPE_CHECKING:
@@ -229,12 +230,19 @@ class Capture:
                 self._note_write(spots[work.into].root)
         values = [value if type(value) is not TBlob else None for value in map(bare, trace.values)]
         structure = trace.without_values().of(values)
-        direct = [kernel.direct for kernel in work.plan.kernels if kernel.direct is not None]
-        self._calls += sum([type(trace.values[number].op) is not View for number in direct])
+        calls = self._library_calls(work)
+        self._calls += calls
         step = Evaluated(structure, work.plan, work.metas, spots, work.into)
         self._enter(step)
-        if key is not None and not direct:
+        if key is not None and not calls:
             self._before[key] = step
+
+    def _library_calls(self, work: Work) -> int:
+        """Return how many of an evaluation's steps Python will call the library for."""
+        work = work._replace(limits=with_kernels(work.limits, self.arguments[0].device))
+        direct = [kernel for kernel in work.plan.kernels if kernel.direct is not None]
+        called = [kernel for kernel in direct if type(work.trace.values[kernel.results[0]].op) is not View]
+        return sum([not is_native(kernel, work) for kernel in called])
 
     def called(
         self, function: Callable[..., Any], takes: Sequence[TBlob], gives: Sequence[TBlob], writes: Sequence[TBlob] = ()

@@ -143,7 +143,7 @@ class _Joined:
         self.given = arguments | {n: place for n, place in places.items() if n not in self.copied}
         self.places = {number: (place, 0) for number, place in self.given.items()}
         self.numbers: dict[int, int] = {}
-        self._again: dict[int, Makes] = {}
+        self._again: dict[int, list[Makes]] = {}
         self.builder = Builder(captured.device, limits, len(captured.begins) + len(fixed))
         self._join()
         made = sorted([number for number in self.own if number not in self.given])
@@ -207,7 +207,8 @@ class _Joined:
         """Enter an evaluation: results that only later steps read lie in the arena."""
         builder, again = self.builder, self._again.get(id(step))
         if again is not None:
-            builder.compiled(again, (), ())
+            for makes in again:
+                builder.compiled(makes, (), ())
             return
         own, where, leaves, fresh = set[int](), dict[int, tuple[int, int]](), list[Leaf](), dict[int, int]()
         for number, spot in step.spots.items():

@@ -19,7 +19,7 @@ from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
 from ..plan.program import Kernel, Program
-from . import columns, cuda_rows, rows
+from . import columns, cuda_rows, products, rows
 from . import cuda as cuda_run
 from .work import Work
 
@@ -85,6 +85,8 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
     if kernel.direct is not None:
         if work.trace.values[kernel.direct].op.kind == "view":
             return Choice(NOTHING, "a view computes nothing")
+        if LACKING not in kernel.program.notes and products.is_native(kernel, work):
+            return Choice(LLVM, "the BLAS is called at its address")
         return Choice(DIRECT, "no loop of the engine computes this step")
     shape = work.metas[kernel.domain].shape
     if work.device.backend is not CPU:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
 from sys import getrefcount
@@ -244,21 +244,20 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     Everything else that waits to read that memory is computed first. It is not possible where the node's graph
     reads the memory at other places than it writes; nothing has then been done.
 
-    passing: a node below whose holder is about to let it go, so that it need not be kept. It is kept all the same
-    where its value could not be found again after the write.
+    passing: a node below whose holder is about to let it go, so that it need not be kept.
     """
     with turn():
-        order = pending_below([node])
-        if (trusted.owners and blob.owner.shared) or goes_direct(order) or not _reads_in_place(order, blob):
+        order, owners = pending_below([node]), _same_memory(blob.owner)
+        if not owners or goes_direct(order) or not _reads_in_place(order, blob, owners):
             return False
-        evaluate([one for one in order[:-1] if _is_saved(one) and any(_reads(pending_below([one]), blob.owner))])
+        evaluate([one for one in order[:-1] if _is_saved(one) and any(_reads(pending_below([one]), owners))])
         inside = set(pending_below([node]))
-        others = [reader for reader in blob.owner.readers() if reader not in inside]
+        others = [reader for owner in owners for reader in owner.readers() if reader not in inside]
         evaluate([end for end in last_users(others) if end not in inside])
-        evaluate([reader for reader in blob.owner.readers() if reader not in inside])
+        evaluate([reader for owner in owners for reader in owner.readers() if reader not in inside])
         order = pending_below([node])
         _count_write(blob.owner)
-        if passing is not None and not passing.is_seen() and not _reads_over(passing, blob):
+        if passing is not None and not passing.is_seen():
             passing.face = None
         _evaluate(order, [node], (node, blob))
         return True
@@ -267,9 +266,10 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
 def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
     """Do what `write` does at once, where an expression like this was written before; return whether it was."""
     with turn():
-        if (trusted.owners and blob.owner.shared) or node.blob is not None or not _loaded:
+        owners = _same_memory(blob.owner)
+        if not owners or node.blob is not None or not _loaded:
             return False
-        others = [one for one in blob.owner.readers() if one is not node]
+        others = [one for owner in owners for one in owner.readers() if one is not node]
         if others and not set(others) <= set(pending_below([node])):
             return False
         face = None if passing is None else passing.face
@@ -301,26 +301,28 @@ def _is_saved(node: Node) -> bool:
     return node.saver is not None and node.saver() is not None
 
 
-def _reads(nodes: Iterable[Node], owner: Storage) -> Iterator[tuple[Node, TBlob]]:
+def _same_memory(owner: Storage) -> Collection[Storage]:
+    """Return the owners of what may be the same memory; none where others might write to it meanwhile."""
+    if not owner.shared or not trusted.owners:
+        return (owner,)
+    return trusted.owners if owner in trusted.owners else ()
+
+
+def _reads(nodes: Iterable[Node], owners: Collection[Storage]) -> Iterator[tuple[Node, TBlob]]:
     """Yield which of these nodes reads what of some memory."""
     for node in nodes:
         for value in node.inputs:
             read = value.blob if isinstance(value, Node) else value
-            if isinstance(read, TBlob) and read.owner is owner:
+            if isinstance(read, TBlob) and read.owner in owners:
                 yield node, read
 
 
-def _reads_over(node: Node, blob: TBlob) -> bool:
-    """Return whether a node, or one that it waits for, reads what a blob shows."""
-    return any([read.overlaps(blob) for _, read in _reads(pending_below([node]), blob.owner)])
-
-
-def _reads_in_place(order: Iterable[Node], blob: TBlob) -> bool:
+def _reads_in_place(order: Iterable[Node], blob: TBlob, owners: Collection[Storage]) -> bool:
     """Return whether a graph reads a blob's memory only element by element where it will be written."""
     if blob.layout.may_repeat():
         return False
-    for node, read in _reads(order, blob.owner):
-        same = read.layout == blob.layout and node.op.kind != "view"
+    for node, read in _reads(order, owners):
+        same = read.owner is blob.owner and read.layout == blob.layout and node.op.kind != "view"
         if not (same and read.dtype == blob.dtype and node.shape == blob.shape) and read.overlaps(blob):
             return False
     return True

@@ -207,7 +207,7 @@ class _Laid:
             formats = [formats[told] for told in used]
         self.codes = list(dict.fromkeys([launch.code for launch in launches]))
         scratch = len(HEAD) + len(formats)
-        rest, boxes, codes = scratch + 1, scratch + 2, scratch + 1 + threads
+        rest, boxes = scratch + 1, scratch + 2
         words: list[int] = []
         fillings: list[tuple[int, int, int]] = []
         tables: dict[int, int] = {}
@@ -215,8 +215,9 @@ class _Laid:
             begin = len(words)
             tables[id(launch)] = 8 * begin
             shares, size = len(launch.counts), 8 * launch.size
-            fillings += [(begin, codes + self.codes.index(launch.code), 0), (begin + 1, rest, 0)]
-            words += (0, 0, shares)
+            if shares > 1:
+                fillings.append((begin + 1, rest, 0))
+            words += (launch.code.entry, 0, shares)
             after = 8 * (TABLE_WORDS + SHARE_WORDS * shares)
             for thread, calls in enumerate(launch.counts):
                 if thread:
@@ -231,11 +232,9 @@ class _Laid:
         begins = [tables[id(launch)] for launch in launches]
         self._memory = [np.array(one, np.int64) for one in (words, fillings, begins)]  # as long as the driver reads it
         template, places, order = [one.__array_interface__["data"][0] for one in self._memory]
-        behind = 8 * (codes + len(self.codes))
+        behind = 8 * (boxes + threads - 1)
         self._head = (template, len(words), places, len(fillings), order, len(begins), behind)
-        self._pack = struct.Struct(
-            f"={len(HEAD)}q{''.join(formats)}{1 + threads + len(self.codes)}q{8 * len(words)}x"
-        ).pack
+        self._pack = struct.Struct(f"={len(HEAD)}q{''.join(formats)}{1 + threads}q{8 * len(words)}x").pack
         self.size = len(words)
         self._call = driver().call
 
@@ -243,11 +242,10 @@ class _Laid:
         """Run all launches. words: of the run; boxes: of the workers."""
         memory = aligned(np.empty, self.nbytes) if self.nbytes else None
         base = 0 if memory is None else address_of(memory)
-        codes = [code.address for code in self.codes]
         if self._uses is not None:
             words = [words[told] for told in self._uses]
         # The driver works in the zeros behind the words, which nobody else has.
-        self._call(self._pack(*self._head, *words, base, rest, *boxes, *codes))
+        self._call(self._pack(*self._head, *words, base, rest, *boxes))
 
 
 class Makes(NamedTuple):

@@ -28,6 +28,7 @@ from .columns import columns_launch
 from .engines import CUDA, INTERPRET, LLVM, ROWS, Outline, outlined
 from .maps import Operand, map_launch, traffic_of
 from .native import Launch, Makes, Making, Place, Segment, packable, scalar_format
+from .products import product_makes
 from .reduce import reduction_launches
 from .rows import rows_launch
 from .schedule import Blobwise, Compiled, Facts, Instruction, Library, Made, Run, Schedule, Shown
@@ -64,7 +65,8 @@ class Builder:
     """A schedule while it is put together, of one work or of several that run one after the other.
 
     Values are numbered through: those of each work begin at a base. given: what is not made by an instruction.
-    constants: the scalars of all works, in order.
+    constants: the scalars of all works, in order. arena: of what one work leaves to others; temporaries: of what each
+    needs while it runs, at the same places whenever it comes again.
     """
 
     def __init__(self, device: Device, limits: Settings, given: int) -> None:
@@ -78,6 +80,7 @@ class Builder:
         self.constants: list[Any] = []
         self.waiting: list[tuple[Program, int]] = []
         self.arena, self.arena_word = Arena(), self.word()
+        self.temporaries, self.temporaries_word = Arena(), self.word()
         self.placed: dict[int, tuple[int, Meta]] = {}
         self.numbers = 0
         self._before: dict[Any, tuple[Outline, dict[int, Makes]]] = {}
@@ -119,7 +122,9 @@ class Builder:
         self.constants += [work.trace.values[number] for number in scalars]
         # A loop that is unrolled has the same work many times.
         aligned = work.into is None or work.begins.get(work.into, 0) % ALIGNMENT
-        key = (work.plan, tuple(work.metas.items()), work.into, aligned)
+        first: dict[int, int] = {}
+        same = tuple([first.setdefault(begin, number) for number, begin in work.begins.items()])
+        key = (work.plan, tuple(work.metas.items()), work.into, aligned, same)
         if key not in self._before:
             self._before[key] = _compiled(work)
         outline, makes = self._before[key]
@@ -153,14 +158,14 @@ class Builder:
         for instruction in self.instructions:
             if isinstance(instruction, Compiled):
                 instruction.segment.close()  # all words of a run are known now
-        arena = (self.arena_word, self.arena.nbytes)
         facts = Facts(
             self.device,
             self.words,
             self.given,
             self.scalars,
             self.packed,
-            arena,
+            (self.arena_word, self.arena.nbytes + self.temporaries.nbytes),
+            (self.temporaries_word, self.arena.nbytes),
             self.placed,
             results,
             tuple(self.waiting),
@@ -179,7 +184,10 @@ def _compiled(work: Work) -> tuple[Outline, dict[int, Makes]]:
         kernel, found = None, dict[int, Makes]()
         try:
             for place, kernel in chosen[:1] if outline.together else chosen:
-                found[place] = _makes_together(work, outline) if outline.together else _makes(kernel, work)
+                if outline.together:
+                    found[place] = _makes_together(work, outline)
+                else:
+                    found[place] = (_makes if kernel.direct is None else product_makes)(kernel, work)
             return outline, found
         except LacksError as lack:  # found out before anything is entered
             if kernel is not None and not outline.together:
@@ -214,8 +222,8 @@ class _Maker:
     """The instructions of some work, while they are found.
 
     where: of each value and scalar, the word of a run that tells of it and what is to be added. needed: the values that
-    must be found as blobs. again: all there is to enter where the very same work comes another time, if that is one
-    kernel.
+    must be found as blobs. again: all there is to enter where the very same work comes another time, None where that
+    is not machine code alone.
     """
 
     def __init__(
@@ -232,7 +240,7 @@ class _Maker:
         self.chosen = list(zip(outline.kernels, outline.choices, strict=True))
         self.where, self.keeps_scalars = where, keeps_scalars
         self.needed = self._find_needed(own)
-        self.again: Makes | None = None
+        self.again: list[Makes] | None = None
 
     def enter(self, makes: Mapping[int, Makes]) -> None:
         """Enter all instructions."""
@@ -290,26 +298,31 @@ class _Maker:
                 word, nbytes = self.where[number][0], meta.nbytes
                 found.append(Made(self.base + number, word, nbytes, meta.dtype, meta.layout, packed))
             else:
-                self.where[number] = builder.arena_word, builder.arena.place(self.base + number, meta.nbytes)
+                place = builder.temporaries.place(self.base + number, meta.nbytes)
+                self.where[number] = builder.temporaries_word, place
         return found
 
     # ---- one kernel after the other
 
     def _enter_kernels(self, makes: Mapping[int, Makes]) -> None:
         """Enter all kernels in order; what nobody needs any more gives its place to others."""
+        before = len(self.builder.instructions)
+        alone = True
         for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self.work.plan.last, strict=True)):
             drops = [self.base + number for number in last if number in self.needed]
             if choice.engine == LLVM:
                 made = self._made(kernel.results)
                 self.builder.compiled(makes[place], made, drops)
-                self.again = makes[place] if len(self.chosen) == 1 and not made and not drops else None
-                engines.compiled([kernel.program])
+                alone = alone and not made and not drops
+                engines.compiled([kernel.program] if kernel.direct is None else [])
             elif kernel.direct is not None:
                 self._enter_direct(kernel, drops)
             else:
                 self._enter_blobwise(kernel, choice.engine, drops)
             for number in last:
-                self.builder.arena.release(self.base + number)
+                self.builder.temporaries.release(self.base + number)
+        if alone and len(self.builder.instructions) == before:
+            self.again = [makes[place] for place in sorted(makes)]
 
     def _enter_blobwise(self, kernel: Kernel, engine: str, drops: list[int]) -> None:
         """Enter a kernel that takes blobs."""

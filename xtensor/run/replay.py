@@ -24,7 +24,7 @@ from ..storage.storage import watchers, watching
 from .describe import described
 from .prepare import prepared
 from .schedule import Schedule
-from .work import behind, work_of
+from .work import Work, behind, work_of
 
 # Expressions remembered at most, the evaluations after which one that is not remembered yet need not be waited for,
 # and schedules of one plan, for operands that lie in so many ways.
@@ -106,6 +106,7 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         layout = into[1].layout
         key, blobs = (*key, layout.shape, layout.strides, behind(into[1])), [*blobs, into[1]]
     schedule: Schedule | None = plan.schedules.get(key)
+    work: Work | None = None
     capture = watching() if watchers else None
     if capture is not None:
         limits = capture.settings(plan, limits)
@@ -125,7 +126,8 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         results = capture.run(schedule, blobs, scalars)
         again = capture.key_of(trace, plan, key, into)
         if not capture.repeated(again):
-            capture.evaluated(work_of(trace, plan, into, limits), zip(schedule.results, results, strict=True), again)
+            work = work or work_of(trace, plan, into, limits)
+            capture.evaluated(work, zip(schedule.results, results, strict=True), again)
     for number, blob in zip(schedule.results, results, strict=True):
         node = trace.values[number]
         if node.blob is None:  # not finished meanwhile, by a signal handler say
@@ -150,14 +152,14 @@ class Known(NamedTuple):
     """An expression that was planned: its nodes from the last to the first, the trace it was planned from, without
     values, the plan, and what stands for values that no node reads.
 
-    last: the inputs that only the last step reads, where that goes element by element.
+    mapped: the inputs that are read element by element alone, by steps of the last one's shape and dtype.
     """
 
     nodes: list[Unpacked]
     trace: Trace
     plan: Plan
     values: list[Any]
-    last: frozenset[int]
+    mapped: frozenset[int]
 
     @property
     def root(self) -> int:
@@ -187,15 +189,16 @@ class Known(NamedTuple):
         return values
 
     def writes_in_place(self, values: Sequence[Any], target: TBlob) -> bool:
-        """Return whether what is written is read element by element only, and by the last step alone."""
+        """Return whether what is written is read element by element only, where it is written."""
         if not target.is_packed and target.layout.may_repeat():
             return False
         for number, value in enumerate(values):
-            if type(value) is not TBlob or value.owner is not target.owner:
+            if type(value) is not TBlob:
                 continue
-            if number in self.last and value.layout == target.layout:
+            if value.owner is not target.owner and not (value.owner.shared and target.owner.shared):
                 continue
-            if value.overlaps(target):
+            same = value.owner is target.owner and value.layout == target.layout
+            if not (same and number in self.mapped) and value.overlaps(target):
                 return False
         return True
 
@@ -233,13 +236,18 @@ def _remember(root: Node, trace: Trace, plan: Plan) -> None:
             _known.clear()
         named = {trace.numbers[root], *(n for node in nodes for n in node.inputs)}
         values = [None if n in named else bare(value) for n, value in enumerate(trace.values)]
-        _known[root.signature] = Known(nodes, trace.without_values(), plan, values, _last_read(trace, root))
+        _known[root.signature] = Known(nodes, trace.without_values(), plan, values, _mapped(trace, root))
 
 
-def _last_read(trace: Trace, root: Node) -> frozenset[int]:
-    """Return the inputs that only the last step reads, where that goes element by element."""
-    *others, last = trace.arguments.values()
-    return frozenset(last if root.op.kind == "elementwise" else ()).difference(*others)
+def _mapped(trace: Trace, root: Node) -> frozenset[int]:
+    """Return the inputs of a root's dtype that are read element by element alone, by steps of its shape."""
+    read = set[int]()
+    for number, node in trace.nodes():
+        if node.op.kind != "elementwise" or node.shape != root.shape:
+            read.update(trace.arguments[number])
+    return frozenset(
+        [n for n, value in enumerate(trace.values) if n not in read and getattr(value, "dtype", None) == root.dtype]
+    )
 
 
 def _unpacked(root: Node, trace: Trace) -> list[Unpacked]:

@@ -258,7 +258,8 @@ class Facts(NamedTuple):
 
     words: of a run, with 0 for what differs, first the addresses of what is given. given: values that are given, by
     number. scalars: of each scalar, the place of its value among those that a run is given. packed: the word, that
-    place and the dtype of those that machine code takes. arena: the word of its address and its bytes. placed: values
+    place and the dtype of those that machine code takes. arena: the word of its address and its bytes; temporaries: the
+    word of the address of those of one work, and where in the arena they begin. placed: values
     in it that are more than temporaries of one plan, and where they begin.
     results: the numbers of what a run returns. waiting: programs to be compiled when they have come more often, and
     the elements of the largest loop.
@@ -270,6 +271,7 @@ class Facts(NamedTuple):
     scalars: Mapping[int, int]
     packed: Sequence[tuple[int, int, DType]]
     arena: tuple[int, int]
+    temporaries: tuple[int, int]
     placed: Mapping[int, tuple[int, Meta]]
     results: Sequence[int]
     waiting: Sequence[tuple[Program, int]]
@@ -299,15 +301,16 @@ class Schedule:
         """Return the results for memory laid out as it was when this was prepared, and scalars of the same types."""
         facts = self.facts
         words = facts.words.copy()
-        for place, blob in enumerate(blobs):
-            words[place] = blob._address or blob.address
+        words[: len(blobs)] = [blob._address or blob.address for blob in blobs]
         for word, place, dtype in facts.packed:
             words[word] = packable(scalars[place], dtype)
         run = Run(facts, blobs, scalars, words)
         word, nbytes = facts.arena
         if nbytes or facts.placed:
             run.arena = Storage(facts.device, nbytes)
-            words[word] = run.arena.lend()
+            words[word] = begin = run.arena.lend()
+            word, before = facts.temporaries
+            words[word] = begin + before
         if observers:
             for instruction in self.instructions:
                 _noted(instruction, run)

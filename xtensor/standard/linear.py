@@ -253,7 +253,15 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
         as_axis(axis, x.ndim, "vecdot")
     if x1.shape[axis] != x2.shape[axis]:
         raise ValueError(mismatch("vecdot", x1.shape, x2.shape, f"{x1.shape[axis]} != {x2.shape[axis]}"))
-    return on((x1, x2), "vecdot", lambda xp, a, b: xp.vecdot(a, b, axis=axis))
+    later = _dot_later(x1, x2)
+    return on((x1, x2), "vecdot", lambda xp, a, b: xp.vecdot(a, b, axis=axis)) if later is None else later
+
+
+def _dot_later(x1: Tensor, x2: Tensor) -> Tensor | None:
+    """Return the product of two vectors of real numbers when it is asked for; None for others, or where it is now."""
+    if x1.ndim != 1 or x2.ndim != 1 or x1.dtype != x2.dtype or x1.dtype.kind != "f":
+        return None
+    return library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, (), x1.dtype)
 
 
 def _dot_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:

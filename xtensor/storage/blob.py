@@ -184,8 +184,10 @@ class TBlob:
         return self._native
 
     def overlaps(self, other: TBlob) -> bool:
-        """Return whether another view of the same memory may show some of the same bytes; never False when it does."""
-        return self.layout.overlaps(other.layout, self.dtype.itemsize, other.dtype.itemsize)
+        """Return whether another blob may show some of the same bytes; never False when it does."""
+        if self.owner is other.owner:
+            return self.layout.overlaps(other.layout, self.dtype.itemsize, other.dtype.itemsize)
+        return self.span[0] < other.span[1] and other.span[0] < self.span[1]
 
     def exported(self) -> Native:
         """Return the native array for someone outside, who may write to it as long as it lives."""

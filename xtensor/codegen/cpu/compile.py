@@ -86,10 +86,10 @@ def _described_host() -> Host | None:
 class Code:
     """One kernel's machine code. `call(slots)` runs it; it is exchanged for better code when that is ready.
 
-    write: returns the text of the better code.
+    write: returns the text of the better code. entry: where other machine code finds the address of this one.
     """
 
-    __slots__ = ("_write", "address", "cache_dir", "call", "calls", "level", "library", "seconds")
+    __slots__ = ("_entry", "_write", "address", "cache_dir", "call", "calls", "entry", "level", "library", "seconds")
 
     def __init__(self, write: Callable[[], str]) -> None:
         self._write = write
@@ -100,6 +100,12 @@ class Code:
         self.library: Any = None
         self.call: Function = _no_code
         self.address = 0
+        self._entry = ctypes.c_void_p()
+        self.entry = ctypes.addressof(self._entry)
+
+    def enter(self, address: int) -> None:
+        """Exchange the machine code."""
+        self.address = self._entry.value = address
 
     @property
     def text(self) -> str:
@@ -255,7 +261,7 @@ def _link(code: Code, compiled: bytes, level: int) -> None:
     _linked[0] += 1  # LLVM never lets go of a library's name
     builder = llvm.JITLibraryBuilder().add_object_img(compiled).export_symbol("kernel")
     library = builder.link(_linker(), f"kernel{_linked[0]}")
-    code.address = library["kernel"]
+    code.enter(library["kernel"])
     function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(code.address)
     code.library = (code.library, library)  # another thread may still be inside the old code
     code.call, code.level = function, level

@@ -2,11 +2,12 @@
 
 Python enters it once for a whole list. It is given a run: words of 8 bytes, of which the first say where its other
 parts are (see HEAD). It copies a template of what all kernels are told behind those words, adds to places in it the
-words that differ from run to run - addresses, scalars, the kernels themselves - and launches them one by one.
+words that differ from run to run - addresses and scalars - and launches the kernels one by one.
 
-A kernel's part of the template is a table: the function, a function that lets other threads run (or null), the number
-of shares, and for each of them its mailbox, its first argument as bytes after the table, their number and size. The
-first share is the caller's own and has no mailbox.
+A kernel's part of the template is a table: where its function's address stands, which may be exchanged for that of
+better code, a function that lets other threads run (or null), the number of shares, and for each of them its mailbox,
+its first argument as bytes after the table, their number and size. The first share is the caller's own and has no
+mailbox.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def _launch_source() -> str:
     """Return the function that launches the kernel of a table."""
     return f"""define private void @launch(ptr %table) {{
 entry:
-{load("function", "%table", 0, "ptr")}{load("yield", "%table", 1, "ptr")}{load("shares", "%table", 2)}\
+{load("code", "%table", 0, "ptr")}{load("function", "%code", 0, "ptr")}\
+{load("yield", "%table", 1, "ptr")}{load("shares", "%table", 2)}\
 {load("offset", "%table", 4)}{load("count", "%table", 5)}{load("size", "%table", 6)}\
   %first = getelementptr i8, ptr %table, i64 %offset
   %alone = icmp eq i64 %shares, 1
@@ -89,9 +91,12 @@ copy:
   store i64 %word, ptr %word.to, align 8
   %c.next = add i64 %c, 1
   %uncopied = icmp ult i64 %c.next, %words
-  br i1 %uncopied, label %copy, label %fill
+  br i1 %uncopied, label %copy, label %copied
+copied:
+  %any = icmp ne i64 %fillings, 0
+  br i1 %any, label %fill, label %launch
 fill:
-  %p = phi i64 [0, %copy], [%p.next, %fill]
+  %p = phi i64 [0, %copied], [%p.next, %fill]
   %p.at = mul i64 %p, 3
   %place = getelementptr i64, ptr %places, i64 %p.at
 {load("to", "%place", 0)}{load("from", "%place", 1)}{load("more", "%place", 2)}\
@@ -103,7 +108,7 @@ fill:
   %unfilled = icmp ult i64 %p.next, %fillings
   br i1 %unfilled, label %fill, label %launch
 launch:
-  %l = phi i64 [0, %fill], [%l.next, %launch]
+  %l = phi i64 [0, %copied], [0, %fill], [%l.next, %launch]
 {load("begin", "%tables", "%l")}\
   %table = getelementptr i8, ptr %work, i64 %begin
   call void @launch(ptr %table)

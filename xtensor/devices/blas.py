@@ -1,12 +1,14 @@
-"""NumPy's own BLAS held to one thread, while tiles of a contraction run on threads of ours.
+"""NumPy's own BLAS: where its functions are, for machine code to call, and how it is held to one thread.
 
-Two tiles on two threads, each with a product on one thread, take about three quarters of the time of one product after
-the other on two threads; and a product that is never split has the same bits whatever the number of threads.
+It is held while tiles of a contraction run on threads of ours. Two tiles on two threads, each with a product on one
+thread, take about three quarters of the time of one product after the other on two threads; and a product that is never
+split has the same bits whatever the number of threads.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,8 +18,8 @@ import numpy as np
 
 from ..base.locks import fork_safe_lock
 
-# How OpenBLAS is asked, in the wheels of NumPy and elsewhere.
-_SPELLINGS = ("scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}")
+# What functions are called in the wheels of NumPy and elsewhere; `{}` begins with openblas or cblas.
+_SPELLINGS = ("scipy_{}64_", "scipy_{}", "{}64_", "{}")
 
 
 class _Controls(NamedTuple):
@@ -25,13 +27,6 @@ class _Controls(NamedTuple):
 
     get: Any
     set: Any
-
-
-@cache
-def _controls() -> _Controls | None:
-    """Return them, or None where NumPy has another BLAS."""
-    found = [_function(f"{verb}_num_threads") for verb in ("get", "set")]
-    return _Controls(*found) if all(found) else None
 
 
 @cache
@@ -43,10 +38,13 @@ def _library() -> Any:
         return None
 
 
-def _function(name: str) -> Any:
-    """Return a function of OpenBLAS by its plain name, None where NumPy has another BLAS."""
-    found = (getattr(_library(), spelling.format(name), None) for spelling in _SPELLINGS)
-    return next((function for function in found if function is not None), None)
+def _found(*names: str) -> list[Any] | None:
+    """Return functions of the BLAS, None where it is another one."""
+    for spelling in _SPELLINGS:
+        found = [getattr(_library(), spelling.format(name), None) for name in names]
+        if all(found):
+            return found
+    return None
 
 
 def has_function(*names: str) -> bool:
@@ -62,11 +60,28 @@ def thread_count() -> int | None:
 
 def core_name() -> str | None:
     """Return the kind of processor whose kernels OpenBLAS runs, None where NumPy has another BLAS."""
-    function = _function("get_corename")
-    if function is None:
+    found = _found("openblas_get_corename")
+    if found is None:
         return None
-    function.restype = ctypes.c_char_p
-    return bytes(function()).decode("ascii", "replace")
+    found[0].restype = ctypes.c_char_p
+    return bytes(found[0]()).decode("ascii", "replace")
+
+
+@cache
+def address(name: str) -> int:
+    """Return where a function of the BLAS is, by its name in C without `cblas_`; 0 where it is not known.
+
+    Its integers can be given in 64 bits, whatever it takes, where each lies in a register or a word of its own.
+    """
+    found = None if sys.platform == "darwin" else _found(f"cblas_{name}", "openblas_get_num_threads")
+    return ctypes.cast(found[0], ctypes.c_void_p).value or 0 if found else 0
+
+
+@cache
+def _controls() -> _Controls | None:
+    """Return them, or None where they are not known."""
+    found = _found("openblas_get_num_threads", "openblas_set_num_threads")
+    return _Controls(*found) if found else None
 
 
 def can_be_held() -> bool:

@@ -1,0 +1,82 @@
+"""Calls of the BLAS as machine code, so that the driver runs products between kernels without Python.
+
+A call is told, in words: the function's address, its integers, and where its operands and its result are. The kinds of
+calls and their integers are those of CBLAS: `dot` of two vectors, `gemv` of a matrix and a vector, `gemm` of matrices.
+What NumPy computes by a loop of its own is `sum`: the same loop over one sum of products.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .compile import Code, handmade
+from .mailbox import load
+
+# The numbers that there are calls for, and how LLVM calls them.
+TYPES = {"f": "float", "d": "double"}
+
+# CBLAS's words for how matrices lie, and whether they are transposed.
+ROWS, COLUMNS, PLAIN, TURNED = 101, 102, 111, 112
+
+# What each call takes: names of integers and of the operands a and b; {0} and {1} are the factors of the product and of
+# what the result holds before.
+_TAKES = {
+    "sum": ("n", "a", "a.step", "b", "b.step"),
+    "dot": ("n", "a", "a.step", "b", "b.step"),
+    "gemv": ("order", "turned", "m", "n", "{1}", "a", "a.step", "b", "b.step", "{0}", "c", "c.step"),
+    "gemm": (
+        *("order", "a.turned", "b.turned", "m", "n", "k"),
+        *("{1}", "a", "a.step", "b", "b.step", "{0}", "c", "c.step"),
+    ),
+}
+# The operands and the result.
+POINTERS = ("a", "b", "c")
+
+
+def words_of(kind: str) -> list[str]:
+    """Return what a call of a kind is told, in order, after the function."""
+    names = [name for name in _TAKES[kind] if not name.startswith("{")]
+    return names if "c" in names else [*names, "c"]
+
+
+# The terms are added in order, as NumPy adds them; products are rounded.
+_SUM = """  %none = icmp eq i64 %n, 0
+  br i1 %none, label %done, label %next
+next:
+  %i = phi i64 [0, %entry], [%i.n, %next]
+  %before = phi {number} [0.0, %entry], [%after, %next]
+  %a.i = mul i64 %i, %a.step
+  %b.i = mul i64 %i, %b.step
+  %a.element = getelementptr {number}, ptr %a, i64 %a.i
+  %b.element = getelementptr {number}, ptr %b, i64 %b.i
+  %x = load {number}, ptr %a.element
+  %y = load {number}, ptr %b.element
+  %xy = fmul {number} %x, %y
+  %after = fadd {number} %before, %xy
+  %i.n = add i64 %i, 1
+  %more = icmp slt i64 %i.n, %n
+  br i1 %more, label %next, label %done
+done:
+  %sum = phi {number} [0.0, %entry], [%after, %next]
+  store {number} %sum, ptr %c
+"""
+
+
+@cache
+def call_of(kind: str, char: str) -> Code:
+    """Return the machine code of a call, for numbers of a type."""
+    number, names = TYPES[char], words_of(kind)
+    lines = [load(name, "%words", place, _type(name)) for place, name in enumerate(("function", *names))]
+    factors = [f"{number} {value}" for value in ("0.0", "1.0")]
+    given = ", ".join([name.format(*factors) if name[0] == "{" else f"{_type(name)} %{name}" for name in _TAKES[kind]])
+    if kind == "sum":
+        call = _SUM.format(number=number)
+    elif kind == "dot":
+        call = f"  %sum = call {number} %function({given})\n  store {number} %sum, ptr %c\n"
+    else:
+        call = f"  call void %function({given})\n"
+    return handmade(f"define void @kernel(ptr %words) {{\nentry:\n{''.join(lines)}{call}  ret void\n}}\n")
+
+
+def _type(name: str) -> str:
+    return "ptr" if name in POINTERS or name == "function" else "i64"

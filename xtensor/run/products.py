@@ -1,0 +1,174 @@
+"""Matrix products as launches: calls of the BLAS at its own address, as NumPy's `matmul` would make them.
+
+The same function is called for the same strides, so that results have the same bits; so is a single sum that NumPy
+computes by a loop of its own. What else it computes without the BLAS, or by functions that are not called here, is left
+to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from ..base.layout import Layout, Shape
+from ..codegen.cpu import blas as calls
+from ..codegen.cpu.compile import host
+from ..devices import blas
+from ..devices.cpu import CPU
+from ..graph.node import View
+from ..plan import costs
+from ..plan.layouts import strides_over
+from ..plan.program import Kernel
+from .native import Launch, Makes, Making
+from .work import Work
+
+
+class Matrix(NamedTuple):
+    """An operand as a stack of matrices: its lengths and strides, in elements, of which the last two are a matrix's."""
+
+    shape: Shape
+    strides: Shape
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether the BLAS takes the matrices as they lie: the elements of a row are next to each other."""
+        return self.strides[-1] == 1 and self.strides[-2] >= self.shape[-1]
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether it takes them as transposed ones."""
+        return self.turned.by_rows
+
+    @property
+    def turned(self) -> Matrix:
+        """The matrices transposed."""
+        return Matrix(*[(*one[:-2], one[-1], one[-2]) for one in self])
+
+
+class Form(NamedTuple):
+    """Which function of the BLAS computes a product: its kind, and its words but for the places of operands.
+
+    swapped: whether its first operand is the product's second.
+    """
+
+    kind: str
+    words: Mapping[str, int]
+    swapped: bool = False
+
+
+def is_native(kernel: Kernel, work: Work) -> bool:
+    """Return whether a step is a product that machine code is to compute by calling the BLAS."""
+    node = work.trace.values[kernel.results[0]]
+    if node.op.name != "matmul" or work.limits.engine != "llvm" or work.device.backend is not CPU or host() is None:
+        return False
+    if node.dtype.char not in calls.TYPES or kernel.results[0] == work.into:
+        return False
+    a, b, c = _stacks(kernel, work)
+    many, large = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1] > costs.NATIVE_PRODUCT
+    if 0 in c.shape or many or large:
+        return False
+    form = _form(a, b, _begin(kernel.inputs[0], work) == _begin(kernel.inputs[-1], work))
+    return form is not None and _address(form, node.dtype.char) is not None
+
+
+def product_makes(kernel: Kernel, work: Work) -> Makes:
+    """Return what makes the launch of a product of which `is_native` is true."""
+    node, stacks = work.trace.values[kernel.results[0]], _stacks(kernel, work)
+    form = _form(*stacks[:2], same=False)
+    assert form is not None
+    char, itemsize = node.dtype.char, node.dtype.itemsize
+    names, address = calls.words_of(form.kind), _address(form, char) or 0
+    operands = [*work.trace.arguments[kernel.results[0]], kernel.results[0]]
+    order = (1, 0, 2) if form.swapped else (0, 1, 2)
+
+    def make(making: Making) -> list[Launch]:
+        words: list[int] = []
+        fillings = []
+        starts = list(_starts(stacks))
+        for start in starts:
+            words.append(address)
+            for name in names:
+                if name in calls.POINTERS:
+                    operand = order[calls.POINTERS.index(name)]
+                    fillings.append((len(words), operands[operand], start[operand] * itemsize))
+                words.append(form.words.get(name, 0))
+        return [Launch(calls.call_of(form.kind, char), (len(starts),), 1 + len(names), words, fillings)]
+
+    return Makes.of(make, 0.0, contract=False, aligned=False, task=work.task([kernel]))
+
+
+def _address(form: Form, char: str) -> int | None:
+    """Return the address of the BLAS's function, 0 where none is called; None where it is not known."""
+    return 0 if form.kind == "sum" else blas.address({"f": "s", "d": "d"}[char] + form.kind) or None
+
+
+def _stacks(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the operands and the result of a product; vectors are a row, and a column."""
+    (result,) = kernel.results
+    node, (first, second) = work.trace.values[result], work.trace.arguments[result]
+    metas, itemsize = work.metas, work.metas[result].dtype.itemsize
+    plain = [
+        Matrix(metas[n].shape, tuple([s // itemsize for s in metas[n].layout.strides])) for n in (first, second, result)
+    ]
+    a, b, c = plain
+    if len(b.shape) == 1:
+        b, c = (Matrix((*one.shape, 1), (*one.strides, 1)) for one in (b, c))
+    if len(a.shape) == 1:
+        a = Matrix((1, *a.shape), (1, *a.strides))
+        c = Matrix((*c.shape[:-1], 1, c.shape[-1]), (*c.strides[:-1], 1, c.strides[-1]))
+    turned = node.params["turned"]
+    return a.turned if turned[0] else a, b.turned if turned[1] else b, c
+
+
+def _begin(number: int, work: Work) -> tuple[int, int]:
+    """Return where a value begins: what it lies in, and bytes after its first."""
+    after = work.metas[number].layout.offset
+    while number not in work.begins and type(getattr(work.trace.values[number], "op", None)) is View:
+        (number,) = work.trace.arguments[number]
+    return work.begins.get(number, -number), after
+
+
+def _form(a: Matrix, b: Matrix, same: bool) -> Form | None:
+    """Return how NumPy's matmul computes a product of stacks, None where it does not call one of these functions.
+
+    same: whether both begin at the same place, which may make it a symmetric product.
+    """
+    (m, k), p = a.shape[-2:], b.shape[-1]
+    if m == 1 and p == 1:
+        steps = {"n": k, "a.step": a.strides[-1], "b.step": b.strides[-2]}
+        return Form("dot" if min(steps["a.step"], steps["b.step"]) > 0 else "sum", steps)
+    if k == 0:
+        plain = {"a.turned": calls.PLAIN, "b.turned": calls.PLAIN, "a.step": 1, "b.step": p}
+        return Form("gemm", {"order": calls.ROWS, "m": m, "n": p, "k": 0, "c.step": p, **plain})
+    if k == 1:
+        return None
+    if m == 1:
+        return _by_vector(b.turned, a.strides[-1], 1, swapped=True)
+    if p == 1:
+        return _by_vector(a, b.strides[-2], 1, swapped=False)
+    if not (a.by_rows or a.by_columns) or not (b.by_rows or b.by_columns) or (same and a.strides == b.turned.strides):
+        return None
+    words = {"order": calls.ROWS, "m": m, "n": p, "k": k, "c.step": p}
+    for name, one in (("a", a), ("b", b)):
+        words[f"{name}.turned"] = calls.PLAIN if one.by_rows else calls.TURNED
+        words[f"{name}.step"] = one.strides[-2] if one.by_rows else one.strides[-1]
+    return Form("gemm", words)
+
+
+def _by_vector(matrix: Matrix, step: int, result: int, *, swapped: bool) -> Form | None:
+    """Return how a matrix is multiplied with a vector whose elements are so far apart."""
+    if not (matrix.by_rows or matrix.by_columns) or step < 1:
+        return None
+    (m, n), (down, along) = matrix.shape[-2:], matrix.strides[-2:]
+    lies = {"order": calls.COLUMNS, "a.step": down} if matrix.by_rows else {"order": calls.ROWS, "a.step": along}
+    return Form("gemv", {**lies, "turned": calls.TURNED, "m": n, "n": m, "b.step": step, "c.step": result}, swapped)
+
+
+def _starts(stacks: tuple[Matrix, Matrix, Matrix]) -> Iterator[list[int]]:
+    """Yield where each matrix of stacks begins, in elements."""
+    lead = stacks[2].shape[:-2]
+    steps = [strides_over(Layout(one.shape[:-2], one.strides[:-2]), lead) for one in stacks]
+    for position in product(*map(range, lead)):
+        yield [sum([i * step for i, step in zip(position, one, strict=True)]) for one in steps]

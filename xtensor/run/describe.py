@@ -26,6 +26,7 @@ from .cuda import texts as cuda_texts
 from .engines import COLUMNS, CUDA, DIRECT, INTERPRET, LLVM, ROWS, Choice, outlined
 from .native import Making, Scratch
 from .prepare import launches_of
+from .products import product_makes
 from .rows import rows_launch
 from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, sketch_of
 from .work import Work
@@ -192,7 +193,8 @@ class Description:
         """Return the code that a kernel runs, compiled now if it was not before; CUDA's is not compiled for that."""
         if self.code == "cuda":
             return cuda_texts(kernel, self.work)
-        launches = launches_of(kernel, self.work)(self._making())
+        make = launches_of(kernel, self.work) if kernel.direct is None else product_makes(kernel, self.work).make
+        launches = make(self._making())
         return [launch.code.text.rstrip() for launch in launches]
 
     # ---- what is said of it
@@ -235,8 +237,8 @@ class Description:
 
     def _kernel_lines(self, place: int, kernel: Kernel) -> list[str]:
         title, (why, *lines), _ = self._kernel_item(place, kernel)
-        if kernel.direct is None:
-            reads = [f"reads {self._operand(number)}" for number in kernel.inputs]
+        if kernel.direct is None or self.outline.choices[place].engine == LLVM:
+            reads = [f"reads {self._operand(number)}" for number in dict.fromkeys(kernel.inputs)]
             verbs = ["hands on" if self._is_handed_on(number) else "writes" for number in kernel.results]
             writes = [f"{verb} {self._operand(n)}" for verb, n in zip(verbs, kernel.results, strict=True)]
             lines = [*reads, *lines, *writes]

@@ -679,6 +679,7 @@ class Maker:
                 f"xp.repeat({name}, 2, axis={axis})",
                 f"xp.sort({name}, axis={axis}, stable=True)",
                 f"xp.asarray({name}, copy=True)",
+                f"xp.matmul({name}, {other})" if x.ndim == 1 else f"xp.matmul({name}, xp.matrix_transpose({other}))",
             ]
         )
 

@@ -619,3 +619,40 @@ def test_values_without_axes_are_computed_as_arrays_are(name: str) -> None:
             x = getattr(operator, "i" + name)(x, y)
             with np.errstate(all="ignore"):
                 np.testing.assert_array_equal(x.numpy(), wanted.astype(a.dtype), strict=True)
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_numbers_before_values_without_axes(name: str) -> None:
+    """The same with a Python number as the first operand."""
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        a, b = NUMBERS[rng.integers(len(NUMBERS))], odd_value(rng, rng.choice(KINDS))
+        x = xt.asarray(b, copy=True)
+        with np.errstate(all="ignore"):
+            try:
+                wanted = SPELLED[name](a, b[None])[0]
+            except (TypeError, OverflowError, ValueError) as error:
+                with pytest.raises((type(error), TypeError)):
+                    getattr(operator, name)(a, x)
+                continue
+        np.testing.assert_array_equal(getattr(operator, name)(a, x).numpy(), wanted, strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int64"])
+def test_a_row_assigned_to_a_column_that_it_crosses(dtype: str) -> None:
+    """NumPy itself reads the crossing after it has written it."""
+    for row, column in ((17, 59), (59, 17), (0, 69), (3, 3)):
+        a = np.arange(4900).reshape(70, 70).astype(dtype)
+        right = a.copy()
+        right[:, column] = a[row].copy()
+        x = xt.asarray(a, copy=True)
+        x[:, column] = x[row]
+        np.testing.assert_array_equal(np.asarray(x), right)
+        x = xt.asarray(a, copy=True)
+        x[:, column] = x[row, :][None]
+        np.testing.assert_array_equal(np.asarray(x), right)
+        x = xt.asarray(a, copy=True)
+        x[:35, column] = x[row, ::2]
+        right = a.copy()
+        right[:35, column] = a[row, ::2].copy()
+        np.testing.assert_array_equal(np.asarray(x), right)

@@ -151,8 +151,10 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
         elif type(x2) is Tensor and type(x1) in _NUMBERS and not thin_closed[0]:
             b = x2._data
             if type(b) is _ARRAY and b.nbytes <= DIRECT_BELOW:
-                a = floats_beside(b.dtype, x1) if type(x1) is float and takes_arrays else x1
                 try:
+                    if of_items is not None and not b.ndim and type(x1) is not complex:  # which divides as Python does
+                        return wrap(_asarray(quickly(of_items, x1, b[()])), CPU_DEVICE)
+                    a = floats_beside(b.dtype, x1) if type(x1) is float and takes_arrays else x1
                     return wrap(quickly(kernel, a, b), CPU_DEVICE)
                 except REFUSED:
                     pass

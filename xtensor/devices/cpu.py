@@ -303,7 +303,7 @@ def assign(target: Any, key: Any, value: Any) -> bool:
                 return False
             if value.ndim:
                 target = target[key]
-                if type(target) is not np.ndarray:
+                if type(target) is not np.ndarray or _missed(target, value):
                     return False
                 key = ...
             if value.dtype is target.dtype:
@@ -323,6 +323,13 @@ def assign(target: Any, key: Any, value: Any) -> bool:
     except (IndexError, TypeError, ValueError, OverflowError, RuntimeError):
         return False
     return True
+
+
+def _missed(target: Any, value: Any) -> bool:
+    """Return whether NumPy may miss that what it assigns lies in its target: it takes for granted that elements of one
+    axis are written in an order that reads each in time, which holds for equal strides alone (seen in NumPy 2.4).
+    """
+    return target.ndim == 1 and value.strides[-1:] != target.strides and bool(np.may_share_memory(target, value))
 
 
 def _insert(native: Any, axes: tuple[int, ...]) -> Any:

@@ -1,4 +1,5 @@
-"""Directives for the pages: `{run}` and `{plot}` run their code when the page is built, the others write tables.
+"""Directives for the pages: `{run}`, `{plot}` and `{picture}` run their code when the page is built, `{speed}` and
+`{panels}` draw the committed benchmark result, the others write tables.
 
 The running itself stands in pages.py.
 """
@@ -7,8 +8,10 @@ from __future__ import annotations
 
 import io
 from base64 import b64encode
+from html import escape
 from typing import Any, ClassVar
 
+import charts
 import pages
 import rules
 from docutils import nodes
@@ -64,8 +67,59 @@ class Plot(Run):
         self.env.temp_data["session"].names["figure"].savefig(drawn, format="svg")
         source = "data:image/svg+xml;base64," + b64encode(drawn.getvalue()).decode("ascii")
         words = self.arguments[0]
+        self.env.first_figures.setdefault(self.env.docname, (source, words))
         figure = nodes.figure("", nodes.image(uri=source, alt=words), nodes.caption(words, words))
         return [nodes.literal_block(code, code, language="python", classes=["code"]), figure]
+
+
+class cards(nodes.General, nodes.Element):  # noqa: N801 - nodes of docutils are written so
+    """A place for the first figures of some pages, which are known when all pages are read."""
+
+
+class Gallery(SphinxDirective):
+    """Show the pages named in the block, each as its title over its first figure."""
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        return [cards("", pages=list(self.content))]
+
+
+def show_cards(app: Sphinx, tree: nodes.document, page: str) -> None:
+    """Put the figures in their places."""
+    for place in list(tree.findall(cards)):
+        shown = []
+        for name in place["pages"]:
+            source, words = app.env.first_figures[name]
+            title = escape(app.env.titles[name].astext())
+            link = app.builder.get_relative_uri(page, name)
+            shown.append(f'<a href="{link}">{title}<img src="{source}" alt="{escape(words)}"></a>')
+        place.replace_self(nodes.raw("", f'<div class="gallery">{"".join(shown)}</div>', format="html"))
+
+
+class Picture(Run):
+    """Run code whose last line is something that notebooks draw, and show both."""
+
+    def run(self) -> list[nodes.Node]:
+        code = "\n".join(self.content)
+        session = self.env.temp_data.setdefault("session", pages.Session())
+        drawn = session.value(code)._repr_svg_()
+        shown = nodes.raw("", f'<div class="picture">{drawn}</div>', format="html")
+        return [nodes.literal_block(code, code, language="python", classes=["code"]), shown]
+
+
+class Speed(SphinxDirective):
+    """Draw one expression of the benchmarks, with the time that each library takes for it."""
+
+    def run(self) -> list[nodes.Node]:
+        return [nodes.raw("", charts.speed(charts.result()), format="html")]
+
+
+class Panels(SphinxDirective):
+    """Draw the benchmarks, a panel for each size."""
+
+    def run(self) -> list[nodes.Node]:
+        return [nodes.raw("", charts.panels(charts.result()), format="html")]
 
 
 class Rules(SphinxDirective):
@@ -97,8 +151,14 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("run", Run)
     app.add_directive("coverage", Coverage)
     app.add_directive("functions", Functions)
+    app.add_directive("gallery", Gallery)
     app.add_directive("numpy", Numpy)
+    app.add_directive("panels", Panels)
+    app.add_directive("picture", Picture)
     app.add_directive("plot", Plot)
     app.add_directive("rules", Rules)
+    app.add_directive("speed", Speed)
+    app.connect("doctree-resolved", show_cards)
+    app.connect("builder-inited", lambda app: setattr(app.env, "first_figures", {}))
     app.connect("env-get-outdated", lambda app, env, added, changed, removed: list(env.found_docs))
     return {"parallel_read_safe": False, "parallel_write_safe": True}

@@ -67,6 +67,14 @@ class Session:
         rest = "\n".join(lines[start:]).strip("\n")
         return [*pieces, (rest, "")] if rest else pieces
 
+    def value(self, code: str) -> Any:
+        """Return the value of the expression that code ends in, after running what stands before it."""
+        *before, last = ast.parse(code).body
+        assert isinstance(last, ast.Expr), f"{ast.unparse(last)} is no expression"
+        for statement in before:
+            self._show(statement)
+        return eval(compile(ast.Expression(last.value), "<page>", "eval"), self.names)
+
     def _show(self, statement: ast.stmt) -> str:
         """Run one statement and return what it prints, or the repr of the expression it is."""
         with redirect_stdout(io.StringIO()) as printed:

@@ -40,8 +40,11 @@ ROOMS = [
     "explanation.py",
     "drawing.py",
     "explain.py",
+    "timeline.py",
+    "profile.py",
     "memory.py",
     "__init__.py",
+    "doctor.py",
     "__main__.py",
 ]
 
@@ -58,7 +61,7 @@ OPTIONAL = {
 }
 NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "scipy", "sklearn", "array_api_compat"]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 23_600
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 24_300
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

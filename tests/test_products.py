@@ -205,3 +205,13 @@ def test_views_of_one_buffer_that_come_as_two_arrays_are_written_in_order() -> N
         fused(xt.asarray(memory[:5], copy=False), xt.asarray(memory[shift : shift + 5], copy=False))
         function(right[:5], right[shift : shift + 5])
         np.testing.assert_array_equal(memory, right, err_msg=str(shift))
+
+
+def test_explain_shows_the_code_of_a_product() -> None:
+    """What it reads and writes, and the call."""
+    x = xt.asarray(np.ones((30, 30)), copy=True)
+    with xt.options(lazy="always", engine="llvm"):
+        text = xt.explain(xt.named(x, "x") @ x, ir=True)
+    assert "kernel 1 over (30, 30), llvm: the BLAS is called at its address" in text
+    assert "    reads %x float64 (30, 30)" in text and "    writes %1 float64 (30, 30)" in text
+    assert "call void %function(" in text

@@ -21,6 +21,7 @@ from .devices import Device as Device
 from .explain import cache_info as cache_info
 from .explain import explain as explain
 from .explain import named as named
+from .profile import profile as profile
 from .standard.casting import *
 from .standard.creation import *
 from .standard.elementwise import *

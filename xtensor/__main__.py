@@ -1,4 +1,4 @@
-"""`python -m xtensor tour` runs existing code on xtensor tensors; `python -m xtensor info` says what is here.
+"""`python -m xtensor tour` runs existing code on tensors, `info` says what is here, `doctor` what is slow and why.
 
 scikit-learn and SciPy are imported by the functions that call them: SciPy reads SCIPY_ARRAY_API at import.
 """
@@ -12,7 +12,7 @@ import textwrap
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
@@ -25,9 +25,10 @@ import xtensor as xt
 from .base.options import settings
 from .base.threads import count
 from .devices import devices
+from .doctor import CUPY, facts, findings, installed
 
 DEMO = {"sklearn": "scikit-learn", "scipy": "scipy"}  # module: what pip calls it
-CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")  # one library under three names
+WIDE = 100  # letters of a line
 AGREES = 1e-9  # relative to the largest element of NumPy's result
 
 
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "tour", help="run scikit-learn and SciPy on xtensor, show what the engine does and how fast, train a network"
     )
     commands.add_parser("info", help="print versions, devices, lazy mode, engines and threads")
-    return {"tour": tour, "info": info}[parser.parse_args(arguments).command]()
+    commands.add_parser("doctor", help="print what is installed, what makes xtensor slow here, and what to do about it")
+    return {"tour": tour, "info": info, "doctor": doctor}[parser.parse_args(arguments).command]()
 
 
 # ---- info
@@ -51,8 +53,8 @@ def info() -> int:
         ("xtensor", xt.__version__),
         ("array API", xt.__array_api_version__),
         ("Python", platform.python_version()),
-        *((name, _version(name)) for name in ("numpy", "array-api-compat", "llvmlite")),
-        ("cupy", _version(*CUPY)),
+        *((name, installed(name)) for name in ("numpy", "array-api-compat", "llvmlite")),
+        ("cupy", installed(*CUPY)),
         ("devices", ", ".join(str(device) for device in devices())),
         ("lazy", settings().lazy),
         ("engine", f"{settings().engine} (of {_engines()})"),
@@ -62,20 +64,29 @@ def info() -> int:
     return 0
 
 
-def _version(*names: str) -> str:
-    """Return the version of the first distribution that is installed, without importing it."""
-    for name in names:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            continue
-    return "not installed"
-
-
 def _engines() -> str:
     """Return the engines that can run here."""
-    compiler = _version("llvmlite") != "not installed"
+    compiler = installed("llvmlite") != "not installed"
     return "direct, interpret, llvm" if compiler else "direct, interpret (llvm needs llvmlite)"
+
+
+# ---- doctor
+
+
+def doctor() -> int:
+    """Print what is installed, and each thing that is slow here with its cost and what to do."""
+    print(_table(facts(), indent=""))
+    found = findings()
+    print(
+        f"\n{len(found)} finding{'s' * (len(found) != 1)}"
+        if found
+        else "\nNothing was found that makes xtensor slow here."
+    )
+    for number, (what, why, do) in enumerate(found, 1):
+        print(f"\n{number}. {what}")
+        for word, text in (("why", why), ("do", do)):
+            print(textwrap.fill(text, WIDE, initial_indent=f"   {word:5}", subsequent_indent=" " * 8))
+    return 0
 
 
 # ---- tour

@@ -42,7 +42,12 @@ FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 
 def html_of(sketches: Sequence[Sketch], text: str) -> str:
     """Return sketches as HTML, and a text below them that can be unfolded."""
-    picture = f'<div style="overflow-x:auto">{svg_of(sketches)}</div>'
+    return page_of(svg_of(sketches), text)
+
+
+def page_of(picture: str, text: str) -> str:
+    """Return an SVG as HTML, and a text below it that can be unfolded."""
+    picture = f'<div style="overflow-x:auto">{picture}</div>'
     return f"<div>{picture}<details><summary>as text</summary><pre>{escape(text)}</pre></details></div>"
 
 
@@ -178,7 +183,7 @@ class _Picture:
 
     def svg(self) -> str:
         """Return the drawing: edges first, then items over them, under a heading."""
-        heading = _heading(self.sketch.heading, self.width) if self.sketch.heading else ""
+        heading = heading_of(self.sketch.heading, self.width) if self.sketch.heading else ""
         edges = [self._edge(*pair) for pair in self.pairs]
         items = [_box(item, self.middles[n], self.tops[n], *self.size[n]) for n, item in enumerate(self.sketch.items)]
         return "".join([heading, *edges, *items])
@@ -267,7 +272,7 @@ def _lines(lines: Sequence[str], left: float, middle: float, y: float, square: b
     return "".join(texts)
 
 
-def _heading(lines: Sequence[str], width: float) -> str:
+def heading_of(lines: Sequence[str], width: float) -> str:
     """Return a heading, on a ground of its own as all text is."""
     height = len(lines) * LINE + PAD
     ground = f'<rect width="{width:.1f}" height="{height}" rx="4" fill="{LOOKS[NOTE][0]}"/>'

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .base.machine import size_text
 from .base.options import Settings, settings
 from .graph.node import Node, Part, pending_below
 from .plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
 from .plan.program import Trace, plan_of
 from .run import executor as run
-from .run.describe import Description, graph_lines, graph_sketch, kind_of, labels_of, names, size_text
+from .run.describe import Description, graph_lines, graph_sketch, kind_of, labels_of, names
 from .run.sketch import NOTE, Item, Sketch
 from .run.work import work_of
 from .tensor.face import Tensor

@@ -18,8 +18,10 @@ import numpy as np
 from .base.dtypes import REAL_FLOATING, DType, canonical, float32, float64
 from .base.errors import expected
 from .base.layout import as_axis
+from .base.profiling import noting, observers
 from .calls.writes import writable
 from .devices import Device
+from .devices.cpu import CPU
 from .storage.storage import Native, watchers, watching
 from .tensor.face import Tensor, face, from_native
 from .tensor.operands import DeviceLike, as_tensor, chosen_device
@@ -199,7 +201,7 @@ class Generator:
             return native if dtype is None else native.astype(dtype, copy=False)
 
         capture = watching() if watchers else None
-        native = drawn()
+        native = (noting(drawn, CPU, "random") if observers else drawn)()
         if capture is None or (self._within is not None and self._within() is capture):
             return from_native(native, self.device)  # a generator made by a function begins anew in each call of it
         return face(capture.drawn(drawn, native, self.device))

@@ -74,3 +74,11 @@ def cgroup_value(*path: str) -> str:
             return file.read().strip()
     except (OSError, ValueError):
         return ""
+
+
+def size_text(nbytes: float) -> str:
+    """Return a number of bytes as people write it."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes:.0f} bytes"

@@ -17,6 +17,7 @@ from ..base.dtypes import Category, DType, canonical, check_real, promote
 from ..base.errors import expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
 from ..base.options import settings, thin_closed
+from ..base.profiling import noting, observers
 from ..base.threads import dismiss
 from ..codegen import element as elements
 from ..devices import Backend, Device
@@ -551,7 +552,8 @@ def _direct(
             dtype = _dtype_of(op, kinds, params)
             if not all(isinstance(x, Tensor) or fits(x, kinds) for x in operands):
                 CPU.call(op.cpu_kernel, *[np.ones(1, x.dtype) if isinstance(x, Tensor) else x for x in operands])
-        result = backend.compute(op.kernel(backend), *natives, **params)
+        compute = noting(backend.compute, backend, op.name) if observers else backend.compute
+        result = compute(op.kernel(backend), *natives, **params)
     except TypeError as error:
         raise op.refusal(kinds, error) from None
     except (ValueError, OverflowError) as error:
@@ -594,8 +596,9 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     natives = [native_of(tensor) for tensor in tensors]
     if any(native.nbytes > DIRECT_BELOW for native in natives):
         dismiss()  # a library has threads of its own
+    call = noting(backend.call, backend, name) if observers else backend.call
     try:
-        result = backend.call(function, backend.xp, *natives)
+        result = call(function, backend.xp, *natives)
     except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise prefixed(name, error) from None
     if isinstance(result, (tuple, list)):
@@ -619,8 +622,9 @@ def _captured_call(
     blobs = [x.blob for x in tensors]
     with capture.inside():
         natives = [blob.shallow_copy().native() for blob in blobs]  # of which nothing is remembered
+        call = noting(device.backend.call, device.backend, name) if observers else device.backend.call
         try:
-            result = device.backend.call(function, *natives)
+            result = call(function, *natives)
         except (TypeError, ValueError, IndexError, OverflowError) as error:
             raise prefixed(name, error) from None
         parts = result if isinstance(result, (tuple, list)) else (result,)

@@ -19,6 +19,7 @@ from ..base.dtypes import DType
 from ..base.errors import StrangerError, expected, prefixed
 from ..base.layout import Shape
 from ..base.options import settings, thin_closed
+from ..base.profiling import noting, observers
 from ..devices.cpu import CPU
 from ..graph.node import NO_PARAMS, Node, node_of
 from ..plan.costs import LARGE_UPDATE
@@ -61,14 +62,15 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
         operand.evaluate()
     backend = device.backend
     kernel = op.kernel(backend)
+    call = noting(backend.call, backend, name) if observers else backend.call
     try:
         if backend is not CPU and not (isinstance(operand, Tensor) or fits(operand, (target.dtype,))):
             CPU.call(op.kernel(CPU), np.ones(1, target.dtype), operand)  # which refuses it
         if isinstance(kernel, np.ufunc) and not op.fails_on_values(target.dtype, kind):
             native = writable(target, name)
-            backend.call(kernel, native, native_of(operand), out=native, casting="same_kind")
+            call(kernel, native, native_of(operand), out=native, casting="same_kind")
         else:  # computed aside first: a value may be refused half way
-            result = backend.call(kernel, target.native(), native_of(operand))
+            result = call(kernel, target.native(), native_of(operand))
             backend.assign(writable(target, name), ..., result)
     except (TypeError, ValueError, OverflowError) as error:
         raise prefixed(name, error) from None

@@ -29,19 +29,42 @@ class _Controls(NamedTuple):
     set: Any
 
 
-def _found(*names: str) -> list[Any] | None:
-    """Return functions of the BLAS, None where it is another one: NumPy's extension module is asked, which it is linked
-    to.
-    """
+@cache
+def _library() -> Any:
+    """Return NumPy's extension module, which is linked to its BLAS; None where that cannot be asked."""
     try:
-        library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
+        return ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
     except (AttributeError, OSError):
         return None
+
+
+def _found(*names: str) -> list[Any] | None:
+    """Return functions of the BLAS, None where it is another one."""
     for spelling in _SPELLINGS:
-        found = [getattr(library, spelling.format(name), None) for name in names]
+        found = [getattr(_library(), spelling.format(name), None) for name in names]
         if all(found):
             return found
     return None
+
+
+def has_function(*names: str) -> bool:
+    """Return whether NumPy's BLAS, or what it is linked to, has one of these functions, by their full names."""
+    return any(hasattr(_library(), name) for name in names)
+
+
+def thread_count() -> int | None:
+    """Return on how many threads OpenBLAS computes, None where NumPy has another BLAS."""
+    controls = _controls()
+    return None if controls is None else int(controls.get())
+
+
+def core_name() -> str | None:
+    """Return the kind of processor whose kernels OpenBLAS runs, None where NumPy has another BLAS."""
+    found = _found("openblas_get_corename")
+    if found is None:
+        return None
+    found[0].restype = ctypes.c_char_p
+    return bytes(found[0]()).decode("ascii", "replace")
 
 
 @cache

@@ -17,6 +17,7 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.errors import expected, one_of
 from ..base.layout import Layout, Shape
+from ..base.profiling import LIBRARY, WAIT, noted, observers
 from . import cuda_keys as keys
 from . import cuda_repairs as repairs
 from .cpu import CPU
@@ -125,7 +126,10 @@ class CUDA:
 
     def host(self, native: Any) -> Any:
         """Return a NumPy array with a native array's elements, in page-locked memory where there is some."""
-        return self.call(self._host, native)
+        if not observers:
+            return self.call(self._host, native)
+        with noted(WAIT, "cuda", ("copy to the host, after all that was launched",), native.nbytes):
+            return self.call(self._host, native)
 
     def _host(self, native: Any) -> Any:
         packed = self.library.ascontiguousarray(native).reshape(native.shape)
@@ -144,7 +148,10 @@ class CUDA:
             return value if dtype is None or dtype == value.dtype else self.astype(value, dtype)
         if isinstance(value, cp.ndarray):
             value = self._from_beside(value)
-        return self.call(repairs.asarray, cp, value, dtype)
+        if not observers:
+            return self.call(repairs.asarray, cp, value, dtype)
+        with noted(LIBRARY, "cuda", ("copy to the device",), getattr(value, "nbytes", 0)):
+            return self.call(repairs.asarray, cp, value, dtype)
 
     def _from_beside(self, value: Any) -> Any:
         """Copy an array of another device. CuPy does not wait for what makes it, nor its memory for the copy."""

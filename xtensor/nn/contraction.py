@@ -25,6 +25,7 @@ from ..base import threads
 from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Shape
+from ..base.profiling import noting, observers
 from ..calls.op import native_of
 from ..devices import library_of
 from ..devices.blas import can_be_held, one_thread
@@ -274,10 +275,12 @@ def _channels_last(x: Array) -> bool:
 def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Array]) -> Tensor:
     """Return what a function makes of NumPy's arrays as a tensor, under the settings in force here."""
     device = common_device(function, tensors)
-    if device.backend is not CPU:
-        return wrap(device.backend.call(run, *[native_of(x) for x in tensors]), device)
+    backend, natives = device.backend, [native_of(x) for x in tensors]
+    run = noting(run, backend, function) if observers else run
+    if backend is not CPU:
+        return wrap(backend.call(run, *natives), device)
     with np.errstate(all="ignore"):
-        return wrap(run(*[native_of(x) for x in tensors]), device)
+        return wrap(run(*natives), device)
 
 
 def rounded(nbytes: int) -> int:

@@ -17,6 +17,7 @@ from ..autograd.rules import Rule
 from ..autograd.tape import active, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
+from ..base.profiling import noting, observers
 from ..calls.op import _root, native_of
 from ..calls.writes import writable
 from ..devices import Device
@@ -103,7 +104,8 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
     found = function or found_in(backend.library, name)
     if found is None or (function is not None and backend is not CPU):
         raise NotImplementedError(f"{name}: {device} has no function of this name")
-    return passage.back(backend.call(found, *first, *rest, **options), device)
+    call = noting(backend.call, backend, name) if observers else backend.call
+    return passage.back(call(found, *first, *rest, **options), device)
 
 
 def found_in(library: Any, name: str) -> Any:

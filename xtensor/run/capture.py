@@ -9,7 +9,6 @@ give the same results for other arguments whose memory lies alike and overlaps a
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from weakref import WeakKeyDictionary, ref
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape
 from ..base.options import Settings, count_always
+from ..base.profiling import users_line
 from ..codegen.cpu.compile import host
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
@@ -46,9 +46,6 @@ WRITES = "[writes] it writes to memory in a way that cannot be captured"
 ELSEWHERE = "[device] it reads or makes memory on another device than its arguments'"
 DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"
 UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its loop instead"
-
-# The folder of the package, to tell its own functions from those of users.
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Steps up to which a call is captured, those of them that are no repetition of others, and calls of the library.
 MOST_STEPS, MOST_NEW, MOST_CALLS = 200_000, 20_000, 1000
@@ -169,7 +166,8 @@ class Capture:
         if reason == DISTURBED:
             self.reason = reason
         elif not self.reason:
-            self.reason = reason + _where()
+            line = users_line()
+            self.reason = f"{reason}, at {line}" if line else reason
 
     def refuse_call(self, name: str) -> None:
         """Refuse a library function of which the shapes depend on values, or that knows more than it is given."""
@@ -375,14 +373,6 @@ def with_kernels(limits: Settings, device: Device) -> Settings:
     """Return settings under which machine code is made at once for what may be left to others at first."""
     made = limits.engine == "auto" and device.backend is CPU and host() is not None
     return replace(limits, engine="llvm") if made else limits
-
-
-def _where() -> str:
-    """Return which line of a user's is being run."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
-    return "" if frame is None else f", at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def stop_all() -> None:

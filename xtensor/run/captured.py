@@ -10,6 +10,7 @@ import numpy as np
 
 from ..base.layout import Layout
 from ..base.options import Settings
+from ..base.profiling import PREPARE, noted, observers
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
@@ -108,6 +109,12 @@ class Captured:
 
     def _prepared(self, limits: Settings) -> Schedule:
         """Return the steps as one schedule."""
+        if observers:
+            with noted(PREPARE, "planner", (f"a captured function of {len(self.steps)} steps",)):
+                return self._joined(limits)
+        return self._joined(limits)
+
+    def _joined(self, limits: Settings) -> Schedule:
         made = _Joined(self, with_kernels(limits, self.device))
         self._constants, self._scalars, self.outputs = made.constants, made.builder.constants, made.outputs
         schedule = made.schedule

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ..base.layout import Shape
+from ..base.machine import size_text
 from ..codegen.cpu.kernel import source
 from ..codegen.cpu.loop import PACKED, Form
 from ..codegen.cpu.primitives import LacksError
@@ -25,6 +26,7 @@ from .cuda import texts as cuda_texts
 from .engines import COLUMNS, CUDA, DIRECT, INTERPRET, LLVM, ROWS, Choice, outlined
 from .native import Making, Scratch
 from .prepare import launches_of
+from .products import product_makes
 from .rows import rows_launch
 from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, sketch_of
 from .work import Work
@@ -125,14 +127,6 @@ def kind_of(value: Any) -> str:
     return f"{value.dtype} {value.shape}"
 
 
-def size_text(nbytes: float) -> str:
-    """Return a number of bytes as people write it."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if nbytes >= size:
-            return f"{nbytes / size:.3g} {unit}"
-    return f"{nbytes:.0f} bytes"
-
-
 def _call(node: Node, arguments: Sequence[str]) -> str:
     params = [f"{name}={value}" for name, value in node.params.items() if value is not None and value is not False]
     return f"{node.op.name}({', '.join([*arguments, *params])})"
@@ -199,7 +193,8 @@ class Description:
         """Return the code that a kernel runs, compiled now if it was not before; CUDA's is not compiled for that."""
         if self.code == "cuda":
             return cuda_texts(kernel, self.work)
-        launches = launches_of(kernel, self.work)(self._making())
+        make = launches_of(kernel, self.work) if kernel.direct is None else product_makes(kernel, self.work).make
+        launches = make(self._making())
         return [launch.code.text.rstrip() for launch in launches]
 
     # ---- what is said of it
@@ -242,8 +237,8 @@ class Description:
 
     def _kernel_lines(self, place: int, kernel: Kernel) -> list[str]:
         title, (why, *lines), _ = self._kernel_item(place, kernel)
-        if kernel.direct is None:
-            reads = [f"reads {self._operand(number)}" for number in kernel.inputs]
+        if kernel.direct is None or self.outline.choices[place].engine == LLVM:
+            reads = [f"reads {self._operand(number)}" for number in dict.fromkeys(kernel.inputs)]
             verbs = ["hands on" if self._is_handed_on(number) else "writes" for number in kernel.results]
             writes = [f"{verb} {self._operand(n)}" for verb, n in zip(verbs, kernel.results, strict=True)]
             lines = [*reads, *lines, *writes]
@@ -292,12 +287,8 @@ class Description:
         return numbers
 
     def _moved(self) -> int:
-        """Return the bytes all kernels read and write; what lives in the cache while rows go by is not counted."""
-        kept = {*self.plan.kept, *(n for n, v in enumerate(self.trace.values) if isinstance(v, TBlob))}
-        operands = [(*kernel.inputs, *kernel.results) for kernel in self.plan.kernels]
-        if self.outline.together:
-            operands = [tuple(kept & {number for numbers in operands for number in numbers})]
-        return sum(_nbytes(self.trace.values[number]) for numbers in operands for number in numbers)
+        """Return the bytes all kernels read and write."""
+        return self.work.moved_by(self.plan.kernels, bool(self.outline.together))
 
     def _moved_stepwise(self) -> int:
         """Return the bytes that one library call per step would move."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base.locks import fork_waiting_lock
 from ..base.options import Settings, count_always, settings
+from ..base.profiling import LIBRARY, WAIT, noted, noting, observers
 from ..base.threads import inside_task
 from ..devices import Device
 from ..devices.cpu import CPU
@@ -30,7 +31,21 @@ def turn() -> AbstractContextManager[Any]:
     A worker's turn is that of the evaluation it works for, which waits for it: a finalizer that evaluates something,
     called by the garbage collector inside a worker, must not wait for that evaluation.
     """
-    return _lent if inside_task() else _evaluating
+    if inside_task():
+        return _lent
+    return _WaitedFor() if observers else _evaluating
+
+
+class _WaitedFor:
+    """The same turn, where a wait for it is an entry of a profile."""
+
+    def __enter__(self) -> None:
+        if not _evaluating.acquire(blocking=False):
+            with noted(WAIT, "lock", ("another thread's evaluation",)):
+                _evaluating.acquire()
+
+    def __exit__(self, *failure: object) -> None:
+        _evaluating.release()
 
 
 # Buffers counted after which it is looked which of them are still there.
@@ -319,7 +334,8 @@ def _step(node: Node) -> TBlob:
         return node.op.of(force(*node.inputs), **node.params)
     backend = node.device.backend
     natives = [_operand(value) for value in node.inputs]
-    result = backend.compute(node.op.kernel(backend), *natives, **node.params)
+    compute = noting(backend.compute, backend, node.op.name) if observers else backend.compute
+    result = compute(node.op.kernel(backend), *natives, **node.params)
     return TBlob.adopt(backend.asarray(result, node.dtype), node.device)
 
 
@@ -339,9 +355,17 @@ def look(part: Part) -> Native:
     with turn():
         if part.blob is None and part.whole.blob is None:
             if part.seen is None:
-                part.seen = _compute_part(part)
+                part.seen = _noted_part(part) if observers else _compute_part(part)
             return part.seen
         return force(part).native()
+
+
+def _noted_part(part: Part) -> Native:
+    """Compute the elements of a part as one entry of a profile."""
+    whole = part.whole
+    nbytes = prod(part.shape) * whole.dtype.itemsize
+    with noted(LIBRARY, whole.device.backend.library.__name__, (f"{whole.op.name}, a part of it",), nbytes):
+        return _compute_part(part)
 
 
 def _compute_part(part: Part) -> Native:

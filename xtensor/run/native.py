@@ -22,6 +22,7 @@ from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.loop import CROSSWISE, STRIDED
 from ..storage.pool import ALIGNMENT, address_of, aligned
 from .nest import Box, Nest
+from .work import Task
 
 # The number of what a kernel's launches hand on to each other in memory of their own.
 SCRATCH = -1
@@ -250,6 +251,7 @@ class _Laid:
 class Makes(NamedTuple):
     """What makes the launches of one kernel, or of several that run together. seconds: an estimate for one thread.
 
+    task: what they compute.
     where: of each number in the launches, the word of a run that tells of it and what is added.
     first: the launches for one thread, which work in so much `room`.
     """
@@ -260,6 +262,7 @@ class Makes(NamedTuple):
     where: Mapping[int, tuple[int, int]]
     first: list[Launch]
     room: int
+    task: Task
 
     @classmethod
     def of(
@@ -268,6 +271,7 @@ class Makes(NamedTuple):
         seconds: float,
         contract: bool,
         aligned: bool,
+        task: Task,
     ) -> Makes:
         """Return it with the launches for one thread; raises LacksError where generated code lacks something."""
         try:
@@ -276,7 +280,7 @@ class Makes(NamedTuple):
             raise CompileError(f"code, because compiling the driver failed: {error}") from error
         scratch = Scratch()
         first = make(Making(1, contract, aligned, scratch))
-        return cls(make, seconds, aligned, {}, first, scratch.nbytes)
+        return cls(make, seconds, aligned, {}, first, scratch.nbytes, task)
 
     def told(self, launches: Iterable[Launch]) -> list[Launch]:
         """Return launches that are told words of a run instead of numbers."""
@@ -318,6 +322,11 @@ class Segment:
     def kernels(self) -> int:
         """How many kernels there are."""
         return len(self._makes)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """What its kernels compute."""
+        return [one.task for one in self._makes]
 
     @property
     def codes(self) -> list[Code]:

@@ -11,6 +11,7 @@ from typing import Any
 from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..base.options import Settings
+from ..base.profiling import PREPARE, noted, observers
 from ..codegen.cpu.primitives import LacksError
 from ..devices import Device
 from ..devices.cpu import CPU, packed_copy
@@ -42,6 +43,13 @@ APART = 1 << 48
 
 def prepared(work: Work, results: Sequence[int]) -> Schedule:
     """Return work as a schedule that returns the values of these numbers."""
+    if observers:
+        with noted(PREPARE, "planner", (work.task(work.plan.kernels).words,)):
+            return _prepared(work, results)
+    return _prepared(work, results)
+
+
+def _prepared(work: Work, results: Sequence[int]) -> Schedule:
     for number in work.plan.kept:
         if work.metas[number].nbytes >= LARGE and number != work.into:
             Storage(work.device, work.metas[number].nbytes).lend()  # raises MemoryError; the pool has it for the run
@@ -192,7 +200,7 @@ def _makes(kernel: Kernel, work: Work) -> Makes:
     seconds = costs.seconds_of(kernel.program, prod(work.metas[kernel.domain].shape), _traffic(kernel, work))
     alone = len(kernel.results) == 1 and work.is_aligned(kernel.results, work.metas[kernel.results[0]].dtype.itemsize)
     aligned = alone or work.is_aligned(kernel.results)
-    return Makes.of(launches_of(kernel, work), seconds, work.limits.fast_math, aligned)
+    return Makes.of(launches_of(kernel, work), seconds, work.limits.fast_math, aligned, work.task([kernel]))
 
 
 def _makes_together(work: Work, outline: Outline) -> Makes:
@@ -206,7 +214,8 @@ def _makes_together(work: Work, outline: Outline) -> Makes:
         return [columns_launch(plan.columns, plan.kept, metas, making)]
 
     aligned = work.is_aligned(sorted(plan.kept))
-    return Makes.of(make, _seconds_together(kernels, plan.kept, metas), work.limits.fast_math, aligned)
+    seconds = _seconds_together(kernels, plan.kept, metas)
+    return Makes.of(make, seconds, work.limits.fast_math, aligned, work.task(kernels, together=True))
 
 
 class _Maker:
@@ -318,12 +327,13 @@ class _Maker:
     def _enter_blobwise(self, kernel: Kernel, engine: str, drops: list[int]) -> None:
         """Enter a kernel that takes blobs."""
         shape, base = self.work.metas[kernel.domain].shape, self.base
-        made = self._made(kernel.results)
+        made, task = self._made(kernel.results), self.work.task([kernel])
         if engine == INTERPRET:
-            self.builder.instruct(Blobwise(made, partial(_interpreted, kernel, shape, base), drops))
+            run: Callable[[Run], None] = partial(_interpreted, kernel, shape, base)
         else:
             launcher = cuda_run.Launcher(kernel, shape, self.work.limits.fast_math) if engine == CUDA else None
-            self.builder.instruct(Blobwise(made, partial(_on_device, kernel, launcher, base), drops))
+            run = partial(_on_device, kernel, launcher, base)
+        self.builder.instruct(Blobwise(made, run, drops, engine, task))
 
     def _enter_direct(self, kernel: Kernel, drops: list[int]) -> None:
         """Enter a step that no loop computes."""
@@ -344,7 +354,8 @@ class _Maker:
             function = partial(node.op.kernel(node.device.backend), **node.params)
         self.where[number] = self.builder.word(), 0
         operands = tuple([base + argument for argument in arguments])
-        self.builder.instruct(Library(base + number, self.where[number][0], operands, function, drops))
+        task = work.task([kernel])
+        self.builder.instruct(Library(base + number, self.where[number][0], operands, function, drops, task))
 
     # ---- machine code
 
@@ -356,7 +367,9 @@ class _Maker:
         before = len(builder.instructions)
         self._enter_kernels({})
         apart = builder.instructions[before:]
-        builder.instructions[before:] = [Blobwise(made, partial(_rows_on_device, launcher, apart, self.base), [])]
+        run = partial(_rows_on_device, launcher, apart, self.base)
+        task = work.task(self.outline.kernels, together=True)
+        builder.instructions[before:] = [Blobwise(made, run, [], CUDA, task)]
 
 
 def launches_of(kernel: Kernel, work: Work) -> Callable[[Making], list[Launch]]:

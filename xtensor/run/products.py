@@ -96,7 +96,7 @@ def product_makes(kernel: Kernel, work: Work) -> Makes:
                 words.append(form.words.get(name, 0))
         return [Launch(calls.call_of(form.kind, char), (len(starts),), 1 + len(names), words, fillings)]
 
-    return Makes.of(make, 0.0, contract=False, aligned=False)
+    return Makes.of(make, 0.0, contract=False, aligned=False, task=work.task([kernel]))
 
 
 def _address(form: Form, char: str) -> int | None:

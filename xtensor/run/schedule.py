@@ -16,6 +16,7 @@ from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Layout
 from ..base.options import Settings
+from ..base.profiling import KERNEL, LIBRARY, noted, observers
 from ..devices import Device
 from ..plan.layouts import Meta
 from ..plan.program import Program
@@ -23,7 +24,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
 from . import engines
 from .native import Segment, packable
-from .work import Leaf
+from .work import Leaf, Task
 
 # Words of machine code's calls up to which a schedule is remembered.
 LONG = 1 << 17
@@ -51,6 +52,14 @@ class Compiled(NamedTuple):
         """Return what it does, in words."""
         return f"machine code: {self.segment.kernels} kernels in one call"
 
+    @property
+    def engine(self) -> str:
+        return engines.LLVM
+
+    def tasks(self, facts: Facts) -> Sequence[Task]:
+        """Return what it computes."""
+        return self.segment.tasks
+
     def run(self, run: Run) -> None:
         run.make(self.makes)
         self.segment.run(run.words)
@@ -59,15 +68,21 @@ class Compiled(NamedTuple):
 
 
 class Blobwise(NamedTuple):
-    """A kernel that takes blobs: one of the interpreter's, or of another device. work: runs it."""
+    """A kernel that takes blobs: one of the interpreter's, or of another device. work: runs it. engine: its name."""
 
     makes: list[Made]
     work: Callable[[Run], None]
     drops: list[int]
+    engine: str
+    task: Task
 
     def words(self) -> str:
         """Return what it does, in words."""
         return "a kernel, by the interpreter or on another device"
+
+    def tasks(self, facts: Facts) -> Sequence[Task]:
+        """Return what it computes."""
+        return (self.task,)
 
     def run(self, run: Run) -> None:
         run.make(self.makes)
@@ -83,10 +98,15 @@ class Library(NamedTuple):
     operands: tuple[int, ...]
     function: Callable[..., Any]
     drops: list[int]
+    task: Task
 
     def words(self) -> str:
         """Return what it does, in words."""
         return f"library: {_name(self.function)}"
+
+    def tasks(self, facts: Facts) -> Sequence[Task]:
+        """Return what it computes."""
+        return (self.task,)
 
     def run(self, run: Run) -> None:
         device = run.facts.device
@@ -111,6 +131,10 @@ class Shown(NamedTuple):
         """Return what it does, in words."""
         return f"view of shape {self.meta.shape}"
 
+    def tasks(self, facts: Facts) -> Sequence[Task]:
+        """Return what it computes, which is nothing."""
+        return ()
+
     def run(self, run: Run) -> None:
         whole, meta = run.blob(self.whole), self.meta
         layout = Layout(meta.shape, meta.layout.strides, whole.layout.offset + self.after)
@@ -130,6 +154,11 @@ class Call(NamedTuple):
     def words(self) -> str:
         """Return what it does, in words."""
         return f"library: {_name(self.function)}"
+
+    def tasks(self, facts: Facts) -> Sequence[Task]:
+        """Return what it computes."""
+        moved = [facts.given[number][1].nbytes for number in self.takes]
+        return (Task(_name(self.function), sum(moved) + sum([meta.nbytes for _, _, meta in self.gives])),)
 
     def run(self, run: Run) -> None:
         backend = run.facts.device.backend
@@ -167,6 +196,10 @@ class Copied(NamedTuple):
         """Return what it does, in words."""
         return f"copy of a constant of shape {self.meta.shape}"
 
+    def tasks(self, facts: Facts) -> Sequence[Task]:
+        """Return what it computes."""
+        return (Task(self.words(), 2 * self.meta.nbytes),)
+
     def run(self, run: Run) -> None:
         source = run.blob(self.source)
         owner = Storage(run.facts.device, source.owner.nbytes)
@@ -186,6 +219,10 @@ class Blank(NamedTuple):
         """Return what it does, in words."""
         return f"memory of {self.meta.nbytes} bytes"
 
+    def tasks(self, facts: Facts) -> Sequence[Task]:
+        """Return what it computes, which is nothing."""
+        return ()
+
     def run(self, run: Run) -> None:
         meta = self.meta
         blob = run.found[self.number] = TBlob.empty(meta.shape, meta.dtype, run.facts.device)
@@ -200,6 +237,20 @@ def _name(function: Any) -> str:
 
 
 Instruction = Compiled | Blobwise | Library | Shown | Call | Copied | Blank
+
+
+def _noted(instruction: Instruction, run: Run) -> None:
+    """Run an instruction as one entry of a profile; what computes nothing is none."""
+    tasks = instruction.tasks(run.facts)
+    if not tasks:
+        instruction.run(run)
+        return
+    if isinstance(instruction, (Compiled, Blobwise)):
+        kind, by = KERNEL, instruction.engine
+    else:
+        kind, by = LIBRARY, run.facts.device.backend.library.__name__
+    with noted(kind, by, tuple([task.words for task in tasks]), sum([task.moved for task in tasks])):
+        instruction.run(run)
 
 
 class Facts(NamedTuple):
@@ -260,8 +311,12 @@ class Schedule:
             words[word] = begin = run.arena.lend()
             word, before = facts.temporaries
             words[word] = begin + before
-        for instruction in self.instructions:
-            instruction.run(run)
+        if observers:
+            for instruction in self.instructions:
+                _noted(instruction, run)
+        else:
+            for instruction in self.instructions:
+                instruction.run(run)
         for program, largest in facts.waiting:
             engines.spend(program, largest)
         found = run.found

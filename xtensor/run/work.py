@@ -10,7 +10,7 @@ from ..base.options import Settings
 from ..devices import Device
 from ..plan import costs
 from ..plan.layouts import Meta, metas_of
-from ..plan.program import Plan, Trace
+from ..plan.program import Kernel, Plan, Trace
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 
@@ -24,6 +24,13 @@ class Leaf(NamedTuple):
     number: int
     given: int
     after: int = 0
+
+
+class Task(NamedTuple):
+    """What an instruction computes, in words, and the bytes that it reads and writes."""
+
+    words: str
+    moved: int
 
 
 class Work(NamedTuple):
@@ -51,6 +58,29 @@ class Work(NamedTuple):
     def is_aligned(self, results: Sequence[int], itemsize: int = ALIGNMENT) -> bool:
         """Return whether results begin at multiples of a size, as memory of our own does."""
         return self.into is None or self.into not in results or self.begins.get(self.into, 0) % itemsize == 0
+
+    def moved_by(self, kernels: Sequence[Kernel], together: bool) -> int:
+        """Return the bytes kernels read and write; of those that run together only what comes from outside and what is
+        kept, as the rest lives in the cache while rows go by.
+        """
+        operands = [(*kernel.inputs, *kernel.results) for kernel in kernels]
+        if together:
+            every = {number for numbers in operands for number in numbers}
+            operands = [tuple([n for n in every if n in self.plan.kept or n not in self.trace.arguments])]
+        return sum([self.metas[number].nbytes for numbers in operands for number in numbers])
+
+    def task(self, kernels: Sequence[Kernel], together: bool = False) -> Task:
+        """Return kernels that run as one, in words."""
+        words = [self._words(kernel) for kernel in kernels]
+        return Task("; ".join(words), self.moved_by(kernels, together))
+
+    def _words(self, kernel: Kernel) -> str:
+        shape = self.metas[kernel.domain].shape
+        if kernel.direct is not None:
+            return f"{self.trace.values[kernel.direct].op.name} {self.metas[kernel.direct].shape}"
+        program = kernel.program
+        names = [*[step.op.name for step in program.steps], *[one.op.name for one in program.reductions]]
+        return f"{', '.join(names)} {shape}"
 
     @property
     def is_packed(self) -> bool:

@@ -18,6 +18,7 @@ from ..base.dtypes import DEFAULTS, DType, canonical, check_real, real_of
 from ..base.errors import check_choice, expected
 from ..base.layout import Shape, as_index, as_shape
 from ..base.options import thin_closed
+from ..base.profiling import noting, observers
 from ..calls.op import REFUSED, on
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
@@ -125,14 +126,15 @@ def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None)
         raise ValueError(expected("asarray", "copy", f"be None or True to move an array to {device}", copy))
     check_real(native.dtype, wanted, "asarray", "obj")
     if copy or wanted != native.dtype or device.backend is not CPU:
+        call = noting(CPU.call, CPU, "asarray") if observers else CPU.call
         if device.backend is not CPU:
             native = device.backend.asarray(native)
             return wrap(native if native.dtype == wanted else device.backend.astype(native, wanted), device)
         if native.flags.c_contiguous and native.size * wanted.itemsize > DIRECT_BELOW:
             blob = TBlob.empty(native.shape, wanted, device)  # aligned memory, which kernels read faster
-            device.backend.call(np.copyto, blob.native(), native, casting="unsafe")
+            call(np.copyto, blob.native(), native, casting="unsafe")
             return face(blob)
-        return wrap(device.backend.call(np.array, native, dtype=wanted), device)
+        return wrap(call(np.array, native, dtype=wanted), device)
     return from_native(native, device, shared=True)
 
 

@@ -18,6 +18,7 @@ from ..base.dtypes import INTEGER, check_real
 from ..base.errors import expected, prefixed
 from ..base.layout import Shape, as_axis, contiguous
 from ..base.options import thin_closed
+from ..base.profiling import noting, observers
 from ..calls.op import REFUSED, cast_later, on
 from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
 from ..devices import Backend
@@ -328,8 +329,10 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     native_key = _native_key(x, key)
     native_value = _apart(target, operand.evaluate()) if isinstance(operand, Tensor) else operand
     native = writable(target, function)
+    backend = x.device.backend
+    assign = noting(backend.assign, backend, function) if observers else backend.assign
     try:
-        x.device.backend.assign(native, native_key, native_value)
+        assign(native, native_key, native_value)
     except IndexError as error:
         raise prefixed("index", error) from None
     except (ValueError, TypeError, OverflowError) as error:
@@ -380,9 +383,10 @@ def _set_at_indices(x: Tensor, key: Any, operand: Tensor, function: str) -> None
 
     writable_blob(x, function)
     before_write(x.owner)
+    call = noting(backend.call, backend, function) if observers else backend.call
     with capture.inside():
         try:
-            backend.call(assign, *[blob.shallow_copy().native() for blob in blobs])
+            call(assign, *[blob.shallow_copy().native() for blob in blobs])
         except IndexError as error:
             raise prefixed("index", error) from None
         except (ValueError, TypeError, OverflowError) as error:

@@ -9,6 +9,7 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import DType, real_of
 from ..base.errors import expected
 from ..base.layout import Layout, c_strides, dense_like
+from ..base.profiling import noting, observers
 from ..calls.op import cast_later, on
 from ..devices import Device
 from ..devices.cpu import packed_copy
@@ -29,7 +30,9 @@ def copied(x: Tensor, order: str) -> Tensor:
         return on(x, "copy", lambda xp, a: packed_copy(a, order))
     if order == "K":
         return from_native(dense_copy(x.blob), x.device)
-    return wrap(x.device.backend.call(packed_copy, x.native(), order), x.device)
+    backend = x.device.backend
+    call = noting(backend.call, backend, "copy") if observers else backend.call
+    return wrap(call(packed_copy, x.native(), order), x.device)
 
 
 @differentiable(x=lambda g, like: g.to_device(like.device))

@@ -19,6 +19,7 @@ from ..base.dtypes import INTEGER, DType, canonical
 from ..base.errors import expected
 from ..base.layout import Layout, Shape, dense_like
 from ..base.options import settings, thin_closed
+from ..base.profiling import noting, observers
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, PLAIN, WAYS, assign, is_plain
 from ..graph.node import Node, Part
@@ -677,5 +678,7 @@ def dense_copy(blob: TBlob) -> Native:
     itemsize = blob.dtype.itemsize
     copy = TBlob.empty(blob.shape, blob.dtype, blob.device)
     copy = copy.view(dense_like(blob.layout, itemsize))
-    blob.device.backend.assign(copy.native(), ..., blob.native())
+    backend = blob.device.backend
+    assign = noting(backend.assign, backend, "copy") if observers else backend.assign
+    assign(copy.native(), ..., blob.native())
     return copy.native()

@@ -1,0 +1,166 @@
+"""`xt.profile`: what a block computes, in what time, and where the time goes, as a table and as a timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+from typing import NamedTuple
+
+from .base.machine import size_text
+from .base.options import count_always
+from .base.profiling import KERNEL, LIBRARY, PREPARE, WAIT, Entry, observers
+
+__all__ = ["Entry", "profile"]
+
+# Letters of a table's last columns at most, and lines.
+LETTERS, LINES = 60, 40
+
+
+class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() as found:`
+    """Take down what is computed inside a `with` block, by all threads: kernels, library calls, preparing and waits.
+
+    `print(found)` is a table, the longest first; notebooks show a timeline above it, each thread in a row of its own.
+    `found.entries` has everything in order as named tuples: kind ("kernel", "library", "prepare", "wait"), by, names,
+    nbytes, began, seconds, thread, line and failure.
+
+    Machine code that runs several kernels in one call is one entry that names them all. What was recorded before the
+    block counts where it is computed inside, and what is still pending at its end does not. The bytes of kernels are
+    those that `explain` counts, those of a library's function all arrays that it is given and gives. What `zeros`,
+    `arange` and `linspace` make is not taken down. Profiles nest. While one is open, in any thread, small calls take
+    the long way to the library, which costs some microseconds each, between the entries.
+
+    On a CUDA device the time of a kernel or a library call is the host's, which launches it and goes on; what the
+    device needs longer shows as a wait, where values are copied to the host.
+
+    Raises RuntimeError where it is entered twice.
+
+    >>> with xt.profile() as found:
+    ...     total = float(xt.sum(xt.exp(x) * y))
+    >>> print(found)
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._began = self._ended = 0.0
+
+    def __enter__(self) -> profile:
+        if self._began:
+            raise RuntimeError("profile: a profile must be entered once, got a second time")
+        count_always(1)  # small calls too go where work is noted
+        observers.append(self._take)
+        self._began = perf_counter()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._ended = perf_counter()
+        observers.remove(self._take)
+        count_always(-1)
+
+    def _take(self, entry: Entry) -> None:
+        self.entries.append(entry)
+
+    @property
+    def seconds(self) -> float:
+        """How long the block took, or has taken so far."""
+        return (self._ended or perf_counter()) - self._began if self._began else 0.0
+
+    @property
+    def began(self) -> float:
+        """When the block was entered, as `time.perf_counter` counts."""
+        return self._began
+
+    def __str__(self) -> str:
+        return "\n".join([self.title(), *table_of(self.entries)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def title(self) -> str:
+        """Return what the block took, and what of that was spent on each kind of work."""
+        parts = [_spent(self.entries, *one) for one in _KINDS if any(entry.kind == one[0] for entry in self.entries)]
+        what = ", ".join(parts) or "nothing was computed; what is pending is computed when somebody asks for it"
+        threads, moved = len({entry.thread for entry in self.entries}), sum([entry.nbytes for entry in self.entries])
+        by = f" by {threads} threads" * (threads > 1)
+        there = any(entry.by in ("cuda", "cupy") for entry in self.entries)
+        ends = [f"{size_text(moved)} moved"] * bool(moved) + [_HOST_TIMES] * there
+        return "; ".join([f"profile: {_time(self.seconds)}: {what}{by}", *ends])
+
+    def _repr_svg_(self) -> str:
+        from .timeline import svg_of
+
+        return svg_of(self.title(), self.entries, self._began, self.seconds)
+
+    def _repr_html_(self) -> str:
+        from .drawing import page_of
+
+        return page_of(self._repr_svg_(), str(self))
+
+
+# What is measured where a GPU computes.
+_HOST_TIMES = "times of cuda and cupy are the host's, which launches work and goes on; waits have the rest"
+
+# Of each kind, what one entry and several are called.
+_KINDS = (
+    (KERNEL, "a kernel", "runs of kernels"),
+    (LIBRARY, "a library call", "library calls"),
+    (PREPARE, "preparing a schedule", "preparings of schedules"),
+    (WAIT, "a wait", "waits"),
+)
+
+
+def _spent(entries: Iterable[Entry], kind: str, one: str, several: str) -> str:
+    times = [entry.seconds for entry in entries if entry.kind == kind]
+    return f"{_time(sum(times))} in {one if len(times) == 1 else f'{len(times)} {several}'}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+# ---- the table
+
+
+class Line(NamedTuple):
+    """Entries that differ in their times alone."""
+
+    entries: Sequence[Entry]
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the line of the table."""
+        first, count = self.entries[0], len(self.entries)
+        seconds, nbytes = sum([one.seconds for one in self.entries]), sum([one.nbytes for one in self.entries])
+        speed = f"{nbytes / seconds / 1e9:.1f}" if nbytes and seconds else ""
+        moved = size_text(nbytes) if nbytes else ""
+        what = first.words + f", ended in {first.failure}" * bool(first.failure)
+        who = f"{first.kind} ({first.by})"
+        return (f"{seconds * 1e3:.3f}", str(count), moved, speed, who, _cut(what), _cut(first.line.rpartition("/")[2]))
+
+
+HEAD = ("ms", "times", "moved", "GB/s", "kind", "what", "asked for at")
+_TO_THE_RIGHT = 4
+
+
+def table_of(entries: Iterable[Entry]) -> list[str]:
+    """Return entries as lines of a table, those that are alike together, the longest first."""
+    alike: dict[tuple[object, ...], list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault((entry.kind, entry.by, entry.names, entry.line, entry.failure), []).append(entry)
+    lines = sorted(
+        [Line(same) for same in alike.values()], key=lambda line: -sum([one.seconds for one in line.entries])
+    )
+    if not lines:
+        return []
+    rows = [HEAD, *[line.cells() for line in lines[:LINES]]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    texts = ["  ".join(_padded(row, widths)).rstrip() for row in rows]
+    left = len(lines) - LINES
+    return [*texts, *([f"and {left} lines more"] if left > 0 else [])]
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    sides = [str.rjust] * _TO_THE_RIGHT + [str.ljust] * (len(row) - _TO_THE_RIGHT)
+    return [side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"

@@ -51,6 +51,13 @@ class Numpy(SphinxDirective):
         return self.parse_text_to_nodes(f"{pages.numpy_table()}\n")
 
 
+class Special(SphinxDirective):
+    """Write the table of special functions."""
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes(f"{pages.special_table()}\n")
+
+
 class Plot(Run):
     """Run code that leaves a Matplotlib `figure`, and show both; the argument says in words what the figure shows."""
 
@@ -100,5 +107,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("numpy", Numpy)
     app.add_directive("plot", Plot)
     app.add_directive("rules", Rules)
+    app.add_directive("special", Special)
     app.connect("env-get-outdated", lambda app, env, added, changed, removed: list(env.found_docs))
     return {"parallel_read_safe": False, "parallel_write_safe": True}

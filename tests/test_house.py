@@ -32,6 +32,7 @@ ROOMS = [
     "calls/*",
     "standard/*",
     "nn/*",
+    "special/*",
     "linalg.py",
     "fft.py",
     "random.py",
@@ -54,11 +55,11 @@ OPTIONAL = {
     "cupyx": ["devices/cuda.py", "codegen/cuda/kernel.py"],
     "dask": ["dask.py"],
     "sklearn": ["__main__.py"],
-    "scipy": ["__main__.py"],
+    "scipy": ["__main__.py", "devices/cpu.py"],
 }
 NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "scipy", "sklearn", "array_api_compat"]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 23_200
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 23_860
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

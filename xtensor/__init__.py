@@ -46,8 +46,9 @@ if _TYPE_CHECKING:
     from . import linalg as linalg
     from . import nn as nn
     from . import numpy as numpy
+    from . import special as special
 
-_LATER = ("fft", "linalg", "nn", "numpy")
+_LATER = ("fft", "linalg", "nn", "numpy", "special")
 
 
 def __getattr__(name: str) -> object:

@@ -38,6 +38,7 @@ ROOMS = [
     "random.py",
     "numpy/*",
     "dask.py",
+    "einops.py",
     "explanation.py",
     "drawing.py",
     "explain.py",
@@ -54,12 +55,13 @@ OPTIONAL = {
     "cupy": ["devices/cuda.py", "codegen/cuda/nvrtc.py"],
     "cupyx": ["devices/cuda.py", "codegen/cuda/kernel.py"],
     "dask": ["dask.py"],
+    "einops": ["einops.py"],
     "sklearn": ["__main__.py"],
     "scipy": ["__main__.py", "devices/cpu.py"],
 }
-NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "scipy", "sklearn", "array_api_compat"]
+NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "einops", "scipy", "sklearn", "array_api_compat"]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 23_860
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 23_920
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

@@ -48,6 +48,7 @@ if _TYPE_CHECKING:
     from . import numpy as numpy
     from . import special as special
     from .numpy.algebra import cross as cross
+    from .numpy.creation import logspace as logspace
     from .numpy.folding import cumprod as cumprod
     from .numpy.folding import cumsum as cumsum
     from .numpy.shaping import pad as pad
@@ -57,8 +58,8 @@ if _TYPE_CHECKING:
 
 _LATER = ("fft", "linalg", "nn", "numpy", "special")
 
-# Functions of NumPy's that xarray asks every namespace for; they are those of xtensor.numpy.
-_NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "median", "pad", "quantile")
+# Functions of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
+_NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "logspace", "median", "pad", "quantile")
 
 
 def __getattr__(name: str) -> object:

@@ -47,6 +47,7 @@ if _TYPE_CHECKING:
     from . import nn as nn
     from . import numpy as numpy
     from . import special as special
+    from . import testing as testing
     from .numpy.algebra import cross as cross
     from .numpy.creation import logspace as logspace
     from .numpy.folding import cumprod as cumprod
@@ -56,7 +57,7 @@ if _TYPE_CHECKING:
     from .numpy.statistics import median as median
     from .numpy.statistics import quantile as quantile
 
-_LATER = ("fft", "linalg", "nn", "numpy", "special")
+_LATER = ("fft", "linalg", "nn", "numpy", "special", "testing")
 
 # Functions of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
 _NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "logspace", "median", "pad", "quantile")

@@ -310,6 +310,8 @@ NATIVE = {
     "shift": lambda a: a.shift(c=1),
     "differentiate": lambda a: a.differentiate("c"),
     "coarsen": lambda a: a.coarsen(c=2, boundary="pad").mean(),
+    "rolling": lambda a: a.rolling(c=2, min_periods=1).construct("w"),
+    "rolling sum": lambda a: a.rolling(c=2).reduce(lambda v, axis: v.sum(axis=axis)),
     "nearest": lambda a: a.sel(c=1.2, method="nearest"),
     "expand_dims": lambda a: a.expand_dims("z"),
     "squeeze": lambda a: a.isel(r=[0]).squeeze(),

@@ -389,6 +389,20 @@ def test_in_a_captured_function() -> None:
     assert f.why(xt.asarray(x), xt.asarray(y)) == ""
 
 
+def test_functions_of_scipy_are_these() -> None:
+    """By NumPy's protocol, so they are recorded and have gradients; their options still go to SciPy."""
+    x = xt.asarray([0.5, 1.5])
+    slope = xt.grad(lambda x: xt.sum(scipy_special.gammaln(x) * scipy_special.expit(x)))(x).numpy()
+    n = x.numpy()
+    e = scipy_special.expit(n)
+    expected = scipy_special.psi(n) * e + scipy_special.gammaln(n) * e * (1 - e)
+    np.testing.assert_allclose(slope, expected, rtol=1e-13)
+    assert scipy_special.erf(xt.ones(100_000)).is_pending
+    assert scipy_special.betaln(x, 2.0).tolist() == scipy_special.betaln(n, 2.0).tolist()
+    out = xt.zeros(2)
+    assert scipy_special.gammaln(x, out=out) is out and out.tolist() == scipy_special.gammaln(n).tolist()
+
+
 def test_scipy_dispatches_here() -> None:
     """With its array API support on, SciPy calls these functions: a gradient goes through scipy.special.gammaln."""
     code = """

@@ -42,6 +42,8 @@ __array_api_version__ = "2025.12"
 newaxis = None
 
 if _TYPE_CHECKING:
+    from numpy import lib as lib
+
     from . import fft as fft
     from . import linalg as linalg
     from . import nn as nn
@@ -59,8 +61,8 @@ if _TYPE_CHECKING:
 
 _LATER = ("fft", "linalg", "nn", "numpy", "special", "testing")
 
-# Functions of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
-_NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "logspace", "median", "pad", "quantile")
+# Names of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
+_NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median", "pad", "quantile")
 
 
 def __getattr__(name: str) -> object:

@@ -279,7 +279,8 @@ def special_table() -> str:
     lines = ["| | gradient | functions |", "|---|---|---|"]
     found: dict[tuple[str, str], list[str]] = {}
     for name, columns in specials.groups().items():
-        found.setdefault(columns, []).append(f"`{name}`")
+        without = specials.constants(name)
+        found.setdefault(columns, []).append(f"`{name}`" + (f" (not by {', '.join(without)})" if without else ""))
     order = (specials.NATIVE, specials.COMPOSED, specials.LIBRARY)
     for how, gradient in sorted(found, key=lambda columns: (order.index(columns[0]), columns[1])):
         members = found[how, gradient]

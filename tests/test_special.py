@@ -89,12 +89,14 @@ def ulps(found: Any, true: Any) -> float:
 
 @pytest.mark.parametrize("name", TRUTH)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("lazy", ["never", "always"])
-def test_accuracy_of_formulas(name: str, dtype: str, lazy: str) -> None:
+@pytest.mark.parametrize("engine", ["direct", "interpret", "llvm"])
+def test_accuracy_of_formulas(name: str, dtype: str, engine: Any) -> None:
     """Within the bound everywhere, computed by NumPy's functions and by generated code."""
+    if engine == "llvm":
+        pytest.importorskip("llvmlite")
     truth, ends, bound = TRUTH[name]
     arguments = [points(one, dtype, seed) for seed, one in enumerate(ends)]
-    with xt.options(lazy=lazy):
+    with xt.options(lazy="never" if engine == "direct" else "always", engine=engine):
         found = getattr(special, name)(*[xt.asarray(a, copy=True) for a in arguments]).numpy()
     assert found.dtype == dtype
     with mpmath.workdps(50):
@@ -265,6 +267,12 @@ def test_every_function_has_a_sample() -> None:
     assert {name for name, (_, gradient) in GROUPS.items() if gradient == names.WITH} - sampled == set()
 
 
+def test_arguments_without_a_derivative() -> None:
+    """The table names them: those by which going back raises."""
+    assert names.constants("gammainc") == ["a"] and names.constants("betainc") == ["a", "b"]
+    assert names.constants("gammaln") == names.constants("logit") == names.constants("sici") == []
+
+
 def test_unknown_names() -> None:
     """They raise AttributeError, as in any module, SciPy's functions of another kind included."""
     for name in ("gama", "roots_legendre", "_ufuncs"):
@@ -348,6 +356,8 @@ def test_shapes_that_do_not_broadcast() -> None:
         ("gammainc", lambda x: special.gammainc(x, x), "a"),
         ("gammainc", lambda x: special.gammainc(x, 0.5), "a"),
         ("zeta", lambda x: special.zeta(x), "x"),
+        ("polygamma", lambda x: special.polygamma(x, 2.0), "n"),
+        ("polygamma", lambda x: special.polygamma(x, x), "n"),
         ("jv", lambda x: special.jv(x, x), "v"),
         ("struve", lambda x: special.struve(0.5, x), "its arguments"),
         ("sici", lambda x: special.sici(x)[1], "its arguments"),

@@ -19,43 +19,34 @@ class Backend(AbstractBackend):  # type: ignore[misc]  # einops is optional, and
         return isinstance(tensor, Tensor)
 
     def from_numpy(self, x: Any) -> Tensor:
-        found: Tensor = xt.asarray(x)
-        return found
+        return xt.asarray(x)
 
     def to_numpy(self, x: Tensor) -> Any:
         return x.detach().host()
 
     def arange(self, start: int, stop: int) -> Tensor:
-        found: Tensor = xt.arange(start, stop)
-        return found
+        return xt.arange(start, stop)
 
     def transpose(self, x: Tensor, axes: Any) -> Tensor:
-        found: Tensor = xt.permute_dims(x, tuple(axes))
-        return found
+        return xt.permute_dims(x, tuple(axes))
 
     def reduce(self, x: Tensor, operation: str, axes: Any) -> Tensor:
-        found: Tensor = getattr(xt, operation)(x, axis=tuple(axes))
-        return found
+        return getattr(xt, operation)(x, axis=tuple(axes))
 
     def stack_on_zeroth_dimension(self, tensors: list[Tensor]) -> Tensor:
-        found: Tensor = xt.stack(tensors)
-        return found
+        return xt.stack(tensors)
 
     def add_axis(self, x: Tensor, new_position: int) -> Tensor:
-        found: Tensor = xt.expand_dims(x, axis=new_position)
-        return found
+        return xt.expand_dims(x, axis=new_position)
 
     def tile(self, x: Tensor, repeats: Any) -> Tensor:
-        found: Tensor = xt.tile(x, tuple(repeats))
-        return found
+        return xt.tile(x, tuple(repeats))
 
     def concat(self, tensors: list[Tensor], axis: int) -> Tensor:
-        found: Tensor = xt.concat(tensors, axis=axis)
-        return found
+        return xt.concat(tensors, axis=axis)
 
     def is_float_type(self, x: Tensor) -> bool:
         return x.dtype.kind in "fc"
 
     def einsum(self, pattern: str, *x: Tensor) -> Tensor:
-        found: Tensor = xt.einsum(pattern, *x)
-        return found
+        return xt.einsum(pattern, *x)

@@ -11,7 +11,7 @@ from ..base.dtypes import FLOATING, REAL_FLOATING
 from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand, as_tensor
-from .declare import by_library, floats, library, unknown
+from .declare import by_library, composed, floats, library, unknown
 
 __all__ = [
     "beta",
@@ -78,8 +78,7 @@ def _zeta(x: Operand, q: Operand, /) -> Tensor:
 
 @differentiable(x=unknown("zeta", "x"))
 def _riemann(x: Tensor) -> Tensor:
-    found: Tensor = by_library("zeta", (x,))
-    return found
+    return by_library("zeta", (x,))
 
 
 def zeta(x: Operand, q: Any = None) -> Tensor:
@@ -94,14 +93,13 @@ def zeta(x: Operand, q: Any = None) -> Tensor:
     return _riemann(x) if x.device == "cpu" else _zeta(x, 1.0)  # CuPy has Hurwitz' alone, the same where x > 1
 
 
-def polygamma(n: Any, x: Any) -> Tensor:
-    """Return the n-th derivative of psi at each x, n being integers that are not negative.
+zeta.rule = _zeta.rule  # type: ignore[attr-defined]  # for the table in the docs
 
-    Both broadcast. Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others.
-    Source: scipy.special.polygamma.
-    """
-    n, x = floats("polygamma", REAL_FLOATING, ("n", "x"), (n, x))
-    order = xt.where(n == 0, 1, n).detach()
+
+@composed(n=unknown("polygamma", "n"), x=lambda n, x: xt.special.polygamma(n + 1, x))
+def polygamma(n: Any, x: Any, /) -> Tensor:
+    """Return the n-th derivative of psi at each x, n being integers that are not negative."""
+    order = xt.where(n == 0, 1, n)
     sign = 1 - 2 * xt.remainder(order + 1, 2)
     return xt.where(n == 0, psi(x), sign * gamma(order + 1) * _zeta(order + 1, x))
 

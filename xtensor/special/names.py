@@ -13,8 +13,6 @@ from .declare import door
 NATIVE, COMPOSED, LIBRARY = "native and fused", "composed", "through the library"
 WITH, WITHOUT = "with a gradient", "without one"
 
-_COMPOSED = ("multigammaln", "polygamma", "zeta")
-
 
 def written() -> dict[str, Any]:
     """Return the functions that are written here, by name."""
@@ -57,4 +55,10 @@ def kind(name: str, call: Any) -> tuple[str, str]:
     """Return what a function that is written here is, in the words of the table."""
     if hasattr(call, "op"):
         return NATIVE, WITH
-    return (COMPOSED if name in (*formulas.__all__, *_COMPOSED) else LIBRARY), WITH
+    return (COMPOSED if name in formulas.__all__ else LIBRARY), WITH
+
+
+def constants(name: str) -> list[str]:
+    """Return the arguments of a function by which its derivative is not known, where others have one."""
+    pulls = getattr(getattr(written().get(name), "rule", None), "pulls", {})
+    return [argument for argument, pull in pulls.items() if getattr(pull.function, "refuses", False)]

@@ -54,6 +54,13 @@ class Numpy(SphinxDirective):
         return self.parse_text_to_nodes(f"{pages.numpy_table()}\n")
 
 
+class Special(SphinxDirective):
+    """Write the table of special functions."""
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes(f"{pages.special_table()}\n")
+
+
 class Plot(Run):
     """Run code that leaves a Matplotlib `figure`, and show both; the argument says in words what the figure shows."""
 
@@ -157,6 +164,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("picture", Picture)
     app.add_directive("plot", Plot)
     app.add_directive("rules", Rules)
+    app.add_directive("special", Special)
     app.add_directive("speed", Speed)
     app.connect("doctree-resolved", show_cards)
     app.connect("builder-inited", lambda app: setattr(app.env, "first_figures", {}))

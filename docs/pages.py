@@ -20,6 +20,7 @@ import numpy as np
 
 import xtensor as xt
 from xtensor.numpy import names as numpys
+from xtensor.special import names as specials
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))  # pages import them
 
@@ -279,6 +280,20 @@ def numpy_table() -> str:
 def _heading(path: str) -> str:
     """Return what a line of the table begins with: the module, or the first letter of a name of the main one."""
     return f"`np.{path.partition('.')[0]}`" if "." in path else path[0].lower()
+
+
+def special_table() -> str:
+    """Return the table of special functions, by what they are and whether they have a gradient, as Markdown."""
+    lines = ["| | gradient | functions |", "|---|---|---|"]
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, columns in specials.groups().items():
+        without = specials.constants(name)
+        found.setdefault(columns, []).append(f"`{name}`" + (f" (not by {', '.join(without)})" if without else ""))
+    order = (specials.NATIVE, specials.COMPOSED, specials.LIBRARY)
+    for how, gradient in sorted(found, key=lambda columns: (order.index(columns[0]), columns[1])):
+        members = found[how, gradient]
+        lines.append(f"| **{how}** ({len(members)}) | {gradient} | {' '.join(members)} |")
+    return "\n".join(lines)
 
 
 def counts_table() -> str:

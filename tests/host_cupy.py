@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
+from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -27,6 +28,8 @@ MISSING = None if find_spec("cupy") else "cupy is not installed (extra: test-cud
 if MISSING is None:
     import cupy as real
     from cupy.cuda import memory
+
+    SPECIAL = dir(import_module("cupyx.scipy.special")) if find_spec("scipy") else []
 else:  # so that the file can be read without CuPy
     real = SimpleNamespace(ndarray=object)
 
@@ -569,8 +572,29 @@ def install() -> None:
     real.cuda.set_allocator(_allocate)
     sys.modules.update({"cupy": stand_in, "cupy.linalg": stand_in.linalg, "cupy.fft": stand_in.fft})
     sys.modules["cupyx"] = SimpleNamespace(errstate=_errstate, empty_pinned=_empty_pinned)  # type: ignore[assignment]
+    if find_spec("scipy"):
+        sys.modules["cupyx.scipy.special"] = _special()
     for name in [name for name in sys.modules if name.startswith("array_api_compat.cupy")]:
         del sys.modules[name]
+
+
+def _special() -> Any:
+    """Return a stand-in for CuPy's special functions: SciPy's, of those names that CuPy has."""
+    import scipy.special
+
+    names = [name for name in SPECIAL if name[0] != "_" and hasattr(scipy.special, name)]
+    return SimpleNamespace(**{name: _hosted(getattr(scipy.special, name)) for name in names})
+
+
+def _hosted(function: Any) -> Any:
+    """Return a function of NumPy's arrays as one of the stand-in's."""
+
+    def call(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return _outer(function(*map(_inner, args)))
+
+    call.types = getattr(function, "types", ())  # type: ignore[attr-defined]
+    return call
 
 
 def pytest_load_initial_conftests() -> None:

@@ -257,6 +257,21 @@ def test_einops_repeat_and_pack(einops: Any, x: Any) -> None:
     np.testing.assert_array_equal(einops.asnumpy(x), n)
 
 
+def test_einops_itself(x: Any) -> None:
+    """After the import of xtensor.einops its main functions take tensors, and gradients go through them."""
+    einops = pytest.importorskip("einops")
+    pytest.importorskip("xtensor.einops")
+    n = np.asarray(x)
+    for pattern, sizes in (("a b -> b a", {}), ("a (b c) -> c (a b)", {"c": 3}), ("a b -> a 1 b", {})):
+        assert_close(einops.rearrange(x, pattern, **sizes), einops.rearrange(n, pattern, **sizes))
+    assert_close(einops.reduce(x, "a b -> b", "mean"), einops.reduce(n, "a b -> b", "mean"))
+    assert_close(einops.repeat(x, "a b -> (a two) b", two=2), einops.repeat(n, "a b -> (a two) b", two=2))
+    assert_close(einops.einsum(x, x, "a b, c b -> a c"), n @ n.T)
+    assert_close(einops.rearrange([x, x], "k a b -> a (k b)"), np.hstack([n, n]))
+    assert_close(xt.grad(lambda v: einops.reduce(v * v, "a b -> ", "sum"))(x), 2 * n)
+    np.testing.assert_array_equal(einops.asnumpy(x), n)
+
+
 # ---- xarray
 
 NATIVE = {
@@ -288,6 +303,15 @@ NATIVE = {
     "isel slice": lambda a: a.isel(c=slice(None, None, -2)),
     "isel list": lambda a: a.isel(c=[0, 2]),
     "sel": lambda a: a.sel(r=20),
+    "median": lambda a: a.median("c", skipna=False),
+    "quantile": lambda a: a.quantile(0.3, "c", skipna=False),
+    "cumsum": lambda a: a.cumsum("c", skipna=False),
+    "pad": lambda a: a.pad(c=1, constant_values=0.0),
+    "shift": lambda a: a.shift(c=1),
+    "differentiate": lambda a: a.differentiate("c"),
+    "coarsen": lambda a: a.coarsen(c=2, boundary="pad").mean(),
+    "rolling": lambda a: a.rolling(c=2, min_periods=1).construct("w"),
+    "rolling sum": lambda a: a.rolling(c=2).reduce(lambda v, axis: v.sum(axis=axis)),
     "nearest": lambda a: a.sel(c=1.2, method="nearest"),
     "expand_dims": lambda a: a.expand_dims("z"),
     "squeeze": lambda a: a.isel(r=[0]).squeeze(),

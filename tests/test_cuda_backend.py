@@ -346,7 +346,12 @@ def test_pending_readers_finish_before_a_write(cp: Any) -> None:
 @pytest.mark.parametrize("sample", [s for s in samples() if s.function != "to_device"], ids=str)
 def test_every_differentiable_function_and_its_gradient(sample: Sample, cp: Any) -> None:
     """The same numbers, dtypes and gradients as on the CPU; all results lie on the device."""
-    wanted, found = evaluated(sample, "cpu"), evaluated(sample, CUDA)
+    wanted = evaluated(sample, "cpu")
+    try:
+        found = evaluated(sample, CUDA)
+    except NotImplementedError as error:
+        assert sample.function.startswith("special.") and str(error).endswith(f"{CUDA} has no function of this name")
+        pytest.skip(str(error))
     rtol = 1e-5 if "float32" in sample.note else 1e-7
     for a, b in zip(found, wanted, strict=True):
         assert a.dtype == b.dtype

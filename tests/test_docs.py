@@ -58,6 +58,8 @@ def test_code_of_a_page_runs(page: Path) -> None:
     """
     if page.stem == "machines":
         pytest.importorskip("dask.array", reason="Dask is not installed (the extra `dask`)")
+    if page.stem == "special":
+        pytest.importorskip("scipy", reason="SciPy is not installed (the extra `special`)")
     session = pages.Session()
     draws = importlib.util.find_spec("matplotlib") is not None
     for block in pages.blocks(page.read_text(encoding="utf-8")):
@@ -97,9 +99,11 @@ def test_readme_runs_its_commands_in_ci() -> None:
 def test_code_with_other_libraries_runs() -> None:
     """The plain Python of 'Moving existing code' runs; in a process of its own, because SciPy is told at import."""
     pytest.importorskip("sklearn")
-    (block,) = blocks_of(DOCS / "moving.md", "python")
-    done = subprocess.run([sys.executable, "-c", block.code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    pytest.importorskip("einops")
+    for block in blocks_of(DOCS / "moving.md", "python"):
+        command = [sys.executable, "-c", block.code]
+        done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_names_in_the_table_of_moved_names_exist() -> None:
@@ -162,6 +166,15 @@ def test_coverage_tries_what_else_a_row_takes() -> None:
     assert pages.accepted(xt.exp) == ("floating", "boolean, integer")
     assert pages.accepted(xt.bitwise_and) == ("integer or boolean", "")
     assert pages.accepted(xt.sort) == ("", "")
+
+
+def test_special_functions_are_in_their_table() -> None:
+    """Each once, under what it is."""
+    pytest.importorskip("scipy", reason="SciPy is not installed (the extra `special`)")
+    cells = [line.split(" | ") for line in pages.special_table().splitlines()[2:]]
+    found = {name: how for how, _, names in cells for name in re.findall("`(.*?)`", names)}
+    assert set(dir(xt.special)) == set(found)
+    assert "native" in found["erf"] and "composed" in found["logit"] and "library" in found["gammaln"]
 
 
 def test_every_rule_is_in_the_table() -> None:

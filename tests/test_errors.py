@@ -331,14 +331,14 @@ INTEGERS: list[Row] = [
     ("i ** xt.asarray([0, 1, 2, -1])", ValueError, ""),
     ("i.__ipow__(-1)", ValueError, ""),
     ("i.__ipow__(xt.asarray([0, 1, 2, -1]))", ValueError, ""),
-    ("i.__iadd__(1.5)", TypeError, "add: the result must fit into x1's int64, got float64"),
-    ("i.__itruediv__(2)", TypeError, "divide: the result must fit into x1's int64, got float64"),
-    ("f.__imul__(c)", TypeError, "multiply: the result must fit into x1's float64, got complex128"),
-    ("u.__iadd__(i[0, :3])", TypeError, "add: the result must fit into x1's uint8, got int64"),
-    ("b.__iadd__(1)", TypeError, "add: the result must fit into x1's bool, got int64"),
+    ("i.__iadd__(1.5)", TypeError, "add: the result's dtype must fit into x1's int64, got float64"),
+    ("i.__itruediv__(2)", TypeError, "divide: the result's dtype must fit into x1's int64, got float64"),
+    ("f.__imul__(c)", TypeError, "multiply: the result's dtype must fit into x1's float64, got complex128"),
+    ("u.__iadd__(i[0, :3])", TypeError, "add: the result's dtype must fit into x1's uint8, got int64"),
+    ("b.__iadd__(1)", TypeError, "add: the result's dtype must fit into x1's bool, got int64"),
     ("b.__isub__(b)", TypeError, "subtract: x1 must be numeric, got bool"),
     ("f.__iand__(f)", TypeError, "bitwise_and: x1 must be integer or boolean, got float64"),
-    ("i.__imatmul__(xt.ones((4, 4)))", TypeError, "matmul: the result must fit into x1's int64, got float64"),
+    ("i.__imatmul__(xt.ones((4, 4)))", TypeError, "matmul: the result's dtype must fit into x1's int64, got float64"),
 ]
 
 COPIES: list[Row] = [

@@ -32,11 +32,14 @@ ROOMS = [
     "calls/*",
     "standard/*",
     "nn/*",
+    "special/*",
     "linalg.py",
     "fft.py",
     "random.py",
+    "testing.py",
     "numpy/*",
     "dask.py",
+    "einops.py",
     "explanation.py",
     "drawing.py",
     "explain.py",
@@ -56,12 +59,13 @@ OPTIONAL = {
     "cupy": ["devices/cuda.py", "codegen/cuda/nvrtc.py"],
     "cupyx": ["devices/cuda.py", "codegen/cuda/kernel.py"],
     "dask": ["dask.py"],
+    "einops": ["einops.py"],
     "sklearn": ["__main__.py"],
-    "scipy": ["__main__.py"],
+    "scipy": ["__main__.py", "devices/cpu.py"],
 }
-NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "scipy", "sklearn", "array_api_compat"]
+NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "einops", "scipy", "sklearn", "array_api_compat"]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 24_300
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 25_100
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

@@ -192,6 +192,54 @@ def test_functions_of_the_library_are_not_captured_wrongly() -> None:
             assert float(fused(x)) == float(f(x))
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: np.unwrap(x) + np.i0(x),
+        lambda x: np.partition(x, 2) * 2 + np.argpartition(x, 1),
+        lambda x: np.lexsort((x, -x)) + np.spacing(x),
+        lambda x: np.gcd(np.astype(x, int), 6) * np.frexp(x)[0],
+        lambda x: np.unravel_index(np.astype(x, int), (2, 2))[1] * 2,
+        lambda x: np.unpackbits(np.astype(x, np.uint8)) * 1,
+        lambda x: np.ldexp(x, np.astype(x, np.int32)),
+    ],
+)
+def test_functions_of_the_library_are_steps(call: Callable[..., Any]) -> None:
+    """Where no shape depends on values a fused function runs them as steps, whatever the values."""
+    fused = xt.fuse(call, strict=True)
+    for seed in range(5):
+        x = xt.asarray(numpy.random.default_rng(seed).integers(0, 4, 50_000).astype(float), copy=True)
+        assert numpy.array_equal(fused(x).numpy(), call(x).numpy())
+        assert fused.why(x) == ""
+
+
+def test_a_captured_step_loses_no_gradient() -> None:
+    """A call of the library under a gradient raises on the way back, captured or not."""
+    w = xt.ones(3)
+    for call in (np.i0, np.spacing, lambda x: np.frexp(x)[0]):
+        for _ in range(3):
+            with pytest.raises(NotImplementedError, match="no derivative"):
+                xt.grad(xt.fuse(lambda x, call=call: np.sum(call(x))))(w)
+
+
+METHODS = ("sum", "prod", "mean", "std", "var", "min", "max", "any", "all", "argmax", "argmin")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_reductions_as_methods_write_into_out(name: str) -> None:
+    """They return it, as NumPy's arrays do, views and captured functions included."""
+    n = numpy.random.default_rng(0).normal(size=(3, 4))
+    x, expected = xt.asarray(n, copy=True), numpy.asarray(getattr(n, name)(axis=0))
+    memory = xt.zeros((2, 4), dtype=expected.dtype)
+    out = memory[1]
+    assert getattr(x, name)(axis=0, out=out) is out
+    numpy.testing.assert_allclose(memory.numpy(), [numpy.zeros(4), expected], rtol=1e-14)
+    fused = xt.fuse(lambda x, out: getattr(x, name)(axis=0, out=out))
+    for scale in (1.0, -2.0, 3.0):
+        fused(scale * x, out)
+        numpy.testing.assert_allclose(out.numpy(), getattr(scale * n, name)(axis=0), rtol=1e-14)
+
+
 # ---- errors
 
 
@@ -201,6 +249,9 @@ def test_functions_of_the_library_are_not_captured_wrongly() -> None:
         (lambda x: np.add(x, x, out=np.zeros((2, 2))), ValueError, "add: out must have the result's shape"),
         (lambda x: np.add(x, x, out=np.zeros(3, int)), TypeError, "add: out must hold float64"),
         (lambda x: np.add(x, x, out=numpy.zeros(3)), TypeError, "add: out must be a tensor, got ndarray"),
+        (lambda x: x.sum(out=np.zeros(3)), ValueError, "sum: out must have the result's shape"),
+        (lambda x: x.argmax(out=np.zeros((), bool)), TypeError, "argmax: out must hold int64"),
+        (lambda x: x.max(out=numpy.zeros(())), TypeError, "max: out must be a tensor, got ndarray"),
         (lambda x: np.add(x, numpy.ma.masked_array([1, 2, 3])), TypeError, "MaskedArray"),
         (lambda x: np.sum(numpy.ma.masked_array([1, 2, 3])), TypeError, "MaskedArray"),
         (lambda x: np.lexsort((numpy.ma.masked_array([1, 2, 3]),)), TypeError, "MaskedArray"),

@@ -43,20 +43,38 @@ __array_api_version__ = "2025.12"
 newaxis = None
 
 if _TYPE_CHECKING:
+    from numpy import lib as lib
+
     from . import fft as fft
     from . import linalg as linalg
     from . import nn as nn
     from . import numpy as numpy
+    from . import special as special
+    from . import testing as testing
+    from .numpy.algebra import cross as cross
+    from .numpy.creation import logspace as logspace
+    from .numpy.folding import cumprod as cumprod
+    from .numpy.folding import cumsum as cumsum
+    from .numpy.shaping import pad as pad
+    from .numpy.statistics import gradient as gradient
+    from .numpy.statistics import median as median
+    from .numpy.statistics import quantile as quantile
 
-_LATER = ("fft", "linalg", "nn", "numpy")
+_LATER = ("fft", "linalg", "nn", "numpy", "special", "testing")
+
+# Names of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
+_NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median", "pad", "quantile")
 
 
 def __getattr__(name: str) -> object:
     """Load the extensions when they are asked for: most programs need none, and the import stays short."""
     if name in _LATER:
         return _import_module(f".{name}", __name__)
+    if name in _NUMPYS:
+        found: object = getattr(_import_module(".numpy", __name__), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, *_NUMPYS})

@@ -23,12 +23,14 @@ jnp = pytest.importorskip("jax.numpy")
 SAMPLES = list(samples())
 
 NN = "what xt.nn has goes by other names there: test_nn.py and test_conv.py compare most of it with PyTorch's"
+SPECIAL = "special functions are in modules of their own there: test_special.py compares with mpmath and SciPy"
 
 # What is not compared: for each library, patterns of the samples' names, under the reason. Where a library refuses, it
 # raises, because it has no such function or argument or no derivative; where it differs, its gradients are other ones.
 LEFT_OUT: dict[tuple[str, str], dict[str, list[str]]] = {
     ("torch", "refuses"): {
         NN: ["nn.*"],
+        SPECIAL: ["special.*"],
         "its tensors have no method copy, astype, flat_2d or to_device": [
             *("copy", "copy-in-memory-order", "astype-complex-and-real", "flat_2d", "to_device"),
             *("view-parts", "view-of-parts"),
@@ -65,6 +67,7 @@ LEFT_OUT: dict[tuple[str, str], dict[str, list[str]]] = {
     },
     ("jax", "refuses"): {
         NN: ["nn.*"],
+        SPECIAL: ["special.*"],
         "its arrays have no method flat_2d, copy takes no order, and to_device no names": [
             *("flat_2d", "copy-in-memory-order", "to_device"),
         ],

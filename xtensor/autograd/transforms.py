@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce, wraps
-from typing import Any, cast
+from typing import Any, Concatenate, cast
 from weakref import ref
 
 from ..base.errors import expected
@@ -65,6 +65,14 @@ __all__ = [
 ]
 
 Function = Callable[..., Any]
+
+# A function that has a parameter to differentiate by. The cases are spelled out for type checkers, which learn by the
+# first that fits that the parameters of a lambda may be anything.
+Differentiable = (
+    Callable[Concatenate[Any, Any, Any, ...], Any]
+    | Callable[Concatenate[Any, Any, ...], Any]
+    | Callable[Concatenate[Any, ...], Any]
+)
 
 
 def no_grad() -> recording:
@@ -237,7 +245,7 @@ def _numbers(function: str, argnums: int | Sequence[int], count: int) -> list[in
 # ---- reverse mode
 
 
-def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
+def value_and_grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
     """Return a function that computes f's value and its gradient with respect to some positional arguments.
 
     f: returns a real scalar tensor, or with has_aux=True a pair of that and anything else.
@@ -273,7 +281,7 @@ def _called(
     return entry, _scalar("grad", out), aux
 
 
-def grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
+def grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
     """Return a function that computes f's gradient, as value_and_grad does; with has_aux=True a pair of that and
     what else f returns. Source: jax.grad.
     """
@@ -290,7 +298,7 @@ def grad(f: Function, argnums: int | Sequence[int] = 0, *, has_aux: bool = False
     return call
 
 
-def vjp(f: Function, *primals: Any) -> tuple[Any, Function]:
+def vjp(f: Differentiable, *primals: Any) -> tuple[Any, Function]:
     """Return f(*primals), and the function that takes a cotangent like that to a tuple of cotangents like the primals.
 
     The function may be called more than once. Raises TypeError for primals that are no floating-point tensors,
@@ -325,7 +333,7 @@ def vjp(f: Function, *primals: Any) -> tuple[Any, Function]:
 # ---- forward mode, from two reverse ones: the pullback is linear in its cotangent
 
 
-def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """Return f(*primals) and the derivative of it along the tangents, which are like the primals.
 
     Computed as the transpose of the pullback, so that no rule is written twice. Source: jax.jvp.
@@ -346,7 +354,7 @@ def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[A
     return out, rebuilt(rebuild, pushed)
 
 
-def jacobian(f: Function, argnums: int | Sequence[int] = 0) -> Function:
+def jacobian(f: Differentiable, argnums: int | Sequence[int] = 0) -> Function:
     """Return a function that computes the derivatives of every element of f's result with respect to arguments.
 
     For a result of shape s and an argument of shape t: shape s + t, row by row in reverse mode. Complex results are
@@ -392,7 +400,7 @@ def _stacked(rows: list[Any], out: Tensor, argument: Any) -> Any:
     return rebuilt(rebuild, [xt.reshape(xt.stack(column), (*out.shape, *shape)) for column, shape in pairs])
 
 
-def hessian(f: Function, argnums: int = 0) -> Function:
+def hessian(f: Differentiable, argnums: int = 0) -> Function:
     """Return a function that computes the second derivatives of a real scalar f with respect to one tensor.
 
     For an argument of shape t: shape t + t. Source: jax.hessian.
@@ -400,7 +408,7 @@ def hessian(f: Function, argnums: int = 0) -> Function:
     return jacobian(grad(f, argnums), argnums)
 
 
-def hvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+def hvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """Return the Hessian of a real scalar f times the tangents, like the primals (one of them: not in a tuple).
 
     Computed as the gradient of the gradient's inner product with the tangents. Source: jax.jvp of jax.grad.
@@ -505,7 +513,7 @@ class _KeptTree:
         return rebuilt(self.rebuild, leaves)
 
 
-def checkpoint(f: Function) -> Function:
+def checkpoint(f: Differentiable) -> Function:
     """Return a function that computes f without keeping what its rules would ask for, and computes it again for them.
 
     Memory for time: only the arguments are kept. f must give the same results when it is called again. Tensors that f

@@ -273,7 +273,7 @@ def writable_blob(target: Tensor, function: str) -> TBlob:
 def check_cast(source: DType, target: DType, function: str) -> None:
     """Raise TypeError where an in-place result would lose its kind (float into int, complex into float)."""
     if not np.can_cast(source, target, casting="same_kind"):
-        raise TypeError(expected(function, "the result", f"fit into x1's {target}", source))
+        raise TypeError(expected(function, "the result's dtype", f"fit into x1's {target}", source))
 
 
 def shape_of(operand: Operand) -> Shape:

@@ -80,6 +80,13 @@ class Backend(Protocol):
         """Return the library's own function for a primitive or reduction, repaired to the standard; else None."""
         ...
 
+    def special(self, function: str) -> Any:
+        """Return the library's module of special functions, under SciPy's names, for a function.
+
+        Raises ImportError, naming the function, where it is not installed.
+        """
+        ...
+
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
         """Call a library function without floating-point warnings."""
         ...

@@ -206,6 +206,13 @@ class CPUBackend:
     def kernel(self, name: str) -> Callable[..., Any] | None:
         return _REPAIRED.get(name) or getattr(np, name, None)
 
+    def special(self, function: str) -> Any:
+        try:
+            import scipy.special
+        except ImportError as error:
+            raise ImportError(f"{function}: SciPy must be installed (pip install 'xtensor[special]')") from error
+        return scipy.special
+
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
         try:
             return _quiet.run(function, *args, **params)

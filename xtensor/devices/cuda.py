@@ -195,6 +195,9 @@ class CUDA:
         repaired = repairs.KERNELS.get(name)
         return getattr(self.library, name, None) if repaired is None else partial(repaired, self.library)
 
+    def special(self, function: str) -> Any:
+        return import_module("cupyx.scipy.special")
+
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
         try:
             with self.library.cuda.Device(self.number):

@@ -8,6 +8,7 @@ its own where the composition's gradient would be another one at a kink, or woul
 from __future__ import annotations
 
 from math import inf, pi, sqrt
+from typing import Any
 
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
@@ -44,7 +45,7 @@ __all__ = [
 # ---- the error function
 
 
-def _series(x: Element, coefficients: tuple[float, ...]) -> Element:
+def series(x: Any, coefficients: tuple[float, ...]) -> Any:
     """c0 + x (c1 + x (c2 + ...))."""
     total = x * coefficients[-1]
     for coefficient in coefficients[-2:0:-1]:
@@ -55,8 +56,8 @@ def _series(x: Element, coefficients: tuple[float, ...]) -> Element:
 def _erf(x: Element) -> Element:
     """The same two polynomials as generated code has (codegen/cpu/math.py), in plain arithmetic: within 2 ulp."""
     a = absolute(x)
-    far = 1.0 - e_exp(_series(minimum(a, 5.94) - 2.0, ERF_FAR[F64]))
-    near = a + a * _series(a * a, ERF_NEAR[F64])
+    far = 1.0 - e_exp(series(minimum(a, 5.94) - 2.0, ERF_FAR[F64]))
+    near = a + a * series(a * a, ERF_NEAR[F64])
     return primitive("copysign", where(a < 1.0, near, far), x)
 
 

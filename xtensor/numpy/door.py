@@ -7,7 +7,7 @@ results that share memory with an operand share its owner, and a gradient on its
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy
@@ -18,12 +18,12 @@ from ..autograd.tape import active, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.profiling import noting, observers
-from ..calls.op import _root, native_of
+from ..calls.op import _captured_call, _root, native_of
 from ..calls.writes import writable
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..storage.blob import TBlob
-from ..storage.storage import Native
+from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native
 from ..tensor.operands import common_device
 from .common import refuse_capture, refuse_stranger
@@ -39,6 +39,15 @@ WRITES = {
     "random.shuffle": "x",
     "ufunc.at": "a",
 }
+
+# The functions, beside universal ones, that a captured function may call as steps: shapes and dtypes of their results
+# depend on no values, and the results share no memory with an operand.
+STEADY = frozenset(
+    (
+        *("argpartition", "i0", "lexsort", "packbits", "partition", "ravel_multi_index", "sort_complex", "unpackbits"),
+        *("unravel_index", "unwrap", "linalg.tensorinv", "linalg.tensorsolve"),
+    )
+)
 
 
 class Passage:
@@ -93,7 +102,11 @@ class Passage:
 
 def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Call a function of the library on tensors; function: None for the one of that name in the device's library."""
-    refuse_capture(name)
+    if watchers and watching() is not None:
+        step = _step(name, args, given) if function is None else None
+        if step is not None:
+            return step()
+        refuse_capture(name)
     passage, writes = Passage(name), WRITES.get(name)
     first = [passage.there(x, written=writes is not None) for x in args[:1]]
     rest = [passage.there(x) for x in args[1:]]
@@ -106,6 +119,58 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
         raise NotImplementedError(f"{name}: {device} has no function of this name")
     call = noting(backend.call, backend, name) if observers else backend.call
     return passage.back(call(found, *first, *rest, **options), device)
+
+
+def _step(name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Callable[[], Any] | None:
+    """Return a call as a step of the function that is being captured; None where it cannot be one.
+
+    Arrays of NumPy's may hold something else in another call; of several results the gradient would be lost.
+    """
+    if "out" in given or not (name in STEADY or isinstance(found_in(numpy, name), numpy.ufunc)):
+        return None
+    tensors: list[Tensor] = []
+    try:
+        places, options = _emptied(args, tensors), {key: _emptied(x, tensors) for key, x in given.items()}
+    except _ArrayError:
+        return None
+    if not tensors or (active[0] and steps_of(tensors) is not None):
+        return None
+    device = common_device(name, tensors)
+    found = found_in(device.backend.library, name)
+    function = partial(_filled, found, places, options)
+    return None if found is None else partial(_captured_call, watching(), tuple(tensors), name, function, device)
+
+
+class _Place(int):
+    """Where an argument has a tensor: its number among all of the call."""
+
+
+def _emptied(x: Any, tensors: list[Tensor]) -> Any:
+    """Return an argument with places for tensors, which are added to a list; raises _ArrayError for arrays in it."""
+    if isinstance(x, numpy.ndarray):
+        raise _ArrayError
+    if isinstance(x, (list, tuple)):
+        return type(x)([_emptied(one, tensors) for one in x])
+    if type(x) is not Tensor:
+        return x
+    tensors.append(x)
+    return _Place(len(tensors) - 1)
+
+
+class _ArrayError(Exception):
+    """An argument holds an array of NumPy's."""
+
+
+def _put(x: Any, natives: tuple[Native, ...]) -> Any:
+    """Return arguments with arrays in their places."""
+    if type(x) is _Place:
+        return natives[x]
+    return type(x)([_put(one, natives) for one in x]) if isinstance(x, (list, tuple)) else x
+
+
+def _filled(function: Callable[..., Any], args: Any, given: dict[str, Any], *natives: Native) -> Any:
+    """Call a function with arrays in their places."""
+    return function(*_put(args, natives), **{key: _put(x, natives) for key, x in given.items()})
 
 
 def found_in(library: Any, name: str) -> Any:

@@ -45,7 +45,7 @@ LEFT_OUT = {
     "frompyfunc": "its functions return objects; np.vectorize takes dtypes",
     **dict.fromkeys(("nditer", "nested_iters", "flatiter", "broadcast"), "an iterator over NumPy's own memory"),
     **dict.fromkeys(("poly1d", "polynomial"), "classes over NumPy's own arrays; poly, polyfit and polyval are there"),
-    **dict.fromkeys(("core", "f2py", "ctypeslib", "lib"), "NumPy's inner parts"),
+    **dict.fromkeys(("core", "f2py", "ctypeslib"), "NumPy's inner parts"),
     **dict.fromkeys(("test", "show_config", "show_runtime", "get_include", "info"), "about NumPy as it is installed"),
     **dict.fromkeys(("setbufsize", "getbufsize", "seterrcall", "geterrcall"), "settings of NumPy's own loops"),
     **dict.fromkeys(("random.get_bit_generator", "random.set_bit_generator"), "the global stream is NumPy's own"),

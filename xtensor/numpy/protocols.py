@@ -6,6 +6,7 @@ They stay in this library: the function of that name here, or the library's thro
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -29,9 +30,17 @@ def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str,
     if _converts(outs):
         return getattr(ufunc, method)(*map(_array, inputs), **{key: _array(x) for key, x in given.items()})
     if getattr(numpy, name, None) is not ufunc:  # another library's
+        if method == "__call__" and not given and _is_special(ufunc):
+            return getattr(xt.special, name)(*inputs)
         return through(name, getattr(ufunc, method), inputs, given)
     ours = getattr(xt.numpy, name)
     return (ours if method == "__call__" else getattr(ours, method))(*inputs, **given)
+
+
+def _is_special(ufunc: Any) -> bool:
+    """Return whether a universal function is one of SciPy's special functions, which are here with gradients."""
+    theirs = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None)
+    return getattr(theirs, "__wrapped__", theirs) is ufunc
 
 
 def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
@@ -42,7 +51,9 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
         return function(*map(_array, args), **{key: _array(x) for key, x in given.items()})
     path = ".".join([*function.__module__.split(".")[1:], function.__name__])
     ours = found_in(xt.numpy, path) if found_in(numpy, path) is function else None
-    return through(function.__name__, function, args, given) if ours is None else ours(*args, **given)
+    if ours is None or ours is function:  # no name of this library's, or one of NumPy's own `lib`
+        return through(function.__name__, function, args, given)
+    return ours(*args, **given)
 
 
 def _converts(outs: Any) -> bool:

@@ -93,71 +93,58 @@ class Methods:
     def conj(self) -> Tensor:
         return xt.conj(self)
 
-    # NumPy's own functions (numpy.sum(x), ...) call these with `out=None`, so they must take it.
+    def sum(self, axis: Any = None, dtype: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "sum", xt.sum(self, axis=axis, dtype=dtype, keepdims=keepdims))
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("sum", out)
-        return xt.sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
+    def prod(self, axis: Any = None, dtype: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "prod", xt.prod(self, axis=axis, dtype=dtype, keepdims=keepdims))
 
-    def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("prod", out)
-        return xt.prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("mean", out)
-        return xt.mean(self, axis=axis, dtype=dtype, keepdims=keepdims)
+    def mean(self, axis: Any = None, dtype: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "mean", xt.mean(self, axis=axis, dtype=dtype, keepdims=keepdims))
 
     def std(
         self,
         axis: Any = None,
         dtype: Any = None,
-        out: None = None,
+        out: Tensor | None = None,
         ddof: float | None = None,
         *,
         correction: float = 0.0,
         keepdims: bool = False,
     ) -> Tensor:
-        _refuse_out("std", out)
         x = self if dtype is None else self.astype(dtype)
-        return xt.std(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
+        return _given(out, "std", xt.std(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
 
     def var(
         self,
         axis: Any = None,
         dtype: Any = None,
-        out: None = None,
+        out: Tensor | None = None,
         ddof: float | None = None,
         *,
         correction: float = 0.0,
         keepdims: bool = False,
     ) -> Tensor:
-        _refuse_out("var", out)
         x = self if dtype is None else self.astype(dtype)
-        return xt.var(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims)
+        return _given(out, "var", xt.var(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
 
-    def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("min", out)
-        return xt.min(self, axis=axis, keepdims=keepdims)
+    def min(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "min", xt.min(self, axis=axis, keepdims=keepdims))
 
-    def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("max", out)
-        return xt.max(self, axis=axis, keepdims=keepdims)
+    def max(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "max", xt.max(self, axis=axis, keepdims=keepdims))
 
-    def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("any", out)
-        return xt.any(self, axis=axis, keepdims=keepdims)
+    def any(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "any", xt.any(self, axis=axis, keepdims=keepdims))
 
-    def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("all", out)
-        return xt.all(self, axis=axis, keepdims=keepdims)
+    def all(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "all", xt.all(self, axis=axis, keepdims=keepdims))
 
-    def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("argmax", out)
-        return xt.argmax(self, axis=axis, keepdims=keepdims)
+    def argmax(self, axis: int | None = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "argmax", xt.argmax(self, axis=axis, keepdims=keepdims))
 
-    def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Tensor:
-        _refuse_out("argmin", out)
-        return xt.argmin(self, axis=axis, keepdims=keepdims)
+    def argmin(self, axis: int | None = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
+        return _given(out, "argmin", xt.argmin(self, axis=axis, keepdims=keepdims))
 
     # ---- NumPy's protocols: what its own functions make of tensors
 
@@ -245,6 +232,6 @@ class Methods:
         return self.host().flags
 
 
-def _refuse_out(function: str, out: Any) -> None:
-    if out is not None:
-        raise TypeError(expected(function, "out", "be None (assign with x[...] = value)", type(out).__name__))
+def _given(out: Any, function: str, result: Tensor) -> Tensor:
+    """Return a result, written into `out` where there is one."""
+    return result if out is None else cast("Tensor", xt.numpy.common.give(function, result, out))

@@ -1,0 +1,232 @@
+"""Bessel functions, integrals, and what is measured in degrees: SciPy's functions with their derivatives."""
+
+from __future__ import annotations
+
+from math import pi
+
+from ..autograd.rules import xt
+from ..base.dtypes import FLOATING
+from ..tensor.face import Tensor
+from ..tensor.operands import Operand
+from .declare import library
+
+__all__ = [
+    "cbrt",
+    "cosdg",
+    "cotdg",
+    "ellipe",
+    "ellipk",
+    "exp1",
+    "expi",
+    "expn",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "iv",
+    "j0",
+    "j1",
+    "jv",
+    "k0",
+    "k0e",
+    "k1",
+    "k1e",
+    "kv",
+    "sindg",
+    "spence",
+    "tandg",
+    "wrightomega",
+    "y0",
+    "y1",
+    "yv",
+]
+
+
+def _over(y: Tensor, x: Tensor, limit: float) -> Tensor:
+    """Return y / x, and its limit at 0."""
+    zero = x == 0
+    return xt.where(zero, limit, y / xt.where(zero, 1, x))
+
+
+# ---- Bessel functions of the first and second kind
+
+
+@library(x=lambda x: -xt.special.j1(x))
+def j0(x: Operand, /) -> Tensor:
+    """Return the Bessel function of the first kind of order 0."""
+    ...
+
+
+@library(x=lambda x, y: xt.special.j0(x) - _over(y, x, 0.5))
+def j1(x: Operand, /) -> Tensor:
+    """Return the Bessel function of the first kind of order 1."""
+    ...
+
+
+@library(x=lambda x: -xt.special.y1(x))
+def y0(x: Operand, /) -> Tensor:
+    """Return the Bessel function of the second kind of order 0."""
+    ...
+
+
+@library(x=lambda x, y: xt.special.y0(x) - y / x)
+def y1(x: Operand, /) -> Tensor:
+    """Return the Bessel function of the second kind of order 1."""
+    ...
+
+
+@library(FLOATING, z=lambda v, z: 0.5 * (xt.special.jv(v - 1, z) - xt.special.jv(v + 1, z)))
+def jv(v: Operand, z: Operand, /) -> Tensor:
+    """Return the Bessel function of the first kind of real order v."""
+    ...
+
+
+@library(FLOATING, z=lambda v, z: 0.5 * (xt.special.yv(v - 1, z) - xt.special.yv(v + 1, z)))
+def yv(v: Operand, z: Operand, /) -> Tensor:
+    """Return the Bessel function of the second kind of real order v."""
+    ...
+
+
+# ---- modified ones
+
+
+@library(x=lambda x: xt.special.i1(x))
+def i0(x: Operand, /) -> Tensor:
+    """Return the modified Bessel function of the first kind of order 0."""
+    ...
+
+
+@library(x=lambda x, y: xt.special.i1e(x) - xt.sign(x) * y)
+def i0e(x: Operand, /) -> Tensor:
+    """Return exp(-abs(x)) i0(x) of each element."""
+    ...
+
+
+@library(x=lambda x, y: xt.special.i0(x) - _over(y, x, 0.5))
+def i1(x: Operand, /) -> Tensor:
+    """Return the modified Bessel function of the first kind of order 1."""
+    ...
+
+
+@library(x=lambda x, y: xt.special.i0e(x) - xt.sign(x) * y - _over(y, x, 0.5))
+def i1e(x: Operand, /) -> Tensor:
+    """Return exp(-abs(x)) i1(x) of each element."""
+    ...
+
+
+@library(x=lambda x: -xt.special.k1(x))
+def k0(x: Operand, /) -> Tensor:
+    """Return the modified Bessel function of the second kind of order 0."""
+    ...
+
+
+@library(x=lambda x, y: y - xt.special.k1e(x))
+def k0e(x: Operand, /) -> Tensor:
+    """Return exp(x) k0(x) of each element."""
+    ...
+
+
+@library(x=lambda x, y: -xt.special.k0(x) - y / x)
+def k1(x: Operand, /) -> Tensor:
+    """Return the modified Bessel function of the second kind of order 1."""
+    ...
+
+
+@library(x=lambda x, y: y - xt.special.k0e(x) - y / x)
+def k1e(x: Operand, /) -> Tensor:
+    """Return exp(x) k1(x) of each element."""
+    ...
+
+
+@library(FLOATING, z=lambda v, z: 0.5 * (xt.special.iv(v - 1, z) + xt.special.iv(v + 1, z)))
+def iv(v: Operand, z: Operand, /) -> Tensor:
+    """Return the modified Bessel function of the first kind of real order v."""
+    ...
+
+
+@library(FLOATING, z=lambda v, z: -0.5 * (xt.special.kv(v - 1, z) + xt.special.kv(v + 1, z)))
+def kv(v: Operand, z: Operand, /) -> Tensor:
+    """Return the modified Bessel function of the second kind of real order v."""
+    ...
+
+
+# ---- integrals
+
+
+@library(FLOATING, x=lambda x: xt.exp(x) / x)
+def expi(x: Operand, /) -> Tensor:
+    """Return the exponential integral, that of exp(t) / t from -inf to x."""
+    ...
+
+
+@library(FLOATING, x=lambda x: -xt.exp(-x) / x)
+def exp1(x: Operand, /) -> Tensor:
+    """Return the exponential integral, that of exp(-x t) / t from 1 to inf."""
+    ...
+
+
+def _of_expn(n: Tensor, x: Tensor) -> Tensor:
+    return xt.where(n >= 1, xt.special.expn(xt.maximum(n - 1, 0), x), (x + 1) * xt.exp(-x) / (x * x))
+
+
+@library(x=lambda n, x: -_of_expn(n, x))
+def expn(n: Operand, x: Operand, /) -> Tensor:
+    """Return the integral of exp(-x t) / t**n from 1 to inf, n being integers that are not negative."""
+    ...
+
+
+@library(m=lambda m, y: 0.5 * _over(xt.special.ellipe(m) / (1 - m) - y, m, pi / 4))
+def ellipk(m: Operand, /) -> Tensor:
+    """Return the complete elliptic integral of the first kind of parameter m."""
+    ...
+
+
+@library(m=lambda m, y: 0.5 * _over(y - xt.special.ellipk(m), m, -pi / 4))
+def ellipe(m: Operand, /) -> Tensor:
+    """Return the complete elliptic integral of the second kind of parameter m."""
+    ...
+
+
+@library(FLOATING, z=lambda z: xt.where(z == 1, -1, xt.log(z) / xt.where(z == 1, 1, 1 - z)))
+def spence(z: Operand, /) -> Tensor:
+    """Return the dilogarithm, the integral of log(t) / (1 - t) from 1 to z."""
+    ...
+
+
+# ---- others
+
+
+@library(x=lambda y: 1 / (3 * xt.square(y)))
+def cbrt(x: Operand, /) -> Tensor:
+    """Return the cube root of each element."""
+    ...
+
+
+@library(FLOATING, z=lambda y: y / (1 + y))
+def wrightomega(z: Operand, /) -> Tensor:
+    """Return the y with y + log(y) = z."""
+    ...
+
+
+@library(x=lambda x: -pi / 180 * xt.special.sindg(x))
+def cosdg(x: Operand, /) -> Tensor:
+    """Return the cosine of each angle in degrees."""
+    ...
+
+
+@library(x=lambda x: pi / 180 * xt.special.cosdg(x))
+def sindg(x: Operand, /) -> Tensor:
+    """Return the sine of each angle in degrees."""
+    ...
+
+
+@library(x=lambda y: pi / 180 * (1 + y * y))
+def tandg(x: Operand, /) -> Tensor:
+    """Return the tangent of each angle in degrees."""
+    ...
+
+
+@library(x=lambda y: -pi / 180 * (1 + y * y))
+def cotdg(x: Operand, /) -> Tensor:
+    """Return the cotangent of each angle in degrees."""
+    ...

@@ -1,0 +1,145 @@
+"""How functions are declared here: as formulas of the namespace's functions, or as SciPy's function of their name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from math import pi
+from typing import Any, TypeVar, cast
+
+from ..autograd.rules import xt
+from ..autograd.tape import differentiable
+from ..base.dtypes import FLOATING, REAL_FLOATING, Category, float64
+from ..base.errors import expected
+from ..calls.compositions import macro
+from ..calls.op import on
+from ..tensor.face import Tensor
+from ..tensor.operands import as_operand, as_tensor, common_device
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The square roots that densities and their inverses are scaled by.
+ROOT_PI, ROOT_2_PI = pi**0.5, (2 * pi) ** 0.5
+
+
+def composed(accepts: Category = REAL_FLOATING, **pulls: Any) -> Callable[[F], F]:
+    """Declare a formula: the stub's body gets tensors of one floating dtype, and is recorded like what it calls.
+
+    pulls: the derivatives by argument, all or none; without any, the gradient is that of the formula.
+    """
+
+    def decorate(stub: F) -> F:
+        formula: Any = macro(stub)
+        if pulls:
+            formula = differentiable(elementwise=True, **pulls)(formula)
+        return cast(F, _door(stub, formula, accepts))
+
+    return decorate
+
+
+def library(accepts: Category = REAL_FLOATING, **pulls: Any) -> Callable[[F], F]:
+    """Declare a function that SciPy's of the same name computes, on a GPU CuPy's; the stub's body is empty.
+
+    pulls: the derivatives by argument; going back to any other argument raises NotImplementedError.
+    """
+
+    def decorate(stub: F) -> F:
+        name = stub.__name__.lstrip("_")
+
+        @wraps(stub)
+        def compute(*operands: Tensor) -> Any:
+            return by_library(name, operands)
+
+        rules = {one: pulls.get(one, unknown(name, one)) for one in parameters_of(stub)}
+        return cast(F, _door(stub, differentiable(elementwise=True, **rules)(compute), accepts))
+
+    return decorate
+
+
+def parameters_of(stub: Any) -> tuple[str, ...]:
+    """Return the names of a stub's parameters."""
+    code = stub.__code__
+    return cast(tuple[str, ...], code.co_varnames[: code.co_argcount])
+
+
+def _door(stub: Any, function: Any, accepts: Category) -> Callable[..., Tensor]:
+    """Return what users call: the function, of operands that have become tensors of one floating dtype."""
+    name, parameters = stub.__name__.lstrip("_"), parameters_of(stub)
+
+    @wraps(stub)
+    def call(*operands: Any) -> Tensor:
+        if len(operands) != len(parameters):
+            raise TypeError(expected(name, "the arguments", f"be {', '.join(parameters)}", f"{len(operands)} of them"))
+        return cast(Tensor, function(*floats(name, accepts, parameters, operands)))
+
+    several = " They broadcast; ValueError where they do not." if len(parameters) > 1 else ""
+    call.__doc__ = f"""{(stub.__doc__ or "").rstrip()}
+
+    Takes {accepts.word} dtypes, and integers and booleans as float64; raises TypeError for others.{several}
+    Source: scipy.special.{name}.
+    """
+    if hasattr(function, "rule"):
+        call.rule = function.rule  # type: ignore[attr-defined]
+    return call
+
+
+def floats(
+    function: str, accepts: Category, parameters: tuple[str, ...], operands: tuple[Any, ...]
+) -> tuple[Tensor, ...]:
+    """Return operands as tensors of their common floating dtype, which Python numbers take on."""
+    device = common_device(function, operands)
+    given = [as_operand(x, function, name, device) for name, x in zip(parameters, operands, strict=True)]
+    for name, x in zip(parameters, given, strict=True):
+        if isinstance(x, Tensor) and x.dtype.kind not in accepts.letters + accepts.widens:
+            raise TypeError(expected(function, name, f"be {accepts.word}", x.dtype))
+        if isinstance(x, complex) and accepts is not FLOATING:
+            raise TypeError(expected(function, name, f"be {accepts.word}", repr(x)))
+    tensors = [x for x in given if isinstance(x, Tensor)]
+    dtype = xt.result_type(*given) if tensors else as_tensor(sum(given), function).dtype
+    if dtype.kind not in "fc":
+        dtype = float64
+    return tuple([xt.astype(as_tensor(x, function, like=device), dtype, copy=False) for x in given])
+
+
+def unknown(function: str, argument: str) -> Callable[[Tensor], Tensor]:
+    """Return the rule of an argument whose derivative is not known: it says so on the way back."""
+
+    def refuse(g: Tensor) -> Tensor:
+        raise NotImplementedError(f"{function}: no derivative with respect to {argument} is known")
+
+    refuse.refuses = True  # type: ignore[attr-defined]  # what the table in the docs asks
+    return refuse
+
+
+def by_library(name: str, operands: tuple[Any, ...]) -> Any:
+    """Call SciPy's function of a name, on a GPU CuPy's, on tensors and Python numbers; at once."""
+    device = common_device(name, operands)
+    function = getattr(device.backend.special(name), name, None)
+    if function is None:
+        raise NotImplementedError(f"{name}: {device} has no function of this name")
+    complexes = [x.dtype for x in operands if isinstance(x, Tensor) and x.dtype.kind == "c"]
+    if complexes and not any("D" in loop for loop in getattr(function, "types", ())):
+        raise TypeError(expected(name, "the arguments", "be real", complexes[0]))
+    tensors = tuple([x for x in operands if isinstance(x, Tensor)])
+    numbers = tuple([None if isinstance(x, Tensor) else x for x in operands])
+
+    def run(xp: Any, *natives: Any) -> Any:
+        left = iter(natives)
+        return function(*[next(left) if number is None else number for number in numbers])
+
+    return on(tensors, name, run)
+
+
+def door(name: str, doc: str) -> Callable[..., Any]:
+    """Return SciPy's function of a name as a function of tensors, Python numbers and arrays; it has no gradient."""
+
+    def call(*operands: Any) -> Any:
+        device = common_device(name, operands)
+        given = [as_operand(x, name, f"argument {n}", device) for n, x in enumerate(operands, 1)]
+        if given and not any(isinstance(x, Tensor) for x in given):
+            given[0] = as_tensor(given[0], name)
+        return by_library(name, tuple(given))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    return differentiable(operands=unknown(name, "its arguments"))(call)

@@ -1,0 +1,64 @@
+"""Which of SciPy's special functions are what: what the module, its table in the docs and the tests are made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from ..devices.cpu import CPU
+from . import bessel, formulas, gamma_functions, probability
+from .declare import door
+
+NATIVE, COMPOSED, LIBRARY = "native and fused", "composed", "through the library"
+WITH, WITHOUT = "with a gradient", "without one"
+
+
+def written() -> dict[str, Any]:
+    """Return the functions that are written here, by name."""
+    return {
+        name: getattr(file, name) for file in (formulas, gamma_functions, probability, bessel) for name in file.__all__
+    }
+
+
+def found(name: str) -> Any:
+    """Return SciPy's universal function of a name over tensors; raises AttributeError where there is none."""
+    theirs = None if name[0] == "_" else getattr(_scipy(), name, None)
+    native = getattr(theirs, "__wrapped__", theirs)  # under SCIPY_ARRAY_API it is a function that dispatches
+    if not isinstance(native, numpy.ufunc):
+        raise AttributeError(f"module 'xtensor.special' has no attribute {name!r}", name=name)
+    return door(name, f"SciPy's function of this name, without a gradient. Source: scipy.special.{name}.")
+
+
+def _scipy() -> Any:
+    """Return scipy.special, None where SciPy is not installed."""
+    try:
+        return CPU.special("xtensor.special")
+    except ImportError:
+        return None
+
+
+def groups() -> dict[str, tuple[str, str]]:
+    """Return of each function whether it is native, composed or the library's, and whether it has a gradient."""
+    others = [name for name in dir(_scipy()) if name[0] != "_" and name not in written()]
+    kinds = {name: kind(name, call) for name, call in written().items()}
+    kinds |= {name: (LIBRARY, WITHOUT) for name in others if _is_universal(name)}
+    return dict(sorted(kinds.items(), key=lambda item: item[0].lower()))
+
+
+def _is_universal(name: str) -> bool:
+    theirs = getattr(_scipy(), name, None)
+    return isinstance(getattr(theirs, "__wrapped__", theirs), numpy.ufunc)
+
+
+def kind(name: str, call: Any) -> tuple[str, str]:
+    """Return what a function that is written here is, in the words of the table."""
+    if hasattr(call, "op"):
+        return NATIVE, WITH
+    return (COMPOSED if name in formulas.__all__ else LIBRARY), WITH
+
+
+def constants(name: str) -> list[str]:
+    """Return the arguments of a function by which its derivative is not known, where others have one."""
+    pulls = getattr(getattr(written().get(name), "rule", None), "pulls", {})
+    return [argument for argument, pull in pulls.items() if getattr(pull.function, "refuses", False)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from array import array
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from itertools import count
+from random import gauss
+from time import perf_counter
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -89,6 +93,7 @@ LIST, DICT, ORDERED, SET = [2.0], {"k": 2.0}, OrderedDict(k=2.0), {2.0}
 SMALL, LARGE, LISTED = np.array([2.0]), np.full(1000, 2.0), [np.array([2.0])]
 PAIR = Pair(np.array([2.0]), 1)
 GET = DICT.get
+GENERATOR, NUMBERS, DRAWN = np.random.default_rng(0), count(1), xt.random.default_rng(3)
 FUNCTION: Any = xt.abs
 RULE: Any = {"f": lambda x: x * WHERE.k}
 
@@ -236,6 +241,33 @@ def test_many_functions_as_arguments() -> None:
     fused, x = xt.fuse(lambda f, x: f(x)), xt.asarray(np.ones(1000))
     for n in range(700):
         assert float(fused(lambda x, n=n: x * n, x)[0]) == n
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * random.random(),
+        lambda x: x * gauss(0.0, 1.0),
+        lambda x: x * np.random.rand(),
+        lambda x: x * perf_counter(),
+        lambda x: x * GENERATOR.normal(),
+        lambda x: x * next(NUMBERS),
+    ],
+    ids=["random", "gauss", "numpy.random", "time", "numpy's generator", "iterator"],
+)
+def test_what_returns_something_else_each_time_is_asked_each_time(function: Callable[[Any], Any]) -> None:
+    fused, x = xt.fuse(function), xt.asarray(np.ones(100_000))
+    assert len({float(fused(x)[0]) for _ in range(5)}) == 5
+    assert fused.why(x).startswith("[changing]")
+
+
+def test_a_generator_of_ours_draws_in_order() -> None:
+    """It is the one thing that draws in captured functions."""
+    fused, other = xt.fuse(lambda x: x * DRAWN.random((100_000,))), xt.random.default_rng(3)
+    x = xt.asarray(np.ones(100_000))
+    for _ in range(4):
+        np.testing.assert_array_equal(np.asarray(fused(x)), np.asarray(other.random((100_000,))))
+    assert fused.why(x) == ""
 
 
 def defined_later(x: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dis import get_instructions
 from enum import Enum
 from functools import cached_property, lru_cache, partial
 from types import (
@@ -30,6 +31,9 @@ MOST_OBJECTS = 512
 
 # Modules whose functions and constants stay what they are.
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "xtensor", "numpy", "scipy", "cupy", "array_api_compat", "tqdm"))
+
+# Modules of libraries whose functions return something else at each call; of NumPy, the part of this name.
+_VARYING, _DRAWS = frozenset(("random", "secrets", "time")), "random"
 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
@@ -72,7 +76,7 @@ class Reach:
 
     names: all that its code mentions, and that of functions that it finds and of methods that it can call. places:
     where values are found, each a dict and a key or a cell, with the last constant found there and what tells that from
-    others. grown: a count of what came to these.
+    others. grown: a count of what came to these. varying: what it can call that returns something else each time.
     """
 
     def __init__(self, function: Any) -> None:
@@ -81,6 +85,7 @@ class Reach:
         self._functions: dict[int, Any] = {}  # held, so that no other one gets its number
         self._classes: set[type] = set()
         self.grown = 0
+        self.varying = ""
         if not hasattr(getattr(function, "__wrapped__", function), "__code__"):  # an object that is called
             self._found_in({"self": function})
         self.take(function)
@@ -114,7 +119,16 @@ class Reach:
         self.places += [[cell, "", None, None] for cell in function.__closure__ or ()]
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         self._found_in({n: value for n, value in enumerate(defaults) if constant_of(value) is None})
+        self._look_for_varying(function)
         self._name(set(_names(function.__code__)))
+
+    def _look_for_varying(self, function: Any) -> None:
+        """Take note of what a function can call that returns something else each time."""
+        for name, attribute in _loads(function.__code__):
+            value = function.__globals__.get(name, sys.modules.get(name))
+            module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+            if module in _VARYING or (value is np and attribute == _DRAWS):
+                self.varying = self.varying or (f"numpy.{_DRAWS}" if value is np else str(module))
 
     def _name(self, names: set[str]) -> None:
         """Take in names, and the methods of classes that are called so."""
@@ -176,6 +190,9 @@ def _behind(attribute: Any) -> Iterator[Any]:
 
 def stays(value: Any) -> bool:
     """Return whether a value is a module or class of a library, which stays what it is."""
+    kind = type(value)
+    if kind is int or kind is float:
+        return False
     if isinstance(value, ModuleType):
         return value.__name__.partition(".")[0] in _LIBRARIES
     return isinstance(value, type) and str(value.__module__).partition(".")[0] in _LIBRARIES
@@ -189,6 +206,18 @@ def _names(code: CodeType) -> frozenset[str]:
     return frozenset([*code.co_names, *texts]).union(*inner)
 
 
+def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
+    """Yield the names that code and that of functions in it look up outside, each with the attribute taken of it."""
+    instructions = [*get_instructions(code)]
+    for one, following in zip(instructions, [*instructions[1:], None], strict=True):
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME"):
+            taken = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            yield one.argval, str(following.argval) if following is not None and taken else ""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _loads(inner)
+
+
 @lru_cache(maxsize=1024)
 def is_open(kind: Any) -> bool:
     """Return whether all that objects of a class hold are attributes: no class that it comes from is written in C."""
@@ -199,6 +228,13 @@ def is_open(kind: Any) -> bool:
         if type(own.get("__new__")) is BuiltinFunctionType or MethodDescriptorType in map(type, own.values()):
             return False
     return True
+
+
+@lru_cache(maxsize=1024)
+def slots_of(kind: Any) -> tuple[str, ...]:
+    """Return the names of attributes that objects of a class have in slots."""
+    found = [vars(base).get("__slots__", ()) for base in kind.__mro__]
+    return tuple([name for names in found for name in ((names,) if isinstance(names, str) else names)])
 
 
 def is_code(attribute: Any) -> bool:

@@ -23,7 +23,7 @@ from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
-from .reach import MOST_OBJECTS, Reach, constant_of, is_code, is_open, is_plain, stays
+from .reach import MOST_OBJECTS, Reach, constant_of, is_code, is_open, is_plain, slots_of, stays
 
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor"
@@ -179,11 +179,10 @@ class _Key:
         """Enter an object: those of its attributes that are mentioned, of a library's object all."""
         self.key.append(kind)
         self.reach.meet(kind)
-        own: dict[str, Any] = dict(getattr(x, "__dict__", ()))
-        for base in kind.__mro__:
-            slots = vars(base).get("__slots__", ())
-            names = (slots,) if isinstance(slots, str) else slots
-            own |= {name: getattr(x, name) for name in names if hasattr(x, name)}
+        own: dict[str, Any] = getattr(x, "__dict__", {})
+        slots = slots_of(kind)
+        if slots:
+            own = own | {name: getattr(x, name) for name in slots if hasattr(x, name)}
         self._attributes(own, every=stays(kind))
         self._shared(kind, own)
 
@@ -191,14 +190,19 @@ class _Key:
         """Enter what objects of a class have in common: attributes that are no code and not their own."""
         for base in kind.__mro__[:-1]:
             if not stays(base):
-                self._attributes({n: one for n, one in vars(base).items() if n not in own and not is_code(one)})
+                every = vars(base)
+                for name in sorted(self.reach.names.intersection(every)):
+                    if name not in own and not is_code(every[name]):
+                        self.key.append((base, name))
+                        self.enter(every[name], given=False)
 
     def _attributes(self, own: Mapping[str, Any], *, every: bool = False) -> None:
         """Enter those of some attributes that are mentioned, or every one."""
-        for name in own if every else sorted(self.reach.names & own.keys()):
-            if not stays(own[name]):
+        names = own if every else self.reach.names
+        for name, value in own.items() if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
+            if name in names and not stays(value):
                 self.key.append(name)
-                self.enter(own[name], given=False)
+                self.enter(value, given=False)
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:
@@ -219,6 +223,8 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
             found.places(reach.places)
         if reach.grown == grown:  # else what was entered first may have more that is mentioned
             break
+    if reach.varying:
+        return f"[changing] it can call functions of {reach.varying}, which return something else each time"
     if found.reason or not found.tensors:
         return found.reason or NO_TENSOR
     if active[0] and _takes_part(found.tensors, found.blobs):

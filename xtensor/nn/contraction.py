@@ -28,11 +28,11 @@ from ..base.layout import Shape
 from ..calls.op import native_of
 from ..devices import library_of
 from ..devices.cpu import CPU
+from ..run.products import multiply, suits, worth_compiling
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
 from . import elsewhere
 from .blas import can_be_held, one_thread
-from .product import multiply, product_for, suits, worth_compiling
 from .windows import Axes, kernels, outs, overlap, sizes, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
@@ -60,6 +60,10 @@ class Tile(NamedTuple):
     groups: slice
     box: tuple[slice, ...]
 
+    @property
+    def positions(self) -> int:
+        return prod(part.stop - part.start for part in (self.batch, *self.box))
+
 
 class Sizes(NamedTuple):
     """The lengths of the largest tile."""
@@ -77,7 +81,7 @@ class Tiles:
     """One contraction, cut into tiles.
 
     dtype: of the products. rows: whether a window is a row of its matrix. channels_last: whether the channels come
-    last in a window. fixed: bytes of scratch besides the tiles'. each: bytes of scratch of one tile.
+    last in a window. in_place: whether windows without padding are read where they lie. fixed: bytes of scratch besides the tiles'. each: bytes of scratch of one tile.
     """
 
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int = 0) -> None:
@@ -85,6 +89,7 @@ class Tiles:
         self.dtype = np.dtype(dtype)
         self.rows = _channels_last(y)
         self.channels_last = _channels_last(x)
+        self.in_place = True
         self.inner = x.shape[2] * volume(axes)
         self.fixed = fixed
         self.budget = budget
@@ -116,7 +121,7 @@ class Tiles:
         spread = everything
         if everything * self.inner * self.y.shape[2] > WORTH_SHARING:
             spread = ceil(everything / TILES)
-        wanted = max(min(max(wanted_bytes // one, TILE_POSITIONS), spread), FEWEST_POSITIONS)
+        wanted = max(min(max(wanted_bytes // one, TILE_POSITIONS), spread), self._fewest)
         room = self.budget - self.fixed
         while True:
             sizes = self._lengths(wanted)
@@ -133,6 +138,11 @@ class Tiles:
     def _each_position(self) -> tuple[int, int]:
         """Bytes of scratch for one position, and of a tile that is large enough."""
         return self.inner * self.dtype.itemsize, TILE_BYTES
+
+    @property
+    def _fewest(self) -> int:
+        """The positions of the smallest tile into which work is cut for threads."""
+        return FEWEST_POSITIONS
 
     def _lengths(self, wanted: int) -> Sizes:
         """Return lengths of about so many positions: whole inner axes first, then images, then groups."""
@@ -189,7 +199,7 @@ class Tiles:
         for axis, part in zip(self.axes, tile.box, strict=True):
             starts.append(part.start * axis.stride - axis.low)
             stops.append((part.stop - 1) * axis.stride - axis.low + axis.span)
-        if min(starts) < 0 or any(stop > axis.size for stop, axis in zip(stops, self.axes, strict=True)):
+        if not self.in_place or min(starts) < 0 or any(stop > axis.size for stop, axis in zip(stops, self.axes, strict=True)):
             x = self._padded(x, starts, stops, scratch)
         else:
             x = x[(..., *map(slice, starts, stops))]
@@ -371,8 +381,8 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
 
 def _multiply(a: Array, b: Array, found: Array, compiled: bool) -> None:
     """Write products of stacks of matrices, by code of ours where it is worth it and the matrices suit."""
-    if compiled and a.dtype == b.dtype and suits(a, b, found):
-        multiply(product_for(found.dtype, found.shape[1]), a, b, found, b.shape[2])
+    if compiled and a.dtype == b.dtype == found.dtype and suits(a, b, found):
+        multiply(a, b, found)
     else:
         np.matmul(a, b, out=found)
 

@@ -19,16 +19,17 @@ from ..base.dtypes import NUMERIC, DType, promote
 from ..base.errors import check_choice, expected, mismatch
 from ..base.layout import Shape
 from ..devices import library_of
+from ..run.products import worth_compiling
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from .contraction import Array, contract, contract_weights, empty, natively
+from .implicit import THIN_OUTPUTS
+from .implicit import convolve as convolve_implicitly
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded
 from .planes import sweep
-from .product import worth_compiling
 from .shifted import weighted_sums
-from .slides import THIN_OUTPUTS, slide
 from .windows import (
     Axes,
     Axis,
@@ -413,7 +414,7 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
             weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not (thin and sweep(x, w, y, bias, axes)) and not slide(plan.function, x, w, y, bias, axes, plan.budget):
+        elif not (thin and sweep(x, w, y, bias, axes)) and not convolve_implicitly(plan.function, x, w, y, bias, axes, plan.budget):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":

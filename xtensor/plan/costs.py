@@ -196,3 +196,11 @@ def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any] | Mapping[i
         each = kernel.program.traffic * MOVED + kernel.program.seconds * PART
         seconds += LAUNCH + folds * FOLD + elements * each
     return seconds
+
+
+# ---- contractions
+
+# Multiplications from which on the code of a contraction is worth compiling. Bytes of B that are packed at a time, for
+# half of a core's own cache.
+CONTRACTION_COMPILED = 1 << 23
+PACKED_BYTES = 384 * 1024

@@ -1,0 +1,191 @@
+"""Contractions by the kernel of codegen/cpu/gemm.py: the tables that it is given, made of NumPy's arrays."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.dtypes import DType
+from ..base.options import settings
+from ..codegen.cpu.compile import Code, host
+from ..codegen.cpu.gemm import POINTERS, TYPES, WORDS, Finish, Form, form_of, kernel_of
+from ..devices import library_of
+from ..plan.costs import CONTRACTION_COMPILED, PACKED_BYTES
+
+Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
+
+
+def worth_compiling(native: Array, dtype: DType, multiplications: int) -> bool:
+    """Return whether so much work on an array is to be done by code of ours, under the settings in force here.
+
+    That code is the CPU's, and works on addresses: never for an array of another library's.
+    """
+    if library_of(native) is not np or dtype.char not in TYPES or multiplications < CONTRACTION_COMPILED:
+        return False
+    if settings().engine not in ("auto", "llvm"):
+        return False
+    machine = host()
+    return machine is not None and machine.vector_bytes >= 32
+
+
+class Rows(NamedTuple):
+    """Where the elements of A lie: offsets of its rows and of its terms, and how many terms from each on lie together."""
+
+    rows: Array
+    ks: Array
+    runs: Array
+
+
+class Columns(NamedTuple):
+    """Where columns lie in B and in C: pieces of registers, and the panels made of them (see gemm.POINTERS)."""
+
+    pieces: Array
+    panels: Array
+
+
+def rows_of(rows: Array, ks: Array) -> Rows:
+    """Return the table of offsets of rows and terms."""
+    ends = np.append(np.flatnonzero(np.diff(ks) != 1), len(ks) - 1) + 1
+    runs = ends[np.searchsorted(ends, np.arange(len(ks)), side="right")] - np.arange(len(ks))
+    return Rows(np.ascontiguousarray(rows), np.ascontiguousarray(ks), runs)
+
+
+def columns_of(sources: Array, targets: Array, form: Form) -> Columns:
+    """Return the table of columns with these offsets in B and in C."""
+    n = len(sources)
+    breaks = np.empty(n, bool)
+    breaks[0] = True
+    breaks[1:] = (np.diff(sources) != 1) | (np.diff(targets) != 1)
+    apart = np.cumsum(np.append(True, np.diff(targets) != 1))
+    breaks[:: form.lanes] = True
+    starts = np.flatnonzero(breaks)
+    counts = np.diff(np.append(starts, n))
+    pieces = np.stack([sources[starts], starts % form.width, counts, targets[starts]], axis=1)
+    begins = np.arange(0, n, form.width)
+    ends = np.minimum(begins + form.width, n)
+    first, last = np.searchsorted(starts, begins), np.searchsorted(starts, ends)
+    whole = (ends - begins == form.width) & (apart[begins] == apart[ends - 1])
+    return Columns(np.ascontiguousarray(pieces), np.stack([first, last - first, whole], axis=1))
+
+
+@lru_cache(256)
+def straight(count: int, step: int, form: Form) -> Columns:
+    """Return the table of columns that follow each other in B and, `step` apart, in C."""
+    return columns_of(np.arange(count), np.arange(count) * step, form)
+
+
+class Product:
+    """One product C = A B + bias, as the kernel is told it.
+
+    Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit.
+    """
+
+    def __init__(
+        self, dtype: DType, rows: int, columns: int, depth: int, registers: int = 0, finish: Finish | None = None
+    ) -> None:
+        self.dtype, self.rows, self.columns, self.depth = dtype, rows, columns, depth
+        self.form = form_of(dtype.char, rows, columns, registers)
+        self.finish = finish
+        self.block = ceil(depth / ceil(depth / self.form.deepest))
+        self.panels = ceil(columns / self.form.width)
+        panel = self.form.width * self.block * dtype.itemsize
+        self.together = max(min(self.panels, PACKED_BYTES // panel), 1)
+
+    @property
+    def code(self) -> Code:
+        return kernel_of(self.form, self.finish)
+
+    def scratch(self, packed: bool) -> int:
+        """Return the bytes of scratch that a call takes."""
+        block = 0 if packed else self.together * self.form.width * self.block
+        return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
+
+    def packed(self, b: Array, into: Array | None = None) -> Array:
+        """Return a matrix (depth, columns), or a stack of them, in panels."""
+        width = self.form.width
+        shape = (*b.shape[:-2], self.panels, self.depth, width)
+        found: Array = np.empty(shape, self.dtype) if into is None else into
+        whole = self.columns // width
+        turned = np.moveaxis(b[..., : whole * width].reshape(*b.shape[:-1], whole, width), -2, -3)
+        found[..., :whole, :, :] = turned
+        if whole < self.panels:
+            found[..., whole, :, : self.columns - whole * width] = b[..., whole * width :]
+            found[..., whole, :, self.columns - whole * width :] = 0
+        return found
+
+    def beside(self, bias: Array) -> Array:
+        """Return a bias of columns, or a stack of them, as long as all panels."""
+        found: Array = np.zeros((*bias.shape[:-1], self.panels * self.form.width), self.dtype)
+        found[..., : self.columns] = bias
+        return found
+
+    def told(
+        self,
+        a: int,
+        of_a: Rows,
+        b: int,
+        of_b: Array | None,
+        columns: Columns,
+        c: int,
+        of_c: Array,
+        scratch: int,
+        bias_rows: int = 0,
+        bias_columns: int = 0,
+    ) -> bytes:
+        """Return the kernel's words. of_b: offsets of terms, None where b is packed. Biases: addresses, 0 for none."""
+        form = self.form
+        height = form.height
+        tall = self.rows - ceil(self.rows / height) * (height - 1)
+        step = form.width * (self.depth if of_b is None else self.block)
+        nothing = _nothing(max(self.rows, self.panels * form.width) * self.dtype.itemsize)
+        pointers = [a, *map(address, of_a), b, 0 if of_b is None else address(of_b), *map(address, columns), c]
+        pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch]
+        numbers = [self.rows, tall, self.depth, self.block, self.panels, self.together, step, of_b is None]
+        assert len(pointers) == len(POINTERS)
+        return struct.pack(f"={WORDS}q", *pointers, *numbers)
+
+
+def address(array: Array) -> int:
+    """Return where an array lies."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+_zeros: list[Array] = []
+
+
+def _nothing(nbytes: int) -> int:
+    """Return the address of so many zeros, which stand for no bias."""
+    if not _zeros or _zeros[-1].nbytes < nbytes:
+        _zeros.append(np.zeros(max(nbytes, 1 << 16), np.uint8))  # the earlier ones may be in use
+    return address(_zeros[-1])
+
+
+@lru_cache(1024)
+def steps(count: int, step: int) -> Array:
+    """Return offsets of so many elements that lie so far apart."""
+    return np.arange(count) * step
+
+
+def multiply(a: Array, b: Array, c: Array) -> None:
+    """Write the products of stacks of matrices a (count, rows, depth) and b (count, depth, columns) into c, here."""
+    count, rows, depth = a.shape
+    one = Product(c.dtype, rows, c.shape[2], depth)
+    item = c.itemsize
+    of_a = rows_of(steps(rows, a.strides[1] // item), steps(depth, a.strides[2] // item))
+    columns = columns_of(steps(c.shape[2], b.strides[2] // item), steps(c.shape[2], c.strides[2] // item), one.form)
+    of_b, of_c = steps(depth, b.strides[1] // item), steps(rows, c.strides[1] // item)
+    scratch: Array = np.empty(one.scratch(False), np.uint8)
+    code = one.code
+    for n in range(count):
+        told = one.told(address(a[n]), of_a, address(b[n]), of_b, columns, address(c[n]), of_c, address(scratch))
+        code.call(told)
+
+
+def suits(*stacks: Array) -> bool:
+    """Return whether the kernel reads stacks of matrices where they lie, and none is empty."""
+    return all(x.size and x.flags.aligned and not any(step % x.itemsize for step in x.strides) for x in stacks)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-import xtensor.nn.product as product_
 from xtensor.codegen.cpu import compile as compile_
+from xtensor.run import products
 from xtensor.nn import (
     contraction,
     conv,
@@ -23,9 +23,9 @@ from xtensor.nn import (
     convolve,
     correlate,
     fold,
+    implicit,
     pad,
     planes,
-    slides,
     unfold,
     windows,
 )
@@ -57,6 +57,19 @@ def by_loops(x: Array, w: Array, stride: int = 1, pads: Any = (0, 0), dilation: 
         channels = slice(group * w.shape[1], (group + 1) * w.shape[1])
         y[(slice(None), k, *place)] = (x[(slice(None), channels, *window)] * w[k]).sum(axis=tuple(range(1, rank + 2)))
     return y
+
+
+def counted(monkeypatch: Any) -> list[bytes]:
+    """Return what the contraction kernel will be told from now on."""
+    used: list[bytes] = []
+    tell = products.Product.told
+
+    def told(self: products.Product, *given: Any, **more: Any) -> bytes:
+        used.append(tell(self, *given, **more))
+        return used[-1]
+
+    monkeypatch.setattr(products.Product, "told", told)
+    return used
 
 
 SHAPES = {1: (9,), 2: (7, 6), 3: (5, 6, 4)}
@@ -395,9 +408,8 @@ def test_our_product_is_numpys(monkeypatch: Any, shape: tuple[int, int, int], la
     """Results and gradients by code of ours are those by NumPy's product: any numbers of rows, columns and terms."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(product_, "WORTH_COMPILING", 0)
-    used = []
-    monkeypatch.setattr(contraction, "multiply", lambda *given: (used.append(1), product_.multiply(*given)))
+    monkeypatch.setattr(products, "CONTRACTION_COMPILED", 0)
+    used = counted(monkeypatch)
     channels, outputs, window = shape
     size = (2, channels, 9, 11) if layout in ("NCHW", ("NCHW", "NHWC")) else (2, 9, 11, channels)
     x, w = normal(*size, dtype=dtype), normal(outputs, channels, window, window, dtype=dtype)
@@ -407,9 +419,7 @@ def test_our_product_is_numpys(monkeypatch: Any, shape: tuple[int, int, int], la
         return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape, dtype=dtype))))]
 
     ours = everything()
-    assert used or (
-        window == 1 and not isinstance(layout, str)
-    )  # 1x1 is multiplied where it lies, by NumPy if crosswise
+    assert used
     with xt.options(engine="direct"):
         theirs = everything()
     for one, two in zip(ours, theirs, strict=True):
@@ -513,13 +523,13 @@ def test_several_axes(shapes: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_slid_windows_are_those_laid_out(monkeypatch: Any, seed: int) -> None:
+def test_implicit_products_are_those_of_columns(monkeypatch: Any, seed: int) -> None:
     """Windows read where they lie give what columns give: 1 to 3 axes, all parameters, layouts, tiles of any size."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(product_, "WORTH_COMPILING", 0)
-    monkeypatch.setattr(slides, "LEAST_SHARE", 0)
-    monkeypatch.setattr(slides, "SLIDE_BYTES", 1 << (8 + seed % 3 * 6))
+    monkeypatch.setattr(products, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(implicit, "TILE_BYTES", 1 << (8 + seed % 3 * 6))
+    monkeypatch.setattr(implicit, "TILE_POSITIONS", 1 + seed % 2 * 99)
     rng = np.random.default_rng(seed)
     rank, groups = 1 + seed % 3, int(rng.choice([1, 2, 4]))
     deep, outputs = int(rng.choice([1, 3])), int(rng.choice([1, 2, 5, 13]))
@@ -532,16 +542,15 @@ def test_slid_windows_are_those_laid_out(monkeypatch: Any, seed: int) -> None:
     channels = deep * groups
     size = (3, *lengths, channels) if how["layout"] else (3, channels, *lengths)
     x, w, bias = normal(*size), normal(outputs * groups, deep, *window), normal(outputs * groups)
-    used = Mock(wraps=product_.multiply), Mock(wraps=planes.form_of)
-    monkeypatch.setattr(slides, "multiply", used[0])
-    monkeypatch.setattr(planes, "form_of", used[1])
+    used, swept = counted(monkeypatch), Mock(wraps=planes.form_of)
+    monkeypatch.setattr(planes, "form_of", swept)
 
     def everything() -> list[Array]:
         y, back = xt.vjp(lambda x, w, b: conv(x, w, b, **how), *map(xt.asarray, (x, w, bias)))
         return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape))))]
 
     ours = everything()
-    assert used[0].called or used[1].called or how["layout"]
+    assert used or swept.called
     with xt.options(engine="direct"):
         theirs = everything()
     for one, two in zip(ours, theirs, strict=True):

@@ -25,7 +25,7 @@ from .contraction import Array, Scratch, Sizes, Tile, Tiles, rounded
 from .windows import Axes, Axis, kernels, volume
 
 # A tile of so many bytes leaves room in the cache of a core for the weights; fewer positions waste parts of registers.
-TILE_BYTES, TILE_POSITIONS = 1 << 20, 384
+TILE_BYTES, TILE_POSITIONS = 1 << 22, 400
 
 # Where there are few tiles, threads share their outputs, so many at least for each.
 SHARED_OUTPUTS = 24

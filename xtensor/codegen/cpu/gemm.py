@@ -10,10 +10,10 @@ registers. Every element is the sum in order, block after block, so it has the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
-from .compile import Code, handmade, host
+from .compile import Code, Host, handmade, host
 
 TYPES = {"f": "float", "d": "double"}
 
@@ -69,6 +69,11 @@ class Form(NamedTuple):
         return self.deepest + self.lanes
 
     @property
+    def traffic(self) -> float:
+        """An estimate of the time of a multiplication: panels of B come from the second cache, A from the first."""
+        return 1 + 1.5 / self.height + 0.25 / self.registers
+
+    @property
     def itemsize(self) -> int:
         return 4 if self.char == "f" else 8
 
@@ -84,14 +89,20 @@ def form_of(char: str, rows: int, columns: int, registers: int = 0) -> Form:
     """
     machine = host()
     assert machine is not None
+    return _form_for(machine, char, rows, columns, registers)
+
+
+@lru_cache(1024)
+def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int) -> Form:
     lanes = machine.vector_bytes // (4 if char == "f" else 8)
     few = machine.triple.startswith("x86") and machine.vector_bytes < 64  # 16 registers instead of 32
-    tallest, sums = (6, 12) if few else (TALLEST, 28)
     forms = []
-    for number in [registers] if registers else range(1, 4 if few else 9):
-        height = -(-rows // -(-rows // min(tallest, sums // number)))
+    for number in [registers] if registers else range(1, 4 if few else 6):
+        # The sums, a row of B, and an element of A.
+        tallest = min(TALLEST, (15 if few else 31) // number - 1)
+        height = -(-rows // -(-rows // tallest))
         forms.append(Form(char, lanes, height, number))
-    return min(forms, key=lambda form: -(-columns // form.width) * form.width * (1 + 2 / (form.height * form.registers)))
+    return min(forms, key=lambda form: -(-columns // form.width) * form.width * form.traffic)
 
 
 @cache

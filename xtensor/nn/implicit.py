@@ -219,10 +219,9 @@ class ChannelsLast(Implicit):
 
     def write(self, w: Array, bias: Array | None) -> None:
         """Write the sums; w: (groups, outputs, channels, *window)."""
-        matrices = np.moveaxis(w, (1, 2), (-1, -2)).reshape(w.shape[0], self.inner, w.shape[1])
-        room = Scratch(self.fixed)
-        panels = room.array((w.shape[0], self.product.panels, self.inner, self.product.form.width), self.dtype)
-        self.product.packed(matrices, panels)
+        panels = Scratch(self.fixed).array((w.shape[0], *self.product.packed_shape), self.dtype)
+        order = np.arange(self.inner).reshape(-1, w.shape[2]).T.ravel()
+        self.product.pack(np.ascontiguousarray(w.reshape(*w.shape[:2], -1), self.dtype), order, panels)
         beside = None if bias is None else self.product.beside(bias)
         tiles = list(self)
         self.prepare([self._own(tile) for tile in tiles])

@@ -11,10 +11,12 @@ import numpy as np
 
 from ..base.dtypes import DType
 from ..base.options import settings
+from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
-from ..codegen.cpu.gemm import POINTERS, TYPES, WORDS, Finish, Form, form_of, kernel_of
+from ..codegen.cpu.gemm import POINTERS, TYPES, WORDS, Finish, Form, form_of, kernel_of, turning_of
 from ..devices import library_of
-from ..plan.costs import CONTRACTION_COMPILED, PACKED_BYTES
+from ..plan.costs import CONTRACTION_COMPILED, PACKED_BYTES, moving_seconds
+from .native import run_calls
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -104,18 +106,25 @@ class Product:
         block = 0 if packed else self.together * self.form.width * self.block
         return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
 
-    def packed(self, b: Array, into: Array | None = None) -> Array:
-        """Return a matrix (depth, columns), or a stack of them, in panels."""
-        width = self.form.width
-        shape = (*b.shape[:-2], self.panels, self.depth, width)
-        found: Array = np.empty(shape, self.dtype) if into is None else into
-        whole = self.columns // width
-        turned = np.moveaxis(b[..., : whole * width].reshape(*b.shape[:-1], whole, width), -2, -3)
-        found[..., :whole, :, :] = turned
-        if whole < self.panels:
-            found[..., whole, :, : self.columns - whole * width] = b[..., whole * width :]
-            found[..., whole, :, self.columns - whole * width :] = 0
-        return found
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        """The shape of the panels of all of B."""
+        return self.panels, self.depth, self.form.width
+
+    def pack(self, turned: Array, order: Array, into: Array) -> None:
+        """Write B (columns, depth), whose columns are contiguous, into panels (stacks of both); order: of the terms.
+
+        Columns that there are not become zeros.
+        """
+        width, tos = self.form.width, np.ascontiguousarray(order * self.form.width)
+        calls = []
+        for b, panels in zip(turned, into, strict=True):
+            for first, panel in zip(range(0, self.columns, width), panels, strict=True):
+                places = address(b[first:]), address(tos), address(panel)
+                numbers = min(width, self.columns - first), self.depth, b.strides[0] // b.itemsize
+                calls.append(struct.pack("=6q", *places, *numbers))
+        shared = worth(moving_seconds(2 * into.nbytes))
+        run_calls(turning_of(self.form), [calls[n::shared] for n in range(min(shared, len(calls)))])
 
     def beside(self, bias: Array) -> Array:
         """Return a bias of columns, or a stack of them, as long as all panels."""

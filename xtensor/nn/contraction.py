@@ -120,7 +120,7 @@ class Tiles:
         everything = images * groups * prod(outs(self.axes))
         spread = everything
         if everything * self.inner * self.y.shape[2] > WORTH_SHARING:
-            spread = ceil(everything / TILES)
+            spread = ceil(everything / self._shares(everything))
         wanted = max(min(max(wanted_bytes // one, TILE_POSITIONS), spread), self._fewest)
         room = self.budget - self.fixed
         while True:
@@ -138,6 +138,10 @@ class Tiles:
     def _each_position(self) -> tuple[int, int]:
         """Bytes of scratch for one position, and of a tile that is large enough."""
         return self.inner * self.dtype.itemsize, TILE_BYTES
+
+    def _shares(self, positions: int) -> int:
+        """Return the number of tiles into which so much work is cut at least."""
+        return TILES
 
     @property
     def _fewest(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ..base import threads
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
 from ..codegen.cpu.gemm import Form
@@ -26,6 +27,9 @@ from .windows import Axes, Axis, kernels, volume
 
 # A tile of so many bytes leaves room in the cache of a core for the weights; fewer positions waste parts of registers.
 TILE_BYTES, TILE_POSITIONS = 1 << 22, 400
+
+# Threads have two tiles each where one would take so many multiplications: one of them may be kept from working.
+LONG = 1 << 26
 
 # Where there are few tiles, threads share their outputs, so many at least for each.
 SHARED_OUTPUTS = 24
@@ -100,6 +104,11 @@ class Implicit(Tiles):
 
     codes: dict[Form, Code]
 
+    def _shares(self, positions: int) -> int:
+        """A tile for each thread, or two where these take longer than another tile costs."""
+        long = positions * self.inner * self.y.shape[2] > LONG * threads.count()
+        return threads.count() * (1 + long)
+
     def prepare(self, products: list[Product]) -> None:
         """Have the code of products at hand before threads call it."""
         self.codes = {one.form: one.code for one in products}
@@ -139,19 +148,21 @@ class ChannelsFirst(Implicit):
     def write(self, weights: Array, bias: Array | None) -> None:
         """Write the sums; weights: (groups, outputs, inner), the channels slowest."""
         tiles = list(self)
-        items = list(product(tiles, _parts(self.y.shape[2], len(tiles), self.workers)))
-        self.prepare([self._own(*item) for item in items])
+        pairs = product(tiles, _parts(self.y.shape[2], len(tiles), self.workers))
+        items = [(tile, outputs, self._own(tile, outputs)) for tile, outputs in pairs]
+        self.prepare([one for _, _, one in items])
 
-        def work(scratch: Scratch, left: Iterator[tuple[Tile, slice]]) -> None:
+        def work(scratch: Scratch, left: Iterator[tuple[Tile, slice, Product]]) -> None:
             before = None
-            for tile, outputs in left:
+            for tile, outputs, one in left:
                 scratch.clear()
-                plane = plane_of(self._axes, tuple((part.start, part.stop) for part in (tile.batch, *tile.box)))
+                parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
+                plane = plane_of(self._axes, parts)
                 given, channel, before = self._given(tile, plane, scratch, before)
-                ks = _inner(self.x.shape[2], channel, plane)
+                ks = _inner(self._axes, parts, self.x.shape[2], channel)
                 own = None if bias is None else bias[tile.groups, outputs]
                 y = self.y[(tile.batch, tile.groups, outputs, *tile.box)]
-                self._multiply(self._own(tile, outputs), weights[tile.groups, outputs], given, ks, plane, y, own, scratch)
+                self._multiply(one, weights[tile.groups, outputs], given, ks, plane, y, own, scratch)
 
         self.run(work, items, self.workers)
 
@@ -223,18 +234,18 @@ class ChannelsLast(Implicit):
         order = np.arange(self.inner).reshape(-1, w.shape[2]).T.ravel()
         self.product.pack(np.ascontiguousarray(w.reshape(*w.shape[:2], -1), self.dtype), order, panels)
         beside = None if bias is None else self.product.beside(bias)
-        tiles = list(self)
-        self.prepare([self._own(tile) for tile in tiles])
+        items = [(tile, self._own(tile)) for tile in self]
+        self.prepare([one for _, one in items])
 
-        def work(scratch: Scratch, left: Iterator[Tile]) -> None:
-            for tile in left:
+        def work(scratch: Scratch, left: Iterator[tuple[Tile, Product]]) -> None:
+            for tile, one in left:
                 scratch.clear()
                 windows = self._windows(tile, scratch)
                 y = self.y[(tile.batch, tile.groups, slice(None), *tile.box)]
                 own = None if beside is None else beside[tile.groups]
-                self._multiply(self._own(tile), windows, panels[tile.groups], y, own, scratch)
+                self._multiply(one, windows, panels[tile.groups], y, own, scratch)
 
-        self.run(work, tiles, self.workers)
+        self.run(work, items, self.workers)
 
     def _own(self, tile: Tile) -> Product:
         registers = self.product.form.registers
@@ -298,9 +309,10 @@ def _rows(counts: Shape, by: Shape, inner: Shape, by_inner: Shape) -> Rows:
     return rows_of(_offsets(counts, by), _offsets(inner, by_inner))
 
 
-def _inner(channels: int, step: int, plane: Plane) -> Array:
-    """Return the offsets of the elements of a window, the channels slowest."""
-    return np.add.outer(np.arange(channels) * step, plane.offsets).ravel()
+@lru_cache(256)
+def _inner(axes: Axes, parts: tuple[tuple[int, int], ...], channels: int, step: int) -> Array:
+    """Return the offsets of the elements of the windows of a box, the channels slowest."""
+    return np.add.outer(np.arange(channels) * step, plane_of(axes, parts).offsets).ravel()
 
 
 def _lies_in(array: Array, steps: Shape) -> bool:

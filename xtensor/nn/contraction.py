@@ -28,7 +28,6 @@ from ..base.layout import Shape
 from ..calls.op import native_of
 from ..devices import library_of
 from ..devices.cpu import CPU
-from ..run.products import multiply, suits, worth_compiling
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
 from . import elsewhere
@@ -357,11 +356,8 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
         elsewhere.contract(x, w, y, bias, axes, budget)
         return
     dtype = working_dtype(x, w, y.dtype, x.shape[2] * volume(axes))
-    compiled = worth_compiling(y, dtype, y.size * x.shape[2] * volume(axes))  # workers see no settings
-    tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, y, dtype, compiled))
+    tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, dtype))
     weights = tiles.weights(w)
-    if compiled and tiles.rows:
-        weights = np.ascontiguousarray(weights)
     shift = None if bias is None else _beside(bias, len(axes), tiles.rows)
 
     def work(scratch: Scratch, left: Iterator[Tile]) -> None:
@@ -374,7 +370,7 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
                 shape = (columns.shape[0], columns.shape[1], y.shape[2])
                 found = scratch.array(shape if tiles.rows else (shape[0], shape[2], columns.shape[2]), tiles.dtype)
             own = weights[tile.groups]
-            _multiply(*((columns, own) if tiles.rows else (own, columns)), found, compiled)
+            np.matmul(*((columns, own) if tiles.rows else (own, columns)), out=found)
             if target is None:
                 store(part, found)
             if shift is not None:
@@ -383,26 +379,22 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
     tiles.run(work, list(tiles), tiles.workers)
 
 
-def _multiply(a: Array, b: Array, found: Array, compiled: bool) -> None:
-    """Write products of stacks of matrices, by code of ours where it is worth it and the matrices suit."""
-    if compiled and a.dtype == b.dtype == found.dtype and suits(a, b, found):
-        multiply(a, b, found)
-    else:
-        np.matmul(a, b, out=found)
-
-
 def _beside(bias: Array, rank: int, rows: bool) -> Array:
     """Return a bias (groups, outputs) with the axes that Tiles.outputs has between or after them."""
     between = (1,) * (1 + rank)
     return bias.reshape(bias.shape[0], *((*between, -1) if rows else (-1, *between)))
 
 
-def _weight_scratch(x: Array, w: Array, y: Array, dtype: Any, compiled: bool) -> int:
+def _weight_scratch(x: Array, w: Array, dtype: Any) -> int:
     """Return the bytes of a copy of the weights, where their matrices are none of w's memory."""
     matrices = np.moveaxis(w, 2, -1) if _channels_last(x) else w
-    turned = compiled and _channels_last(y)
     seen = w.dtype == dtype and _seen_as(matrices, (*w.shape[:2], prod(w.shape[2:]))) is not None
-    return 0 if seen and not turned else (1 + (turned and not seen)) * rounded(w.size * dtype.itemsize)
+    return 0 if seen else rounded(w.size * dtype.itemsize)
+
+
+def summing_dtype(dtype: DType, multiplications: int) -> DType:
+    """Return the dtype in which so many products of a weight gradient are added up."""
+    return np.dtype(np.float64) if dtype == np.float32 and multiplications <= FEW else dtype
 
 
 def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> None:
@@ -417,9 +409,7 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
         elsewhere.contract_weights(x, y, w, axes, budget)
         return
     groups, outputs, inner = w.shape[0], w.shape[1], prod(w.shape[2:])
-    dtype = working_dtype(x, y, w.dtype, y.shape[0] * prod(outs(axes)))
-    if dtype == np.float32 and y.size * inner <= FEW:
-        dtype = np.dtype(np.float64)
+    dtype = summing_dtype(working_dtype(x, y, w.dtype, y.shape[0] * prod(outs(axes))), y.size * inner)
     one = rounded(w.size * dtype.itemsize)
     lanes = max(1, min(LANES, budget // (4 * one)))
     tiles = Tiles(function, x, y, axes, dtype, budget, 2 * lanes * one)
@@ -429,7 +419,6 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     shape = (groups, *((outputs, inner) if tiles.rows else (inner, outputs)))
     totals = [sums.array(shape, dtype) for _ in range(lanes)]
     products = [sums.array(shape, dtype) for _ in range(lanes)]
-    compiled = worth_compiling(y, dtype, y.size * inner)
 
     def work(scratch: Scratch, left: Iterator[int]) -> None:
         for lane in left:
@@ -437,9 +426,9 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
             for tile in items[lane::lanes]:
                 scratch.clear()
                 columns = tiles.columns(tile, scratch)
-                given = _given(tiles, tile, scratch, compiled)
+                given = _given(tiles, tile, scratch)
                 found = products[lane][tile.groups]
-                _multiply(*((given, columns) if tiles.rows else (columns, given)), found, compiled)
+                np.matmul(*((given, columns) if tiles.rows else (columns, given)), out=found)
                 totals[lane][tile.groups] += found
 
     tiles.run(work, list(range(lanes)), tiles.workers)
@@ -451,11 +440,11 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     store(w, total.reshape(w.shape))
 
 
-def _given(tiles: Tiles, tile: Tile, scratch: Scratch, turned: bool) -> Array:
-    """Return a tile of y as matrices transposed, in memory too if asked for."""
+def _given(tiles: Tiles, tile: Tile, scratch: Scratch) -> Array:
+    """Return a tile of y as matrices transposed."""
     part = tiles.outputs(tile)
     found = tiles.matrix(part)
-    if found is not None and not turned:
+    if found is not None:
         return found.mT
     part = np.moveaxis(part, -1, 1) if tiles.rows else np.moveaxis(part, 1, -1)
     copied = scratch.array(part.shape, tiles.dtype)

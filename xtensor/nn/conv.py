@@ -23,7 +23,7 @@ from ..run.products import worth_compiling
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from .contraction import Array, contract, contract_weights, empty, natively
-from .implicit import THIN_OUTPUTS
+from .implicit import THIN_OUTPUTS, convolve_weights
 from .implicit import convolve as convolve_implicitly
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
@@ -381,7 +381,9 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     def run(a: Array, g: Array) -> Array:
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         w = empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype, a)
-        contract_weights(plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget)
+        given = plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget
+        if not convolve_weights(*given):
+            contract_weights(*given)
         return w
 
     return natively(plan.function, (x, results), run)

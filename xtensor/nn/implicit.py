@@ -20,9 +20,9 @@ from numpy.lib.stride_tricks import as_strided
 from ..base import threads
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
-from ..codegen.cpu.gemm import Form
-from ..run.products import Columns, Product, Rows, address, columns_of, rows_of, steps, worth_compiling
-from .contraction import Array, Scratch, Sizes, Tile, Tiles, rounded
+from ..codegen.cpu.gemm import Form, turning_of
+from ..run.products import Columns, Product, Rows, address, columns_of, rows_of, steps, turning, worth_compiling
+from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, Tiles, rounded, summing_dtype
 from .windows import Axes, Axis, kernels, volume
 
 # A tile of so many bytes leaves room in the cache of a core for the weights; fewer positions waste parts of registers.
@@ -128,9 +128,13 @@ class ChannelsFirst(Implicit):
 
     def _bytes(self, sizes: Sizes) -> int:
         """Return the most scratch that a tile takes: padded input, and what the kernel packs."""
-        plane = plane_of(self._axes, tuple((0, n) for n in (sizes.batch, *sizes.box)))
-        padded = sizes.groups * self.x.shape[2] * plane.size * self.dtype.itemsize
+        padded = sizes.groups * self._padded_size(sizes) * self.dtype.itemsize
         return rounded(padded) + rounded(self._product(self.y.shape[2], sizes.positions).scratch(False))
+
+    def _padded_size(self, sizes: Sizes) -> int:
+        """Return the numbers in the padded input of a group."""
+        plane = plane_of(self._axes, tuple((0, n) for n in (sizes.batch, *sizes.box)))
+        return int(self.x.shape[2] * plane.size)
 
     def _product(self, outputs: int, positions: int, registers: int = 0) -> Product:
         return Product(self.dtype, outputs, positions, self.inner, registers)
@@ -267,6 +271,147 @@ class ChannelsLast(Implicit):
                 bias_columns=0 if bias is None else address(bias[g]),
             )
             self.codes[one.form].call(told)
+
+
+class Weights(Implicit):
+    """The gradient of weights, added up over tiles: a sum over positions of elements of windows times outputs.
+
+    Matrices of it have `lines` rows, of which each thread makes some.
+    """
+
+    def _shares(self, positions: int) -> int:
+        return TILES  # sums are cut where tiles are: never by the number of threads
+
+    def _bytes(self, sizes: Sizes) -> int:
+        """Return the most scratch that a tile takes: padded input, and outputs copied and turned."""
+        one = self._part(self.lines, sizes.positions)
+        outputs = (self.y.shape[2] + one.form.width) * (sizes.positions + one.form.lanes) * self.dtype.itemsize
+        padded = sizes.groups * self._padded_size(sizes) * self.dtype.itemsize
+        return rounded(padded) + rounded(one.scratch(False)) + (1 + sizes.groups) * rounded(outputs)
+
+    def _sum(self, lines: int, columns: int, positions: int) -> Product:
+        """Return the product of so many lines, whose tiles are as wide as those of all of them."""
+        registers = Product(self.dtype, self.lines, columns, positions).form.registers
+        return Product(self.dtype, lines, columns, positions, registers)
+
+    def add_up(self, lanes: int) -> Array:
+        """Return the sums as matrices (groups, lines, any): tiles are dealt out to lanes, which are added in order."""
+        tiles, groups, one = list(self), self.x.shape[1], self._part(self.lines, 1)
+        lanes = min(lanes, len(tiles))
+        totals = Scratch(self.fixed).array((lanes, groups, self.lines, one.columns), self.dtype)
+        totals.fill(0)
+        parts = _parts(self.lines, lanes, self.workers)
+        self.prepare([self._part(part.stop - part.start, 1) for part in parts])
+        self.turning = turning_of(one.form)
+
+        def work(scratch: Scratch, left: Iterator[tuple[int, slice]]) -> None:
+            for lane, lines in left:
+                for tile in tiles[lane::lanes]:
+                    scratch.clear()
+                    self._add(tile, lines, totals[lane, tile.groups, lines], scratch)
+
+        self.run(work, list(product(range(lanes), parts)), self.workers)
+        for other in totals[1:]:
+            totals[0] += other
+        return totals[0]
+
+    def _outputs(self, tile: Tile, scratch: Scratch) -> Array:
+        """Return a tile of y as matrices whose rows are contiguous."""
+        part = self.outputs(tile)
+        found = self.matrix(part)
+        if found is not None and found.strides[2] == found.itemsize and found.flags.aligned:
+            return found
+        copied = scratch.array(part.shape, self.dtype)
+        np.copyto(copied, part, casting="unsafe")
+        return copied.reshape(part.shape[0], *((-1, part.shape[-1]) if self.rows else (part.shape[1], -1)))
+
+
+class WeightsFirst(Weights, ChannelsFirst):
+    """The sums where channels come first: their rows are elements of the window."""
+
+    @property
+    def lines(self) -> int:
+        return self.inner
+
+    def _part(self, lines: int, positions: int) -> Product:
+        return self._sum(lines, self.y.shape[2], positions)
+
+    def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
+        parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
+        plane = plane_of(self._axes, parts)
+        given, channel, _ = self._given(tile, plane, scratch, None)
+        outputs = self._outputs(tile, scratch)
+        one = self._part(lines.stop - lines.start, tile.positions)
+        panels = scratch.array(one.packed_shape, self.dtype)
+        room = scratch.array((one.scratch(True),), np.dtype(np.uint8))
+        counts = tuple(stop - start for start, stop in parts)
+        of_x = rows_of(_inner(self._axes, parts, self.x.shape[2], channel)[lines], _offsets(counts, plane.strides))
+        columns, tos = _columns((one.columns,), (1,), (1,), one.form), steps(tile.positions, one.form.width)
+        targets = steps(one.rows, total.strides[1] // total.itemsize)
+        for x, y, sums in zip(given, outputs, total, strict=True):
+            for call in one.packing(y, tos, panels):
+                self.turning.call(call)
+            told = one.told(
+                *(address(x), of_x, address(panels), None, columns, address(sums), targets, address(room)), fresh=False
+            )
+            self.codes[one.form].call(told)
+
+
+class WeightsLast(Weights):
+    """The sums where channels come last: their rows are outputs."""
+
+    def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int) -> None:
+        super().__init__(function, x, y, axes, dtype, budget, fixed)
+        self.channels_last = True
+        self.in_place = x.dtype == dtype and x.flags.aligned and x.strides[2] == x.itemsize
+
+    @property
+    def lines(self) -> int:
+        return int(self.y.shape[2])
+
+    def _part(self, lines: int, positions: int) -> Product:
+        return self._sum(lines, self.inner, positions)
+
+    def _padded_size(self, sizes: Sizes) -> int:
+        return int(sizes.batch * self.x.shape[2] * prod(self._reach(sizes.box)))
+
+    def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
+        rank, item = len(self.axes), self.dtype.itemsize
+        windows, outputs = self._windows(tile, scratch), self._outputs(tile, scratch)[:, :, lines]
+        one = self._part(outputs.shape[2], tile.positions)
+        wide = -(-tile.positions // one.form.lanes) * one.form.lanes
+        turned = scratch.array((one.rows, wide), self.dtype)
+        room = scratch.array((one.scratch(False),), np.dtype(np.uint8))
+        of_x = tuple(step // item for step in windows.strides)
+        counts = (windows.shape[0], *windows.shape[3 : 3 + rank])
+        terms = _offsets(counts, (of_x[0], *of_x[3 : 3 + rank]))
+        window = (*kernels(self.axes), windows.shape[2]), (*of_x[3 + rank :], of_x[2])
+        columns = columns_of(_offsets(*window), steps(self.inner, 1), one.form)
+        of_y, tos = rows_of(steps(one.rows, wide), steps(tile.positions, 1)), steps(one.rows, wide)
+        targets = steps(one.rows, total.strides[1] // item)
+        for g, sums in enumerate(total):
+            y = outputs[g]
+            self.turning.call(turning(address(y), address(tos), address(turned), tile.positions, y, wide))
+            told = one.told(
+                *(address(turned), of_y, address(windows[:, g]), terms, columns, address(sums), targets, address(room)),
+                fresh=False,
+            )
+            self.codes[one.form].call(told)
+
+
+def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
+    """Write what `contract_weights` writes, if that is worth compiling; return whether."""
+    if w.dtype.kind != "f" or not w.size or not worth_compiling(y, w.dtype, y.size * w[0, 0].size):
+        return False
+    dtype = summing_dtype(w.dtype, y.size * w[0, 0].size)
+    one = rounded(w.size * dtype.itemsize)
+    lanes = max(1, min(LANES, budget // (4 * one)))
+    if abs(y.strides[2]) < abs(y.strides[-1]):
+        total = WeightsLast(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes)
+        w[...] = np.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)
+    else:
+        w[...] = WeightsFirst(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes).mT.reshape(w.shape)
+    return True
 
 
 def convolve(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> bool:

@@ -102,8 +102,9 @@ class Product:
         return kernel_of(self.form, self.finish)
 
     def scratch(self, packed: bool) -> int:
-        """Return the bytes of scratch that a call takes."""
-        block = 0 if packed else self.together * self.form.width * self.block
+        """Return the bytes of scratch that a call takes, which are not less for a larger product of as wide tiles."""
+        panel = self.form.width * min(self.depth, self.form.deepest)
+        block = 0 if packed else min(self.panels * panel, max(PACKED_BYTES // self.dtype.itemsize, panel))
         return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
 
     @property
@@ -111,18 +112,21 @@ class Product:
         """The shape of the panels of all of B."""
         return self.panels, self.depth, self.form.width
 
-    def pack(self, turned: Array, order: Array, into: Array) -> None:
-        """Write B (columns, depth), whose columns are contiguous, into panels (stacks of both); order: of the terms.
+    def packing(self, turned: Array, tos: Array, into: Array) -> list[bytes]:
+        """Return what `turning_of` is told to write B (columns, depth), whose columns are contiguous, into panels.
 
-        Columns that there are not become zeros.
+        tos: where each term goes in a panel. Columns that there are not become zeros.
         """
-        width, tos = self.form.width, np.ascontiguousarray(order * self.form.width)
-        calls = []
-        for b, panels in zip(turned, into, strict=True):
-            for first, panel in zip(range(0, self.columns, width), panels, strict=True):
-                places = address(b[first:]), address(tos), address(panel)
-                numbers = min(width, self.columns - first), self.depth, b.strides[0] // b.itemsize
-                calls.append(struct.pack("=6q", *places, *numbers))
+        width, calls = self.form.width, []
+        for first, panel in zip(range(0, self.columns, width), into, strict=True):
+            places = address(turned[first:]), address(tos), address(panel)
+            calls.append(turning(*places, min(width, self.columns - first), turned, width))
+        return calls
+
+    def pack(self, turned: Array, order: Array, into: Array) -> None:
+        """Write a stack of such B into a stack of panels, on several threads; order: of the terms."""
+        tos = np.ascontiguousarray(order * self.form.width)
+        calls = [call for b, panels in zip(turned, into, strict=True) for call in self.packing(b, tos, panels)]
         shared = worth(moving_seconds(2 * into.nbytes))
         run_calls(turning_of(self.form), [calls[n::shared] for n in range(min(shared, len(calls)))])
 
@@ -144,8 +148,11 @@ class Product:
         scratch: int,
         bias_rows: int = 0,
         bias_columns: int = 0,
+        fresh: bool = True,
     ) -> bytes:
-        """Return the kernel's words. of_b: offsets of terms, None where b is packed. Biases: addresses, 0 for none."""
+        """Return the kernel's words. of_b: offsets of terms, None where b is packed. Biases: addresses, 0 for none.
+        fresh: whether C is written; else it is added to.
+        """
         form = self.form
         height = form.height
         tall = self.rows - ceil(self.rows / height) * (height - 1)
@@ -153,9 +160,14 @@ class Product:
         nothing = _nothing(max(self.rows, self.panels * form.width) * self.dtype.itemsize)
         pointers = [a, *map(address, of_a), b, 0 if of_b is None else address(of_b), *map(address, columns), c]
         pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch]
-        numbers = [self.rows, tall, self.depth, self.block, self.panels, self.together, step, of_b is None]
+        numbers = [self.rows, tall, self.depth, self.block, self.panels, self.together, step, of_b is None, fresh]
         assert len(pointers) == len(POINTERS)
         return struct.pack(f"={WORDS}q", *pointers, *numbers)
+
+
+def turning(b: int, tos: int, into: int, columns: int, turned: Array, width: int) -> bytes:
+    """Return what `turning_of` is told to write so many columns (turned: contiguous rows) across, as so many."""
+    return struct.pack("=7q", b, tos, into, columns, turned.shape[1], turned.strides[0] // turned.itemsize, width)
 
 
 def address(array: Array) -> int:
@@ -178,23 +190,3 @@ def _nothing(nbytes: int) -> int:
 def steps(count: int, step: int) -> Array:
     """Return offsets of so many elements that lie so far apart."""
     return np.arange(count) * step
-
-
-def multiply(a: Array, b: Array, c: Array) -> None:
-    """Write the products of stacks of matrices a (count, rows, depth) and b (count, depth, columns) into c, here."""
-    count, rows, depth = a.shape
-    one = Product(c.dtype, rows, c.shape[2], depth)
-    item = c.itemsize
-    of_a = rows_of(steps(rows, a.strides[1] // item), steps(depth, a.strides[2] // item))
-    columns = columns_of(steps(c.shape[2], b.strides[2] // item), steps(c.shape[2], c.strides[2] // item), one.form)
-    of_b, of_c = steps(depth, b.strides[1] // item), steps(rows, c.strides[1] // item)
-    scratch: Array = np.empty(one.scratch(False), np.uint8)
-    code = one.code
-    for n in range(count):
-        told = one.told(address(a[n]), of_a, address(b[n]), of_b, columns, address(c[n]), of_c, address(scratch))
-        code.call(told)
-
-
-def suits(*stacks: Array) -> bool:
-    """Return whether the kernel reads stacks of matrices where they lie, and none is empty."""
-    return all(x.size and x.flags.aligned and not any(step % x.itemsize for step in x.strides) for x in stacks)

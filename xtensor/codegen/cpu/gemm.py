@@ -28,11 +28,12 @@ TALLEST = 12
 # number of columns, and the offset in C. panels: of each, its first piece, the pieces, and whether it is whole in C.
 # tall: panels of A that have all rows; the others have one less. most: terms of a block. together: panels of B that are
 # packed at a time. b.step: elements from panel to panel of B. packed: whether B lies in panels already, of all terms.
+# fresh: whether C is written; else it is added to.
 POINTERS = (
     *("a", "a.rows", "a.ks", "a.runs", "b", "b.ks", "pieces", "panels"),
     *("c", "c.rows", "bias.rows", "bias.columns", "scratch"),
 )
-NUMBERS = ("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed")
+NUMBERS = ("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh")
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 3
 
@@ -111,13 +112,18 @@ def kernel_of(form: Form, finish: Finish | None = None) -> Code:
     return handmade(source(form, finish))
 
 
-# What the packing of a panel of B is told, whose columns are contiguous. tos: where each term goes in the panel.
-TURNING = (("b", "tos", "to"), ("column.count", "depth", "b.step"))
+# What the packing of a panel of B is told, whose columns are contiguous. tos: where each term goes in the panel. wide:
+# columns that are written, of which those that there are not become zeros.
+TURNING = (("b", "tos", "to"), ("column.count", "depth", "b.step", "wide"))
+
+
+def turning_of(form: Form) -> Code:
+    """Return the machine code that packs a panel of a turned B: registers of several columns are transposed."""
+    return _turning_of(form._replace(height=1, registers=1))
 
 
 @cache
-def turning_of(form: Form) -> Code:
-    """Return the machine code that packs a panel of a turned B: registers of several columns are transposed."""
+def _turning_of(form: Form) -> Code:
     return handmade(_turning_source(form))
 
 
@@ -358,7 +364,7 @@ def _driver(form: Form) -> str:
         *loads(POINTERS, NUMBERS),
         f"  %tile = getelementptr {kind}, ptr %scratch, i64 {form.height * form.leading}",
         f"  %blocks = getelementptr {kind}, ptr %scratch, i64 {form.room}",
-        "  %is.packed = icmp ne i64 %packed, 0\n  br label %chunk\nchunk:",
+        "  %is.packed = icmp ne i64 %packed, 0\n  %is.fresh = icmp ne i64 %fresh, 0\n  br label %chunk\nchunk:",
         "  %p0 = phi i64 [0, %entry], [%p1, %chunk.next]\n  %p.left = sub i64 %panel.count, %p0",
         "  %some = call i64 @llvm.smin.i64(i64 %p.left, i64 %together)\n  %p1 = add i64 %p0, %some",
         "  %skipped = mul i64 %p0, %b.step\n  %b.skip = select i1 %is.packed, i64 %skipped, i64 0",
@@ -366,7 +372,7 @@ def _driver(form: Form) -> str:
         "  %k0 = phi i64 [0, %chunk], [%k1, %block.next]",
         "  %k1 = add i64 %k0, %most\n  %left = sub i64 %depth, %k0",
         "  %terms = call i64 @llvm.smin.i64(i64 %left, i64 %most)",
-        "  %first = icmp eq i64 %k0, 0\n  %last = icmp sle i64 %left, %most",
+        "  %begins = icmp eq i64 %k0, 0\n  %first = and i1 %begins, %is.fresh\n  %last = icmp sle i64 %left, %most",
         *(f"  %{x}.at = getelementptr i64, ptr %{x}, i64 %k0" for x in ("a.ks", "a.runs", "b.ks")),
         f"  %in.panel = mul i64 %k0, {form.width}\n  %b.at = getelementptr {kind}, ptr %b.chunk, i64 %in.panel",
         "  %b.from = select i1 %is.packed, ptr %b.at, ptr %blocks",
@@ -455,7 +461,7 @@ def _turning_source(form: Form) -> str:
         "  br i1 %t.more, label %store, label %terms.next",
         f"terms.next:\n  %k.n = add i64 %k, {lanes}\n  %k.more = icmp slt i64 %k.n, %depth",
         "  br i1 %k.more, label %terms, label %register.next",
-        f"register.next:\n  %j.n = add i64 %j, {lanes}\n  %j.more = icmp slt i64 %j.n, {form.width}",
+        f"register.next:\n  %j.n = add i64 %j, {lanes}\n  %j.more = icmp slt i64 %j.n, %wide",
         "  br i1 %j.more, label %register, label %done\ndone:\n  ret void\n}",
     ]
     return "\n".join(["declare i64 @llvm.smin.i64(i64, i64)", *lines])

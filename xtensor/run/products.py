@@ -149,9 +149,11 @@ class Product:
         bias_rows: int = 0,
         bias_columns: int = 0,
         fresh: bool = True,
+        count: int = 1,
+        nexts: tuple[int, int, int] = (0, 0, 0),
     ) -> bytes:
         """Return the kernel's words. of_b: offsets of terms, None where b is packed. Biases: addresses, 0 for none.
-        fresh: whether C is written; else it is added to.
+        fresh: whether C is written; else it is added to. count: of matrices, nexts: elements from each to the next.
         """
         form = self.form
         height = form.height
@@ -160,7 +162,7 @@ class Product:
         nothing = _nothing(max(self.rows, self.panels * form.width) * self.dtype.itemsize)
         pointers = [a, *map(address, of_a), b, 0 if of_b is None else address(of_b), *map(address, columns), c]
         pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch]
-        numbers = [self.rows, tall, self.depth, self.block, self.panels, self.together, step, of_b is None, fresh]
+        numbers = [self.rows, tall, self.depth, self.block, self.panels, self.together, step, of_b is None, fresh, count, *nexts]
         assert len(pointers) == len(POINTERS)
         return struct.pack(f"={WORDS}q", *pointers, *numbers)
 

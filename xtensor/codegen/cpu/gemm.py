@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from .compile import Code, Host, handmade, host
 
-TYPES = {"f": "float", "d": "double"}
+TYPES = {"f": "float", "d": "double", "i": "i32", "q": "i64"}
 
 # Bytes of a row of A in a block: 12 such rows take half of a nearest cache of 32 KB.
 DEPTH_BYTES = 1536
@@ -28,18 +28,22 @@ TALLEST = 12
 # number of columns, and the offset in C. panels: of each, its first piece, the pieces, and whether it is whole in C.
 # tall: panels of A that have all rows; the others have one less. most: terms of a block. together: panels of B that are
 # packed at a time. b.step: elements from panel to panel of B. packed: whether B lies in panels already, of all terms.
-# fresh: whether C is written; else it is added to.
+# fresh: whether C is written; else it is added to. a.next: elements to the next of A.
 POINTERS = (
-    *("a", "a.rows", "a.ks", "a.runs", "b", "b.ks", "pieces", "panels"),
-    *("c", "c.rows", "bias.rows", "bias.columns", "scratch"),
+    *("a.0", "a.rows", "a.ks", "a.runs", "b.0", "b.ks", "pieces", "panels"),
+    *("c.0", "c.rows", "bias.rows", "bias.columns", "scratch"),
 )
-NUMBERS = ("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh")
+NUMBERS = ("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh", "matrices", "a.next", "b.next", "c.next")
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 3
 
 # Yields the lines that make a finished vector of C from another one, and returns its name. It is given the names of the
 # vector, and of the numbers (i64) of its row and of its first column.
 Finish = Callable[[str, str, str, str], tuple[list[str], str]]
+
+
+def itemsize(char: str) -> int:
+    return 4 if char in "fi" else 8
 
 
 class Form(NamedTuple):
@@ -53,6 +57,11 @@ class Form(NamedTuple):
     @property
     def kind(self) -> str:
         return TYPES[self.char]
+
+    @property
+    def integers(self) -> bool:
+        """Whether it adds up integers, which wrap."""
+        return self.char in "iq"
 
     @property
     def width(self) -> int:
@@ -76,7 +85,7 @@ class Form(NamedTuple):
 
     @property
     def itemsize(self) -> int:
-        return 4 if self.char == "f" else 8
+        return itemsize(self.char)
 
     @property
     def room(self) -> int:
@@ -95,7 +104,7 @@ def form_of(char: str, rows: int, columns: int, registers: int = 0) -> Form:
 
 @lru_cache(1024)
 def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int) -> Form:
-    lanes = machine.vector_bytes // (4 if char == "f" else 8)
+    lanes = machine.vector_bytes // itemsize(char)
     few = machine.triple.startswith("x86") and machine.vector_bytes < 64  # 16 registers instead of 32
     forms = []
     for number in [registers] if registers else range(1, 4 if few else 6):
@@ -138,8 +147,8 @@ def _declared(form: Form) -> str:
     vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
     steps = ", ".join(f"i64 {row * form.width}" for row in range(form.height))
     return (
-        f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})\n"
-        f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})\n"
+        f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})\n" * (not form.integers)
+        + f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})\n"
         f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})\n"
         "declare i64 @llvm.smin.i64(i64, i64)\n"
         f"@tile.rows = private constant [{form.height} x i64] [{steps}]"
@@ -151,7 +160,7 @@ def _vector(form: Form) -> str:
 
 
 def _suffix(form: Form) -> str:
-    return f"v{form.lanes}f{8 * form.itemsize}"
+    return f"v{form.lanes}{'i' if form.integers else 'f'}{8 * form.itemsize}"
 
 
 def loads(pointers: Sequence[str], numbers: Sequence[str]) -> Iterator[str]:
@@ -313,7 +322,8 @@ def _micro(form: Form, height: int, finish: Finish | None) -> str:
             f"  %bias{r}.at = getelementptr {kind}, ptr %bias.rows, i64 {r}\n  %bias{r} = load {kind}, ptr %bias{r}.at",
             *splat(f"bias{r}", kind, vector, form.lanes),
         ]
-    lines += [f"  %new{r}.{v} = fadd {vector} %bias{r}.all, %beside{v}" for r, v in cells]
+    add = "add" if form.integers else "fadd"
+    lines += [f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells]
     lines += ["  br label %sum\nold:"]
     lines += [f"  %old{r}.{v} = load {vector}, ptr %c{r}.{v}, align {align}" for r, v in cells]
     lines += ["  br label %sum\nsum:"]
@@ -332,8 +342,7 @@ def _micro(form: Form, height: int, finish: Finish | None) -> str:
             *splat(f"x{r}", kind, vector, form.lanes),
         ]
         for v in range(form.registers):
-            given = f"{vector} %x{r}.all, {vector} %b{v}, {vector} %acc{r}.{v}"
-            lines.append(f"  %sum{r}.{v} = call {vector} @llvm.fma.{_suffix(form)}({given})")
+            lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
         f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
@@ -343,6 +352,14 @@ def _micro(form: Form, height: int, finish: Finish | None) -> str:
     lines += ["  br label %store\nstore:"] if finish is None else ["  br label %done", "store:"]
     lines += [f"  store {vector} %sum{r}.{v}, ptr %c{r}.{v}, align {align}" for r, v in cells]
     return "\n".join([*lines, "  br label %done\ndone:\n  ret void\n}"])
+
+
+def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
+    """Return the lines that make a vector x * y + z."""
+    vector = _vector(form)
+    if form.integers:
+        return [f"  {name}.x = mul {vector} {x}, {y}", f"  {name} = add {vector} {name}.x, {z}"]
+    return [f"  {name} = call {vector} @llvm.fma.{_suffix(form)}({vector} {x}, {vector} {y}, {vector} {z})"]
 
 
 def _finished(form: Form, cells: Sequence[tuple[int, int]], finish: Finish) -> Iterator[str]:
@@ -364,8 +381,11 @@ def _driver(form: Form) -> str:
         *loads(POINTERS, NUMBERS),
         f"  %tile = getelementptr {kind}, ptr %scratch, i64 {form.height * form.leading}",
         f"  %blocks = getelementptr {kind}, ptr %scratch, i64 {form.room}",
-        "  %is.packed = icmp ne i64 %packed, 0\n  %is.fresh = icmp ne i64 %fresh, 0\n  br label %chunk\nchunk:",
-        "  %p0 = phi i64 [0, %entry], [%p1, %chunk.next]\n  %p.left = sub i64 %panel.count, %p0",
+        "  %is.packed = icmp ne i64 %packed, 0\n  %is.fresh = icmp ne i64 %fresh, 0\n  br label %matrix\nmatrix:",
+        "  %number = phi i64 [1, %entry], [%number.n, %matrix.next]",
+        *(f"  %{x} = phi ptr [%{x}.0, %entry], [%{x}.n, %matrix.next]" for x in "abc"),
+        "  br label %chunk\nchunk:",
+        "  %p0 = phi i64 [0, %matrix], [%p1, %chunk.next]\n  %p.left = sub i64 %panel.count, %p0",
         "  %some = call i64 @llvm.smin.i64(i64 %p.left, i64 %together)\n  %p1 = add i64 %p0, %some",
         "  %skipped = mul i64 %p0, %b.step\n  %b.skip = select i1 %is.packed, i64 %skipped, i64 0",
         f"  %b.chunk = getelementptr {kind}, ptr %b, i64 %b.skip\n  br label %block\nblock:",
@@ -416,7 +436,11 @@ def _driver(form: Form) -> str:
         "  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %i.more = icmp slt i64 %i.n, %row.count",
         "  br i1 %i.more, label %rows, label %block.next\nblock.next:",
         "  br i1 %last, label %chunk.next, label %block\nchunk.next:",
-        "  %p.more.left = icmp slt i64 %p1, %panel.count\n  br i1 %p.more.left, label %chunk, label %done",
+        "  %p.more.left = icmp slt i64 %p1, %panel.count\n  br i1 %p.more.left, label %chunk, label %matrix.next",
+        "matrix.next:",
+        *(f"  %{x}.n = getelementptr {kind}, ptr %{x}, i64 %{x}.next" for x in "abc"),
+        "  %number.n = add i64 %number, 1\n  %n.more = icmp slt i64 %number, %matrices",
+        "  br i1 %n.more, label %matrix, label %done",
         "done:\n  ret void\n}",
     ]
     return "\n".join(lines)

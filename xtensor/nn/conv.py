@@ -28,7 +28,7 @@ from .implicit import convolve as convolve_implicitly
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded
-from .planes import sweep
+from .planes import SLOWER, sweep
 from .shifted import weighted_sums
 from .windows import (
     Axes,
@@ -423,7 +423,7 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
         run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget), run))
     elif plan.algorithm == "auto":
         if not (thin and sweep(x, w, y, bias, axes)):
-            run("direct" if thin and not worth_compiling(y, y.dtype, y.size * volume(axes)) else "im2col")
+            run("direct" if thin and not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)) else "im2col")
     else:
         run(plan.algorithm)
 

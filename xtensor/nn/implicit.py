@@ -8,6 +8,7 @@ outputs: a window is some runs of memory, and the weights are packed once. What 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
@@ -19,10 +20,12 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..base import threads
 from ..base.layout import Shape
-from ..codegen.cpu.compile import Code
+from ..codegen.cpu.channels import channels_kernel
+from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.gemm import Form, turning_of
 from ..run.products import Columns, Product, Rows, address, columns_of, rows_of, steps, turning, worth_compiling
 from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, Tiles, rounded, summing_dtype
+from .planes import LARGEST, SLOWER
 from .windows import Axes, Axis, kernels, volume
 
 # A tile of so many bytes leaves room in the cache of a core for the weights; fewer positions waste parts of registers.
@@ -273,6 +276,48 @@ class ChannelsLast(Implicit):
             self.codes[one.form].call(told)
 
 
+class Channelwise(Implicit):
+    """A depthwise convolution where channels come last, which are groups of one here: tiles have all of them."""
+
+    def __init__(self, function: str, x: Array, y: Array, axes: Axes, budget: int, fixed: int) -> None:
+        super().__init__(function, x, y, axes, y.dtype, budget, fixed)
+        self.channels_last = True
+        self.in_place = x.dtype == y.dtype and x.flags.aligned and x.strides[1] == x.itemsize
+
+    @property
+    def _each_position(self) -> tuple[int, int]:
+        return 2 * self.dtype.itemsize, TILE_BYTES
+
+    def _lengths(self, wanted: int) -> Sizes:
+        groups = self.x.shape[1]
+        return super()._lengths(max(wanted // groups, 1))._replace(groups=groups)
+
+    def _bytes(self, sizes: Sizes) -> int:
+        return rounded(sizes.batch * sizes.groups * prod(self._reach(sizes.box)) * self.dtype.itemsize)
+
+    def write(self, w: Array, bias: Array) -> None:
+        """Write the sums; w: (window, channels), bias: (channels,)."""
+        machine, rank, item = host(), len(self.axes), self.dtype.itemsize
+        assert machine is not None
+        code = channels_kernel(self.dtype.char, machine.vector_bytes // item, w.shape[0])
+
+        def work(scratch: Scratch, left: Iterator[Tile]) -> None:
+            for tile in left:
+                scratch.clear()
+                x, y = self._windows(tile, scratch), self.y[(tile.batch, slice(None), 0, *tile.box)]
+                of_x, of_y = ([step // item for step in a.strides] for a in (x, y))
+                counts = (y.shape[0], *y.shape[2:-1])
+                taps = _offsets(x.shape[3 + rank :], tuple(of_x[3 + rank :]))
+                rows = [
+                    _offsets(counts, (of[0], *of[first : first + rank - 1])) for of, first in ((of_x, 3), (of_y, 2))
+                ]
+                pointers = map(address, (x, w, y, bias, taps, *rows))
+                numbers = (x.shape[1], prod(counts), y.shape[-1], of_x[2 + rank], of_y[-1])
+                code.call(struct.pack("=12q", *pointers, *numbers))
+
+        self.run(work, list(self), self.workers)
+
+
 class Weights(Implicit):
     """The gradient of weights, added up over tiles: a sum over positions of elements of windows times outputs.
 
@@ -416,8 +461,15 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
 
 def convolve(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> bool:
     """Write what `contract` writes, if that is worth compiling; return whether."""
-    if not y.size or not w.size or y.dtype.kind != "f" or not worth_compiling(y, y.dtype, y.size * w[0, 0].size):
+    if not y.size or not w.size or y.dtype.kind != "f":
         return False
+    if not worth_compiling(y, y.dtype, y.size * w[0, 0].size * (SLOWER if x.shape[2] == 1 else 1)):
+        return False
+    if x.shape[2] == w.shape[1] == 1 and y.strides[1] == y.itemsize and volume(axes) <= LARGEST:
+        weights: Array = np.ascontiguousarray(w.reshape(w.shape[0], -1).T, y.dtype)
+        beside = np.zeros(w.shape[0], y.dtype) if bias is None else np.ascontiguousarray(bias.ravel(), y.dtype)
+        Channelwise(function, x, y, axes, budget, weights.nbytes + beside.nbytes).write(weights, beside)
+        return True
     bias = None if bias is None else np.ascontiguousarray(bias, y.dtype)
     if abs(y.strides[2]) < abs(y.strides[-1]):
         ChannelsLast(function, x, w, y, axes, budget).write(w, bias)

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu import gemm
-from xtensor.run.products import Product, address, columns_of, rows_of
+from xtensor.run import products
+from xtensor.run.products import Product, address, columns_among, columns_of, rows_of
+from xtensor.standard import linear
 
 Array = np.ndarray[Any, Any]
 
@@ -44,15 +47,16 @@ def offsets(array: Array, axis: int) -> Array:
     return np.arange(array.shape[axis]) * (array.strides[axis] // array.itemsize)
 
 
-def multiply(a: Array, b: Array, c: Array, *, packed: bool = False, **more: Any) -> Product:
+def multiply(a: Array, b: Array, c: Array, *, packed: bool = False, direct: bool = False, **more: Any) -> Product:
     """Write a @ b into c by the kernel; its scratch must stay within what it asked for."""
-    one = Product(a.dtype, a.shape[0], b.shape[1], a.shape[1], finish=more.pop("finish", None))
+    one = Product(a.dtype, a.shape[0], b.shape[1], a.shape[1], finish=more.pop("finish", None), direct=direct)
     bias = more.pop("bias_columns", None)
     beside = one.beside(np.zeros(b.shape[1], a.dtype) if bias is None else bias)
     rows = more.pop("bias_rows", np.zeros(a.shape[0], a.dtype))
     scratch: Array = np.full(one.scratch(packed) + 128, 77, np.uint8)
     of_a, of_c = rows_of(offsets(a, 0), offsets(a, 1)), offsets(c, 0)
-    columns, of_b = columns_of(offsets(b, 1), offsets(c, 1), one.form), offsets(b, 0)
+    columns = (columns_among if direct else columns_of)(offsets(b, 1), offsets(c, 1), one.form)
+    of_b = offsets(b, 0)
     if packed:
         panels: Array = np.full(one.packed_shape, np.nan, a.dtype)
         order = np.random.default_rng(0).permutation(one.depth)  # the places of terms that lie in another order
@@ -81,15 +85,15 @@ def check(found: Array, expected: Array) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCES[found.dtype.name] * abs(expected).max())
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("how", [{}, {"packed": True}, {"direct": True}], ids=["", "packed", "direct"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("columns", [1, 15, 16, 17, 33, 70])
-def test_every_height_of_a_tile(columns: int, dtype: str, packed: bool, width: int) -> None:
+def test_every_height_of_a_tile(columns: int, dtype: str, how: dict[str, bool], width: int) -> None:
     """All numbers of rows up to two panels and more, and columns around whole registers; nothing else is written."""
     for rows in [*range(1, 14), 24, 25, 37]:
         a, b = normal(rows, 29, dtype=dtype), normal(29, columns, dtype=dtype)
         c, whole = surrounded((rows, columns), dtype)
-        multiply(a, b, c, packed=packed)
+        multiply(a, b, c, **how)
         check(c, a.astype("float64") @ b.astype("float64"))
         assert np.isnan(whole).sum() == whole.size - c.size
 
@@ -128,6 +132,24 @@ def test_operands_lie_in_any_way(of_a: str, of_b: str, across: bool, width: int)
     multiply(VIEWS[of_a](a), VIEWS[of_b](b), c)
     np.testing.assert_array_equal(c, straight)
     assert np.isnan(whole).sum() == whole.size - c.size
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_b_is_read_where_it_lies(dtype: str, fenced: Any, width: int) -> None:
+    """Some columns of a larger B, one after the other or with gaps of any length, and no element behind the last."""
+    for columns in (range(1), range(70), range(0, 60, 3), [*range(3, 21), *range(40, 95), 300], [511]):
+        for rows, depth in ((1, 3), (5, 400), (13, 37)):
+            a, b = normal(rows, depth, dtype=dtype), normal(depth, columns[-1] + 1, dtype=dtype)
+            b = fenced(b, True)
+            one = Product(a.dtype, rows, len(columns), depth, direct=True)
+            c, whole = surrounded((rows, len(columns)), dtype)
+            of_c, scratch = offsets(c, 0), np.empty(one.scratch(False), np.uint8)
+            table = columns_among(np.array(columns), offsets(c, 1), one.form)
+            of_a, of_b = rows_of(offsets(a, 0), offsets(a, 1)), offsets(b, 0)
+            told = one.told(address(a), of_a, address(b), of_b, table, address(c), of_c, address(scratch))
+            one.code.call(told)
+            check(c, a.astype("float64") @ b[:, columns].astype("float64"))
+            assert np.isnan(whole).sum() == whole.size - c.size
 
 
 def test_windows_overlap(width: int) -> None:
@@ -181,6 +203,43 @@ def test_sums_that_are_not_finite(width: int) -> None:
     multiply(a, b, c)
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(np.isfinite(c), np.isfinite(a @ b))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers_wrap(dtype: str, width: int) -> None:
+    """Stacks of matrices of integers, exact as far as their dtype goes, as NumPy's are."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    rng = np.random.default_rng(0)
+    for rows, columns, depth in [(1, 1, 1), (7, 33, 19), (25, 16, 400)]:
+        a, b = rng.integers(low, high, (3, rows, depth), dtype), rng.integers(low, high, (3, depth, columns), dtype)
+        c = np.empty((3, rows, columns), dtype)
+        products._multiply(a, b, c)
+        np.testing.assert_array_equal(c, a @ b)
+
+
+DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("engine", ["auto", "direct"])
+def test_products_of_integers_are_numpys(dtype: str, engine: str, monkeypatch: Any) -> None:
+    """matmul and tensordot of integers: stacks that broadcast, views, no elements, two dtypes, any number of threads."""
+    monkeypatch.setattr(products, "INTEGERS_COMPILED", 1)
+    monkeypatch.setattr(linear, "INTEGERS_LEAST", 0)
+    rng, bounds = np.random.default_rng(0), np.iinfo(dtype)
+    shapes = [((5, 7), (7, 3)), ((2, 1, 9, 4), (3, 4, 17)), ((0, 3), (3, 2)), ((2, 0), (0, 2)), ((60, 50), (50, 80))]
+    for one, two in shapes:
+        a, b = (rng.integers(bounds.min, bounds.max, shape, dtype, endpoint=True) for shape in (one, two))
+        for x in (a, a[..., ::-1, :], np.ascontiguousarray(a.mT).mT):
+            for threads in (1, 2, 3):
+                with xt.options(engine=engine, threads=threads):
+                    found = xt.matmul(xt.asarray(x), xt.asarray(b)).numpy()
+                np.testing.assert_array_equal(found, x @ b, strict=True)
+    a, b = (rng.integers(bounds.min, bounds.max, shape, dtype) for shape in ((4, 5, 6), (6, 3, 4)))
+    found = xt.tensordot(xt.asarray(a), xt.asarray(b), axes=((2, 0), (0, 2))).numpy()
+    np.testing.assert_array_equal(found, np.tensordot(a, b, axes=((2, 0), (0, 2))), strict=True)
+    small, large = rng.integers(0, 99, (6, 9), "int8"), rng.integers(0, 99, (9, 2), "int64")
+    np.testing.assert_array_equal(xt.matmul(xt.asarray(small), xt.asarray(large)).numpy(), small @ large, strict=True)
 
 
 # ---- what is touched

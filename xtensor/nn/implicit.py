@@ -23,7 +23,7 @@ from ..base.layout import Shape
 from ..codegen.cpu.channels import channels_kernel
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.gemm import Form, turning_of
-from ..run.products import Columns, Product, Rows, address, columns_of, rows_of, steps, turning, worth_compiling
+from ..run.products import Columns, Product, Rows, address, columns_among, columns_of, rows_of, steps, turning, worth_compiling
 from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, Tiles, rounded, summing_dtype
 from .planes import LARGEST, SLOWER
 from .windows import Axes, Axis, kernels, volume
@@ -36,6 +36,9 @@ LONG = 1 << 26
 
 # Where there are few tiles, threads share their outputs, so many at least for each.
 SHARED_OUTPUTS = 24
+
+# Of so few outputs the windows are not packed: they would be used too seldom.
+DIRECT_OUTPUTS = 8
 
 # Of groups of one channel and so many outputs other ways are faster.
 THIN_OUTPUTS = 4
@@ -140,7 +143,8 @@ class ChannelsFirst(Implicit):
         return int(self.x.shape[2] * plane.size)
 
     def _product(self, outputs: int, positions: int, registers: int = 0) -> Product:
-        return Product(self.dtype, outputs, positions, self.inner, registers)
+        direct = self.y.shape[2] <= DIRECT_OUTPUTS
+        return Product(self.dtype, outputs, positions, self.inner, registers, direct=direct)
 
     def _own(self, tile: Tile, outputs: slice) -> Product:
         """Return the product of a tile, whose panels are as wide as those of the largest."""
@@ -498,7 +502,8 @@ def _offsets(counts: Shape, by: Shape) -> Array:
 
 @lru_cache(256)
 def _columns(counts: Shape, sources: Shape, targets: Shape, form: Form) -> Columns:
-    return columns_of(_offsets(counts, sources), _offsets(counts, targets), form)
+    table = columns_among if form.direct else columns_of
+    return table(_offsets(counts, sources), _offsets(counts, targets), form)
 
 
 @lru_cache(256)

@@ -25,17 +25,18 @@ TALLEST = 12
 
 # What the kernel is told, in words of 8 bytes: where things lie, and how many there are. Offsets count elements.
 # a.runs: how many elements from each on follow each other. pieces: of each, the offset in B, the lane of its panel, the
-# number of columns, and the offset in C. panels: of each, its first piece, the pieces, and whether it is whole in C.
+# number of columns, and the offset in C. panels: of each, its first piece, the pieces, whether it is whole in C, and where
+# it begins in a B that is not packed, of which columns up to `end` may be read.
 # tall: panels of A that have all rows; the others have one less. most: terms of a block. together: panels of B that are
-# packed at a time. b.step: elements from panel to panel of B. packed: whether B lies in panels already, of all terms.
+# packed at a time. b.step: elements from panel to panel of B. packed: whether B lies in panels already, of all terms, or is read where it lies.
 # fresh: whether C is written; else it is added to. a.next: elements to the next of A.
 POINTERS = (
     *("a.0", "a.rows", "a.ks", "a.runs", "b.0", "b.ks", "pieces", "panels"),
     *("c.0", "c.rows", "bias.rows", "bias.columns", "scratch"),
 )
-NUMBERS = ("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh", "matrices", "a.next", "b.next", "c.next")
+NUMBERS = ("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh", "matrices", "a.next", "b.next", "c.next", "end")
 WORDS = len(POINTERS) + len(NUMBERS)
-PIECE, PANEL = 4, 3
+PIECE, PANEL = 4, 4
 
 # Yields the lines that make a finished vector of C from another one, and returns its name. It is given the names of the
 # vector, and of the numbers (i64) of its row and of its first column.
@@ -47,12 +48,16 @@ def itemsize(char: str) -> int:
 
 
 class Form(NamedTuple):
-    """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers."""
+    """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
+
+    direct: whether B is read where it lies, as pays where few rows are multiplied with it: its columns follow each other.
+    """
 
     char: str
     lanes: int
     height: int
     registers: int
+    direct: bool = False
 
     @property
     def kind(self) -> str:
@@ -93,25 +98,25 @@ class Form(NamedTuple):
         return TALLEST * (self.leading + self.width) + self.lanes
 
 
-def form_of(char: str, rows: int, columns: int, registers: int = 0) -> Form:
+def form_of(char: str, rows: int, columns: int, registers: int = 0, direct: bool = False) -> Form:
     """Return the form for a product on this machine: rows in panels as equal as can be, as many sums at a time as there
     are registers for, and few columns computed in vain. registers: of a tile's row, where they are given.
     """
     machine = host()
     assert machine is not None
-    return _form_for(machine, char, rows, columns, registers)
+    return _form_for(machine, char, rows, columns, registers, direct)
 
 
 @lru_cache(1024)
-def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int) -> Form:
+def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int, direct: bool) -> Form:
     lanes = machine.vector_bytes // itemsize(char)
     few = machine.triple.startswith("x86") and machine.vector_bytes < 64  # 16 registers instead of 32
     forms = []
     for number in [registers] if registers else range(1, 4 if few else 6):
-        # The sums, a row of B, and an element of A.
-        tallest = min(TALLEST, (15 if few else 31) // number - 1)
+        # The sums, a row of B, its masks where these are registers too, and an element of A.
+        tallest = max(min(TALLEST, (15 if few else 31) // number - 1 - (direct and few)), 1)
         height = -(-rows // -(-rows // tallest))
-        forms.append(Form(char, lanes, height, number))
+        forms.append(Form(char, lanes, height, number, direct))
     return min(forms, key=lambda form: -(-columns // form.width) * form.width * form.traffic)
 
 
@@ -303,8 +308,11 @@ def _micro(form: Form, height: int, finish: Finish | None) -> str:
     cells = [(r, v) for r in range(height) for v in range(form.registers)]
     lines = [
         f"define internal void @micro{height}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, ptr %bias.columns, "
-        "i64 %depth, i1 %first, i1 %last, i64 %i, i64 %j) {\nentry:"
+        "i64 %depth, i1 %first, i1 %last, i64 %i, i64 %j, ptr %ks, i64 %left) {\nentry:"
     ]
+    if form.direct:
+        for v in range(form.registers):
+            lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *_mask(form, f"mask{v}", f"%left{v}")]
     for r in range(height):
         lines += [
             f"  %row{r}.at = getelementptr i64, ptr %c.rows, i64 {r}\n  %row{r} = load i64, ptr %row{r}.at",
@@ -331,11 +339,13 @@ def _micro(form: Form, height: int, finish: Finish | None) -> str:
     lines += [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
     lines += [f"  %{x}.k = {phi('ptr', f'%{x}', f'%{x}', f'%{x}.n')}" for x in "ab"]
     lines += [f"  %acc{r}.{v} = {phi(vector, f'%new{r}.{v}', f'%old{r}.{v}', f'%sum{r}.{v}')}" for r, v in cells]
+    if form.direct:
+        lines += ["  %ks.k = getelementptr i64, ptr %ks, i64 %k\n  %offset = load i64, ptr %ks.k"]
+        lines += [f"  %b.row = getelementptr {kind}, ptr %b, i64 %offset"]
     for v in range(form.registers):
-        lines += [
-            f"  %b{v}.at = getelementptr {kind}, ptr %b.k, i64 {v * form.lanes}",
-            f"  %b{v} = load {vector}, ptr %b{v}.at, align {align}",
-        ]
+        lines += [f"  %b{v}.at = getelementptr {kind}, ptr %b.{'row' if form.direct else 'k'}, i64 {v * form.lanes}"]
+        loaded = f"  %b{v} = load {vector}, ptr %b{v}.at, align {align}"
+        lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
     for r in range(height):
         lines += [
             f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.leading}\n  %x{r} = load {kind}, ptr %x{r}.at",
@@ -374,8 +384,10 @@ def _finished(form: Form, cells: Sequence[tuple[int, int]], finish: Finish) -> I
 def _driver(form: Form) -> str:
     """Return the function that goes over blocks of the sum, panels of rows, and panels of columns."""
     kind, short = form.kind, max(form.height - 1, 1)
-    panel = list(_words(["first.piece", "count", "whole"], "%panel.at"))
-    micro = "ptr {}, ptr {}, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, i1 %last, i64 %i, i64 %j".format
+    panel = list(_words(["first.piece", "count", "whole", "begin"], "%panel.at"))
+    micro = (
+        "ptr {}, ptr {}, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, i1 %last, i64 %i, i64 %j, ptr %b.ks.at, i64 %end.p"
+    ).format
     lines = [
         "define void @kernel(ptr %table) {\nentry:",
         *loads(POINTERS, NUMBERS),
@@ -415,7 +427,9 @@ def _driver(form: Form) -> str:
         "  %panel.at = getelementptr i64, ptr %panels, i64 %p.words",
         *panel,
         f"  %pieces.at = mul i64 %first.piece, {PIECE}\n  %own = getelementptr i64, ptr %pieces, i64 %pieces.at",
-        f"  %p.step = mul i64 %p, %b.step\n  %b.p = getelementptr {kind}, ptr %b.from, i64 %p.step",
+        f"  %p.step = mul i64 %p, %b.step\n  %b.panel = getelementptr {kind}, ptr %b.from, i64 %p.step",
+        f"  %b.begin = getelementptr {kind}, ptr %b, i64 %begin\n  %end.p = sub i64 %end, %begin",
+        f"  %b.p = select i1 {str(form.direct).lower()}, ptr %b.begin, ptr %b.panel",
         f"  %j = mul i64 %p.own, {form.width}\n  %bias.j = getelementptr {kind}, ptr %bias.columns, i64 %j",
         "  %target.at = getelementptr i64, ptr %own, i64 3\n  %target = load i64, ptr %target.at",
         f"  %c.p = getelementptr {kind}, ptr %c, i64 %target",

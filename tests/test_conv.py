@@ -426,6 +426,43 @@ def test_our_product_is_numpys(monkeypatch: Any, shape: tuple[int, int, int], la
         np.testing.assert_allclose(one, two, rtol=0, atol=(1e-4 if dtype == "float32" else 1e-12) * np.abs(two).max())
 
 
+LAYERS = [
+    {"shape": (2, 3, 61, 47), "outputs": 24, "window": 7, "stride": 2},
+    {"shape": (2, 64, 14, 14), "outputs": 64, "window": 3},
+    {"shape": (9, 96, 7, 7), "outputs": 130, "window": 3},
+    {"shape": (2, 32, 56, 56), "outputs": 32, "window": 3, "groups": 8},
+    {"shape": (2, 40, 40, 41), "outputs": 40, "window": 3, "stride": 2, "groups": 40},
+    {"shape": (3, 16, 28, 28), "outputs": 96, "window": 1},
+    {"shape": (2, 30, 33, 20), "outputs": 5, "window": 5, "dilation": 2},
+]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: "x".join(map(str, layer["shape"])))
+def test_layers_as_networks_have_them(layer: dict[str, Any], dtype: str, layout: Any, monkeypatch: Any) -> None:
+    """Whole layers and their gradients, by code of ours and by NumPy in float64."""
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(products, "CONTRACTION_COMPILED", 0)
+    how = {name: layer[name] for name in ("stride", "dilation", "groups") if name in layer} | {"padding": 2}
+    batch, channels, *lengths = layer["shape"]
+    x = normal(*((batch, channels, *lengths) if layout == "NCHW" else (batch, *lengths, channels)))
+    w = normal(layer["outputs"], channels // how.get("groups", 1), layer["window"], layer["window"])
+    bias = normal(layer["outputs"])
+
+    def everything(dtype: str) -> list[Array]:
+        given = [xt.asarray(one.astype(dtype)) for one in (x, w, bias)]
+        y, back = xt.vjp(lambda *given: conv(*given, layout=layout, **how), *given)
+        return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape).astype(dtype))))]
+
+    ours = everything(dtype)
+    with xt.options(engine="direct"):
+        theirs = everything("float64")
+    for one, two in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=(2e-5 if dtype == "float32" else 1e-12) * np.abs(two).max())
+
+
 def test_blas_has_its_threads_back() -> None:
     """A convolution, also one that fails inside, leaves NumPy's library as it was."""
     from xtensor.nn.blas import _controls

@@ -223,7 +223,7 @@ DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint6
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("engine", ["auto", "direct"])
 def test_products_of_integers_are_numpys(dtype: str, engine: str, monkeypatch: Any) -> None:
-    """matmul and tensordot of integers: stacks that broadcast, views, no elements, two dtypes, any number of threads."""
+    """matmul and tensordot of integers: stacks that broadcast, views, no elements, two dtypes, several threads."""
     monkeypatch.setattr(products, "INTEGERS_COMPILED", 1)
     monkeypatch.setattr(linear, "INTEGERS_LEAST", 0)
     rng, bounds = np.random.default_rng(0), np.iinfo(dtype)

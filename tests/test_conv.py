@@ -15,9 +15,7 @@ import pytest
 
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
-from xtensor.run import products
 from xtensor.nn import (
-    contraction,
     conv,
     conv_transpose,
     convolve,
@@ -29,6 +27,7 @@ from xtensor.nn import (
     unfold,
     windows,
 )
+from xtensor.run import products
 
 ROOT = Path(__file__).resolve().parent.parent
 Array = np.ndarray[Any, Any]

@@ -80,7 +80,8 @@ class Tiles:
     """One contraction, cut into tiles.
 
     dtype: of the products. rows: whether a window is a row of its matrix. channels_last: whether the channels come
-    last in a window. in_place: whether windows without padding are read where they lie. fixed: bytes of scratch besides the tiles'. each: bytes of scratch of one tile.
+    last in a window. in_place: whether windows without padding are read where they lie. fixed: bytes of scratch besides
+    the tiles'. each: bytes of scratch of one tile.
     """
 
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int = 0) -> None:
@@ -202,7 +203,11 @@ class Tiles:
         for axis, part in zip(self.axes, tile.box, strict=True):
             starts.append(part.start * axis.stride - axis.low)
             stops.append((part.stop - 1) * axis.stride - axis.low + axis.span)
-        if not self.in_place or min(starts) < 0 or any(stop > axis.size for stop, axis in zip(stops, self.axes, strict=True)):
+        if (
+            not self.in_place
+            or min(starts) < 0
+            or any(stop > axis.size for stop, axis in zip(stops, self.axes, strict=True))
+        ):
             x = self._padded(x, starts, stops, scratch)
         else:
             x = x[(..., *map(slice, starts, stops))]

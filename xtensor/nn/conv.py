@@ -416,7 +416,9 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
             weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not (thin and sweep(x, w, y, bias, axes)) and not convolve_implicitly(plan.function, x, w, y, bias, axes, plan.budget):
+        elif not (thin and sweep(x, w, y, bias, axes)) and not convolve_implicitly(
+            plan.function, x, w, y, bias, axes, plan.budget
+        ):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":

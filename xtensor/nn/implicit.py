@@ -23,7 +23,18 @@ from ..base.layout import Shape
 from ..codegen.cpu.channels import channels_kernel
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.gemm import Form, turning_of
-from ..run.products import Columns, Product, Rows, address, columns_among, columns_of, rows_of, steps, turning, worth_compiling
+from ..run.products import (
+    Columns,
+    Product,
+    Rows,
+    address,
+    columns_among,
+    columns_of,
+    rows_of,
+    steps,
+    turning,
+    worth_compiling,
+)
 from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, Tiles, rounded, summing_dtype
 from .planes import LARGEST, SLOWER
 from .windows import Axes, Axis, kernels, volume
@@ -115,6 +126,10 @@ class Implicit(Tiles):
         long = positions * self.inner * self.y.shape[2] > LONG * threads.count()
         return threads.count() * (1 + long)
 
+    def _padded_size(self, sizes: Sizes) -> int:
+        """Return the numbers in the padded input of a group."""
+        raise NotImplementedError
+
     def prepare(self, products: list[Product]) -> None:
         """Have the code of products at hand before threads call it."""
         self.codes = {one.form: one.code for one in products}
@@ -138,7 +153,6 @@ class ChannelsFirst(Implicit):
         return rounded(padded) + rounded(self._product(self.y.shape[2], sizes.positions).scratch(False))
 
     def _padded_size(self, sizes: Sizes) -> int:
-        """Return the numbers in the padded input of a group."""
         plane = plane_of(self._axes, tuple((0, n) for n in (sizes.batch, *sizes.box)))
         return int(self.x.shape[2] * plane.size)
 
@@ -327,6 +341,18 @@ class Weights(Implicit):
 
     Matrices of it have `lines` rows, of which each thread makes some.
     """
+
+    @property
+    def lines(self) -> int:
+        raise NotImplementedError
+
+    def _part(self, lines: int, positions: int) -> Product:
+        """Return the product of some lines and positions."""
+        raise NotImplementedError
+
+    def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
+        """Add what some lines are given by a tile to their matrices."""
+        raise NotImplementedError
 
     def _shares(self, positions: int) -> int:
         return TILES  # sums are cut where tiles are: never by the number of threads

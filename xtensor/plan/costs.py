@@ -205,6 +205,6 @@ def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any] | Mapping[i
 CONTRACTION_COMPILED = 1 << 23
 PACKED_BYTES = 384 * 1024
 
-# The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code; elements
-# of a matrix below which they are not even counted.
+# The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code;
+# elements of a matrix below which they are not even counted.
 INTEGERS_COMPILED, INTEGER_SECONDS, INTEGERS_LEAST = 1 << 20, 3e-11, 1 << 10

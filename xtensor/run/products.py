@@ -37,7 +37,7 @@ def worth_compiling(native: Array, dtype: DType, multiplications: int) -> bool:
 
 
 class Rows(NamedTuple):
-    """Where the elements of A lie: offsets of its rows and of its terms, and how many terms from each on lie together."""
+    """Where the elements of A lie: offsets of its rows and terms, and how many terms from each on follow each other."""
 
     rows: Array
     ks: Array
@@ -140,7 +140,11 @@ class Product:
     def scratch(self, packed: bool) -> int:
         """Return the bytes of scratch that a call takes, which are not less for a larger product of as wide tiles."""
         panel = self.form.width * min(self.depth, self.form.deepest)
-        block = 0 if packed or self.form.direct else min(self.panels * panel, max(PACKED_BYTES // self.dtype.itemsize, panel))
+        block = (
+            0
+            if packed or self.form.direct
+            else min(self.panels * panel, max(PACKED_BYTES // self.dtype.itemsize, panel))
+        )
         return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
 
     @property
@@ -197,9 +201,26 @@ class Product:
         step = form.width * (self.depth if of_b is None else self.block)
         panels, packed = len(columns.panels), of_b is None or form.direct
         nothing = _nothing(max(self.rows, panels * form.width) * self.dtype.itemsize)
-        pointers = [a, *map(address, of_a), b, 0 if of_b is None else address(of_b), address(columns.pieces), address(columns.panels), c]
+        pointers = [
+            a,
+            *map(address, of_a),
+            b,
+            0 if of_b is None else address(of_b),
+            address(columns.pieces),
+            address(columns.panels),
+            c,
+        ]
         pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch]
-        numbers = [self.rows, tall, self.depth, self.block, panels, max(self.together, panels * form.direct), step, packed]
+        numbers = [
+            self.rows,
+            tall,
+            self.depth,
+            self.block,
+            panels,
+            max(self.together, panels * form.direct),
+            step,
+            packed,
+        ]
         numbers += [fresh, count, *nexts, columns.end]
         assert len(pointers) == len(POINTERS)
         return struct.pack(f"={WORDS}q", *pointers, *numbers)
@@ -235,7 +256,7 @@ def steps(count: int, step: int) -> Array:
 # ---- matrices of integers
 
 # The integers in which products of others are added up: those have the last bits of them.
-_SUMS = {1: np.dtype(np.int32), 2: np.dtype(np.int32), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_SUMS: dict[int, DType] = {size: np.dtype(np.int64 if size == 8 else np.int32) for size in (1, 2, 4, 8)}
 
 
 def integer_product(a: Array, b: Array) -> Array | None:
@@ -251,9 +272,9 @@ def integer_product(a: Array, b: Array) -> Array | None:
     if dtype.kind not in "iu" or work < INTEGERS_COMPILED or settings().engine not in ("auto", "llvm") or not host():
         return None
     sums = _SUMS[dtype.itemsize]
-    given = [_stack(np.broadcast_to(x, (*lead, *x.shape[-2:])), sums) for x in (a, b)]
+    a, b = (_stack(np.broadcast_to(x, (*lead, *x.shape[-2:])), sums) for x in (a, b))
     found: Array = np.empty((prod(lead), a.shape[-2], b.shape[-1]), sums)
-    threads.run([partial(_multiply, *parts) for parts in _parts(*given, found, worth(work * INTEGER_SECONDS))])
+    threads.run([partial(_multiply, *parts) for parts in _parts(a, b, found, worth(work * INTEGER_SECONDS))])
     return found.reshape(*lead, *found.shape[1:]).astype(dtype, copy=False)
 
 
@@ -267,7 +288,7 @@ def _stack(x: Array, dtype: DType) -> Array:
 def _parts(a: Array, b: Array, c: Array, number: int) -> Iterator[tuple[Array, Array, Array]]:
     """Yield about equal parts of products: of the stack where it is long, else of rows or columns."""
     count, rows, columns = c.shape
-    longest = max(range(3), key=lambda axis: (c.shape[axis] if axis else count * (count >= number) * rows * columns))
+    longest = max(range(3), key=lambda axis: c.shape[axis] if axis else count * (count >= number) * rows * columns)
     step = -(-c.shape[longest] // number)
     for first in range(0, c.shape[longest], step):
         part = slice(first, first + step)

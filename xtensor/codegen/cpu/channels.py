@@ -47,7 +47,8 @@ def _source(char: str, lanes: int, taps: int) -> Iterator[str]:
         yield masked(f"%w{t}", f"%w{t}.at")
     yield "  br label %row\nrow:\n  %r = phi i64 [0, %some], [%r.n, %row.next]"
     for name in "xy":
-        yield f"  %{name}.row.at = getelementptr i64, ptr %{name}.rows, i64 %r\n  %{name}.row = load i64, ptr %{name}.row.at"
+        yield f"  %{name}.row.at = getelementptr i64, ptr %{name}.rows, i64 %r"
+        yield f"  %{name}.row = load i64, ptr %{name}.row.at"
         yield f"  %{name}.c = add i64 %{name}.row, %c\n  %{name}.r = getelementptr {kind}, ptr %{name}, i64 %{name}.c"
     for t in range(taps):
         yield f"  %x{t}.r = getelementptr {kind}, ptr %x.r, i64 %tap{t}"

@@ -1,9 +1,9 @@
 """The contraction kernel: C[i, j] = bias + sum over k of A[i, k] * B[k, j], from operands that lie in any way.
 
-Where elements lie is told by tables of offsets, A[i, k] at rows[i] + ks[k] and B[k, j] at ks[k] + columns[j], so that a
-matrix may be strided, turned or gathered: the windows of a convolution are read where they lie. As in GotoBLAS and BLIS,
-both are packed into panels in blocks that fit the caches: blocks of DEPTH_BYTES along the sum, of which `height` rows of A
-stay in the nearest cache while the panels of B, some registers wide, come from the next one. A tile of C is added up in
+Where elements lie is told by tables of offsets, A[i, k] at rows[i] + ks[k] and B[k, j] at ks[k] + columns[j], so that
+a matrix may be strided, turned or gathered: the windows of a convolution are read where they lie. As in GotoBLAS and
+BLIS, both are packed into panels in blocks that fit the caches: of DEPTH_BYTES along the sum, `height` rows of A stay
+in the nearest cache while the panels of B, some registers wide, come from the next one. A tile of C is added up in
 registers. Every element is the sum in order, block after block, so it has the same bits however the work is cut.
 """
 
@@ -24,17 +24,26 @@ DEPTH_BYTES = 1536
 TALLEST = 12
 
 # What the kernel is told, in words of 8 bytes: where things lie, and how many there are. Offsets count elements.
-# a.runs: how many elements from each on follow each other. pieces: of each, the offset in B, the lane of its panel, the
-# number of columns, and the offset in C. panels: of each, its first piece, the pieces, whether it is whole in C, and where
-# it begins in a B that is not packed, of which columns up to `end` may be read.
-# tall: panels of A that have all rows; the others have one less. most: terms of a block. together: panels of B that are
-# packed at a time. b.step: elements from panel to panel of B. packed: whether B lies in panels already, of all terms, or is read where it lies.
-# fresh: whether C is written; else it is added to. a.next: elements to the next of A.
+#
+#   a.runs       how many elements of a row of A, from each on, follow each other in memory
+#   pieces       of each: the offset in B, the lane of its panel, the number of columns, and the offset in C
+#   panels       of each: its first piece, the pieces, whether it is whole in C, and where it begins in a direct B
+#   tall         panels of A that have all rows; the others have one less
+#   most         terms of a block
+#   together     panels of B that are packed at a time
+#   b.step       elements from panel to panel of B
+#   packed       whether B is not to be packed: it lies in panels, of all terms, or is read where it lies
+#   fresh        whether C is written; else it is added to
+#   a.next       elements from one of several matrices A to the next
+#   end          columns of a direct B that may be read
 POINTERS = (
     *("a.0", "a.rows", "a.ks", "a.runs", "b.0", "b.ks", "pieces", "panels"),
     *("c.0", "c.rows", "bias.rows", "bias.columns", "scratch"),
 )
-NUMBERS = ("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh", "matrices", "a.next", "b.next", "c.next", "end")
+NUMBERS = (
+    *("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh"),
+    *("matrices", "a.next", "b.next", "c.next", "end"),
+)
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 4
 
@@ -50,7 +59,8 @@ def itemsize(char: str) -> int:
 class Form(NamedTuple):
     """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
 
-    direct: whether B is read where it lies, as pays where few rows are multiplied with it: its columns follow each other.
+    direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
+    other.
     """
 
     char: str
@@ -152,7 +162,8 @@ def _declared(form: Form) -> str:
     vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
     steps = ", ".join(f"i64 {row * form.width}" for row in range(form.height))
     return (
-        f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})\n" * (not form.integers)
+        f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})\n"
+        * (not form.integers)
         + f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})\n"
         f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})\n"
         "declare i64 @llvm.smin.i64(i64, i64)\n"
@@ -384,10 +395,6 @@ def _finished(form: Form, cells: Sequence[tuple[int, int]], finish: Finish) -> I
 def _driver(form: Form) -> str:
     """Return the function that goes over blocks of the sum, panels of rows, and panels of columns."""
     kind, short = form.kind, max(form.height - 1, 1)
-    panel = list(_words(["first.piece", "count", "whole", "begin"], "%panel.at"))
-    micro = (
-        "ptr {}, ptr {}, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, i1 %last, i64 %i, i64 %j, ptr %b.ks.at, i64 %end.p"
-    ).format
     lines = [
         "define void @kernel(ptr %table) {\nentry:",
         *loads(POINTERS, NUMBERS),
@@ -409,13 +416,7 @@ def _driver(form: Form) -> str:
         f"  %in.panel = mul i64 %k0, {form.width}\n  %b.at = getelementptr {kind}, ptr %b.chunk, i64 %in.panel",
         "  %b.from = select i1 %is.packed, ptr %b.at, ptr %blocks",
         "  br i1 %is.packed, label %rows, label %pack\npack:",
-        f"  %q = phi i64 [0, %block], [%q.n, %pack]\n  %q.own = add i64 %p0, %q\n  %q.at = mul i64 %q.own, {PANEL}",
-        "  %q.panel = getelementptr i64, ptr %panels, i64 %q.at",
-        *_words(["q.first", "q.count"], "%q.panel"),
-        f"  %q.first.at = mul i64 %q.first, {PIECE}\n  %q.pieces = getelementptr i64, ptr %pieces, i64 %q.first.at",
-        f"  %q.step = mul i64 %q, %b.step\n  %q.to = getelementptr {kind}, ptr %blocks, i64 %q.step",
-        "  call void @pack.columns(ptr %b, ptr %b.ks.at, ptr %q.pieces, i64 %q.count, ptr %q.to, i64 %terms)",
-        "  %q.n = add i64 %q, 1\n  %q.more = icmp slt i64 %q.n, %some\n  br i1 %q.more, label %pack, label %rows\nrows:",
+        *_packing(form),
         "  %n = phi i64 [0, %block], [0, %pack], [%n.n, %rows.next]",
         "  %i = phi i64 [0, %block], [0, %pack], [%i.n, %rows.next]",
         f"  %is.tall = icmp slt i64 %n, %tall\n  %height = select i1 %is.tall, i64 {form.height}, i64 {short}",
@@ -423,9 +424,47 @@ def _driver(form: Form) -> str:
         f"  %bias.i = getelementptr {kind}, ptr %bias.rows, i64 %i",
         "  call void @pack.rows(ptr %a, ptr %a.rows.i, ptr %a.ks.at, ptr %a.runs.at, ptr %scratch, i64 %height, "
         "i64 %terms)\n  br label %panel\npanel:",
-        f"  %p = phi i64 [0, %rows], [%p.n, %panel.next]\n  %p.own = add i64 %p0, %p\n  %p.words = mul i64 %p.own, {PANEL}",
+        *_over_panels(form),
+        "  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %i.more = icmp slt i64 %i.n, %row.count",
+        "  br i1 %i.more, label %rows, label %block.next\nblock.next:",
+        "  br i1 %last, label %chunk.next, label %block\nchunk.next:",
+        "  %p.more.left = icmp slt i64 %p1, %panel.count\n  br i1 %p.more.left, label %chunk, label %matrix.next",
+        "matrix.next:",
+        *(f"  %{x}.n = getelementptr {kind}, ptr %{x}, i64 %{x}.next" for x in "abc"),
+        "  %number.n = add i64 %number, 1\n  %n.more = icmp slt i64 %number, %matrices",
+        "  br i1 %n.more, label %matrix, label %done",
+        "done:\n  ret void\n}",
+    ]
+    return "\n".join(lines)
+
+
+def _packing(form: Form) -> list[str]:
+    """Return the lines that pack some panels of B."""
+    kind = form.kind
+    return [
+        f"  %q = phi i64 [0, %block], [%q.n, %pack]\n  %q.own = add i64 %p0, %q\n  %q.at = mul i64 %q.own, {PANEL}",
+        "  %q.panel = getelementptr i64, ptr %panels, i64 %q.at",
+        *_words(["q.first", "q.count"], "%q.panel"),
+        f"  %q.first.at = mul i64 %q.first, {PIECE}\n  %q.pieces = getelementptr i64, ptr %pieces, i64 %q.first.at",
+        f"  %q.step = mul i64 %q, %b.step\n  %q.to = getelementptr {kind}, ptr %blocks, i64 %q.step",
+        "  call void @pack.columns(ptr %b, ptr %b.ks.at, ptr %q.pieces, i64 %q.count, ptr %q.to, i64 %terms)",
+        "  %q.n = add i64 %q, 1\n  %q.more = icmp slt i64 %q.n, %some",
+        "  br i1 %q.more, label %pack, label %rows\nrows:",
+    ]
+
+
+def _over_panels(form: Form) -> list[str]:
+    """Return the lines that go over some panels of columns with a panel of rows; parts of tiles are made aside."""
+    kind, short = form.kind, max(form.height - 1, 1)
+    given = (
+        "ptr %b.p, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, i1 %last, i64 %i, i64 %j, "
+        "ptr %b.ks.at, i64 %end.p"
+    )
+    return [
+        "  %p = phi i64 [0, %rows], [%p.n, %panel.next]\n  %p.own = add i64 %p0, %p",
+        f"  %p.words = mul i64 %p.own, {PANEL}",
         "  %panel.at = getelementptr i64, ptr %panels, i64 %p.words",
-        *panel,
+        *_words(["first.piece", "count", "whole", "begin"], "%panel.at"),
         f"  %pieces.at = mul i64 %first.piece, {PIECE}\n  %own = getelementptr i64, ptr %pieces, i64 %pieces.at",
         f"  %p.step = mul i64 %p, %b.step\n  %b.panel = getelementptr {kind}, ptr %b.from, i64 %p.step",
         f"  %b.begin = getelementptr {kind}, ptr %b, i64 %begin\n  %end.p = sub i64 %end, %begin",
@@ -439,25 +478,15 @@ def _driver(form: Form) -> str:
         "  %c.to = select i1 %is.whole, ptr %c.p, ptr %tile",
         "  %c.steps = select i1 %is.whole, ptr %c.rows.i, ptr @tile.rows",
         "  br i1 %is.tall, label %high, label %low\nhigh:",
-        f"  call void @micro{form.height}(ptr %scratch, ptr %b.p, {micro('%c.to', '%c.steps')})",
+        f"  call void @micro{form.height}(ptr %scratch, {given})",
         "  br label %went\nlow:",
-        f"  call void @micro{short}(ptr %scratch, ptr %b.p, {micro('%c.to', '%c.steps')})",
+        f"  call void @micro{short}(ptr %scratch, {given})",
         "  br label %went\nwent:\n  br i1 %is.whole, label %panel.next, label %write\nwrite:",
         "  call void @scatter(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)",
         "  br label %panel.next\npanel.next:",
         "  %p.n = add i64 %p, 1\n  %p.more = icmp slt i64 %p.n, %some",
         "  br i1 %p.more, label %panel, label %rows.next\nrows.next:",
-        "  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %i.more = icmp slt i64 %i.n, %row.count",
-        "  br i1 %i.more, label %rows, label %block.next\nblock.next:",
-        "  br i1 %last, label %chunk.next, label %block\nchunk.next:",
-        "  %p.more.left = icmp slt i64 %p1, %panel.count\n  br i1 %p.more.left, label %chunk, label %matrix.next",
-        "matrix.next:",
-        *(f"  %{x}.n = getelementptr {kind}, ptr %{x}, i64 %{x}.next" for x in "abc"),
-        "  %number.n = add i64 %number, 1\n  %n.more = icmp slt i64 %number, %matrices",
-        "  br i1 %n.more, label %matrix, label %done",
-        "done:\n  ret void\n}",
     ]
-    return "\n".join(lines)
 
 
 def _turning_source(form: Form) -> str:

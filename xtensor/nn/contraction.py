@@ -87,8 +87,8 @@ class Tiles:
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int = 0) -> None:
         self.x, self.y, self.axes = x, y, axes
         self.dtype = np.dtype(dtype)
-        self.rows = _channels_last(y)
-        self.channels_last = _channels_last(x)
+        self.rows = channels_last(y)
+        self.channels_last = channels_last(x)
         self.in_place = True
         self.inner = x.shape[2] * volume(axes)
         self.fixed = fixed
@@ -284,7 +284,7 @@ class Scratch:
         return np.ndarray(shape, dtype, self._memory, start)
 
 
-def _channels_last(x: Array) -> bool:
+def channels_last(x: Array) -> bool:
     """Return whether the channels lie nearest to each other."""
     return bool(abs(x.strides[2]) < abs(x.strides[-1]))
 
@@ -392,7 +392,7 @@ def _beside(bias: Array, rank: int, rows: bool) -> Array:
 
 def _weight_scratch(x: Array, w: Array, dtype: Any) -> int:
     """Return the bytes of a copy of the weights, where their matrices are none of w's memory."""
-    matrices = np.moveaxis(w, 2, -1) if _channels_last(x) else w
+    matrices = np.moveaxis(w, 2, -1) if channels_last(x) else w
     seen = w.dtype == dtype and _seen_as(matrices, (*w.shape[:2], prod(w.shape[2:]))) is not None
     return 0 if seen else rounded(w.size * dtype.itemsize)
 

@@ -35,12 +35,12 @@ from ..run.products import (
     turning,
     worth_compiling,
 )
-from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, Tiles, rounded, summing_dtype
+from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, Tiles, channels_last, rounded, summing_dtype
 from .planes import LARGEST, SLOWER
 from .windows import Axes, Axis, kernels, volume
 
 # A tile of so many bytes leaves room in the cache of a core for the weights; fewer positions waste parts of registers.
-TILE_BYTES, TILE_POSITIONS = 1 << 22, 400
+TILE_BYTES, TILE_POSITIONS = 1 << 22, 800
 
 # Threads have two tiles each where one would take so many multiplications: one of them may be kept from working.
 LONG = 1 << 26
@@ -126,6 +126,11 @@ class Implicit(Tiles):
         long = positions * self.inner * self.y.shape[2] > LONG * threads.count()
         return threads.count() * (1 + long)
 
+    @property
+    def _tile_bytes(self) -> int:
+        """Bytes of a tile that is large enough: windows of one element are not copied."""
+        return TILE_BYTES if volume(self.axes) > 1 else 4 * TILE_BYTES
+
     def _padded_size(self, sizes: Sizes) -> int:
         """Return the numbers in the padded input of a group."""
         raise NotImplementedError
@@ -141,7 +146,7 @@ class ChannelsFirst(Implicit):
     @property
     def _each_position(self) -> tuple[int, int]:
         phases = prod(min(axis.stride, axis.kernel) for axis in self.axes)
-        return (self.x.shape[2] * phases + self.y.shape[2]) * self.dtype.itemsize, TILE_BYTES
+        return (self.x.shape[2] * phases + self.y.shape[2]) * self.dtype.itemsize, self._tile_bytes
 
     @property
     def _fewest(self) -> int:
@@ -150,7 +155,8 @@ class ChannelsFirst(Implicit):
     def _bytes(self, sizes: Sizes) -> int:
         """Return the most scratch that a tile takes: padded input, and what the kernel packs."""
         padded = sizes.groups * self._padded_size(sizes) * self.dtype.itemsize
-        return rounded(padded) + rounded(self._product(self.y.shape[2], sizes.positions).scratch(False))
+        aside = sizes.groups * self.y.shape[2] * sizes.positions * self.dtype.itemsize * channels_last(self.y)
+        return rounded(padded) + rounded(aside) + rounded(self._product(self.y.shape[2], sizes.positions).scratch(False))
 
     def _padded_size(self, sizes: Sizes) -> int:
         plane = plane_of(self._axes, tuple((0, n) for n in (sizes.batch, *sizes.box)))
@@ -186,8 +192,11 @@ class ChannelsFirst(Implicit):
                 given, channel, before = self._given(tile, plane, scratch, before)
                 ks = _inner(self._axes, parts, self.x.shape[2], channel)
                 own = None if bias is None else bias[tile.groups, outputs]
-                y = self.y[(tile.batch, tile.groups, outputs, *tile.box)]
+                target = self.y[(tile.batch, tile.groups, outputs, *tile.box)]
+                y = scratch.array(target.shape, self.dtype) if channels_last(self.y) else target
                 self._multiply(one, weights[tile.groups, outputs], given, ks, plane, y, own, scratch)
+                if y is not target:
+                    np.copyto(target, y)
 
         self.run(work, items, self.workers)
 
@@ -246,7 +255,7 @@ class ChannelsLast(Implicit):
     @property
     def _each_position(self) -> tuple[int, int]:
         strides = prod(axis.stride for axis in self.axes)
-        return (self.x.shape[2] * strides + self.y.shape[2]) * self.dtype.itemsize, TILE_BYTES
+        return (self.x.shape[2] * strides + self.y.shape[2]) * self.dtype.itemsize, self._tile_bytes
 
     def _bytes(self, sizes: Sizes) -> int:
         """Return the most scratch that a tile takes: padded input, and what the kernel packs."""
@@ -481,7 +490,7 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     dtype = summing_dtype(w.dtype, y.size * w[0, 0].size)
     one = rounded(w.size * dtype.itemsize)
     lanes = max(1, min(LANES, budget // (4 * one)))
-    if abs(y.strides[2]) < abs(y.strides[-1]):
+    if channels_last(y):
         total = WeightsLast(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes)
         w[...] = np.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)
     else:
@@ -501,7 +510,7 @@ def convolve(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
         Channelwise(function, x, y, axes, budget, weights.nbytes + beside.nbytes).write(weights, beside)
         return True
     bias = None if bias is None else np.ascontiguousarray(bias, y.dtype)
-    if abs(y.strides[2]) < abs(y.strides[-1]):
+    if channels_last(y) and (w.shape[0] == 1 or w.shape[1] > DIRECT_OUTPUTS):
         ChannelsLast(function, x, w, y, axes, budget).write(w, bias)
         return True
     weights = np.ascontiguousarray(w.reshape(*w.shape[:2], -1), y.dtype)

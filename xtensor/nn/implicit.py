@@ -156,7 +156,9 @@ class ChannelsFirst(Implicit):
         """Return the most scratch that a tile takes: padded input, and what the kernel packs."""
         padded = sizes.groups * self._padded_size(sizes) * self.dtype.itemsize
         aside = sizes.groups * self.y.shape[2] * sizes.positions * self.dtype.itemsize * channels_last(self.y)
-        return rounded(padded) + rounded(aside) + rounded(self._product(self.y.shape[2], sizes.positions).scratch(False))
+        return (
+            rounded(padded) + rounded(aside) + rounded(self._product(self.y.shape[2], sizes.positions).scratch(False))
+        )
 
     def _padded_size(self, sizes: Sizes) -> int:
         plane = plane_of(self._axes, tuple((0, n) for n in (sizes.batch, *sizes.box)))

@@ -15,7 +15,7 @@ from ..base.dtypes import DType
 from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
-from ..codegen.cpu.gemm import POINTERS, WORDS, Finish, Form, form_of, kernel_of, turning_of
+from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Finish, Form, form_of, kernel_of, turning_of
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES, moving_seconds
 from .native import run_calls
@@ -77,7 +77,8 @@ def columns_of(sources: Array, targets: Array, form: Form) -> Columns:
     ends = np.minimum(begins + form.width, n)
     first, last = np.searchsorted(starts, begins), np.searchsorted(starts, ends)
     whole = (ends - begins == form.width) & (apart[begins] == apart[ends - 1])
-    panels = np.stack([first, last - first, whole, sources[begins]], axis=1)
+    kinds = np.where(whole, WHOLE, THIN * (ends - begins <= form.lanes))
+    panels = np.stack([first, last - first, kinds, sources[begins]], axis=1)
     return Columns(np.ascontiguousarray(pieces), panels, n)
 
 

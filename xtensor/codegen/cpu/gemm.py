@@ -20,6 +20,9 @@ TYPES = {"f": "float", "d": "double", "i": "i32", "q": "i64"}
 # Bytes of a row of A in a block: 12 such rows take half of a nearest cache of 32 KB.
 DEPTH_BYTES = 1536
 
+# Terms of panels of B that are copied at a time.
+TERMS = 16
+
 # The most rows of a tile.
 TALLEST = 12
 
@@ -27,7 +30,8 @@ TALLEST = 12
 #
 #   a.runs       how many elements of a row of A, from each on, follow each other in memory
 #   pieces       of each: the offset in B, the lane of its panel, the number of columns, and the offset in C
-#   panels       of each: its first piece, the pieces, whether it is whole in C, and where it begins in a direct B
+#   panels       of each: its first piece, the pieces, whether it is WHOLE in C, THIN, as one register holds it, or
+#                neither, and where it begins in a direct B
 #   tall         panels of A that have all rows; the others have one less
 #   most         terms of a block
 #   together     panels of B that are packed at a time
@@ -46,6 +50,7 @@ NUMBERS = (
 )
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 4
+WHOLE, THIN = 1, 2
 
 # Yields the lines that make a finished vector of C from another one, and returns its name. It is given the names of the
 # vector, and of the numbers (i64) of its row and of its first column.
@@ -154,7 +159,10 @@ def _turning_of(form: Form) -> Code:
 def source(form: Form, finish: Finish | None = None) -> str:
     """Return the IR."""
     heights = [height for height in (form.height, form.height - 1) if height]
-    parts = [*(_micro(form, height, finish) for height in heights), _pack_rows(form), _pack_columns(form)]
+    micros = [
+        _micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})
+    ]
+    parts = [*micros, _pack_rows(form), _pack_columns(form)]
     return "\n".join([_declared(form), *parts, _scatter(form), _gather(form), _driver(form)])
 
 
@@ -251,27 +259,40 @@ def _pack_rows(form: Form) -> str:
 
 
 def _pack_columns(form: Form) -> str:
-    """Return the function that copies a panel of a block of B, piece by piece.
-
-    Registers are stored whole: what is too much is overwritten by the next piece.
-    """
+    """Return the function that copies some terms of a panel of B, piece by piece."""
     lines = [
         "define internal void @pack.columns(ptr %b, ptr %ks, ptr %pieces, i64 %count, ptr %to, i64 %depth) {",
-        "entry:\n  br label %term\nterm:\n  %k = phi i64 [0, %entry], [%k.n, %term.next]",
-        "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %ks.k = load i64, ptr %ks.at",
-        f"  %from = getelementptr {form.kind}, ptr %b, i64 %ks.k\n  %out.at = mul i64 %k, {form.width}",
-        f"  %out = getelementptr {form.kind}, ptr %to, i64 %out.at\n  br label %piece",
-        f"piece:\n  %n = phi i64 [0, %term], [%n.n, %piece]\n  %at = mul i64 %n, {PIECE}",
+        "entry:\n  br label %piece",
+        f"piece:\n  %n = phi i64 [0, %entry], [%n.n, %piece.next]\n  %at = mul i64 %n, {PIECE}",
         "  %this = getelementptr i64, ptr %pieces, i64 %at",
         *_words(["source", "lane", "columns"], "%this"),
         *_mask(form, "mask", "%columns"),
-        f"  %x.at = getelementptr {form.kind}, ptr %from, i64 %source",
-        _masked_load(form, "%x", "%x.at", "%mask"),
-        f"  %x.to = getelementptr {form.kind}, ptr %out, i64 %lane",
-        f"  store {_vector(form)} %x, ptr %x.to, align {form.itemsize}",
-        "  %n.n = add i64 %n, 1\n  %more = icmp slt i64 %n.n, %count\n  br i1 %more, label %piece, label %term.next",
-        "term.next:\n  %k.n = add i64 %k, 1\n  %again = icmp slt i64 %k.n, %depth",
-        "  br i1 %again, label %term, label %done\ndone:\n  ret void\n}",
+        f"  %from = getelementptr {form.kind}, ptr %b, i64 %source",
+        f"  %out = getelementptr {form.kind}, ptr %to, i64 %lane",
+        f"  %is.full = icmp eq i64 %columns, {form.lanes}\n  br i1 %is.full, label %full, label %part",
+    ]
+    for name in ("full", "part"):
+        x, to = f"%{name}.x", f"%{name}.to"
+        lines += [
+            f"{name}:\n  %{name}.k = phi i64 [0, %piece], [%{name}.n, %{name}]",
+            f"  %{name}.ks = getelementptr i64, ptr %ks, i64 %{name}.k\n  %{name}.o = load i64, ptr %{name}.ks",
+            f"  {x}.at = getelementptr {form.kind}, ptr %from, i64 %{name}.o\n  {to}.k = mul i64 %{name}.k, {form.width}",
+            f"  {to} = getelementptr {form.kind}, ptr %out, i64 {to}.k",
+        ]
+        if name == "full":
+            lines += [
+                f"  {x} = load {_vector(form)}, ptr {x}.at, align {form.itemsize}",
+                f"  store {_vector(form)} {x}, ptr {to}, align {form.itemsize}",
+            ]
+        else:
+            lines += [_masked_load(form, x, f"{x}.at", "%mask"), _masked_store(form, x, to, "%mask")]
+        lines += [
+            f"  %{name}.n = add i64 %{name}.k, 1\n  %{name}.more = icmp slt i64 %{name}.n, %depth",
+            f"  br i1 %{name}.more, label %{name}, label %piece.next",
+        ]
+    lines += [
+        "piece.next:\n  %n.n = add i64 %n, 1\n  %more = icmp slt i64 %n.n, %count",
+        "  br i1 %more, label %piece, label %done\ndone:\n  ret void\n}",
     ]
     return "\n".join(lines)
 
@@ -310,19 +331,19 @@ def _gather(form: Form) -> str:
     return _pieces(form, "gather", move)
 
 
-def _micro(form: Form, height: int, finish: Finish | None) -> str:
-    """Return the function that adds up a tile; i, j: the numbers of its first row and column.
+def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> str:
+    """Return the function that adds up a tile, or its first registers; i, j: the numbers of its first element.
 
     The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
     """
     kind, vector, align = form.kind, _vector(form), form.itemsize
-    cells = [(r, v) for r in range(height) for v in range(form.registers)]
+    cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
-        f"define internal void @micro{height}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, ptr %bias.columns, "
-        "i64 %depth, i1 %first, i1 %last, i64 %i, i64 %j, ptr %ks, i64 %left) {\nentry:"
+        f"define internal void @micro{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
+        "ptr %bias.columns, i64 %depth, i1 %first, i1 %last, i64 %i, i64 %j, ptr %ks, i64 %left) {\nentry:"
     ]
     if form.direct:
-        for v in range(form.registers):
+        for v in range(registers):
             lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *_mask(form, f"mask{v}", f"%left{v}")]
     for r in range(height):
         lines += [
@@ -331,7 +352,7 @@ def _micro(form: Form, height: int, finish: Finish | None) -> str:
         ]
     lines += [f"  %c{r}.{v} = getelementptr {kind}, ptr %c{r}, i64 {v * form.lanes}" for r, v in cells]
     lines += ["  br i1 %first, label %new, label %old\nnew:"]
-    for v in range(form.registers):
+    for v in range(registers):
         lines += [
             f"  %beside{v}.at = getelementptr {kind}, ptr %bias.columns, i64 {v * form.lanes}",
             f"  %beside{v} = load {vector}, ptr %beside{v}.at, align {align}",
@@ -353,7 +374,7 @@ def _micro(form: Form, height: int, finish: Finish | None) -> str:
     if form.direct:
         lines += ["  %ks.k = getelementptr i64, ptr %ks, i64 %k\n  %offset = load i64, ptr %ks.k"]
         lines += [f"  %b.row = getelementptr {kind}, ptr %b, i64 %offset"]
-    for v in range(form.registers):
+    for v in range(registers):
         lines += [f"  %b{v}.at = getelementptr {kind}, ptr %b.{'row' if form.direct else 'k'}, i64 {v * form.lanes}"]
         loaded = f"  %b{v} = load {vector}, ptr %b{v}.at, align {align}"
         lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
@@ -362,7 +383,7 @@ def _micro(form: Form, height: int, finish: Finish | None) -> str:
             f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.leading}\n  %x{r} = load {kind}, ptr %x{r}.at",
             *splat(f"x{r}", kind, vector, form.lanes),
         ]
-        for v in range(form.registers):
+        for v in range(registers):
             lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
         f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
@@ -417,8 +438,8 @@ def _driver(form: Form) -> str:
         "  %b.from = select i1 %is.packed, ptr %b.at, ptr %blocks",
         "  br i1 %is.packed, label %rows, label %pack\npack:",
         *_packing(form),
-        "  %n = phi i64 [0, %block], [0, %pack], [%n.n, %rows.next]",
-        "  %i = phi i64 [0, %block], [0, %pack], [%i.n, %rows.next]",
+        "  %n = phi i64 [0, %block], [0, %pack.next], [%n.n, %rows.next]",
+        "  %i = phi i64 [0, %block], [0, %pack.next], [%i.n, %rows.next]",
         f"  %is.tall = icmp slt i64 %n, %tall\n  %height = select i1 %is.tall, i64 {form.height}, i64 {short}",
         *(f"  %{x}.i = getelementptr i64, ptr %{x}, i64 %i" for x in ("a.rows", "c.rows")),
         f"  %bias.i = getelementptr {kind}, ptr %bias.rows, i64 %i",
@@ -439,17 +460,31 @@ def _driver(form: Form) -> str:
 
 
 def _packing(form: Form) -> list[str]:
-    """Return the lines that pack some panels of B."""
+    """Return the lines that pack some panels of B: a few terms of all of them at a time, which are as many pages."""
     kind = form.kind
     return [
-        f"  %q = phi i64 [0, %block], [%q.n, %pack]\n  %q.own = add i64 %p0, %q\n  %q.at = mul i64 %q.own, {PANEL}",
-        "  %q.panel = getelementptr i64, ptr %panels, i64 %q.at",
+        f"  %t = phi i64 [0, %block], [%t.n, %pack.next]\n  %t.far = add i64 %t, {TERMS}",
+        "  %t.n = call i64 @llvm.smin.i64(i64 %t.far, i64 %terms)\n  %t.terms = sub i64 %t.n, %t",
+        f"  %t.at = getelementptr i64, ptr %b.ks.at, i64 %t\n  %t.step = mul i64 %t, {form.width}",
+        f"  %t.blocks = getelementptr {kind}, ptr %blocks, i64 %t.step\n  br label %pack.panel\npack.panel:",
+        "  %q = phi i64 [0, %pack], [%q.n, %pack.panel]\n  %q.own = add i64 %p0, %q",
+        f"  %q.at = mul i64 %q.own, {PANEL}\n  %q.panel = getelementptr i64, ptr %panels, i64 %q.at",
         *_words(["q.first", "q.count"], "%q.panel"),
         f"  %q.first.at = mul i64 %q.first, {PIECE}\n  %q.pieces = getelementptr i64, ptr %pieces, i64 %q.first.at",
-        f"  %q.step = mul i64 %q, %b.step\n  %q.to = getelementptr {kind}, ptr %blocks, i64 %q.step",
-        "  call void @pack.columns(ptr %b, ptr %b.ks.at, ptr %q.pieces, i64 %q.count, ptr %q.to, i64 %terms)",
+        f"  %q.step = mul i64 %q, %b.step\n  %q.to = getelementptr {kind}, ptr %t.blocks, i64 %q.step",
+        "  call void @pack.columns(ptr %b, ptr %t.at, ptr %q.pieces, i64 %q.count, ptr %q.to, i64 %t.terms)",
         "  %q.n = add i64 %q, 1\n  %q.more = icmp slt i64 %q.n, %some",
-        "  br i1 %q.more, label %pack, label %rows\nrows:",
+        "  br i1 %q.more, label %pack.panel, label %pack.next\npack.next:",
+        "  %t.more = icmp slt i64 %t.n, %terms\n  br i1 %t.more, label %pack, label %rows\nrows:",
+    ]
+
+
+def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
+    """Return the lines that add up a tile, of one register where the panel is thin."""
+    return [
+        f"  br i1 %is.thin, label %{label}.thin, label %{label}.wide",
+        f"{label}.thin:\n  call void @micro{height}.1(ptr %scratch, {given})\n  br label %went",
+        f"{label}.wide:\n  call void @micro{height}.{form.registers}(ptr %scratch, {given})\n  br label %went",
     ]
 
 
@@ -472,16 +507,16 @@ def _over_panels(form: Form) -> list[str]:
         f"  %j = mul i64 %p.own, {form.width}\n  %bias.j = getelementptr {kind}, ptr %bias.columns, i64 %j",
         "  %target.at = getelementptr i64, ptr %own, i64 3\n  %target = load i64, ptr %target.at",
         f"  %c.p = getelementptr {kind}, ptr %c, i64 %target",
-        "  %is.whole = icmp ne i64 %whole, 0\n  br i1 %is.whole, label %go, label %part\npart:",
+        f"  %is.whole = icmp eq i64 %whole, {WHOLE}\n  br i1 %is.whole, label %go, label %part\npart:",
         "  br i1 %first, label %go, label %read\nread:",
         "  call void @gather(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)\n  br label %go\ngo:",
         "  %c.to = select i1 %is.whole, ptr %c.p, ptr %tile",
         "  %c.steps = select i1 %is.whole, ptr %c.rows.i, ptr @tile.rows",
-        "  br i1 %is.tall, label %high, label %low\nhigh:",
-        f"  call void @micro{form.height}(ptr %scratch, {given})",
-        "  br label %went\nlow:",
-        f"  call void @micro{short}(ptr %scratch, {given})",
-        "  br label %went\nwent:\n  br i1 %is.whole, label %panel.next, label %write\nwrite:",
+        f"  %is.thin = icmp eq i64 %whole, {THIN}\n  br i1 %is.tall, label %high, label %low\nhigh:",
+        *_call_micro(form, "high", form.height, given),
+        "low:",
+        *_call_micro(form, "low", short, given),
+        "went:\n  br i1 %is.whole, label %panel.next, label %write\nwrite:",
         "  call void @scatter(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)",
         "  br label %panel.next\npanel.next:",
         "  %p.n = add i64 %p, 1\n  %p.more = icmp slt i64 %p.n, %some",

@@ -77,6 +77,14 @@ class Plane(NamedTuple):
     padded: bool
 
 
+class Given(NamedTuple):
+    """The input of a tile: (groups, channels, any), from one channel to the next, and from one output to the next."""
+
+    groups: Array
+    channel: int
+    strides: Shape
+
+
 def _phases(axis: Axis, part: slice) -> tuple[dict[int, tuple[slice, slice]], int, int]:
     """Return where each residue goes and comes from, how far windows reach, and how many zeros rows can share."""
     longest = (axis.kernel - 1) * axis.dilation // axis.stride
@@ -191,48 +199,50 @@ class ChannelsFirst(Implicit):
                 scratch.clear()
                 parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
                 plane = plane_of(self._axes, parts)
-                given, channel, before = self._given(tile, plane, scratch, before)
-                ks = _inner(self._axes, parts, self.x.shape[2], channel)
+                given, before = self._given(tile, plane, scratch, before)
+                ks = _inner(self._axes, parts, self.x.shape[2], given.channel)
                 own = None if bias is None else bias[tile.groups, outputs]
                 target = self.y[(tile.batch, tile.groups, outputs, *tile.box)]
                 y = scratch.array(target.shape, self.dtype) if channels_last(self.y) else target
-                self._multiply(one, weights[tile.groups, outputs], given, ks, plane, y, own, scratch)
+                self._multiply(one, weights[tile.groups, outputs], given, ks, y, own, scratch)
                 if y is not target:
                     np.copyto(target, y)
 
         self.run(work, items, self.workers)
 
     def _multiply(
-        self, one: Product, w: Array, x: Array, ks: Array, plane: Plane, y: Array, bias: Array | None, scratch: Scratch
+        self, one: Product, w: Array, x: Given, ks: Array, y: Array, bias: Array | None, scratch: Scratch
     ) -> None:
-        """Multiply the weights (groups, outputs, inner) with the windows of a tile (groups, channels, any) into y."""
+        """Multiply the weights (groups, outputs, inner) with the windows of a tile into y."""
         counts = (y.shape[0], *y.shape[3:])
         outputs, item = w.shape[1], self.dtype.itemsize
         room = scratch.array((one.scratch(False),), np.dtype(np.uint8))
         by_row, by_position = y.strides[2] // item, (y.strides[0] // item, *(step // item for step in y.strides[3:]))
-        columns = _columns(counts, plane.strides, by_position, one.form)
+        columns = _columns(counts, x.strides, by_position, one.form)
         rows = _rows((outputs,), (w.strides[1] // item,), (self.inner,), (1,))
         targets = steps(outputs, by_row)
         for g in range(w.shape[0]):
             told = one.told(
-                *(address(w[g]), rows, address(x[g]), ks, columns, address(y[:, g]), targets),
+                *(address(w[g]), rows, address(x.groups[g]), ks, columns, address(y[:, g]), targets),
                 *(address(room), 0 if bias is None else address(bias[g])),
             )
             self.codes[one.form].call(told)
 
-    def _given(self, tile: Tile, plane: Plane, scratch: Scratch, before: Any) -> tuple[Array, int, Any]:
-        """Return the input of a tile, the numbers from one channel to the next, and how the scratch lies now.
+    def _given(self, tile: Tile, plane: Plane, scratch: Scratch, before: Any) -> tuple[Given, Any]:
+        """Return the input of a tile, and how the scratch lies now.
 
         before: how it lay; zeros stay where they are from one tile to the next.
         """
         x = np.moveaxis(self.x[:, tile.groups], 0, 2)
         item, size = self.dtype.itemsize, plane.size
         steps = _times(plane.strides, item)
-        if not plane.padded and len(plane.copies) == 1 and x.dtype == self.dtype and x.flags.aligned:
+        if not plane.padded and len(plane.copies) == 1 and _readable(x, self.dtype):
             (copy,) = plane.copies
             seen = x[(..., *copy.source)]
-            if _lies_in(seen, steps):
-                return seen, seen.strides[1] // item, before
+            alone = volume(self.axes) == 1 and self.y.shape[2] > DIRECT_OUTPUTS and seen.strides[-1] == item
+            if alone or _lies_in(seen, steps):
+                own = tuple(step // item for step in seen.strides)
+                return Given(seen, own[1], own[2:] if alone else plane.strides), before
         padded = scratch.array((*x.shape[:2], size), self.dtype)
         now = (padded.shape, plane.lengths, [copy.places for copy in plane.copies])
         if before != now:
@@ -241,7 +251,7 @@ class ChannelsFirst(Implicit):
         for copy in plane.copies:
             target: Any = as_strided(padded[..., copy.begin :], shape, strides)
             np.copyto(target[(..., *copy.places)], x[(..., *copy.source)], casting="unsafe")
-        return padded, size, now
+        return Given(padded, size, plane.strides), now
 
 
 class ChannelsLast(Implicit):
@@ -252,7 +262,7 @@ class ChannelsLast(Implicit):
         panels = self.product.panels * self.product.form.width * self.product.depth
         super().__init__(function, x, y, axes, y.dtype, budget, rounded(w.shape[0] * panels * y.itemsize))
         self.channels_last = True
-        self.in_place = x.dtype == y.dtype and x.flags.aligned and x.strides[2] == x.itemsize
+        self.in_place = _readable(x, y.dtype) and x.strides[2] == x.itemsize
 
     @property
     def _each_position(self) -> tuple[int, int]:
@@ -311,7 +321,7 @@ class Channelwise(Implicit):
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, budget: int, fixed: int) -> None:
         super().__init__(function, x, y, axes, y.dtype, budget, fixed)
         self.channels_last = True
-        self.in_place = x.dtype == y.dtype and x.flags.aligned and x.strides[1] == x.itemsize
+        self.in_place = _readable(x, y.dtype) and x.strides[1] == x.itemsize
 
     @property
     def _each_position(self) -> tuple[int, int]:
@@ -425,16 +435,18 @@ class WeightsFirst(Weights, ChannelsFirst):
     def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
         parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
         plane = plane_of(self._axes, parts)
-        given, channel, _ = self._given(tile, plane, scratch, None)
+        given, _ = self._given(tile, plane, scratch, None)
         outputs = self._outputs(tile, scratch)
         one = self._part(lines.stop - lines.start, tile.positions)
         panels = scratch.array(one.packed_shape, self.dtype)
         room = scratch.array((one.scratch(True),), np.dtype(np.uint8))
         counts = tuple(stop - start for start, stop in parts)
-        of_x = rows_of(_inner(self._axes, parts, self.x.shape[2], channel)[lines], _offsets(counts, plane.strides))
+        of_x = rows_of(
+            _inner(self._axes, parts, self.x.shape[2], given.channel)[lines], _offsets(counts, given.strides)
+        )
         columns, tos = _columns((one.columns,), (1,), (1,), one.form), steps(tile.positions, one.form.width)
         targets = steps(one.rows, total.strides[1] // total.itemsize)
-        for x, y, sums in zip(given, outputs, total, strict=True):
+        for x, y, sums in zip(given.groups, outputs, total, strict=True):
             for call in one.packing(y, tos, panels):
                 self.turning.call(call)
             told = one.told(
@@ -449,7 +461,7 @@ class WeightsLast(Weights):
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int) -> None:
         super().__init__(function, x, y, axes, dtype, budget, fixed)
         self.channels_last = True
-        self.in_place = x.dtype == dtype and x.flags.aligned and x.strides[2] == x.itemsize
+        self.in_place = _readable(x, dtype) and x.strides[2] == x.itemsize
 
     @property
     def lines(self) -> int:
@@ -552,6 +564,11 @@ def _rows(counts: Shape, by: Shape, inner: Shape, by_inner: Shape) -> Rows:
 def _inner(axes: Axes, parts: tuple[tuple[int, int], ...], channels: int, step: int) -> Array:
     """Return the offsets of the elements of the windows of a box, the channels slowest."""
     return np.add.outer(np.arange(channels) * step, plane_of(axes, parts).offsets).ravel()
+
+
+def _readable(x: Array, dtype: Any) -> bool:
+    """Return whether the kernel reads an array where it lies."""
+    return bool(x.dtype == dtype and x.flags.aligned) and not any(step % x.itemsize for step in x.strides)
 
 
 def _lies_in(array: Array, steps: Shape) -> bool:

@@ -276,7 +276,8 @@ def _pack_columns(form: Form) -> str:
         lines += [
             f"{name}:\n  %{name}.k = phi i64 [0, %piece], [%{name}.n, %{name}]",
             f"  %{name}.ks = getelementptr i64, ptr %ks, i64 %{name}.k\n  %{name}.o = load i64, ptr %{name}.ks",
-            f"  {x}.at = getelementptr {form.kind}, ptr %from, i64 %{name}.o\n  {to}.k = mul i64 %{name}.k, {form.width}",
+            f"  {x}.at = getelementptr {form.kind}, ptr %from, i64 %{name}.o",
+            f"  {to}.k = mul i64 %{name}.k, {form.width}",
             f"  {to} = getelementptr {form.kind}, ptr %out, i64 {to}.k",
         ]
         if name == "full":

@@ -15,8 +15,8 @@ import pytest
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu import gemm
-from xtensor.run import products
-from xtensor.run.products import Product, address, columns_among, columns_of, rows_of
+from xtensor.run import contractions
+from xtensor.run.contractions import Product, address, columns_among, columns_of, rows_of
 from xtensor.standard import linear
 
 Array = np.ndarray[Any, Any]
@@ -213,7 +213,7 @@ def test_integers_wrap(dtype: str, width: int) -> None:
     for rows, columns, depth in [(1, 1, 1), (7, 33, 19), (25, 16, 400)]:
         a, b = rng.integers(low, high, (3, rows, depth), dtype), rng.integers(low, high, (3, depth, columns), dtype)
         c = np.empty((3, rows, columns), dtype)
-        products._multiply(a, b, c)
+        contractions._multiply(a, b, c)
         np.testing.assert_array_equal(c, a @ b)
 
 
@@ -224,7 +224,7 @@ DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint6
 @pytest.mark.parametrize("engine", ["auto", "direct"])
 def test_products_of_integers_are_numpys(dtype: str, engine: str, monkeypatch: Any) -> None:
     """matmul and tensordot of integers: stacks that broadcast, views, no elements, two dtypes, several threads."""
-    monkeypatch.setattr(products, "INTEGERS_COMPILED", 1)
+    monkeypatch.setattr(contractions, "INTEGERS_COMPILED", 1)
     monkeypatch.setattr(linear, "INTEGERS_LEAST", 0)
     rng, bounds = np.random.default_rng(0), np.iinfo(dtype)
     shapes = [((5, 7), (7, 3)), ((2, 1, 9, 4), (3, 4, 17)), ((0, 3), (3, 2)), ((2, 0), (0, 2)), ((60, 50), (50, 80))]

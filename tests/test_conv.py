@@ -27,7 +27,7 @@ from xtensor.nn import (
     unfold,
     windows,
 )
-from xtensor.run import products
+from xtensor.run import contractions
 
 ROOT = Path(__file__).resolve().parent.parent
 Array = np.ndarray[Any, Any]
@@ -61,13 +61,13 @@ def by_loops(x: Array, w: Array, stride: int = 1, pads: Any = (0, 0), dilation: 
 def counted(monkeypatch: Any) -> list[bytes]:
     """Return what the contraction kernel will be told from now on."""
     used: list[bytes] = []
-    tell = products.Product.told
+    tell = contractions.Product.told
 
-    def told(self: products.Product, *given: Any, **more: Any) -> bytes:
+    def told(self: contractions.Product, *given: Any, **more: Any) -> bytes:
         used.append(tell(self, *given, **more))
         return used[-1]
 
-    monkeypatch.setattr(products.Product, "told", told)
+    monkeypatch.setattr(contractions.Product, "told", told)
     return used
 
 
@@ -407,7 +407,7 @@ def test_our_product_is_numpys(monkeypatch: Any, shape: tuple[int, int, int], la
     """Results and gradients by code of ours are those by NumPy's product: any numbers of rows, columns and terms."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(products, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     used = counted(monkeypatch)
     channels, outputs, window = shape
     size = (2, channels, 9, 11) if layout in ("NCHW", ("NCHW", "NHWC")) else (2, 9, 11, channels)
@@ -443,7 +443,7 @@ def test_layers_as_networks_have_them(layer: dict[str, Any], dtype: str, layout:
     """Whole layers and their gradients, by code of ours and by NumPy in float64."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(products, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     how = {name: layer[name] for name in ("stride", "dilation", "groups") if name in layer} | {"padding": 2}
     batch, channels, *lengths = layer["shape"]
     x = normal(*((batch, channels, *lengths) if layout == "NCHW" else (batch, *lengths, channels)))
@@ -563,7 +563,7 @@ def test_implicit_products_are_those_of_columns(monkeypatch: Any, seed: int) -> 
     """Windows read where they lie give what columns give: 1 to 3 axes, all parameters, layouts, tiles of any size."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(products, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(implicit, "TILE_BYTES", 1 << (8 + seed % 3 * 6))
     monkeypatch.setattr(implicit, "TILE_POSITIONS", 1 + seed % 2 * 99)
     rng = np.random.default_rng(seed)

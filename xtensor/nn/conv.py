@@ -19,7 +19,7 @@ from ..base.dtypes import NUMERIC, DType, promote
 from ..base.errors import check_choice, expected, mismatch
 from ..base.layout import Shape
 from ..devices import library_of
-from ..run.products import worth_compiling
+from ..run.contractions import worth_compiling
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from .contraction import Array, contract, contract_weights, empty, natively

@@ -23,7 +23,7 @@ from ..base.layout import Shape
 from ..codegen.cpu.channels import channels_kernel
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.gemm import Form, turning_of
-from ..run.products import (
+from ..run.contractions import (
     Columns,
     Product,
     Rows,

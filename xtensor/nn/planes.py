@@ -21,8 +21,8 @@ from ..base.threads import worth
 from ..codegen.cpu.compile import Code, handmade, host
 from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
+from ..run.contractions import worth_compiling
 from ..run.native import run_calls
-from ..run.products import worth_compiling
 from .windows import Axes, Axis, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written

@@ -21,7 +21,7 @@ from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, INTEGERS_LEAST
-from ..run.products import integer_product
+from ..run.contractions import integer_product
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap

@@ -14,21 +14,20 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-import xtensor.nn.product as product_
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.nn import (
-    contraction,
     conv,
     conv_transpose,
     convolve,
     correlate,
     fold,
+    implicit,
     pad,
     planes,
-    slides,
     unfold,
     windows,
 )
+from xtensor.run import contractions
 
 ROOT = Path(__file__).resolve().parent.parent
 Array = np.ndarray[Any, Any]
@@ -57,6 +56,19 @@ def by_loops(x: Array, w: Array, stride: int = 1, pads: Any = (0, 0), dilation: 
         channels = slice(group * w.shape[1], (group + 1) * w.shape[1])
         y[(slice(None), k, *place)] = (x[(slice(None), channels, *window)] * w[k]).sum(axis=tuple(range(1, rank + 2)))
     return y
+
+
+def counted(monkeypatch: Any) -> list[bytes]:
+    """Return what the contraction kernel will be told from now on."""
+    used: list[bytes] = []
+    tell = contractions.Product.told
+
+    def told(self: contractions.Product, *given: Any, **more: Any) -> bytes:
+        used.append(tell(self, *given, **more))
+        return used[-1]
+
+    monkeypatch.setattr(contractions.Product, "told", told)
+    return used
 
 
 SHAPES = {1: (9,), 2: (7, 6), 3: (5, 6, 4)}
@@ -395,9 +407,8 @@ def test_our_product_is_numpys(monkeypatch: Any, shape: tuple[int, int, int], la
     """Results and gradients by code of ours are those by NumPy's product: any numbers of rows, columns and terms."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(product_, "WORTH_COMPILING", 0)
-    used = []
-    monkeypatch.setattr(contraction, "multiply", lambda *given: (used.append(1), product_.multiply(*given)))
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    used = counted(monkeypatch)
     channels, outputs, window = shape
     size = (2, channels, 9, 11) if layout in ("NCHW", ("NCHW", "NHWC")) else (2, 9, 11, channels)
     x, w = normal(*size, dtype=dtype), normal(outputs, channels, window, window, dtype=dtype)
@@ -407,13 +418,48 @@ def test_our_product_is_numpys(monkeypatch: Any, shape: tuple[int, int, int], la
         return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape, dtype=dtype))))]
 
     ours = everything()
-    assert used or (
-        window == 1 and not isinstance(layout, str)
-    )  # 1x1 is multiplied where it lies, by NumPy if crosswise
+    assert used
     with xt.options(engine="direct"):
         theirs = everything()
     for one, two in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=(1e-4 if dtype == "float32" else 1e-12) * np.abs(two).max())
+
+
+LAYERS = [
+    {"shape": (2, 3, 61, 47), "outputs": 24, "window": 7, "stride": 2},
+    {"shape": (2, 64, 14, 14), "outputs": 64, "window": 3},
+    {"shape": (9, 96, 7, 7), "outputs": 130, "window": 3},
+    {"shape": (2, 32, 56, 56), "outputs": 32, "window": 3, "groups": 8},
+    {"shape": (2, 40, 40, 41), "outputs": 40, "window": 3, "stride": 2, "groups": 40},
+    {"shape": (3, 16, 28, 28), "outputs": 96, "window": 1},
+    {"shape": (2, 30, 33, 20), "outputs": 5, "window": 5, "dilation": 2},
+]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: "x".join(map(str, layer["shape"])))
+def test_layers_as_networks_have_them(layer: dict[str, Any], dtype: str, layout: Any, monkeypatch: Any) -> None:
+    """Whole layers and their gradients, by code of ours and by NumPy in float64."""
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    how = {name: layer[name] for name in ("stride", "dilation", "groups") if name in layer} | {"padding": 2}
+    batch, channels, *lengths = layer["shape"]
+    x = normal(*((batch, channels, *lengths) if layout == "NCHW" else (batch, *lengths, channels)))
+    w = normal(layer["outputs"], channels // how.get("groups", 1), layer["window"], layer["window"])
+    bias = normal(layer["outputs"])
+
+    def everything(dtype: str) -> list[Array]:
+        given = [xt.asarray(one.astype(dtype)) for one in (x, w, bias)]
+        y, back = xt.vjp(lambda *given: conv(*given, layout=layout, **how), *given)
+        return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape).astype(dtype))))]
+
+    ours = everything(dtype)
+    with xt.options(engine="direct"):
+        theirs = everything("float64")
+    for one, two in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=(2e-5 if dtype == "float32" else 1e-12) * np.abs(two).max())
 
 
 def test_blas_has_its_threads_back() -> None:
@@ -513,13 +559,13 @@ def test_several_axes(shapes: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_slid_windows_are_those_laid_out(monkeypatch: Any, seed: int) -> None:
+def test_implicit_products_are_those_of_columns(monkeypatch: Any, seed: int) -> None:
     """Windows read where they lie give what columns give: 1 to 3 axes, all parameters, layouts, tiles of any size."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(product_, "WORTH_COMPILING", 0)
-    monkeypatch.setattr(slides, "LEAST_SHARE", 0)
-    monkeypatch.setattr(slides, "SLIDE_BYTES", 1 << (8 + seed % 3 * 6))
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(implicit, "TILE_BYTES", 1 << (8 + seed % 3 * 6))
+    monkeypatch.setattr(implicit, "TILE_POSITIONS", 1 + seed % 2 * 99)
     rng = np.random.default_rng(seed)
     rank, groups = 1 + seed % 3, int(rng.choice([1, 2, 4]))
     deep, outputs = int(rng.choice([1, 3])), int(rng.choice([1, 2, 5, 13]))
@@ -532,16 +578,15 @@ def test_slid_windows_are_those_laid_out(monkeypatch: Any, seed: int) -> None:
     channels = deep * groups
     size = (3, *lengths, channels) if how["layout"] else (3, channels, *lengths)
     x, w, bias = normal(*size), normal(outputs * groups, deep, *window), normal(outputs * groups)
-    used = Mock(wraps=product_.multiply), Mock(wraps=planes.form_of)
-    monkeypatch.setattr(slides, "multiply", used[0])
-    monkeypatch.setattr(planes, "form_of", used[1])
+    used, swept = counted(monkeypatch), Mock(wraps=planes.form_of)
+    monkeypatch.setattr(planes, "form_of", swept)
 
     def everything() -> list[Array]:
         y, back = xt.vjp(lambda x, w, b: conv(x, w, b, **how), *map(xt.asarray, (x, w, bias)))
         return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape))))]
 
     ours = everything()
-    assert used[0].called or used[1].called or how["layout"]
+    assert used or swept.called
     with xt.options(engine="direct"):
         theirs = everything()
     for one, two in zip(ours, theirs, strict=True):

@@ -65,7 +65,7 @@ OPTIONAL = {
 }
 NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "einops", "scipy", "sklearn", "array_api_compat"]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 25_100
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 25_950
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

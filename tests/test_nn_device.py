@@ -16,7 +16,7 @@ import xtensor as xt
 from tests import host_cupy
 from tests.samples import Sample, samples
 from tests.test_cuda_backend import CUDA, evaluated, flat
-from xtensor.nn import product
+from xtensor.run import contractions
 
 SAMPLES = [sample for sample in samples() if sample.function.startswith("nn.")]
 WAYS: list[dict[str, Any]] = [{"lazy": "never"}, {"lazy": "always", "engine": "direct"}]
@@ -27,7 +27,7 @@ def cp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The stand-in in the place of CuPy, where the CPU's code pays for the least work."""
     if host_cupy.MISSING:
         pytest.skip(host_cupy.MISSING)
-    monkeypatch.setattr(product, "WORTH_COMPILING", 0)
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     with host_cupy.installed() as library:
         yield library
 
@@ -50,7 +50,7 @@ def test_numpy_gets_nothing_of_these_arrays(cp: Any) -> None:
     for take in (np.asarray, np.ascontiguousarray, memoryview, lambda a: a.ctypes, lambda a: a.__array_interface__):
         with pytest.raises((TypeError, AttributeError)):
             take(native)
-    assert product.worth_compiling(np.ones(1), np.dtype(np.float64), 1) == product.worth_compiling(
+    assert contractions.worth_compiling(np.ones(1), np.dtype(np.float64), 1) == contractions.worth_compiling(
         np.ones(1), np.dtype(np.float64), 1 << 60
     )
 

@@ -11,7 +11,8 @@ import pytest
 import xtensor as xt
 import xtensor.codegen.cpu.compile as compile_
 from xtensor import nn
-from xtensor.nn import planes, product
+from xtensor.nn import planes
+from xtensor.run import contractions
 
 Array = np.ndarray[Any, Any]
 
@@ -214,7 +215,7 @@ def test_planes_are_the_engines(monkeypatch: Any, seed: int, dtype: str) -> None
     """Pools by code for planes are those of shifted views: windows, strides, dilations, NaN, any number of threads."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
-    monkeypatch.setattr(product, "WORTH_COMPILING", 0)
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     rng = np.random.default_rng(seed)
     rank = 1 + seed % 2
     x = rng.normal(size=(2, 3, *rng.integers(9, 80, rank))).astype(dtype)

@@ -33,7 +33,6 @@ from ..devices.cpu import CPU
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
 from . import elsewhere
-from .product import multiply, product_for, suits, worth_compiling
 from .windows import Axes, kernels, outs, overlap, sizes, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
@@ -61,6 +60,10 @@ class Tile(NamedTuple):
     groups: slice
     box: tuple[slice, ...]
 
+    @property
+    def positions(self) -> int:
+        return prod(part.stop - part.start for part in (self.batch, *self.box))
+
 
 class Sizes(NamedTuple):
     """The lengths of the largest tile."""
@@ -78,14 +81,16 @@ class Tiles:
     """One contraction, cut into tiles.
 
     dtype: of the products. rows: whether a window is a row of its matrix. channels_last: whether the channels come
-    last in a window. fixed: bytes of scratch besides the tiles'. each: bytes of scratch of one tile.
+    last in a window. in_place: whether windows without padding are read where they lie. fixed: bytes of scratch besides
+    the tiles'. each: bytes of scratch of one tile.
     """
 
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int = 0) -> None:
         self.x, self.y, self.axes = x, y, axes
         self.dtype = np.dtype(dtype)
-        self.rows = _channels_last(y)
-        self.channels_last = _channels_last(x)
+        self.rows = channels_last(y)
+        self.channels_last = channels_last(x)
+        self.in_place = True
         self.inner = x.shape[2] * volume(axes)
         self.fixed = fixed
         self.budget = budget
@@ -116,8 +121,8 @@ class Tiles:
         everything = images * groups * prod(outs(self.axes))
         spread = everything
         if everything * self.inner * self.y.shape[2] > WORTH_SHARING:
-            spread = ceil(everything / TILES)
-        wanted = max(min(max(wanted_bytes // one, TILE_POSITIONS), spread), FEWEST_POSITIONS)
+            spread = ceil(everything / self._shares(everything))
+        wanted = max(min(max(wanted_bytes // one, TILE_POSITIONS), spread), self._fewest)
         room = self.budget - self.fixed
         while True:
             sizes = self._lengths(wanted)
@@ -134,6 +139,15 @@ class Tiles:
     def _each_position(self) -> tuple[int, int]:
         """Bytes of scratch for one position, and of a tile that is large enough."""
         return self.inner * self.dtype.itemsize, TILE_BYTES
+
+    def _shares(self, positions: int) -> int:
+        """Return the number of tiles into which so much work is cut at least."""
+        return TILES
+
+    @property
+    def _fewest(self) -> int:
+        """The positions of the smallest tile into which work is cut for threads."""
+        return FEWEST_POSITIONS
 
     def _lengths(self, wanted: int) -> Sizes:
         """Return lengths of about so many positions: whole inner axes first, then images, then groups."""
@@ -190,7 +204,11 @@ class Tiles:
         for axis, part in zip(self.axes, tile.box, strict=True):
             starts.append(part.start * axis.stride - axis.low)
             stops.append((part.stop - 1) * axis.stride - axis.low + axis.span)
-        if min(starts) < 0 or any(stop > axis.size for stop, axis in zip(stops, self.axes, strict=True)):
+        if (
+            not self.in_place
+            or min(starts) < 0
+            or any(stop > axis.size for stop, axis in zip(stops, self.axes, strict=True))
+        ):
             x = self._padded(x, starts, stops, scratch)
         else:
             x = x[(..., *map(slice, starts, stops))]
@@ -267,7 +285,7 @@ class Scratch:
         return np.ndarray(shape, dtype, self._memory, start)
 
 
-def _channels_last(x: Array) -> bool:
+def channels_last(x: Array) -> bool:
     """Return whether the channels lie nearest to each other."""
     return bool(abs(x.strides[2]) < abs(x.strides[-1]))
 
@@ -346,11 +364,8 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
         elsewhere.contract(x, w, y, bias, axes, budget)
         return
     dtype = working_dtype(x, w, y.dtype, x.shape[2] * volume(axes))
-    compiled = worth_compiling(y, dtype, y.size * x.shape[2] * volume(axes))  # workers see no settings
-    tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, y, dtype, compiled))
+    tiles = Tiles(function, x, y, axes, dtype, budget, _weight_scratch(x, w, dtype))
     weights = tiles.weights(w)
-    if compiled and tiles.rows:
-        weights = np.ascontiguousarray(weights)
     shift = None if bias is None else _beside(bias, len(axes), tiles.rows)
 
     def work(scratch: Scratch, left: Iterator[Tile]) -> None:
@@ -363,7 +378,7 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
                 shape = (columns.shape[0], columns.shape[1], y.shape[2])
                 found = scratch.array(shape if tiles.rows else (shape[0], shape[2], columns.shape[2]), tiles.dtype)
             own = weights[tile.groups]
-            _multiply(*((columns, own) if tiles.rows else (own, columns)), found, compiled)
+            np.matmul(*((columns, own) if tiles.rows else (own, columns)), out=found)
             if target is None:
                 store(part, found)
             if shift is not None:
@@ -372,26 +387,22 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
     tiles.run(work, list(tiles), tiles.workers)
 
 
-def _multiply(a: Array, b: Array, found: Array, compiled: bool) -> None:
-    """Write products of stacks of matrices, by code of ours where it is worth it and the matrices suit."""
-    if compiled and a.dtype == b.dtype and suits(a, b, found):
-        multiply(product_for(found.dtype, found.shape[1]), a, b, found, b.shape[2])
-    else:
-        np.matmul(a, b, out=found)
-
-
 def _beside(bias: Array, rank: int, rows: bool) -> Array:
     """Return a bias (groups, outputs) with the axes that Tiles.outputs has between or after them."""
     between = (1,) * (1 + rank)
     return bias.reshape(bias.shape[0], *((*between, -1) if rows else (-1, *between)))
 
 
-def _weight_scratch(x: Array, w: Array, y: Array, dtype: Any, compiled: bool) -> int:
+def _weight_scratch(x: Array, w: Array, dtype: Any) -> int:
     """Return the bytes of a copy of the weights, where their matrices are none of w's memory."""
-    matrices = np.moveaxis(w, 2, -1) if _channels_last(x) else w
-    turned = compiled and _channels_last(y)
+    matrices = np.moveaxis(w, 2, -1) if channels_last(x) else w
     seen = w.dtype == dtype and _seen_as(matrices, (*w.shape[:2], prod(w.shape[2:]))) is not None
-    return 0 if seen and not turned else (1 + (turned and not seen)) * rounded(w.size * dtype.itemsize)
+    return 0 if seen else rounded(w.size * dtype.itemsize)
+
+
+def summing_dtype(dtype: DType, multiplications: int) -> DType:
+    """Return the dtype in which so many products of a weight gradient are added up."""
+    return np.dtype(np.float64) if dtype == np.float32 and multiplications <= FEW else dtype
 
 
 def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> None:
@@ -406,9 +417,7 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
         elsewhere.contract_weights(x, y, w, axes, budget)
         return
     groups, outputs, inner = w.shape[0], w.shape[1], prod(w.shape[2:])
-    dtype = working_dtype(x, y, w.dtype, y.shape[0] * prod(outs(axes)))
-    if dtype == np.float32 and y.size * inner <= FEW:
-        dtype = np.dtype(np.float64)
+    dtype = summing_dtype(working_dtype(x, y, w.dtype, y.shape[0] * prod(outs(axes))), y.size * inner)
     one = rounded(w.size * dtype.itemsize)
     lanes = max(1, min(LANES, budget // (4 * one)))
     tiles = Tiles(function, x, y, axes, dtype, budget, 2 * lanes * one)
@@ -418,7 +427,6 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     shape = (groups, *((outputs, inner) if tiles.rows else (inner, outputs)))
     totals = [sums.array(shape, dtype) for _ in range(lanes)]
     products = [sums.array(shape, dtype) for _ in range(lanes)]
-    compiled = worth_compiling(y, dtype, y.size * inner)
 
     def work(scratch: Scratch, left: Iterator[int]) -> None:
         for lane in left:
@@ -426,9 +434,9 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
             for tile in items[lane::lanes]:
                 scratch.clear()
                 columns = tiles.columns(tile, scratch)
-                given = _given(tiles, tile, scratch, compiled)
+                given = _given(tiles, tile, scratch)
                 found = products[lane][tile.groups]
-                _multiply(*((given, columns) if tiles.rows else (columns, given)), found, compiled)
+                np.matmul(*((given, columns) if tiles.rows else (columns, given)), out=found)
                 totals[lane][tile.groups] += found
 
     tiles.run(work, list(range(lanes)), tiles.workers)
@@ -440,11 +448,11 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     store(w, total.reshape(w.shape))
 
 
-def _given(tiles: Tiles, tile: Tile, scratch: Scratch, turned: bool) -> Array:
-    """Return a tile of y as matrices transposed, in memory too if asked for."""
+def _given(tiles: Tiles, tile: Tile, scratch: Scratch) -> Array:
+    """Return a tile of y as matrices transposed."""
     part = tiles.outputs(tile)
     found = tiles.matrix(part)
-    if found is not None and not turned:
+    if found is not None:
         return found.mT
     part = np.moveaxis(part, -1, 1) if tiles.rows else np.moveaxis(part, 1, -1)
     copied = scratch.array(part.shape, tiles.dtype)

@@ -19,16 +19,17 @@ from ..base.dtypes import NUMERIC, DType, promote
 from ..base.errors import check_choice, expected, mismatch
 from ..base.layout import Shape
 from ..devices import library_of
+from ..run.contractions import worth_compiling
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from .contraction import Array, contract, contract_weights, empty, natively
+from .implicit import THIN_OUTPUTS, convolve_weights
+from .implicit import convolve as convolve_implicitly
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded
-from .planes import sweep
-from .product import worth_compiling
+from .planes import SLOWER, sweep
 from .shifted import weighted_sums
-from .slides import THIN_OUTPUTS, slide
 from .windows import (
     Axes,
     Axis,
@@ -380,7 +381,9 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     def run(a: Array, g: Array) -> Array:
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         w = empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype, a)
-        contract_weights(plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget)
+        given = plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget
+        if not convolve_weights(*given):
+            contract_weights(*given)
         return w
 
     return natively(plan.function, (x, results), run)
@@ -413,14 +416,16 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
             weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not (thin and sweep(x, w, y, bias, axes)) and not slide(plan.function, x, w, y, bias, axes, plan.budget):
+        elif not (thin and sweep(x, w, y, bias, axes)) and not convolve_implicitly(
+            plan.function, x, w, y, bias, axes, plan.budget
+        ):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":
         run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget), run))
     elif plan.algorithm == "auto":
         if not (thin and sweep(x, w, y, bias, axes)):
-            run("direct" if thin and not worth_compiling(y, y.dtype, y.size * volume(axes)) else "im2col")
+            run("direct" if thin and not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)) else "im2col")
     else:
         run(plan.algorithm)
 

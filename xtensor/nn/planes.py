@@ -19,9 +19,10 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, handmade, host
+from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
+from ..run.contractions import worth_compiling
 from ..run.native import run_calls
-from .product import TYPES, loads, splat, worth_compiling
 from .windows import Axes, Axis, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written

@@ -200,3 +200,15 @@ def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any] | Mapping[i
         each = kernel.program.traffic * MOVED + kernel.program.seconds * PART
         seconds += LAUNCH + folds * FOLD + elements * each
     return seconds
+
+
+# ---- contractions
+
+# Multiplications from which on the code of a contraction is worth compiling. Bytes of B that are packed at a time, for
+# half of a core's own cache.
+CONTRACTION_COMPILED = 1 << 23
+PACKED_BYTES = 640 * 1024
+
+# The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code;
+# elements of a matrix below which they are not even counted.
+INTEGERS_COMPILED, INTEGER_SECONDS, INTEGERS_LEAST = 1 << 20, 3e-11, 1 << 10

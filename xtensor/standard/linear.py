@@ -20,7 +20,8 @@ from ..calls.record import is_node
 from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
-from ..plan.costs import DIRECT_BELOW
+from ..plan.costs import DIRECT_BELOW, INTEGERS_LEAST
+from ..run.contractions import integer_product
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
@@ -38,7 +39,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
-    if small(x1) is not None and small(x2) is not None and not thin_closed[0]:
+    if small(x1) is not None and small(x2) is not None and not thin_closed[0] and not _of_integers(x1._data):
         try:
             return wrap(quickly(np.matmul, x1._data, x2._data), CPU_DEVICE)
         except REFUSED:
@@ -61,7 +62,30 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
             blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
             on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b, out=blob.native()))
             return face(blob)
-    return on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b))
+    return on((x1, x2), "matmul", _multiplied)
+
+
+def _of_integers(a: Any) -> bool:
+    """Return whether generated code may be faster than NumPy's loops for a product of such an array."""
+    return a.size >= INTEGERS_LEAST and a.dtype.kind in "iu"
+
+
+def _multiplied(xp: Any, a: Any, b: Any) -> Any:
+    found = integer_product(a, b) if _of_integers(a) else None
+    return xp.matmul(a, b) if found is None else found
+
+
+def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequence[int]) -> Any:
+    """Return tensordot; of integers as a product of matrices."""
+    if _of_integers(a):
+        own, others = _left_out(a.ndim, first), _left_out(b.ndim, second)
+        terms = prod(a.shape[axis] for axis in first)
+        found = integer_product(
+            a.transpose(*own, *first).reshape(-1, terms), b.transpose(*second, *others).reshape(terms, -1)
+        )
+        if found is not None:
+            return found.reshape([*(a.shape[axis] for axis in own), *(b.shape[axis] for axis in others)])
+    return xp.tensordot(a, b, axes=(first, second))
 
 
 class _Product:
@@ -206,7 +230,7 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     if lengths != others:
         why = f"{lengths} != {others} along axes {first}, {second}"
         raise ValueError(mismatch("tensordot", x1.shape, x2.shape, why))
-    return on((x1, x2), "tensordot", lambda xp, a, b: xp.tensordot(a, b, axes=(first, second)))
+    return on((x1, x2), "tensordot", lambda xp, a, b: _contracted_over(xp, a, b, first, second))
 
 
 def _contracted(x1: Tensor | Like, x2: Tensor | Like, axes: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,0 +1,70 @@
+"""Depthwise convolution where channels come last: registers of neighbouring channels, one position after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from .compile import Code, handmade
+from .gemm import TYPES, itemsize, loads, splat
+
+# What the kernel is told. taps: offsets of the elements of a window from its first; rows of positions begin at places.
+POINTERS = ("x", "w", "y", "bias", "taps", "x.rows", "y.rows")
+NUMBERS = ("channels", "row.count", "positions", "x.step", "y.step")
+
+
+@cache
+def channels_kernel(char: str, lanes: int, taps: int) -> Code:
+    """Return the code for windows of so many elements. It is given weights (taps, channels)."""
+    return handmade("\n".join(_source(char, lanes, taps)))
+
+
+def _source(char: str, lanes: int, taps: int) -> Iterator[str]:
+    kind, align = TYPES[char], itemsize(char)
+    vector, mask, ints = f"<{lanes} x {kind}>", f"<{lanes} x i1>", f"<{lanes} x i64>"
+    suffix = f"v{lanes}f{8 * align}"
+
+    def masked(name: str, pointer: str) -> str:
+        given = f"ptr {pointer}, i32 {align}, {mask} %mask, {vector} zeroinitializer"
+        return f"  {name} = call {vector} @llvm.masked.load.{suffix}.p0({given})"
+
+    counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
+    yield f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"
+    yield f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})"
+    yield f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})"
+    yield "define void @kernel(ptr %table) {\nentry:"
+    yield from loads(POINTERS, NUMBERS)
+    for t in range(taps):
+        yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
+    yield "  br label %some\nsome:\n  %c = phi i64 [0, %entry], [%c.n, %some.next]\n  %left = sub i64 %channels, %c"
+    yield from splat("left", "i64", ints, lanes)
+    yield f"  %mask = icmp slt {ints} <{counting}>, %left.all"
+    yield f"  %bias.at = getelementptr {kind}, ptr %bias, i64 %c"
+    yield masked("%b", "%bias.at")
+    for t in range(taps):
+        yield f"  %w{t}.row = mul i64 %channels, {t}\n  %w{t}.c = add i64 %w{t}.row, %c"
+        yield f"  %w{t}.at = getelementptr {kind}, ptr %w, i64 %w{t}.c"
+        yield masked(f"%w{t}", f"%w{t}.at")
+    yield "  br label %row\nrow:\n  %r = phi i64 [0, %some], [%r.n, %row.next]"
+    for name in "xy":
+        yield f"  %{name}.row.at = getelementptr i64, ptr %{name}.rows, i64 %r"
+        yield f"  %{name}.row = load i64, ptr %{name}.row.at"
+        yield f"  %{name}.c = add i64 %{name}.row, %c\n  %{name}.r = getelementptr {kind}, ptr %{name}, i64 %{name}.c"
+    for t in range(taps):
+        yield f"  %x{t}.r = getelementptr {kind}, ptr %x.r, i64 %tap{t}"
+    yield "  br label %position\nposition:\n  %p = phi i64 [0, %row], [%p.n, %position]"
+    yield "  %x.p = phi i64 [0, %row], [%x.n, %position]\n  %y.p = phi i64 [0, %row], [%y.n, %position]"
+    for t in range(taps):
+        yield f"  %x{t}.at = getelementptr {kind}, ptr %x{t}.r, i64 %x.p"
+        yield masked(f"%x{t}", f"%x{t}.at")
+        given = f"{vector} %x{t}, {vector} %w{t}, {vector} " + (f"%sum{t - 1}" if t else "%b")
+        yield f"  %sum{t} = call {vector} @llvm.fma.{suffix}({given})"
+    yield f"  %y.at = getelementptr {kind}, ptr %y.r, i64 %y.p"
+    yield f"  call void @llvm.masked.store.{suffix}.p0({vector} %sum{taps - 1}, ptr %y.at, i32 {align}, {mask} %mask)"
+    yield "  %x.n = add i64 %x.p, %x.step\n  %y.n = add i64 %y.p, %y.step"
+    for name, count, then in (("p", "positions", "row.next"), ("r", "row.count", "some.next")):
+        where = {"p": "position", "r": "row"}[name]
+        yield f"  %{name}.n = add i64 %{name}, 1\n  %{name}.more = icmp slt i64 %{name}.n, %{count}"
+        yield f"  br i1 %{name}.more, label %{where}, label %{then}\n{then}:"
+    yield f"  %c.n = add i64 %c, {lanes}\n  %c.more = icmp slt i64 %c.n, %channels"
+    yield "  br i1 %c.more, label %some, label %done\ndone:\n  ret void\n}"

@@ -1,0 +1,589 @@
+"""The contraction kernel: C[i, j] = bias + sum over k of A[i, k] * B[k, j], from operands that lie in any way.
+
+Where elements lie is told by tables of offsets, A[i, k] at rows[i] + ks[k] and B[k, j] at ks[k] + columns[j], so that
+a matrix may be strided, turned or gathered: the windows of a convolution are read where they lie. As in GotoBLAS and
+BLIS, both are packed into panels in blocks that fit the caches: of DEPTH_BYTES along the sum, `height` rows of A stay
+in the nearest cache while the panels of B, some registers wide, come from the next one. A tile of C is added up in
+registers. Every element is the sum in order, block after block, so it has the same bits however the work is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from .compile import Code, Host, handmade, host
+
+TYPES = {"f": "float", "d": "double", "i": "i32", "q": "i64"}
+
+# Bytes of a row of A in a block: 12 such rows take half of a nearest cache of 32 KB.
+DEPTH_BYTES = 1536
+
+# Terms of panels of B that are copied at a time.
+TERMS = 16
+
+# The most rows of a tile.
+TALLEST = 12
+
+# What the kernel is told, in words of 8 bytes: where things lie, and how many there are. Offsets count elements.
+#
+#   a.runs       how many elements of a row of A, from each on, follow each other in memory
+#   pieces       of each: the offset in B, the lane of its panel, the number of columns, and the offset in C
+#   panels       of each: its first piece, the pieces, whether it is WHOLE in C, THIN, as one register holds it, or
+#                neither, and where it begins in a direct B
+#   tall         panels of A that have all rows; the others have one less
+#   most         terms of a block
+#   together     panels of B that are packed at a time
+#   b.step       elements from panel to panel of B
+#   packed       whether B is not to be packed: it lies in panels, of all terms, or is read where it lies
+#   fresh        whether C is written; else it is added to
+#   a.next       elements from one of several matrices A to the next
+#   end          columns of a direct B that may be read
+POINTERS = (
+    *("a.0", "a.rows", "a.ks", "a.runs", "b.0", "b.ks", "pieces", "panels"),
+    *("c.0", "c.rows", "bias.rows", "bias.columns", "scratch"),
+)
+NUMBERS = (
+    *("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh"),
+    *("matrices", "a.next", "b.next", "c.next", "end"),
+)
+WORDS = len(POINTERS) + len(NUMBERS)
+PIECE, PANEL = 4, 4
+WHOLE, THIN = 1, 2
+
+# Yields the lines that make a finished vector of C from another one, and returns its name. It is given the names of the
+# vector, and of the numbers (i64) of its row and of its first column.
+Finish = Callable[[str, str, str, str], tuple[list[str], str]]
+
+
+def itemsize(char: str) -> int:
+    return 4 if char in "fi" else 8
+
+
+class Form(NamedTuple):
+    """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
+
+    direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
+    other.
+    """
+
+    char: str
+    lanes: int
+    height: int
+    registers: int
+    direct: bool = False
+
+    @property
+    def kind(self) -> str:
+        return TYPES[self.char]
+
+    @property
+    def integers(self) -> bool:
+        """Whether it adds up integers, which wrap."""
+        return self.char in "iq"
+
+    @property
+    def width(self) -> int:
+        """The columns of a tile."""
+        return self.lanes * self.registers
+
+    @property
+    def deepest(self) -> int:
+        """The terms in a block."""
+        return DEPTH_BYTES // self.itemsize
+
+    @property
+    def leading(self) -> int:
+        """The elements from row to row of a packed panel of A; what is copied may go one register too far."""
+        return self.deepest + self.lanes
+
+    @property
+    def traffic(self) -> float:
+        """An estimate of the time of a multiplication: panels of B come from the second cache, A from the first."""
+        return 1 + 1.5 / self.height + 0.25 / self.registers
+
+    @property
+    def itemsize(self) -> int:
+        return itemsize(self.char)
+
+    @property
+    def room(self) -> int:
+        """The elements of scratch beside a block of B: a panel of A, and a tile."""
+        return TALLEST * (self.leading + self.width) + self.lanes
+
+
+def form_of(char: str, rows: int, columns: int, registers: int = 0, direct: bool = False) -> Form:
+    """Return the form for a product on this machine: rows in panels as equal as can be, as many sums at a time as there
+    are registers for, and few columns computed in vain. registers: of a tile's row, where they are given.
+    """
+    machine = host()
+    assert machine is not None
+    return _form_for(machine, char, rows, columns, registers, direct)
+
+
+@lru_cache(1024)
+def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int, direct: bool) -> Form:
+    lanes = machine.vector_bytes // itemsize(char)
+    few = machine.triple.startswith("x86") and machine.vector_bytes < 64  # 16 registers instead of 32
+    forms = []
+    for number in [registers] if registers else range(1, 4 if few else 6):
+        # The sums, a row of B, its masks where these are registers too, and an element of A.
+        tallest = max(min(TALLEST, (15 if few else 31) // number - 1 - (direct and few)), 1)
+        height = -(-rows // -(-rows // tallest))
+        forms.append(Form(char, lanes, height, number, direct))
+    return min(forms, key=lambda form: -(-columns // form.width) * form.width * form.traffic)
+
+
+@cache
+def kernel_of(form: Form, finish: Finish | None = None) -> Code:
+    """Return the machine code of a form. finish: what becomes of sums before they are stored."""
+    return handmade(source(form, finish))
+
+
+# What the packing of a panel of B is told, whose columns are contiguous. tos: where each term goes in the panel. wide:
+# columns that are written, of which those that there are not become zeros.
+TURNING = (("b", "tos", "to"), ("column.count", "depth", "b.step", "wide"))
+
+
+def turning_of(form: Form) -> Code:
+    """Return the machine code that packs a panel of a turned B: registers of several columns are transposed."""
+    return _turning_of(form._replace(height=1, registers=1))
+
+
+@cache
+def _turning_of(form: Form) -> Code:
+    return handmade(_turning_source(form))
+
+
+def source(form: Form, finish: Finish | None = None) -> str:
+    """Return the IR."""
+    heights = [height for height in (form.height, form.height - 1) if height]
+    micros = [
+        _micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})
+    ]
+    parts = [*micros, _pack_rows(form), _pack_columns(form)]
+    return "\n".join([_declared(form), *parts, _scatter(form), _gather(form), _driver(form)])
+
+
+def _declared(form: Form) -> str:
+    vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
+    steps = ", ".join(f"i64 {row * form.width}" for row in range(form.height))
+    return (
+        f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})\n"
+        * (not form.integers)
+        + f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})\n"
+        f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})\n"
+        "declare i64 @llvm.smin.i64(i64, i64)\n"
+        f"@tile.rows = private constant [{form.height} x i64] [{steps}]"
+    )
+
+
+def _vector(form: Form) -> str:
+    return f"<{form.lanes} x {form.kind}>"
+
+
+def _suffix(form: Form) -> str:
+    return f"v{form.lanes}{'i' if form.integers else 'f'}{8 * form.itemsize}"
+
+
+def loads(pointers: Sequence[str], numbers: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that load what stands in %table: pointers, then numbers."""
+    for place, name in enumerate((*pointers, *numbers)):
+        yield f"  %at.{name} = getelementptr i64, ptr %table, i64 {place}"
+        yield f"  %{name} = load {'ptr' if name in pointers else 'i64'}, ptr %at.{name}"
+
+
+def splat(name: str, kind: str, vector: str, lanes: int, of: str = "") -> list[str]:
+    """Return the lines that make %name.all of the number %name, or another one."""
+    return [
+        f"  %{name}.one = insertelement {vector} poison, {kind} %{of or name}, i32 0",
+        f"  %{name}.all = shufflevector {vector} %{name}.one, {vector} poison, <{lanes} x i32> zeroinitializer",
+    ]
+
+
+def _mask(form: Form, name: str, count: str) -> list[str]:
+    """Return the lines that make %name the mask of the first lanes; count: an i64."""
+    lanes = form.lanes
+    ints = f"<{lanes} x i32>"
+    counting = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    return [
+        f"  %{name}.n = trunc i64 {count} to i32",
+        *splat(f"{name}.n", "i32", ints, lanes),
+        f"  %{name} = icmp slt {ints} <{counting}>, %{name}.n.all",
+    ]
+
+
+def _masked_load(form: Form, name: str, pointer: str, mask: str) -> str:
+    vector = _vector(form)
+    given = f"ptr {pointer}, i32 {form.itemsize}, <{form.lanes} x i1> {mask}, {vector} zeroinitializer"
+    return f"  {name} = call {vector} @llvm.masked.load.{_suffix(form)}.p0({given})"
+
+
+def _masked_store(form: Form, value: str, pointer: str, mask: str) -> str:
+    given = f"{_vector(form)} {value}, ptr {pointer}, i32 {form.itemsize}, <{form.lanes} x i1> {mask}"
+    return f"  call void @llvm.masked.store.{_suffix(form)}.p0({given})"
+
+
+def _words(names: Sequence[str], base: str) -> Iterator[str]:
+    """Yield the lines that load words from a pointer on."""
+    for place, name in enumerate(names):
+        yield f"  %{name}.p = getelementptr i64, ptr {base}, i64 {place}"
+        yield f"  %{name} = load i64, ptr %{name}.p"
+
+
+def _pack_rows(form: Form) -> str:
+    """Return the function that copies rows of a block of A side by side, as far as elements follow each other."""
+    lines = [
+        "define internal void @pack.rows(ptr %a, ptr %rows, ptr %ks, ptr %runs, ptr %to, i64 %height, i64 %depth) {",
+        "entry:\n  br label %row\nrow:\n  %r = phi i64 [0, %entry], [%r.n, %row.next]",
+        *_words(["offset"], "%row.at"),
+        f"  %from = getelementptr {form.kind}, ptr %a, i64 %offset\n  %out.at = mul i64 %r, {form.leading}",
+        f"  %out = getelementptr {form.kind}, ptr %to, i64 %out.at\n  br label %some",
+        "some:\n  %k = phi i64 [0, %row], [%k.n, %some]",
+        "  %run.at = getelementptr i64, ptr %runs, i64 %k\n  %run = load i64, ptr %run.at",
+        "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %ks.k = load i64, ptr %ks.at",
+        f"  %left = sub i64 %depth, %k\n  %less = call i64 @llvm.smin.i64(i64 %left, i64 {form.lanes})",
+        "  %count = call i64 @llvm.smin.i64(i64 %less, i64 %run)",
+        *_mask(form, "mask", "%count"),
+        f"  %some.at = getelementptr {form.kind}, ptr %from, i64 %ks.k",
+        _masked_load(form, "%some.x", "%some.at", "%mask"),
+        f"  %some.to = getelementptr {form.kind}, ptr %out, i64 %k",
+        f"  store {_vector(form)} %some.x, ptr %some.to, align {form.itemsize}",
+        "  %k.n = add i64 %k, %count\n  %more = icmp slt i64 %k.n, %depth\n  br i1 %more, label %some, label %row.next",
+        "row.next:\n  %r.n = add i64 %r, 1\n  %again = icmp slt i64 %r.n, %height",
+        "  br i1 %again, label %row, label %done\ndone:\n  ret void\n}",
+    ]
+    at_row = "  %row.at = getelementptr i64, ptr %rows, i64 %r"
+    return "\n".join([*lines[:2], at_row, *lines[2:]])
+
+
+def _pack_columns(form: Form) -> str:
+    """Return the function that copies some terms of a panel of B, piece by piece."""
+    lines = [
+        "define internal void @pack.columns(ptr %b, ptr %ks, ptr %pieces, i64 %count, ptr %to, i64 %depth) {",
+        "entry:\n  br label %piece",
+        f"piece:\n  %n = phi i64 [0, %entry], [%n.n, %piece.next]\n  %at = mul i64 %n, {PIECE}",
+        "  %this = getelementptr i64, ptr %pieces, i64 %at",
+        *_words(["source", "lane", "columns"], "%this"),
+        *_mask(form, "mask", "%columns"),
+        f"  %from = getelementptr {form.kind}, ptr %b, i64 %source",
+        f"  %out = getelementptr {form.kind}, ptr %to, i64 %lane",
+        f"  %is.full = icmp eq i64 %columns, {form.lanes}\n  br i1 %is.full, label %full, label %part",
+    ]
+    for name in ("full", "part"):
+        x, to = f"%{name}.x", f"%{name}.to"
+        lines += [
+            f"{name}:\n  %{name}.k = phi i64 [0, %piece], [%{name}.n, %{name}]",
+            f"  %{name}.ks = getelementptr i64, ptr %ks, i64 %{name}.k\n  %{name}.o = load i64, ptr %{name}.ks",
+            f"  {x}.at = getelementptr {form.kind}, ptr %from, i64 %{name}.o",
+            f"  {to}.k = mul i64 %{name}.k, {form.width}",
+            f"  {to} = getelementptr {form.kind}, ptr %out, i64 {to}.k",
+        ]
+        if name == "full":
+            lines += [
+                f"  {x} = load {_vector(form)}, ptr {x}.at, align {form.itemsize}",
+                f"  store {_vector(form)} {x}, ptr {to}, align {form.itemsize}",
+            ]
+        else:
+            lines += [_masked_load(form, x, f"{x}.at", "%mask"), _masked_store(form, x, to, "%mask")]
+        lines += [
+            f"  %{name}.n = add i64 %{name}.k, 1\n  %{name}.more = icmp slt i64 %{name}.n, %depth",
+            f"  br i1 %{name}.more, label %{name}, label %piece.next",
+        ]
+    lines += [
+        "piece.next:\n  %n.n = add i64 %n, 1\n  %more = icmp slt i64 %n.n, %count",
+        "  br i1 %more, label %piece, label %done\ndone:\n  ret void\n}",
+    ]
+    return "\n".join(lines)
+
+
+def _pieces(form: Form, name: str, move: Sequence[str]) -> str:
+    """Return a function that goes over the pieces of each row of a tile: between %in.tile and %in.c, under %mask."""
+    lines = [
+        f"define internal void @{name}(ptr %tile, ptr %c, ptr %c.rows, ptr %pieces, i64 %count, i64 %height) {{",
+        "entry:\n  br label %row\nrow:\n  %r = phi i64 [0, %entry], [%r.n, %row.next]",
+        "  %row.at = getelementptr i64, ptr %c.rows, i64 %r\n  %row.offset = load i64, ptr %row.at",
+        f"  %c.row = getelementptr {form.kind}, ptr %c, i64 %row.offset\n  %tile.at = mul i64 %r, {form.width}",
+        f"  %tile.row = getelementptr {form.kind}, ptr %tile, i64 %tile.at\n  br label %piece",
+        f"piece:\n  %n = phi i64 [0, %row], [%n.n, %piece]\n  %at = mul i64 %n, {PIECE}",
+        "  %this = getelementptr i64, ptr %pieces, i64 %at",
+        *_words(["source", "lane", "columns", "target"], "%this"),
+        *_mask(form, "mask", "%columns"),
+        f"  %in.tile = getelementptr {form.kind}, ptr %tile.row, i64 %lane",
+        f"  %in.c = getelementptr {form.kind}, ptr %c.row, i64 %target",
+        *move,
+        "  %n.n = add i64 %n, 1\n  %more = icmp slt i64 %n.n, %count\n  br i1 %more, label %piece, label %row.next",
+        "row.next:\n  %r.n = add i64 %r, 1\n  %again = icmp slt i64 %r.n, %height",
+        "  br i1 %again, label %row, label %done\ndone:\n  ret void\n}",
+    ]
+    return "\n".join(lines)
+
+
+def _scatter(form: Form) -> str:
+    """Return the function that writes a tile to C."""
+    move = [_masked_load(form, "%x", "%in.tile", "%mask"), _masked_store(form, "%x", "%in.c", "%mask")]
+    return _pieces(form, "scatter", move)
+
+
+def _gather(form: Form) -> str:
+    """Return the function that reads a tile of C."""
+    move = [_masked_load(form, "%x", "%in.c", "%mask"), _masked_store(form, "%x", "%in.tile", "%mask")]
+    return _pieces(form, "gather", move)
+
+
+def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> str:
+    """Return the function that adds up a tile, or its first registers; i, j: the numbers of its first element.
+
+    The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
+    """
+    kind, vector, align = form.kind, _vector(form), form.itemsize
+    cells = [(r, v) for r in range(height) for v in range(registers)]
+    lines = [
+        f"define internal void @micro{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
+        "ptr %bias.columns, i64 %depth, i1 %first, i1 %last, i64 %i, i64 %j, ptr %ks, i64 %left) {\nentry:"
+    ]
+    if form.direct:
+        for v in range(registers):
+            lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *_mask(form, f"mask{v}", f"%left{v}")]
+    for r in range(height):
+        lines += [
+            f"  %row{r}.at = getelementptr i64, ptr %c.rows, i64 {r}\n  %row{r} = load i64, ptr %row{r}.at",
+            f"  %c{r} = getelementptr {kind}, ptr %c, i64 %row{r}",
+        ]
+    lines += [f"  %c{r}.{v} = getelementptr {kind}, ptr %c{r}, i64 {v * form.lanes}" for r, v in cells]
+    lines += ["  br i1 %first, label %new, label %old\nnew:"]
+    for v in range(registers):
+        lines += [
+            f"  %beside{v}.at = getelementptr {kind}, ptr %bias.columns, i64 {v * form.lanes}",
+            f"  %beside{v} = load {vector}, ptr %beside{v}.at, align {align}",
+        ]
+    for r in range(height):
+        lines += [
+            f"  %bias{r}.at = getelementptr {kind}, ptr %bias.rows, i64 {r}\n  %bias{r} = load {kind}, ptr %bias{r}.at",
+            *splat(f"bias{r}", kind, vector, form.lanes),
+        ]
+    add = "add" if form.integers else "fadd"
+    lines += [f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells]
+    lines += ["  br label %sum\nold:"]
+    lines += [f"  %old{r}.{v} = load {vector}, ptr %c{r}.{v}, align {align}" for r, v in cells]
+    lines += ["  br label %sum\nsum:"]
+    phi = "phi {} [{}, %new], [{}, %old], [{}, %sum]".format
+    lines += [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
+    lines += [f"  %{x}.k = {phi('ptr', f'%{x}', f'%{x}', f'%{x}.n')}" for x in "ab"]
+    lines += [f"  %acc{r}.{v} = {phi(vector, f'%new{r}.{v}', f'%old{r}.{v}', f'%sum{r}.{v}')}" for r, v in cells]
+    if form.direct:
+        lines += ["  %ks.k = getelementptr i64, ptr %ks, i64 %k\n  %offset = load i64, ptr %ks.k"]
+        lines += [f"  %b.row = getelementptr {kind}, ptr %b, i64 %offset"]
+    for v in range(registers):
+        lines += [f"  %b{v}.at = getelementptr {kind}, ptr %b.{'row' if form.direct else 'k'}, i64 {v * form.lanes}"]
+        loaded = f"  %b{v} = load {vector}, ptr %b{v}.at, align {align}"
+        lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
+    for r in range(height):
+        lines += [
+            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.leading}\n  %x{r} = load {kind}, ptr %x{r}.at",
+            *splat(f"x{r}", kind, vector, form.lanes),
+        ]
+        for v in range(registers):
+            lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
+    lines += [
+        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
+        "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
+    ]
+    if finish is not None:
+        lines += ["  br i1 %last, label %finish, label %store\nfinish:", *_finished(form, cells, finish)]
+    lines += ["  br label %store\nstore:"] if finish is None else ["  br label %done", "store:"]
+    lines += [f"  store {vector} %sum{r}.{v}, ptr %c{r}.{v}, align {align}" for r, v in cells]
+    return "\n".join([*lines, "  br label %done\ndone:\n  ret void\n}"])
+
+
+def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
+    """Return the lines that make a vector x * y + z."""
+    vector = _vector(form)
+    if form.integers:
+        return [f"  {name}.x = mul {vector} {x}, {y}", f"  {name} = add {vector} {name}.x, {z}"]
+    return [f"  {name} = call {vector} @llvm.fma.{_suffix(form)}({vector} {x}, {vector} {y}, {vector} {z})"]
+
+
+def _finished(form: Form, cells: Sequence[tuple[int, int]], finish: Finish) -> Iterator[str]:
+    """Yield the lines that store what becomes of the sums of a tile."""
+    for r, v in cells:
+        yield f"  %i{r}.{v} = add i64 %i, {r}\n  %j{r}.{v} = add i64 %j, {v * form.lanes}"
+        lines, name = finish(f"%sum{r}.{v}", _vector(form), f"%i{r}.{v}", f"%j{r}.{v}")
+        yield from lines
+        yield f"  store {_vector(form)} {name}, ptr %c{r}.{v}, align {form.itemsize}"
+
+
+def _driver(form: Form) -> str:
+    """Return the function that goes over blocks of the sum, panels of rows, and panels of columns."""
+    kind, short = form.kind, max(form.height - 1, 1)
+    lines = [
+        "define void @kernel(ptr %table) {\nentry:",
+        *loads(POINTERS, NUMBERS),
+        f"  %tile = getelementptr {kind}, ptr %scratch, i64 {form.height * form.leading}",
+        f"  %blocks = getelementptr {kind}, ptr %scratch, i64 {form.room}",
+        "  %is.packed = icmp ne i64 %packed, 0\n  %is.fresh = icmp ne i64 %fresh, 0\n  br label %matrix\nmatrix:",
+        "  %number = phi i64 [1, %entry], [%number.n, %matrix.next]",
+        *(f"  %{x} = phi ptr [%{x}.0, %entry], [%{x}.n, %matrix.next]" for x in "abc"),
+        "  br label %chunk\nchunk:",
+        "  %p0 = phi i64 [0, %matrix], [%p1, %chunk.next]\n  %p.left = sub i64 %panel.count, %p0",
+        "  %some = call i64 @llvm.smin.i64(i64 %p.left, i64 %together)\n  %p1 = add i64 %p0, %some",
+        "  %skipped = mul i64 %p0, %b.step\n  %b.skip = select i1 %is.packed, i64 %skipped, i64 0",
+        f"  %b.chunk = getelementptr {kind}, ptr %b, i64 %b.skip\n  br label %block\nblock:",
+        "  %k0 = phi i64 [0, %chunk], [%k1, %block.next]",
+        "  %k1 = add i64 %k0, %most\n  %left = sub i64 %depth, %k0",
+        "  %terms = call i64 @llvm.smin.i64(i64 %left, i64 %most)",
+        "  %begins = icmp eq i64 %k0, 0\n  %first = and i1 %begins, %is.fresh\n  %last = icmp sle i64 %left, %most",
+        *(f"  %{x}.at = getelementptr i64, ptr %{x}, i64 %k0" for x in ("a.ks", "a.runs", "b.ks")),
+        f"  %in.panel = mul i64 %k0, {form.width}\n  %b.at = getelementptr {kind}, ptr %b.chunk, i64 %in.panel",
+        "  %b.from = select i1 %is.packed, ptr %b.at, ptr %blocks",
+        "  br i1 %is.packed, label %rows, label %pack\npack:",
+        *_packing(form),
+        "  %n = phi i64 [0, %block], [0, %pack.next], [%n.n, %rows.next]",
+        "  %i = phi i64 [0, %block], [0, %pack.next], [%i.n, %rows.next]",
+        f"  %is.tall = icmp slt i64 %n, %tall\n  %height = select i1 %is.tall, i64 {form.height}, i64 {short}",
+        *(f"  %{x}.i = getelementptr i64, ptr %{x}, i64 %i" for x in ("a.rows", "c.rows")),
+        f"  %bias.i = getelementptr {kind}, ptr %bias.rows, i64 %i",
+        "  call void @pack.rows(ptr %a, ptr %a.rows.i, ptr %a.ks.at, ptr %a.runs.at, ptr %scratch, i64 %height, "
+        "i64 %terms)\n  br label %panel\npanel:",
+        *_over_panels(form),
+        "  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %i.more = icmp slt i64 %i.n, %row.count",
+        "  br i1 %i.more, label %rows, label %block.next\nblock.next:",
+        "  br i1 %last, label %chunk.next, label %block\nchunk.next:",
+        "  %p.more.left = icmp slt i64 %p1, %panel.count\n  br i1 %p.more.left, label %chunk, label %matrix.next",
+        "matrix.next:",
+        *(f"  %{x}.n = getelementptr {kind}, ptr %{x}, i64 %{x}.next" for x in "abc"),
+        "  %number.n = add i64 %number, 1\n  %n.more = icmp slt i64 %number, %matrices",
+        "  br i1 %n.more, label %matrix, label %done",
+        "done:\n  ret void\n}",
+    ]
+    return "\n".join(lines)
+
+
+def _packing(form: Form) -> list[str]:
+    """Return the lines that pack some panels of B: a few terms of all of them at a time, which are as many pages."""
+    kind = form.kind
+    return [
+        f"  %t = phi i64 [0, %block], [%t.n, %pack.next]\n  %t.far = add i64 %t, {TERMS}",
+        "  %t.n = call i64 @llvm.smin.i64(i64 %t.far, i64 %terms)\n  %t.terms = sub i64 %t.n, %t",
+        f"  %t.at = getelementptr i64, ptr %b.ks.at, i64 %t\n  %t.step = mul i64 %t, {form.width}",
+        f"  %t.blocks = getelementptr {kind}, ptr %blocks, i64 %t.step\n  br label %pack.panel\npack.panel:",
+        "  %q = phi i64 [0, %pack], [%q.n, %pack.panel]\n  %q.own = add i64 %p0, %q",
+        f"  %q.at = mul i64 %q.own, {PANEL}\n  %q.panel = getelementptr i64, ptr %panels, i64 %q.at",
+        *_words(["q.first", "q.count"], "%q.panel"),
+        f"  %q.first.at = mul i64 %q.first, {PIECE}\n  %q.pieces = getelementptr i64, ptr %pieces, i64 %q.first.at",
+        f"  %q.step = mul i64 %q, %b.step\n  %q.to = getelementptr {kind}, ptr %t.blocks, i64 %q.step",
+        "  call void @pack.columns(ptr %b, ptr %t.at, ptr %q.pieces, i64 %q.count, ptr %q.to, i64 %t.terms)",
+        "  %q.n = add i64 %q, 1\n  %q.more = icmp slt i64 %q.n, %some",
+        "  br i1 %q.more, label %pack.panel, label %pack.next\npack.next:",
+        "  %t.more = icmp slt i64 %t.n, %terms\n  br i1 %t.more, label %pack, label %rows\nrows:",
+    ]
+
+
+def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
+    """Return the lines that add up a tile, of one register where the panel is thin."""
+    return [
+        f"  br i1 %is.thin, label %{label}.thin, label %{label}.wide",
+        f"{label}.thin:\n  call void @micro{height}.1(ptr %scratch, {given})\n  br label %went",
+        f"{label}.wide:\n  call void @micro{height}.{form.registers}(ptr %scratch, {given})\n  br label %went",
+    ]
+
+
+def _over_panels(form: Form) -> list[str]:
+    """Return the lines that go over some panels of columns with a panel of rows; parts of tiles are made aside."""
+    kind, short = form.kind, max(form.height - 1, 1)
+    given = (
+        "ptr %b.p, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, i1 %last, i64 %i, i64 %j, "
+        "ptr %b.ks.at, i64 %end.p"
+    )
+    return [
+        "  %p = phi i64 [0, %rows], [%p.n, %panel.next]\n  %p.own = add i64 %p0, %p",
+        f"  %p.words = mul i64 %p.own, {PANEL}",
+        "  %panel.at = getelementptr i64, ptr %panels, i64 %p.words",
+        *_words(["first.piece", "count", "whole", "begin"], "%panel.at"),
+        f"  %pieces.at = mul i64 %first.piece, {PIECE}\n  %own = getelementptr i64, ptr %pieces, i64 %pieces.at",
+        f"  %p.step = mul i64 %p, %b.step\n  %b.panel = getelementptr {kind}, ptr %b.from, i64 %p.step",
+        f"  %b.begin = getelementptr {kind}, ptr %b, i64 %begin\n  %end.p = sub i64 %end, %begin",
+        f"  %b.p = select i1 {str(form.direct).lower()}, ptr %b.begin, ptr %b.panel",
+        f"  %j = mul i64 %p.own, {form.width}\n  %bias.j = getelementptr {kind}, ptr %bias.columns, i64 %j",
+        "  %target.at = getelementptr i64, ptr %own, i64 3\n  %target = load i64, ptr %target.at",
+        f"  %c.p = getelementptr {kind}, ptr %c, i64 %target",
+        f"  %is.whole = icmp eq i64 %whole, {WHOLE}\n  br i1 %is.whole, label %go, label %part\npart:",
+        "  br i1 %first, label %go, label %read\nread:",
+        "  call void @gather(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)\n  br label %go\ngo:",
+        "  %c.to = select i1 %is.whole, ptr %c.p, ptr %tile",
+        "  %c.steps = select i1 %is.whole, ptr %c.rows.i, ptr @tile.rows",
+        f"  %is.thin = icmp eq i64 %whole, {THIN}\n  br i1 %is.tall, label %high, label %low\nhigh:",
+        *_call_micro(form, "high", form.height, given),
+        "low:",
+        *_call_micro(form, "low", short, given),
+        "went:\n  br i1 %is.whole, label %panel.next, label %write\nwrite:",
+        "  call void @scatter(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)",
+        "  br label %panel.next\npanel.next:",
+        "  %p.n = add i64 %p, 1\n  %p.more = icmp slt i64 %p.n, %some",
+        "  br i1 %p.more, label %panel, label %rows.next\nrows.next:",
+    ]
+
+
+def _turning_source(form: Form) -> str:
+    """Return the IR of the packing of a turned panel."""
+    vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
+    lanes, kind = form.lanes, form.kind
+    names, shuffles = _transposed(form, [f"%x{t}" for t in range(lanes)])
+    lines = [
+        f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})",
+        "define void @kernel(ptr %table) {\nentry:",
+        *loads(*TURNING),
+        f"  %tile = alloca [{lanes * lanes} x {kind}], align 64\n  br label %register",
+        "register:\n  %j = phi i64 [0, %entry], [%j.n, %register.next]",
+        f"  %out = getelementptr {kind}, ptr %to, i64 %j\n  br label %terms",
+        "terms:\n  %k = phi i64 [0, %register], [%k.n, %terms.next]\n  %left = sub i64 %depth, %k",
+        *_mask(form, "inside", "%left"),
+        f"  %from = getelementptr {kind}, ptr %b, i64 %k",
+    ]
+    for t in range(lanes):
+        lines += [
+            f"  %j{t} = add i64 %j, {t}\n  %there{t} = icmp slt i64 %j{t}, %column.count",
+            f"  %mask{t} = select i1 %there{t}, {mask} %inside, {mask} zeroinitializer",
+            f"  %offset{t} = mul i64 %j{t}, %b.step\n  %from{t} = getelementptr {kind}, ptr %from, i64 %offset{t}",
+            _masked_load(form, f"%x{t}", f"%from{t}", f"%mask{t}"),
+        ]
+    lines += shuffles
+    for t, name in enumerate(names):
+        lines += [
+            f"  %tile{t} = getelementptr {kind}, ptr %tile, i64 {t * lanes}\n  store {vector} {name}, ptr %tile{t}"
+        ]
+    lines += [
+        f"  %count = call i64 @llvm.smin.i64(i64 %left, i64 {lanes})\n  br label %store",
+        "store:\n  %t = phi i64 [0, %terms], [%t.n, %store]\n  %t.tile = mul i64 %t, " + str(lanes),
+        f"  %t.from = getelementptr {kind}, ptr %tile, i64 %t.tile\n  %t.x = load {vector}, ptr %t.from",
+        "  %t.k = add i64 %k, %t\n  %t.to = getelementptr i64, ptr %tos, i64 %t.k\n  %t.offset = load i64, ptr %t.to",
+        f"  %t.out = getelementptr {kind}, ptr %out, i64 %t.offset",
+        f"  store {vector} %t.x, ptr %t.out, align {form.itemsize}",
+        "  %t.n = add i64 %t, 1\n  %t.more = icmp slt i64 %t.n, %count",
+        "  br i1 %t.more, label %store, label %terms.next",
+        f"terms.next:\n  %k.n = add i64 %k, {lanes}\n  %k.more = icmp slt i64 %k.n, %depth",
+        "  br i1 %k.more, label %terms, label %register.next",
+        f"register.next:\n  %j.n = add i64 %j, {lanes}\n  %j.more = icmp slt i64 %j.n, %wide",
+        "  br i1 %j.more, label %register, label %done\ndone:\n  ret void\n}",
+    ]
+    return "\n".join(["declare i64 @llvm.smin.i64(i64, i64)", *lines])
+
+
+def _transposed(form: Form, names: list[str]) -> tuple[list[str], list[str]]:
+    """Return the names of the columns of a square of registers, and the lines that make them: as in a fast Fourier
+    transform, pairs of registers exchange halves of blocks, which are half as long in each turn.
+    """
+    lanes, lines, half = form.lanes, [], form.lanes // 2
+    while half:
+        made = list(names)
+        for i in (i for i in range(lanes) if not i & half):
+            pair = f"{_vector(form)} {names[i]}, {_vector(form)} {names[i + half]}"
+            low = [lane if not lane & half else lanes + lane - half for lane in range(lanes)]
+            high = [lane + half if not lane & half else lanes + lane for lane in range(lanes)]
+            for place, which in ((i, low), (i + half, high)):
+                made[place] = f"%turn{half}.{place}"
+                order = ", ".join(f"i32 {lane}" for lane in which)
+                lines.append(f"  {made[place]} = shufflevector {pair}, <{lanes} x i32> <{order}>")
+        names, half = made, half // 2
+    return names, lines

@@ -1,0 +1,315 @@
+"""Contractions by the kernel of codegen/cpu/gemm.py: the tables that it is given, made of NumPy's arrays."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base import threads
+from ..base.dtypes import DType
+from ..base.options import settings
+from ..base.threads import worth
+from ..codegen.cpu.compile import Code, host
+from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Finish, Form, form_of, kernel_of, turning_of
+from ..devices import library_of
+from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES, moving_seconds
+from .native import run_calls
+
+Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
+
+
+def worth_compiling(native: Array, dtype: DType, multiplications: int) -> bool:
+    """Return whether so much work on an array is to be done by code of ours, under the settings in force here.
+
+    That code is the CPU's, and works on addresses: never for an array of another library's.
+    """
+    if library_of(native) is not np or dtype.char not in "fd" or multiplications < CONTRACTION_COMPILED:
+        return False
+    if settings().engine not in ("auto", "llvm"):
+        return False
+    machine = host()
+    return machine is not None and machine.vector_bytes >= 32
+
+
+class Rows(NamedTuple):
+    """Where the elements of A lie: offsets of its rows and terms, and how many terms from each on follow each other."""
+
+    rows: Array
+    ks: Array
+    runs: Array
+
+
+class Columns(NamedTuple):
+    """Where columns lie in B and in C: pieces of registers, and the panels made of them (see gemm.POINTERS).
+
+    end: behind the last column.
+    """
+
+    pieces: Array
+    panels: Array
+    end: int
+
+
+def rows_of(rows: Array, ks: Array) -> Rows:
+    """Return the table of offsets of rows and terms."""
+    ends = np.append(np.flatnonzero(np.diff(ks) != 1), len(ks) - 1) + 1
+    runs = ends[np.searchsorted(ends, np.arange(len(ks)), side="right")] - np.arange(len(ks))
+    return Rows(np.ascontiguousarray(rows), np.ascontiguousarray(ks), runs)
+
+
+def columns_of(sources: Array, targets: Array, form: Form) -> Columns:
+    """Return the table of columns with these offsets in B and in C."""
+    n = len(sources)
+    breaks = np.empty(n, bool)
+    breaks[0] = True
+    breaks[1:] = (np.diff(sources) != 1) | (np.diff(targets) != 1)
+    apart = np.cumsum(np.append(True, np.diff(targets) != 1))
+    breaks[:: form.lanes] = True
+    starts = np.flatnonzero(breaks)
+    counts = np.diff(np.append(starts, n))
+    pieces = np.stack([sources[starts], starts % form.width, counts, targets[starts]], axis=1)
+    begins = np.arange(0, n, form.width)
+    ends = np.minimum(begins + form.width, n)
+    first, last = np.searchsorted(starts, begins), np.searchsorted(starts, ends)
+    whole = (ends - begins == form.width) & (apart[begins] == apart[ends - 1])
+    kinds = np.where(whole, WHOLE, THIN * (ends - begins <= form.lanes))
+    panels = np.stack([first, last - first, kinds, sources[begins]], axis=1)
+    return Columns(np.ascontiguousarray(pieces), panels, n)
+
+
+def columns_among(sources: Array, targets: Array, form: Form) -> Columns:
+    """Return the table of some columns of a B that is read where it lies, in the order that they have there.
+
+    What lies between them is computed in vain.
+    """
+    places, lanes = sources // form.width, sources % form.width
+    breaks = np.ones(len(sources), bool)
+    breaks[1:] = (np.diff(sources) != 1) | (np.diff(targets) != 1) | (lanes[1:] % form.lanes == 0)
+    starts = np.flatnonzero(breaks)
+    counts = np.diff(np.append(starts, len(sources)))
+    pieces = np.stack([sources[starts], lanes[starts], counts, targets[starts]], axis=1)
+    own, first, number = np.unique(places[starts], return_index=True, return_counts=True)
+    covered = np.bincount(np.searchsorted(own, places))
+    apart = np.cumsum(np.append(True, np.diff(targets) != 1))
+    begins = np.searchsorted(places, own)
+    whole = (covered == form.width) & (apart[begins] == apart[begins + covered - 1])
+    panels = np.stack([first, number, whole, own * form.width], axis=1)
+    return Columns(np.ascontiguousarray(pieces), panels, int(sources[-1]) + 1)
+
+
+@lru_cache(256)
+def straight(count: int, step: int, form: Form) -> Columns:
+    """Return the table of columns that follow each other in B and, `step` apart, in C."""
+    return columns_of(np.arange(count), np.arange(count) * step, form)
+
+
+class Product:
+    """One product C = A B + bias, as the kernel is told it.
+
+    Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit. direct: whether B is read
+    where it lies.
+    """
+
+    def __init__(
+        self,
+        dtype: DType,
+        rows: int,
+        columns: int,
+        depth: int,
+        registers: int = 0,
+        finish: Finish | None = None,
+        direct: bool = False,
+    ) -> None:
+        self.dtype, self.rows, self.columns, self.depth = dtype, rows, columns, depth
+        char = dtype.char if dtype.kind == "f" else "i" if dtype.itemsize == 4 else "q"
+        self.form = form_of(char, rows, columns, registers, direct)
+        self.finish = finish
+        self.block = ceil(depth / ceil(depth / self.form.deepest))
+        self.panels = ceil(columns / self.form.width)
+        panel = self.form.width * self.block * dtype.itemsize
+        self.together = self.panels if direct else max(min(self.panels, PACKED_BYTES // panel), 1)
+
+    @property
+    def code(self) -> Code:
+        return kernel_of(self.form, self.finish)
+
+    def scratch(self, packed: bool) -> int:
+        """Return the bytes of scratch that a call takes, which are not less for a larger product of as wide tiles."""
+        panel = self.form.width * min(self.depth, self.form.deepest)
+        block = (
+            0
+            if packed or self.form.direct
+            else min(self.panels * panel, max(PACKED_BYTES // self.dtype.itemsize, panel))
+        )
+        return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        """The shape of the panels of all of B."""
+        return self.panels, self.depth, self.form.width
+
+    def packing(self, turned: Array, tos: Array, into: Array) -> list[bytes]:
+        """Return what `turning_of` is told to write B (columns, depth), whose columns are contiguous, into panels.
+
+        tos: where each term goes in a panel. Columns that there are not become zeros.
+        """
+        width, calls = self.form.width, []
+        for first, panel in zip(range(0, self.columns, width), into, strict=True):
+            places = address(turned[first:]), address(tos), address(panel)
+            calls.append(turning(*places, min(width, self.columns - first), turned, width))
+        return calls
+
+    def pack(self, turned: Array, order: Array, into: Array) -> None:
+        """Write a stack of such B into a stack of panels, on several threads; order: of the terms."""
+        tos = np.ascontiguousarray(order * self.form.width)
+        calls = [call for b, panels in zip(turned, into, strict=True) for call in self.packing(b, tos, panels)]
+        shared = worth(moving_seconds(2 * into.nbytes))
+        run_calls(turning_of(self.form), [calls[n::shared] for n in range(min(shared, len(calls)))])
+
+    def beside(self, bias: Array) -> Array:
+        """Return a bias of columns, or a stack of them, as long as all panels."""
+        found: Array = np.zeros((*bias.shape[:-1], self.panels * self.form.width), self.dtype)
+        found[..., : self.columns] = bias
+        return found
+
+    def told(
+        self,
+        a: int,
+        of_a: Rows,
+        b: int,
+        of_b: Array | None,
+        columns: Columns,
+        c: int,
+        of_c: Array,
+        scratch: int,
+        bias_rows: int = 0,
+        bias_columns: int = 0,
+        fresh: bool = True,
+        count: int = 1,
+        nexts: tuple[int, int, int] = (0, 0, 0),
+    ) -> bytes:
+        """Return the kernel's words. of_b: offsets of terms, None where b is packed. Biases: addresses, 0 for none.
+        fresh: whether C is written; else it is added to. count: of matrices, nexts: elements from each to the next.
+        """
+        form = self.form
+        height = form.height
+        tall = self.rows - ceil(self.rows / height) * (height - 1)
+        step = form.width * (self.depth if of_b is None else self.block)
+        panels, packed = len(columns.panels), of_b is None or form.direct
+        nothing = _nothing(max(self.rows, panels * form.width) * self.dtype.itemsize)
+        pointers = [
+            a,
+            *map(address, of_a),
+            b,
+            0 if of_b is None else address(of_b),
+            address(columns.pieces),
+            address(columns.panels),
+            c,
+        ]
+        pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch]
+        numbers = [
+            self.rows,
+            tall,
+            self.depth,
+            self.block,
+            panels,
+            max(self.together, panels * form.direct),
+            step,
+            packed,
+        ]
+        numbers += [fresh, count, *nexts, columns.end]
+        assert len(pointers) == len(POINTERS)
+        return struct.pack(f"={WORDS}q", *pointers, *numbers)
+
+
+def turning(b: int, tos: int, into: int, columns: int, turned: Array, width: int) -> bytes:
+    """Return what `turning_of` is told to write so many columns (turned: contiguous rows) across, as so many."""
+    return struct.pack("=7q", b, tos, into, columns, turned.shape[1], turned.strides[0] // turned.itemsize, width)
+
+
+def address(array: Array) -> int:
+    """Return where an array lies."""
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+_zeros: list[Array] = []
+
+
+def _nothing(nbytes: int) -> int:
+    """Return the address of so many zeros, which stand for no bias."""
+    if not _zeros or _zeros[-1].nbytes < nbytes:
+        _zeros.append(np.zeros(max(nbytes, 1 << 16), np.uint8))  # the earlier ones may be in use
+    return address(_zeros[-1])
+
+
+@lru_cache(1024)
+def steps(count: int, step: int) -> Array:
+    """Return offsets of so many elements that lie so far apart."""
+    return np.arange(count) * step
+
+
+# ---- matrices of integers
+
+# The integers in which products of others are added up: those have the last bits of them.
+_SUMS: dict[int, DType] = {size: np.dtype(np.int64 if size == 8 else np.int32) for size in (1, 2, 4, 8)}
+
+
+def integer_product(a: Array, b: Array) -> Array | None:
+    """Return the matrix product of stacks of integers, which wrap, or None where NumPy's own is to compute it.
+
+    NumPy has no library for integers: its loops take fifty times as long.
+    """
+    if library_of(a) is not np or min(a.ndim, b.ndim) < 2:
+        return None
+    dtype = np.result_type(a, b)
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    work = prod(lead) * prod(a.shape[-2:]) * b.shape[-1]
+    if dtype.kind not in "iu" or work < INTEGERS_COMPILED or settings().engine not in ("auto", "llvm") or not host():
+        return None
+    sums = _SUMS[dtype.itemsize]
+    a, b = (_stack(np.broadcast_to(x, (*lead, *x.shape[-2:])), sums) for x in (a, b))
+    found: Array = np.empty((prod(lead), a.shape[-2], b.shape[-1]), sums)
+    threads.run([partial(_multiply, *parts) for parts in _parts(a, b, found, worth(work * INTEGER_SECONDS))])
+    return found.reshape(*lead, *found.shape[1:]).astype(dtype, copy=False)
+
+
+def _stack(x: Array, dtype: DType) -> Array:
+    """Return stacked matrices along one axis, as a view of the same bits where that can be."""
+    x = x.view(dtype) if x.itemsize == dtype.itemsize else x.astype(dtype)
+    x = x.reshape(-1, *x.shape[-2:])
+    return x if x.flags.aligned and not any(step % x.itemsize for step in x.strides) else x.copy()
+
+
+def _parts(a: Array, b: Array, c: Array, number: int) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield about equal parts of products: of the stack where it is long, else of rows or columns."""
+    count, rows, columns = c.shape
+    longest = max(range(3), key=lambda axis: c.shape[axis] if axis else count * (count >= number) * rows * columns)
+    step = -(-c.shape[longest] // number)
+    for first in range(0, c.shape[longest], step):
+        part = slice(first, first + step)
+        if longest == 0:
+            yield a[part], b[part], c[part]
+        elif longest == 1:
+            yield a[:, part], b, c[:, part]
+        else:
+            yield a, b[:, :, part], c[:, :, part]
+
+
+def _multiply(a: Array, b: Array, c: Array) -> None:
+    """Write the products of stacks of matrices a (count, rows, depth) and b (count, depth, columns) into c."""
+    count, rows, depth = a.shape
+    one = Product(c.dtype, rows, c.shape[2], depth)
+    (a_next, *of_a), (b_next, *of_b), (c_next, *of_c) = ([n // c.itemsize for n in x.strides] for x in (a, b, c))
+    table = rows_of(steps(rows, of_a[0]), steps(depth, of_a[1]))
+    columns = columns_of(steps(c.shape[2], of_b[1]), steps(c.shape[2], of_c[1]), one.form)
+    terms, targets = steps(depth, of_b[0]), steps(rows, of_c[0])
+    scratch: Array = np.empty(one.scratch(False), np.uint8)
+    places = address(a), table, address(b), terms, columns, address(c), targets, address(scratch)
+    code = one.code
+    code.call(one.told(*places, count=count, nexts=(a_next, b_next, c_next)))

@@ -237,6 +237,19 @@ def test_a_numpy_array_that_the_function_writes_to_makes_calls_plain() -> None:
         np.testing.assert_array_equal(seen, n * np.arange(3.0))
 
 
+def test_an_object_that_has_every_attribute() -> None:
+    class Anything:
+        def __getattr__(self, name: str) -> Any:
+            return Anything() if name != "k" else WHERE.k
+
+    thing, x = Anything(), xt.asarray(np.ones(100_000))
+    fused = xt.fuse(lambda x: x * thing.any.k)
+    for k in (2.0, 2.0, 2.0, 5.0, 5.0):
+        WHERE.k = k
+        assert float(fused(x)[0]) == k
+    WHERE.k = 2.0
+
+
 def test_many_functions_as_arguments() -> None:
     fused, x = xt.fuse(lambda f, x: f(x)), xt.asarray(np.ones(1000))
     for n in range(700):

@@ -70,6 +70,11 @@ def is_plain(constant: Any) -> bool:
     return stays(constant) if isinstance(constant, (ModuleType, type)) else True
 
 
+def wrapped(x: Any) -> Any:
+    """Return the function that an object stands for, as functools says it; None where it stands for none."""
+    return getattr(x, "__dict__", {}).get("__wrapped__")
+
+
 class Reach:
     """What a function can find by its names, as far as that is known: it grows with the objects and functions that are
     met at calls.
@@ -86,7 +91,7 @@ class Reach:
         self._classes: set[type] = set()
         self.grown = 0
         self.varying = ""
-        if not hasattr(getattr(function, "__wrapped__", function), "__code__"):  # an object that is called
+        if not hasattr(wrapped(function) or function, "__code__"):  # an object that is called
             self._found_in({"self": function})
         self.take(function)
 
@@ -104,8 +109,9 @@ class Reach:
         if isinstance(function, MethodType):
             self._found_in({"self": function.__self__})
             return self.take(function.__func__)
-        if hasattr(function, "__wrapped__"):
-            return self.take(function.__wrapped__)
+        inner = wrapped(function)
+        if inner is not None:
+            return self.take(inner)
         if isinstance(getattr(function, "__code__", None), CodeType):
             self._take_code(function)
         return True
@@ -184,7 +190,7 @@ def _behind(attribute: Any) -> Iterator[Any]:
         yield attribute.__func__
     elif isinstance(attribute, cached_property):
         yield attribute.func
-    elif isinstance(attribute, FunctionType) or hasattr(attribute, "__wrapped__"):
+    elif isinstance(attribute, FunctionType) or wrapped(attribute) is not None:
         yield attribute
 
 

@@ -23,7 +23,7 @@ from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
-from .reach import MOST_OBJECTS, Reach, constant_of, is_code, is_open, is_plain, slots_of, stays
+from .reach import MOST_OBJECTS, Reach, constant_of, is_code, is_open, is_plain, slots_of, stays, wrapped
 
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor"
@@ -139,9 +139,9 @@ class _Key:
             self.key.append(kind)
             for part in (x.__func__, x.__self__) if isinstance(x, MethodType) else (x.func, x.args, x.keywords):
                 self.enter(part, given=given)
-        elif hasattr(x, "__wrapped__"):
+        elif wrapped(x) is not None:
             self.key.append(kind)
-            self.enter(x.__wrapped__, given=given)
+            self.enter(wrapped(x), given=given)
         elif is_open(kind):
             self._object(x, kind)
         else:
@@ -199,7 +199,7 @@ class _Key:
     def _attributes(self, own: Mapping[str, Any], *, every: bool = False) -> None:
         """Enter those of some attributes that are mentioned, or every one."""
         names = own if every else self.reach.names
-        for name, value in own.items() if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
+        for name, value in list(own.items()) if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
             if name in names and not stays(value):
                 self.key.append(name)
                 self.enter(value, given=False)

@@ -499,7 +499,7 @@ class WeightsLast(Weights):
 
 def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
     """Write what `contract_weights` writes, if that is worth compiling; return whether."""
-    if w.dtype.kind != "f" or not w.size or not worth_compiling(y, w.dtype, y.size * w[0, 0].size):
+    if w.dtype.kind != "f" or not w.size or not y.size or not worth_compiling(y, w.dtype, y.size * w[0, 0].size):
         return False
     dtype = summing_dtype(w.dtype, y.size * w[0, 0].size)
     one = rounded(w.size * dtype.itemsize)

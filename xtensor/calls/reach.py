@@ -61,13 +61,16 @@ def constant_of(x: Any) -> tuple[Any, ...] | None:
 
 def is_plain(constant: Any) -> bool:
     """Return whether a constant has nothing in it that can change."""
-    if isinstance(constant, BuiltinFunctionType):
+    kind = type(constant)
+    if kind is ModuleType:
+        return _is_library(constant.__name__)
+    if kind is FunctionType:
+        return _is_library(str(constant.__module__))
+    if kind is BuiltinFunctionType:
         return constant.__self__ is None or isinstance(constant.__self__, (ModuleType, type))
-    if isinstance(constant, FunctionType):
-        return str(constant.__module__).partition(".")[0] in _LIBRARIES
-    if isinstance(constant, tuple):
+    if kind is tuple:
         return all(map(is_plain, constant))
-    return stays(constant) if isinstance(constant, (ModuleType, type)) else True
+    return stays(constant) if isinstance(constant, type) else True
 
 
 def wrapped(x: Any) -> Any:
@@ -196,12 +199,15 @@ def _behind(attribute: Any) -> Iterator[Any]:
 
 def stays(value: Any) -> bool:
     """Return whether a value is a module or class of a library, which stays what it is."""
-    kind = type(value)
-    if kind is int or kind is float:
-        return False
     if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] in _LIBRARIES
-    return isinstance(value, type) and str(value.__module__).partition(".")[0] in _LIBRARIES
+        return _is_library(value.__name__)
+    return isinstance(value, type) and _is_library(str(value.__module__))
+
+
+@lru_cache(maxsize=1024)
+def _is_library(module: str) -> bool:
+    """Return whether a module of this name belongs to a library."""
+    return module.partition(".")[0] in _LIBRARIES
 
 
 @lru_cache(maxsize=1024)

@@ -389,6 +389,22 @@ def test_gradients_inside_and_outside() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_a_view_that_is_returned_of_what_nobody_else_keeps(dtype: str) -> None:
+    """Its memory is a result although the value that it is part of is not."""
+
+    def function(x: Any) -> Any:
+        y = xt.astype(x, getattr(xt, dtype))
+        view = xt.squeeze(y, axis=(0,))
+        y = view * 2
+        y[0, ::-2] -= 300
+        return view
+
+    fused, x = xt.fuse(function), np.arange(12, dtype=np.uint32).reshape(1, 3, 4)
+    for n in range(4):
+        np.testing.assert_array_equal(np.asarray(fused(xt.asarray(x + n))), (x + n)[0].astype(dtype))
+
+
 class Lines(Handler):
     """It counts what is logged, where no signature looks."""
 

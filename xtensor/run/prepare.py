@@ -239,6 +239,7 @@ class _Maker:
         self.builder, self.work, self.outline, self.base = builder, work, outline, base
         self.chosen = list(zip(outline.kernels, outline.choices, strict=True))
         self.where, self.keeps_scalars = where, keeps_scalars
+        self.own = frozenset(own)
         self.needed = self._find_needed(own)
         self.again: list[Makes] | None = None
 
@@ -309,7 +310,7 @@ class _Maker:
         before = len(self.builder.instructions)
         alone = True
         for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self.work.plan.last, strict=True)):
-            drops = [self.base + number for number in last if number in self.needed]
+            drops = [self.base + number for number in last if number in self.needed and number not in self.own]
             if choice.engine == LLVM:
                 made = self._made(kernel.results)
                 self.builder.compiled(makes[place], made, drops)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dis import get_instructions
 from enum import Enum
 from functools import cached_property, lru_cache, partial
 from types import (
@@ -220,6 +219,8 @@ def _names(code: CodeType) -> frozenset[str]:
 
 def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
     """Yield the names that code and that of functions in it look up outside, each with the attribute taken of it."""
+    from dis import get_instructions  # for functions that are captured alone
+
     instructions = [*get_instructions(code)]
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
         if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME"):

@@ -6,11 +6,11 @@ it is looked up again at every call: tensors are arguments like others, constant
 
 from __future__ import annotations
 
+import sys
 from _thread import LockType, RLock
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from logging import Logger
 from re import Pattern
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -34,7 +34,7 @@ ELSEWHERE = "[device] its arguments are on different devices"
 MOST_ELEMENTS, MOST_BYTES = 64, 1024
 
 # Kinds of objects of which no value is read, or always the same one.
-_IDENTITIES = (LockType, RLock, Logger, Pattern, range)
+_IDENTITIES = (LockType, RLock, Pattern, range)
 
 
 class _Key:
@@ -131,10 +131,8 @@ class _Key:
             self._elements(x, given)
         elif isinstance(x, np.ndarray):
             self._contents(x, given)
-        elif (
-            isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False)
-        ):  # draws: a generator, this very one
-            self.key.append(x)
+        elif isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False) or _is_log(x):
+            self.key.append(x)  # of a generator of random numbers that draws in order: this very one
         elif isinstance(x, (MethodType, partial)):
             self.key.append(kind)
             for part in (x.__func__, x.__self__) if isinstance(x, MethodType) else (x.func, x.args, x.keywords):
@@ -203,6 +201,12 @@ class _Key:
             if name in names and not stays(value):
                 self.key.append(name)
                 self.enter(value, given=False)
+
+
+def _is_log(x: Any) -> bool:
+    """Return whether this is a log, to which is written only. Who has one has imported `logging`; here it is not."""
+    logging = sys.modules.get("logging")
+    return logging is not None and isinstance(x, logging.Logger)
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:

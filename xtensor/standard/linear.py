@@ -21,7 +21,6 @@ from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, INTEGERS_LEAST
-from ..run.contractions import integer_product
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
@@ -70,8 +69,17 @@ def _of_integers(a: Any) -> bool:
     return a.size >= INTEGERS_LEAST and a.dtype.kind in "iu"
 
 
+def _by_integers(a: Any, b: Any) -> Any:
+    """Return the matrix product of integers by generated code, None where NumPy is to compute it."""
+    if not _of_integers(a):
+        return None
+    from ..run.contractions import integer_product  # the code generator comes with it
+
+    return integer_product(a, b)
+
+
 def _multiplied(xp: Any, a: Any, b: Any) -> Any:
-    found = integer_product(a, b) if _of_integers(a) else None
+    found = _by_integers(a, b)
     return xp.matmul(a, b) if found is None else found
 
 
@@ -80,7 +88,7 @@ def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequ
     if _of_integers(a):
         own, others = _left_out(a.ndim, first), _left_out(b.ndim, second)
         terms = prod(a.shape[axis] for axis in first)
-        found = integer_product(
+        found = _by_integers(
             a.transpose(*own, *first).reshape(-1, terms), b.transpose(*second, *others).reshape(terms, -1)
         )
         if found is not None:

@@ -368,6 +368,46 @@ def test_arrays_shared_with_numpy() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_arguments_of_numpy_are_tensors_inside() -> None:
+    """They share their memory, in captured calls, plain ones and nested ones; results are tensors in each."""
+
+    def step(x: Any, y: Any, scale: float = 2.0) -> Any:
+        x[1:] += y * scale
+        return x * 0.5, y[:2]
+
+    inner = xt.fuse(step)
+    for fused in (xt.fuse(step, strict=True), xt.fuse(lambda x, y: inner(x, y=y), strict=True)):
+        for views in (
+            lambda a: (a[:9], a[20:28]),
+            lambda a: (a[:9], a[1:9]),
+            lambda a: (a[9::-1][:9], a[30:38]),
+        ):
+            for call in range(4):
+                mine, right = both(seed=call)[1], both(seed=call)[1]
+                halves, part = fused(*views(mine))
+                agrees(halves, step(*views(right))[0])
+                np.testing.assert_array_equal(mine, right)
+                assert type(part) is xt.Tensor and np.shares_memory(part.numpy(), mine)
+    assert fused.why(*views(mine)) == ""
+
+
+@pytest.mark.parametrize("a", [np.arange(4).astype(">f8"), np.array(["a", "b"]), np.array([1, None])])
+def test_arrays_that_no_tensor_can_share_are_left_alone(a: Any) -> None:
+    fused = xt.fuse(lambda x: x)
+    assert fused(a) is a and "ndarray" in fused.why(a)
+
+
+def test_read_only_arrays_are_refused() -> None:
+    """As a plain call refuses them, and they stay as they are."""
+    fused = xt.fuse(doubled)
+    a = np.ones(8)
+    a.flags.writeable = False
+    for _ in range(3):
+        with pytest.raises(ValueError, match="read-only"):
+            fused(a, xt.ones(8))
+    assert a.tolist() == [1.0] * 8
+
+
 def test_gradients_inside_and_outside() -> None:
     def loss(w: Any, x: Any) -> Any:
         y = x * w

@@ -6,6 +6,7 @@ undefined (int64 with float64, ...), NumPy's answer is given (NEP 50 for Python 
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,11 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
     if dtype is None or found not in _HELD:
         raise TypeError(expected(function, argument, must, dtype if dtype is None else found))
     return _HELD[found]
+
+
+def is_held(dtype: DType) -> builtins.bool:
+    """Return whether a tensor can have elements that lie in memory as this dtype says."""
+    return _HELD.get(dtype) == dtype
 
 
 # Each held dtype in both byte orders, to its native form.

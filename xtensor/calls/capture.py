@@ -12,6 +12,9 @@ from functools import partial, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from numpy import ndarray
+
+from ..base.dtypes import is_held
 from ..base.errors import expected
 from ..base.options import Settings, options, settings
 from ..graph.node import Part
@@ -19,7 +22,7 @@ from ..plan.costs import CAPTURED_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
-from ..tensor.face import Tensor, evaluate, face, small
+from ..tensor.face import Tensor, evaluate, face, from_native, small
 from ..tensor.trees import flatten, rebuilt
 from .reach import Reach, constant_of
 from .record import record_part
@@ -65,6 +68,7 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
     a method of what is returned, says why.
     strict: whether to raise instead, with that reason, where a call cannot be captured.
 
+    NumPy arrays among the arguments are handed to it as tensors that share their memory, so that it can be captured.
     Tensors and constants that the function finds by its names - globals, closures, attributes of what these are - are
     looked up again at each call. What it does besides computing - prints, appends - is done only in calls that run it.
     Memory that an argument shares with a NumPy array is read when the call ends: the function itself must not write to
@@ -108,16 +112,18 @@ class Fused(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._not_looked_up and not kwargs and self._plain is settings():
             for x in args:
-                if type(x) is Tensor and small(x) is None:
+                if type(x) is Tensor and small(x) is None or type(x) is ndarray:
                     break
             else:
                 self._not_looked_up -= 1
                 return self._function(*args)
         if watchers and watching() is not None:
+            args, kwargs = _sharing(args, kwargs) or (args, kwargs)
             return self._function(*args, **kwargs)
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
-            return self._call_plainly(found, args, kwargs)
+            sharing = _sharing(args, kwargs)
+            return self._call_plainly(found, args, kwargs) if sharing is None else self(*sharing[0], **sharing[1])
         signature, tensors, blobs, arrays = found
         known = self._known.get(signature)
         if known is None:
@@ -140,6 +146,9 @@ class Fused(Generic[P, R]):
         """Return why the next call with such arguments runs the function itself, "" if it runs a schedule."""
         if watching() is not None:
             return INSIDE
+        sharing = _sharing(args, kwargs)
+        if sharing is not None:
+            return self.why(*sharing[0], **sharing[1])
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
             return found
@@ -207,6 +216,18 @@ class Fused(Generic[P, R]):
             self._unwatched = UNWATCHED if forgotten.used == forgotten.made else 0
         known.used = known.made = self._uses = self._uses + 1
         self._known[signature] = known
+
+
+def _sharing(args: Any, kwargs: Any) -> Any:
+    """Return arguments with tensors over the memory of NumPy arrays in place of these; None if there are none.
+
+    What NumPy makes of an array is not seen, what is made of a tensor is.
+    """
+    every = (*args, *kwargs.values())
+    if not any(type(x) is ndarray and is_held(x.dtype) for x in every) or settings().device != "cpu":
+        return None
+    given = [from_native(x, shared=True) if type(x) is ndarray and is_held(x.dtype) else x for x in every]
+    return given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
 
 
 def _asks_for_plain_calls(limits: Settings) -> bool:

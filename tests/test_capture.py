@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from logging import Handler, Logger, LogRecord
 from typing import Any
@@ -540,6 +542,27 @@ def test_random_numbers_are_drawn_in_order() -> None:
     anew = xt.fuse(lambda x: noisy(x, xt.random.default_rng(7)))
     for _ in range(4):
         agrees(anew(x), np.asarray(noisy(x, xt.random.default_rng(7))))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(enabled: bool) -> None:
+    """After first and second calls, and after errors in these."""
+
+    def step(x: Any, fails: bool) -> Any:
+        x += 1.0
+        if fails:
+            raise LookupError
+        return x * 2.0
+
+    fused = xt.fuse(step)
+    try:
+        (gc.enable if enabled else gc.disable)()
+        for fails in (False, False, False, True, True):
+            with pytest.raises(LookupError) if fails else nullcontext():
+                fused(xt.ones(8), fails)
+            assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
 
 
 def test_recursion_and_nesting() -> None:

@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from ..base.dtypes import is_held
 from ..base.errors import expected
+from ..base.garbage import uncollected
 from ..base.options import Settings, options, settings
 from ..graph.node import Part
 from ..plan.costs import CAPTURED_STEPS
@@ -193,7 +194,7 @@ class Fused(Generic[P, R]):
         capture = Capture([_settled_anew(x) for x in tensors], arrays)
         steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
         with run.at_once([blob.owner for blob in capture.arguments]):
-            with capture, options(lazy="always", fuse_limit=steps):
+            with uncollected(), capture, options(lazy="always", fuse_limit=steps):
                 result: Any = self._function(*args, **kwargs)
                 leaves, rebuild = flatten(result)
                 for leaf in leaves:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base.garbage import uncollected
 from ..base.layout import Layout
 from ..base.options import Settings
-from ..base.profiling import PREPARE, noted, observers
+from ..base.profiling import PREPARE, noted
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
@@ -109,10 +110,8 @@ class Captured:
 
     def _prepared(self, limits: Settings) -> Schedule:
         """Return the steps as one schedule."""
-        if observers:
-            with noted(PREPARE, "planner", (f"a captured function of {len(self.steps)} steps",)):
-                return self._joined(limits)
-        return self._joined(limits)
+        with uncollected(), noted(PREPARE, "planner", (f"a captured function of {len(self.steps)} steps",)):
+            return self._joined(limits)
 
     def _joined(self, limits: Settings) -> Schedule:
         made = _Joined(self, with_kernels(limits, self.device))

@@ -175,7 +175,8 @@ np.s_[1:2] | np.index_exp[1:2] | np.tril_indices(3) | np.triu_indices(3, 1, 4) |
 np.triu_indices_from(m, 1) | np.diag_indices(3) | np.diag_indices_from(m) | np.mask_indices(3, np.triu, 1)
 np.ix_([0, 1], [2, 3]) | a[np.ix_([0, 1], [2, 3])] | np.ix_(q[0], [1]) | np.kaiser(7, 3.0)
 np.frombuffer(b'abcd', np.uint8) | np.fromstring('1 2 3', sep=' ') | np.from_dlpack(v) | np.ndarray((2, 3)).shape
-isinstance(a, np.ndarray) | np.isscalar(3.0) | list(np.ndindex(2, 2))
+isinstance(a, np.ndarray) | np.isscalar(3.0) | list(np.ndindex(2, 2)) | np.indices(n for n in (2, 3))
+len(np.ndarray[int, np.dtype].__args__)
 [(index, x) for index, x in np.ndenumerate(m)] | np.vectorize(lambda x, y: x + 2 * y)(a, 1.0)
 np.where(a > 0, a, b) | np.where(a > 0, 1.0, b) | np.where(q) | np.where(i, a, 0) | np.nonzero(q) | np.argwhere(q)
 np.flatnonzero(q) | np.take(a, [1, 7]) | np.take(a, [0, 2], 1) | np.take(v, [7, -8], mode='wrap')
@@ -285,6 +286,7 @@ a.cumsum() | a.cumsum(0) | a.cumprod(1) | a.argsort() | a.argsort(0) | q.nonzero
 a.take([1, 2]) | a.take([0, 1], 1) | t.swapaxes(0, 2) | m.trace() | m.diagonal(1) | a.tobytes() | a.T.tobytes('C')
 a.ravel() | a.flatten() | a.reshape(5, 4) | a.reshape((2, -1)) | a.sum(0) | a.mean(1) | a.min() | a.max(axis=0)
 a.std() | a.var(0) | a.prod(1) | q.any(0) | q.all() | a.argmin() | a.argmax(1) | a.clip(-1, 1) | a.round(1)
+v[0].is_integer() | np.sqrt(v)[1].is_integer()
 m.dot(h) | a.astype(int) | a.copy() | a.tolist() | v[:1].item() | a[:1].squeeze() | t.transpose(1, 0, 2)
 c.conj() | c.conjugate() | list(a.flat) | a.flat[3] | a.flat[2:5] | len(a.flat) | s.searchsorted(0.5)
 v.compress([True, False]) | (k % 2).choose([np.zeros(12), np.ones(12)]) | v.argpartition(2)[2]

@@ -269,7 +269,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
-    lengths = _shape(dimensions) if len(tuple(dimensions)) else ()
+    dimensions = tuple(dimensions)
+    lengths = _shape(dimensions) if dimensions else ()
     axes = [xt.arange(n, dtype=numpy.dtype(dtype)) for n in lengths]
     if sparse:
         return meshgrid(*axes, sparse=True, indexing="ij")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from types import GenericAlias
 from typing import Any
 
 from ..autograd.rules import xt
@@ -28,7 +29,9 @@ class _Arrays(type):
 
 
 class ndarray(metaclass=_Arrays):  # noqa: N801 - NumPy's name
-    """The type of tensors, for isinstance; called, an array whose elements are not set."""
+    """The type of tensors, for isinstance and annotations; called, an array whose elements are not set."""
+
+    __class_getitem__: Any = classmethod(GenericAlias)
 
 
 class Flat:

@@ -36,6 +36,10 @@ class Methods:
         """Return the elements as nested lists of Python scalars."""
         return self.host().tolist()
 
+    def is_integer(self) -> bool:
+        """Return whether the only element is a whole number, as NumPy's scalars do; TypeError for complex numbers."""
+        return float(cast(Any, self.item())).is_integer()
+
     def copy(self, order: str = "C") -> Tensor:
         """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
         return xt.standard.methods.copied(self, order)

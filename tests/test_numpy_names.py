@@ -286,7 +286,8 @@ a.cumsum() | a.cumsum(0) | a.cumprod(1) | a.argsort() | a.argsort(0) | q.nonzero
 a.take([1, 2]) | a.take([0, 1], 1) | t.swapaxes(0, 2) | m.trace() | m.diagonal(1) | a.tobytes() | a.T.tobytes('C')
 a.ravel() | a.flatten() | a.reshape(5, 4) | a.reshape((2, -1)) | a.sum(0) | a.mean(1) | a.min() | a.max(axis=0)
 a.std() | a.var(0) | a.prod(1) | q.any(0) | q.all() | a.argmin() | a.argmax(1) | a.clip(-1, 1) | a.round(1)
-v[0].is_integer() | np.sqrt(v)[1].is_integer()
+t.reshape(4, -1, order='F') | t.reshape((6, -1), order='A') | t.ravel('F') | t.transpose().copy('K').ravel('K') | t.flatten('F')
+t[::-1].transpose(1, 2, 0).ravel('K') | t.transpose().flatten('K') | v[0].is_integer() | np.sqrt(v)[1].is_integer()
 m.dot(h) | a.astype(int) | a.copy() | a.tolist() | v[:1].item() | a[:1].squeeze() | t.transpose(1, 0, 2)
 c.conj() | c.conjugate() | list(a.flat) | a.flat[3] | a.flat[2:5] | len(a.flat) | s.searchsorted(0.5)
 v.compress([True, False]) | (k % 2).choose([np.zeros(12), np.ones(12)]) | v.argpartition(2)[2]

@@ -45,7 +45,10 @@ def _turned(x: Tensor) -> Tensor:
 
 def ravel(a: Any, order: str = "C") -> Tensor:
     x = as_array(a, "ravel")
-    return reshape(x, (x.size,), order="C" if order == "K" else order)
+    if order == "K":  # as the elements lie in memory
+        strides = x.strides
+        x, order = xt.permute_dims(x, tuple(sorted(range(x.ndim), key=lambda axis: -abs(strides[axis])))), "C"
+    return reshape(x, (x.size,), order=order)
 
 
 def transpose(a: Any, axes: Any = None) -> Tensor:

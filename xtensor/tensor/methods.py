@@ -47,8 +47,11 @@ class Methods:
     def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
         return xt.astype(self, canonical(dtype, "astype"), copy=copy)
 
-    def reshape(self, *shape: Any, copy: bool | None = None) -> Tensor:
-        return xt.reshape(self, shape[0] if len(shape) == 1 else shape, copy=copy)
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
+        lengths = shape[0] if len(shape) == 1 else shape
+        if order == "C":
+            return xt.reshape(self, lengths, copy=copy)
+        return xt.numpy.reshape(self, lengths, order, copy=copy)
 
     def _reshape_in_place(self, shape: Any) -> None:
         """Take another shape over the same memory, as `x.shape = shape` does.
@@ -64,11 +67,11 @@ class Methods:
             raise error if "copy" not in str(error) else AttributeError(str(error)) from None
         x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
 
-    def flatten(self) -> Tensor:
-        return xt.reshape(self, (-1,), copy=True) if self.size else xt.reshape(self, (0,))
+    def flatten(self, order: str = "C") -> Tensor:
+        return xt.reshape(self, (self.size,), copy=True) if order == "C" else xt.numpy.ravel(self, order).copy()
 
-    def ravel(self) -> Tensor:
-        return xt.reshape(self, (self.size,))
+    def ravel(self, order: str = "C") -> Tensor:
+        return xt.reshape(self, (self.size,)) if order == "C" else xt.numpy.ravel(self, order)
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
         if axis is None:

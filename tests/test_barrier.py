@@ -82,6 +82,27 @@ def test_resize_serves_pending_readers() -> None:
     assert z.shape == (N,) and float(z[-1]) == N
 
 
+def test_resize_keeps_elements_and_adds_zeros() -> None:
+    """As NumPy does, in the same memory and in new one; of a view with gaps, and after it was smaller."""
+    n = np.arange(6.0).reshape(2, 3)
+    for shape in ((3, 3), (2, 2), (12,), (0,), (4, 1), ()):
+        x, a = xt.asarray(n, copy=True), n.copy()
+        assert x.resize(shape) is x
+        a.resize(shape, refcheck=False)
+        np.testing.assert_array_equal(x.numpy(), a)
+    x = xt.asarray(n, copy=True)
+    x.resize(2)
+    x.resize(2, 2, refcheck=False)
+    assert x.tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    for key in (slice(1), (slice(None), slice(None, None, 2))):
+        x = xt.asarray(n, copy=True)
+        view = x[key]
+        elements = view.numpy().ravel().tolist()
+        view.resize(5)
+        assert view.tolist() == [*elements, 0.0, 0.0, 0.0, 0.0][:5]
+        np.testing.assert_array_equal(x.numpy(), n)
+
+
 @pytest.mark.parametrize("name", ["dtype", "device"])
 def test_metadata_is_read_only(name: str) -> None:
     """Dtype and device cannot be assigned past the memory they describe."""

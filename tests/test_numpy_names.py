@@ -288,7 +288,8 @@ a.ravel() | a.flatten() | a.reshape(5, 4) | a.reshape((2, -1)) | a.sum(0) | a.me
 a.std() | a.var(0) | a.prod(1) | q.any(0) | q.all() | a.argmin() | a.argmax(1) | a.clip(-1, 1) | a.round(1)
 t.reshape(4, -1, order='F') | t.reshape((6, -1), order='A') | t.ravel('F')
 t.transpose().copy('K').ravel('K') | t.flatten('F')
-t[::-1].transpose(1, 2, 0).ravel('K') | t.transpose().flatten('K') | v[0].is_integer() | np.sqrt(v)[1].is_integer()
+t[::-1].transpose(1, 2, 0).ravel('K') | t.transpose().flatten('K')
+v[0].is_integer() | np.sqrt(v)[1].is_integer() | bytes(a.data) | np.__version__
 m.dot(h) | a.astype(int) | a.copy() | a.tolist() | v[:1].item() | a[:1].squeeze() | t.transpose(1, 0, 2)
 c.conj() | c.conjugate() | list(a.flat) | a.flat[3] | a.flat[2:5] | len(a.flat) | s.searchsorted(0.5)
 v.compress([True, False]) | (k % 2).choose([np.zeros(12), np.ones(12)]) | v.argpartition(2)[2]

@@ -2,6 +2,8 @@
 
 from typing import Any as _Any
 
+from numpy import __version__ as __version__
+
 from . import names as _names
 from . import protocols as protocols
 from . import views as views

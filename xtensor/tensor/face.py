@@ -199,17 +199,25 @@ class Tensor(Operators, Methods):
         seen = target.kind in "fc" or not (self.requires_grad and xt.autograd.tape.is_recording())
         return xt.standard.methods.reread(self, target, seen)
 
-    def resize(self, shape: Any, *, keep_on_shrink: bool = True) -> Tensor:
-        """Change the shape in place to a packed one, and return this tensor (TBlob.resize says how).
+    def resize(self, *shape: Any, refcheck: bool = True, keep_on_shrink: bool = True) -> Tensor:
+        """Change the shape in place to a packed one, and return this tensor: elements keep their places in C order,
+        new ones are 0.
 
-        Pending readers finish first. Raises RuntimeError on a detached tensor and on one that has a gradient,
-        ValueError on a read-only one.
+        A packed tensor that does not grow keeps its memory (`TBlob.resize`); else it gets memory of its own, and views
+        keep the old one, whatever `refcheck` says. Pending readers finish first. Raises RuntimeError on a detached
+        tensor and on one that has a gradient, ValueError on a read-only one. Source: numpy.ndarray.resize.
         """
         if self.requires_grad:
             raise RuntimeError(expected("resize", "x", "not have a gradient (use detach() or no_grad())", "one"))
         before_write(self.blob.owner)
-        blob = self.blob if self.blob.detached else self.blob.shallow_copy()  # views of the old one keep it
-        blob.resize(shape, keep_on_shrink=keep_on_shrink)
+        old = self.blob
+        blob = old if old.detached else old.shallow_copy()  # views of the old one keep it
+        blob.resize(shape[0] if len(shape) == 1 else shape, keep_on_shrink=keep_on_shrink)
+        before, after = old.layout.size, blob.layout.size
+        if after > before or not old.is_contiguous or blob.owner is not old.owner:
+            blob = TBlob.empty(blob.shape, old.dtype, old.device)
+            flat, elements = blob.native().reshape(-1), old.native().reshape(-1)
+            flat[: min(before, after)], flat[before:] = elements[:after], 0
         self._data, self._blob = blob, None
         return self
 

@@ -225,6 +225,11 @@ class Methods:
         return xt.numpy.trace(self, offset, axis1, axis2, dtype, out)
 
     @property
+    def data(self) -> memoryview:
+        """The memory as a buffer; errors as of `__array__`."""
+        return memoryview(cast(Any, self).__array__())
+
+    @property
     def flat(self) -> Any:
         """The elements in C order, one after the other, to be read and written."""
         return xt.numpy.views.Flat(self)

@@ -8,12 +8,14 @@ from array import array
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, lru_cache, partial
 from itertools import count
 from random import gauss
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -263,10 +265,12 @@ def test_many_functions_as_arguments() -> None:
         lambda x: x * gauss(0.0, 1.0),
         lambda x: x * np.random.rand(),
         lambda x: x * perf_counter(),
+        lambda x: x * datetime.now().timestamp(),
+        lambda x: x * float(uuid4().int),
         lambda x: x * GENERATOR.normal(),
         lambda x: x * next(NUMBERS),
     ],
-    ids=["random", "gauss", "numpy.random", "time", "numpy's generator", "iterator"],
+    ids=["random", "gauss", "numpy.random", "time", "datetime", "uuid", "numpy's generator", "iterator"],
 )
 def test_what_returns_something_else_each_time_is_asked_each_time(function: Callable[[Any], Any]) -> None:
     fused, x = xt.fuse(function), xt.asarray(np.ones(100_000))

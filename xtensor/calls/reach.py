@@ -32,7 +32,7 @@ MOST_OBJECTS = 512
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "xtensor", "numpy", "scipy", "cupy", "array_api_compat", "tqdm"))
 
 # Modules of libraries whose functions return something else at each call; of NumPy, the part of this name.
-_VARYING, _DRAWS = frozenset(("random", "secrets", "time")), "random"
+_VARYING, _DRAWS = frozenset(("datetime", "random", "secrets", "time", "uuid")), "random"
 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))

@@ -50,6 +50,11 @@ LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "LAUNCH_PAYS", "FAST_L
 # Generated code has functions and float sums of its own: its programs are made without them, and agree in every bit.
 EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "llvm"]
 
+def keeps_its_memory(x: np.ndarray) -> bool:
+    """Return whether operators in place write into a variable: not what stands for a scalar, which becomes another."""
+    return x.flags.writeable and (x.ndim > 0 or x.base is not None)
+
+
 # ---- the two sides
 
 
@@ -435,7 +440,7 @@ class Maker:
 
     def misfit(self) -> str | None:
         """Return an operation of two operands that are wrong for one reason only, their shapes (if they are)."""
-        name = self.any_of(lambda x: x.flags.writeable)
+        name = self.any_of(keeps_its_memory)
         other = name and self.any_of(lambda y: y.dtype == self.get(name).dtype)
         form = self.rng.choice(["{0} += {1}", "{0}[...] = {1}", f"{self.target()} = {{0}} * {{1}}", "{0} *= {1}"])
         return name and form.format(name, other)
@@ -684,7 +689,7 @@ class Maker:
         )
 
     def inplace(self) -> str | None:
-        name = self.any_of(lambda x: x.flags.writeable) if self.chance(0.97) else self.any_of()
+        name = self.any_of(keeps_its_memory if self.chance(0.97) else lambda x: x.ndim > 0)
         if name is None:
             return None
         x, place = self.get(name), name

@@ -370,6 +370,19 @@ def test_arrays_shared_with_numpy() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_results_without_axes_are_values_in_every_call() -> None:
+    """Updated in place they become others, in the call that is watched and in replays; arrays stay what they are."""
+    fused = xt.fuse(lambda x: (xt.sum(x * 2.0), x[1], xt.reshape(x[2:3], ())), strict=True)
+    for _ in range(4):
+        x = xt.asarray([1.0, 2.0, 3.0])
+        found = fused(x)
+        total, element, part = found
+        total += 1.0
+        element += 1.0
+        part += 1.0
+        assert [float(one) for one in found] == [12.0, 2.0, 4.0] and x.tolist() == [1.0, 2.0, 4.0]
+
+
 def test_arguments_of_numpy_are_tensors_inside() -> None:
     """They share their memory, in captured calls, plain ones and nested ones; results are tensors in each."""
 

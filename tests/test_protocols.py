@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -137,11 +139,65 @@ def test_builtins() -> None:
     assert abs(xt.asarray(-2)) == 2
 
 
-def test_unhashable(x: Any) -> None:
-    """Since == is elementwise, a tensor is no key."""
-    with pytest.raises(TypeError, match="unhashable"):
-        {x: 1}  # noqa: B018
-    assert xt.Tensor.__hash__ is None
+def test_arrays_are_unhashable() -> None:
+    """Since == is elementwise, an array is no key, also one without axes that can be written."""
+    for x in (xt.ones(3), xt.ones(()), xt.ones(3)[:1], xt.ones(3)[0, ...]):
+        with pytest.raises(TypeError, match=r"unhashable type: 'Tensor' of shape \("):
+            {x: 1}  # noqa: B018
+
+
+@pytest.mark.parametrize("options", [{}, {"lazy": "always"}, {"lazy": "never"}, {"lazy": "always", "engine": "direct"}])
+def test_values_are_keys(options: Any) -> None:
+    """Elements and results without axes are found as NumPy's scalars and Python's numbers are."""
+    with xt.options(**options):
+        labels = xt.asarray([3, 1, 3, 2])
+        assert Counter(labels) == {1: 1, 2: 1, 3: 2}
+        assert {xt.sum(labels * 2), labels[1] + 1, -labels[1]} == {18, 2, -1}
+        assert hash(xt.mean(labels)) == hash(2.25) and 2.25 in {xt.mean(labels)}
+
+
+def _values(x: Any) -> Iterator[Any]:
+    """Yield what NumPy gives as scalars, and what it gives as arrays without axes."""
+    yield from (x[0], x[-1] * 2 + 1, -x[1], 1 - x[1], xt.sum(x), xt.max(x), xt.mean(x), xt.matmul(x, x), xt.std(x))
+
+
+@pytest.mark.parametrize("n", [6, 300_000])
+@pytest.mark.parametrize("options", [{}, {"lazy": "always"}, {"lazy": "never"}, {"lazy": "always", "engine": "direct"}])
+def test_a_value_that_is_updated_is_another_one(n: int, options: Any) -> None:
+    """`x += y` of an element or a result leaves who else holds it alone, as with NumPy's scalars."""
+    with xt.options(**options):
+        x = xt.arange(n, dtype=xt.float64)
+        for value in _values(x):
+            before, held = float(value), value
+            for other in (1, 2.0, xt.asarray(3.0), x[1]):
+                value += other
+            value *= 2
+            assert float(held) == before and float(value) == (before + 7) * 2
+        for element in x[:3]:
+            element += 1
+        x[3] += 1
+        assert x[:4].tolist() == [0.0, 1.0, 2.0, 4.0]
+
+
+def test_an_array_without_axes_is_updated_in_place() -> None:
+    x = xt.arange(4.0)
+    for target, seen in ((made := xt.zeros(()), made), (x[1, ...], x[1]), (xt.reshape(x[:1], ()), x[0])):
+        same = target
+        target += 5
+        assert same is target and float(same) == float(seen) + 5 * (target is not made)
+    assert x.tolist() == [5.0, 6.0, 2.0, 3.0]
+
+
+def test_an_updated_value_keeps_its_dtype() -> None:
+    """The standard: an operator in place changes no dtype and no shape."""
+    i = xt.arange(3)[1]
+    with pytest.raises(TypeError, match="add"):
+        i += 0.5
+    with pytest.raises(ValueError, match="add"):
+        i += xt.ones(3, dtype=xt.int64)
+    h = xt.ones(2, dtype=xt.float32)[0]
+    h += xt.ones(2)[0]
+    assert h.dtype == xt.float32 and float(h) == 2.0
 
 
 # ---- text

@@ -7,7 +7,7 @@ order (run/capture.py). Later calls whose arguments lie alike, and overlap alike
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
@@ -23,7 +23,7 @@ from ..plan.costs import CAPTURED_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
-from ..tensor.face import Tensor, evaluate, face, from_native, small
+from ..tensor.face import Tensor, evaluate, face, from_native, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
 from .reach import Reach, constant_of
 from .record import record_part
@@ -253,13 +253,15 @@ class _Known:
     """What is remembered of a signature: what a call did, or the reason why that is not known.
 
     leaves: of the result: what returns each, of the blobs that are returned and the tensors that were given.
-    build: makes the result of its leaves. plain: the settings under which library calls cost less, as far as is known;
-    runs: those under which its schedule runs.
+    build: makes the result of its leaves. values: the places of results that are values. plain: the settings under
+    which library calls cost less, as far as is known; runs: those under which its schedule runs.
     made, used: the numbers of its first and its last call. uses: how many calls there were.
     """
 
-    def __init__(self, captured: Captured | None, leaves: Any, build: Any, reason: str = "") -> None:
-        self.captured, self.leaves, self.build, self.reason = captured, leaves, build, reason
+    def __init__(
+        self, captured: Captured | None, leaves: Any, build: Any, reason: str = "", values: Sequence[int] = ()
+    ) -> None:
+        self.captured, self.leaves, self.build, self.reason, self.values = captured, leaves, build, reason, values
         self.plain: Any = None
         self.runs: Any = None
         self.made = self.used = 0
@@ -286,6 +288,8 @@ class _Known:
     def rebuild(self, results: list[TBlob], tensors: list[Tensor]) -> Any:
         """Return the result of a call."""
         made = [face(blob) for blob in results]
+        for place in self.values:
+            valued(made[place])
         if self.build is next:
             return self.leaves[0](made, tensors)
         return rebuilt(self.build, [leaf(made, tensors) for leaf in self.leaves])
@@ -326,7 +330,7 @@ def _known(leaves: list[Any], build: Any, capture: Capture, tensors: list[Tensor
         else partial(_fixed, leaf)
         for leaf in leaves
     ]
-    return _Known(captured, ways, build)
+    return _Known(captured, ways, build, values=[place for place, leaf in enumerate(made) if is_value(leaf)])
 
 
 def _given(place: int, made: list[Tensor], tensors: list[Tensor]) -> Tensor:

@@ -27,7 +27,7 @@ from ..plan.costs import DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, valued, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .compositions import macro_of
 from .record import (
@@ -379,7 +379,7 @@ def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     given = {name: value for name, value in params.items() if value is not op.defaults[name]}
     reduced = reduce_small(op.cpu_kernel, native, given)
-    return None if reduced is None else wrap(np.asarray(reduced), x.device)
+    return None if reduced is None else wrap(reduced, x.device)
 
 
 _PLAIN_AXES = (int, tuple, type(None))
@@ -558,7 +558,7 @@ def _direct(
         raise op.refusal(kinds, error) from None
     except (ValueError, OverflowError) as error:
         raise prefixed(op.name, error) from None
-    return wrap(backend.asarray(result, dtype), device)
+    return valued(wrap(backend.asarray(result, dtype), device))
 
 
 def _with_scalars(op: Op, operands: tuple[Any, ...], params: dict[str, Any], backend: Backend) -> Callable[..., Any]:
@@ -655,7 +655,8 @@ def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
     roots = [_root(input_) for input_ in natives]
     if any(_root(native) is root for root in roots):
         native = native.copy()
-    return wrap(native, device)
+    found = wrap(native, device)
+    return valued(found) if isinstance(result, np.generic) else found
 
 
 def _root(native: Native) -> Any:

@@ -22,12 +22,12 @@ from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.storage import Native
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, small, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
 from ..tensor.operands import SCALARS
 from ..tensor.operators import COMPARED, SPELLED, Operators
 from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
 from .record import pays_to_wait
-from .writes import update
+from .writes import changed_value, update
 
 _asarray = np.asarray
 F = TypeVar("F", bound=Callable[..., Any])
@@ -142,9 +142,9 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                         native = quickly(of_items, a[()], b[()] if kind is Tensor else x2)
                 except REFUSED:
                     return long_way(op, (x1, x2))
-                if type(native) is not _ARRAY:
-                    native = _asarray(native)
                 tensor = Tensor()  # as wrap makes it: the commonest case of all is spared the call
+                if type(native) is not _ARRAY:
+                    native, tensor._is_value = _asarray(native), True
                 tensor._data = native
                 tensor._owner = tensor._blob = tensor._step = None
                 return tensor
@@ -153,7 +153,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
             if type(b) is _ARRAY and b.nbytes <= DIRECT_BELOW:
                 try:
                     if of_items is not None and not b.ndim and type(x1) is not complex:  # which divides as Python does
-                        return wrap(_asarray(quickly(of_items, x1, b[()])), CPU_DEVICE)
+                        return wrap(quickly(of_items, x1, b[()]), CPU_DEVICE)
                     a = floats_beside(b.dtype, x1) if type(x1) is float and takes_arrays else x1
                     return wrap(quickly(kernel, a, b), CPU_DEVICE)
                 except REFUSED:
@@ -212,6 +212,8 @@ def _in_place(op: Op) -> Callable[..., Any]:
             b = other._data if kind is Tensor else floats_beside(a.dtype, other) if kind is float else other
             if (type(b) is _ARRAY or kind in _NUMBERS) and a.nbytes <= DIRECT_BELOW:
                 try:
+                    if not a.ndim and is_value(self):
+                        return wrap(_change(kernel, of_items, a.copy(), b)[()], CPU_DEVICE)
                     _change(kernel, of_items, a, b)
                 except REFUSED:  # before anything was written
                     pass
@@ -219,7 +221,7 @@ def _in_place(op: Op) -> Callable[..., Any]:
                     if owner is not None:
                         owner.version += 1
                     return self
-        return update(self, op, other)
+        return changed_value(self, op, other) if is_value(self) else update(self, op, other)
 
     return change
 
@@ -242,14 +244,14 @@ def _install(name: str, call: Callable[..., Any], *parameters: str) -> None:
     setattr(Operators, call.__name__, call)
 
 
-def _change(kernel: Any, of_items: Callable[[Any, Any], Any] | None, a: Native, b: Any) -> None:
-    """Compute `a = op(a, b)` into a's own memory, without a warning."""
+def _change(kernel: Any, of_items: Callable[[Any, Any], Any] | None, a: Native, b: Any) -> Native:
+    """Compute `a = op(a, b)` into a's own memory, without a warning, and return it."""
     if of_items is not None and not a.ndim and (type(b) is not _ARRAY or not b.ndim):
         result = quickly(of_items, a[()], b[()] if type(b) is _ARRAY else b)
         if result.dtype is a.dtype:
             a[()] = result
-            return
-    quickly(kernel, a, b, a, casting="same_kind")
+            return a
+    return quickly(kernel, a, b, a, casting="same_kind")
 
 
 def _ternary(op: Op) -> Callable[..., Tensor]:

@@ -26,7 +26,7 @@ from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
-from ..tensor.face import Tensor, face
+from ..tensor.face import Tensor, face, valued
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .op import CAST, Op, apply, fits, native_of, value_of
 from .record import exposed_memory, is_node, recorded_before
@@ -41,15 +41,10 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     name = op.name
     if not watchers and _update_quickly(target, op, other):
         return target
-    try:
-        operand = as_operand(other, name, "x2")
-    except StrangerError:
+    operand = _fitting(target, op, other)
+    if operand is NotImplemented:
         return NotImplemented
-    device = common_device(name, (target, operand))
-    kind = operand.dtype if isinstance(operand, Tensor) else type(operand)
-    check_cast(op.dtype(target.dtype, kind), target.dtype, name)
-    if broadcast(name, (target, operand)) != target.shape:
-        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    device, kind = target.device, _kind(operand)
     if active[0] and steps_of((target, operand)) is not None:
         _update_on_tape(op, target, operand)
         return target
@@ -144,6 +139,34 @@ def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
         if not (result.is_pending and store(target, result, op.name)):
             target.device.backend.assign(writable(target, op.name), ..., result.native())
     written(target, step_of(result))
+
+
+def changed_value(x: Tensor, op: Op, other: Any) -> Any:
+    """Return what `x = op(x, other)` in place makes of a value: another one of its dtype. Raises as `update` does."""
+    operand = _fitting(x, op, other)
+    if operand is NotImplemented:
+        return NotImplemented
+    result = apply(op, (x, operand))
+    return valued(result if result.dtype == x.dtype else xt.astype(result, x.dtype))
+
+
+def _fitting(target: Tensor, op: Op, other: Any) -> Any:
+    """Return the operand of an update, NotImplemented for a stranger; raises where dtype or shape do not fit."""
+    name = op.name
+    try:
+        operand = as_operand(other, name, "x2")
+    except StrangerError:
+        return NotImplemented
+    common_device(name, (target, operand))
+    check_cast(op.dtype(target.dtype, _kind(operand)), target.dtype, name)
+    if broadcast(name, (target, operand)) != target.shape:
+        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    return operand
+
+
+def _kind(operand: Operand) -> Any:
+    """Return the dtype of a tensor, the type of a Python number."""
+    return operand.dtype if isinstance(operand, Tensor) else type(operand)
 
 
 def _update_captured(op: Op, target: Tensor, operand: Operand) -> None:

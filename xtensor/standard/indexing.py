@@ -27,7 +27,7 @@ from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, valued, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
 __all__ = ["take", "take_along_axis"]
@@ -150,7 +150,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         return wrap(x.device.backend.asarray(native), x.device)
     key = key if type(key) is tuple else (key,)
     view = _view(x, key)
-    return _value(view) if _is_item(key, x.ndim) else view
+    return valued(_value(view)) if _is_item(key, x.ndim) else view
 
 
 def _get_at_indices(x: Tensor, key: Any) -> Tensor:

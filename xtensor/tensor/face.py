@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from math import prod
 from operator import attrgetter
 from types import ModuleType
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 from weakref import ref
 
 import numpy as np
@@ -22,7 +22,7 @@ from ..base.options import settings, thin_closed
 from ..base.profiling import noting, observers
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, PLAIN, WAYS, assign, is_plain
-from ..graph.node import Node, Part
+from ..graph.node import Node, Part, View
 from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
 from ..run.executor import before_write, force, look
@@ -54,11 +54,9 @@ class Tensor(Operators, Methods):
     halves what making one costs.
     """
 
-    __slots__ = ("__weakref__", "_blob", "_data", "_owner", "_step")
+    __slots__ = ("__weakref__", "_blob", "_data", "_is_value", "_owner", "_step")
 
     __array_priority__ = 1000  # NumPy hands mixed operators to us instead of swallowing us
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # == is elementwise
-
     # A NumPy array that is there: the thin face, whose calls go no further than NumPy. Else a pending Node, a part of
     # one, or a TBlob: memory of which nobody has asked for an array, on another device, constant, or with a gradient.
     _data: Any
@@ -68,6 +66,9 @@ class Tensor(Operators, Methods):
     _blob: TBlob | None
     # Of a value that depends on what requires a gradient, the Step that computed it; such a face is not thin.
     _step: Any
+    # Whether this is what NumPy gives as a scalar, an element or a result without axes: `x += y` then makes another
+    # tensor, and whoever else holds this one sees no change. Set on such tensors only: see `is_value`.
+    _is_value: bool
 
     # ---- the value behind the face
 
@@ -218,7 +219,7 @@ class Tensor(Operators, Methods):
             blob = TBlob.empty(blob.shape, old.dtype, old.device)
             flat, elements = blob.native().reshape(-1), old.native().reshape(-1)
             flat[: min(before, after)], flat[before:] = elements[:after], 0
-        self._data, self._blob = blob, None
+        self._data, self._blob, self._is_value = blob, None, False
         return self
 
     def detach(self) -> Tensor:
@@ -487,6 +488,12 @@ class Tensor(Operators, Methods):
     def __contains__(self, value: Any) -> bool:
         return bool(xt.any(self == value))
 
+    def __hash__(self) -> int:
+        """Return the hash of a value's number; raises TypeError for an array, whose == is elementwise."""
+        if not is_value(self):
+            raise TypeError(f"unhashable type: 'Tensor' of shape {self.shape}")
+        return hash(self.item())
+
     def __repr__(self) -> str:
         text = np.array2string(self.host(), separator=", ", prefix="Tensor(")
         shape = "" if self.size else f", shape={self.shape}"
@@ -553,6 +560,7 @@ class Tensor(Operators, Methods):
             else:  # all integers: a value, as NumPy's scalar is
                 tensor._data = _asarray(view)
                 tensor._owner = None
+                tensor._is_value = True
             tensor._blob = tensor._step = None
             return tensor
         return xt.standard.indexing.getitem(self, key)
@@ -582,9 +590,23 @@ def face(value: Node | TBlob | Part) -> Tensor:
     tensor = Tensor()
     if type(value) is Node:
         value.face = ref(tensor)
+        if not value.shape and type(value.op) is not View:
+            tensor._is_value = True
     tensor._data = value
     tensor._owner = tensor._blob = tensor._step = None
     return tensor
+
+
+def is_value(x: Tensor) -> bool:
+    """Return whether a tensor without axes stands for a scalar, which operators do not change in place."""
+    return getattr(x, "_is_value", False)
+
+
+def valued(x: Tensor) -> Tensor:
+    """Return a tensor that was computed, or selected: without axes it is a value."""
+    if not x.shape:
+        x._is_value = True
+    return x
 
 
 def small(x: Tensor) -> Native | None:
@@ -614,7 +636,7 @@ def wrap(native: Native, device: Device) -> Tensor:
     if device is not CPU_DEVICE:
         return face(TBlob.adopt(device.backend.asarray(native), device))
     if type(native) is not _ARRAY:
-        native = _asarray(native)
+        return valued(wrap(_asarray(native), device))
     tensor = Tensor()
     tensor._data = native
     tensor._owner = tensor._blob = tensor._step = None

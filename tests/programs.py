@@ -50,6 +50,7 @@ LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "LAUNCH_PAYS", "FAST_L
 # Generated code has functions and float sums of its own: its programs are made without them, and agree in every bit.
 EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "llvm"]
 
+
 def keeps_its_memory(x: np.ndarray) -> bool:
     """Return whether operators in place write into a variable: not what stands for a scalar, which becomes another."""
     return x.flags.writeable and (x.ndim > 0 or x.base is not None)

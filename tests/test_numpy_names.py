@@ -175,7 +175,9 @@ np.s_[1:2] | np.index_exp[1:2] | np.tril_indices(3) | np.triu_indices(3, 1, 4) |
 np.triu_indices_from(m, 1) | np.diag_indices(3) | np.diag_indices_from(m) | np.mask_indices(3, np.triu, 1)
 np.ix_([0, 1], [2, 3]) | a[np.ix_([0, 1], [2, 3])] | np.ix_(q[0], [1]) | np.kaiser(7, 3.0)
 np.frombuffer(b'abcd', np.uint8) | np.fromstring('1 2 3', sep=' ') | np.from_dlpack(v) | np.ndarray((2, 3)).shape
-isinstance(a, np.ndarray) | np.isscalar(3.0) | list(np.ndindex(2, 2)) | np.indices(n for n in (2, 3))
+isinstance(a, np.ndarray) | divmod(v, 0.7) | divmod(7.0, v) | v[0].__trunc__()
+np.isscalar(3.0) | (np.isscalar(v[0]), np.isscalar(v), np.isscalar(np.zeros(())), np.isscalar(np.sum(v)))
+list(np.ndindex(2, 2)) | np.indices(n for n in (2, 3))
 len(np.ndarray[int, np.dtype].__args__)
 [(index, x) for index, x in np.ndenumerate(m)] | np.vectorize(lambda x, y: x + 2 * y)(a, 1.0)
 np.where(a > 0, a, b) | np.where(a > 0, 1.0, b) | np.where(q) | np.where(i, a, 0) | np.nonzero(q) | np.argwhere(q)

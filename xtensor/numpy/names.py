@@ -56,7 +56,7 @@ LEFT_OUT = {
 # Functions and classes of NumPy that neither take nor return arrays: they are the same ones here.
 SAME = frozenset(
     (
-        *("dtype", "errstate", "finfo", "iinfo", "ndindex", "printoptions", "issubdtype", "promote_types", "isscalar"),
+        *("dtype", "errstate", "finfo", "iinfo", "ndindex", "printoptions", "issubdtype", "promote_types"),
         *("iterable", "get_printoptions", "set_printoptions", "seterr", "geterr", "broadcast_shapes", "typename"),
         *("mintypecode", "base_repr", "binary_repr", "format_float_positional", "format_float_scientific"),
         *("exceptions", "dtypes", "typing", "testing", "linalg.LinAlgError"),

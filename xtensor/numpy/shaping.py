@@ -10,13 +10,17 @@ import numpy
 from ..autograd.rules import xt
 from ..base.errors import expected
 from ..base.layout import as_axis
-from ..tensor.face import Tensor
+from ..tensor.face import Tensor, is_value
 from .common import as_array, as_arrays, flattened, give
 from .door import through
 
 
 def ndim(a: Any) -> int:
     return as_array(a).ndim
+
+
+def isscalar(element: Any) -> bool:
+    return is_value(element) or numpy.isscalar(element)
 
 
 def shape(a: Any) -> tuple[int, ...]:

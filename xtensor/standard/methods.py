@@ -13,10 +13,27 @@ from ..base.profiling import noting, observers
 from ..calls.op import cast_later, on
 from ..devices import Device
 from ..devices.cpu import packed_copy
+from ..run.executor import before_write
+from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import Tensor, dense_copy, from_native, wrap
 
 Version = tuple[int, int] | None  # of DLPack
+
+
+def resized(x: Tensor, shape: Any, keep_on_shrink: bool) -> Tensor:
+    """Change a tensor's shape as `Tensor.resize` says, and return it."""
+    before_write(x.blob.owner)
+    old = x.blob
+    blob = old if old.detached else old.shallow_copy()  # views of the old one keep it
+    blob.resize(shape, keep_on_shrink=keep_on_shrink)
+    before, after = old.layout.size, blob.layout.size
+    if after > before or not old.is_contiguous or blob.owner is not old.owner:
+        blob = TBlob.empty(blob.shape, old.dtype, old.device)
+        flat, elements = blob.native().reshape(-1), old.native().reshape(-1)
+        flat[: min(before, after)], flat[before:] = elements[:after], 0
+    x._data, x._blob, x._is_value = blob, None, False
+    return x
 
 
 @differentiable(x=1)

@@ -210,17 +210,7 @@ class Tensor(Operators, Methods):
         """
         if self.requires_grad:
             raise RuntimeError(expected("resize", "x", "not have a gradient (use detach() or no_grad())", "one"))
-        before_write(self.blob.owner)
-        old = self.blob
-        blob = old if old.detached else old.shallow_copy()  # views of the old one keep it
-        blob.resize(shape[0] if len(shape) == 1 else shape, keep_on_shrink=keep_on_shrink)
-        before, after = old.layout.size, blob.layout.size
-        if after > before or not old.is_contiguous or blob.owner is not old.owner:
-            blob = TBlob.empty(blob.shape, old.dtype, old.device)
-            flat, elements = blob.native().reshape(-1), old.native().reshape(-1)
-            flat[: min(before, after)], flat[before:] = elements[:after], 0
-        self._data, self._blob, self._is_value = blob, None, False
-        return self
+        return xt.standard.methods.resized(self, shape[0] if len(shape) == 1 else shape, keep_on_shrink)
 
     def detach(self) -> Tensor:
         """Return a constant that shares this memory and whose metadata cannot be changed.
@@ -487,12 +477,6 @@ class Tensor(Operators, Methods):
 
     def __contains__(self, value: Any) -> bool:
         return bool(xt.any(self == value))
-
-    def __hash__(self) -> int:
-        """Return the hash of a value's number; raises TypeError for an array, whose == is elementwise."""
-        if not is_value(self):
-            raise TypeError(f"unhashable type: 'Tensor' of shape {self.shape}")
-        return hash(self.item())
 
     def __repr__(self) -> str:
         text = np.array2string(self.host(), separator=", ", prefix="Tensor(")

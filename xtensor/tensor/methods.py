@@ -97,6 +97,22 @@ class Methods:
     def __round__(self, decimals: int = 0) -> Tensor:
         return self.round(decimals)
 
+    def __hash__(self) -> int:
+        """Return the hash of a value's number; raises TypeError for an array, whose == is elementwise."""
+        x = cast(Any, self)
+        if not getattr(x, "_is_value", False):
+            raise TypeError(f"unhashable type: 'Tensor' of shape {x.shape}")
+        return hash(self.item())
+
+    def __trunc__(self) -> int:
+        return int(cast(Any, self))
+
+    def __divmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return cast(Any, self) // other, cast(Any, self) % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Tensor, Tensor]:
+        return other // cast(Any, self), other % cast(Any, self)
+
     def conj(self) -> Tensor:
         return xt.conj(self)
 

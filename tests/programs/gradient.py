@@ -1,7 +1,8 @@
 """Gradient programs: the slope of a number that a program computes, by xtensor's tape and by dual numbers over NumPy.
 
 A dual number is a pair of arrays, a value and its slope in one direction. Views are views of both, and writes write
-both, so that programs that overwrite their own operands are followed like any others; the rules of the tape take no part.
+both, so that programs that overwrite their own operands are followed like any others; the rules of the tape take no
+part.
 Source: Wengert, A simple automatic derivative evaluation program, CACM 7 (1964).
 """
 

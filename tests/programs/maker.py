@@ -518,10 +518,8 @@ class KernelMaker(Maker):
         ]
 
     def shape(self) -> tuple[int, ...]:
-        lengths = [
-            self.rng.randint(1, 200),
-            *(self.rng.randint(1, 12) for _ in range(self.rng.choice([0, 0, 1, 1, 2]))),
-        ]
+        others = self.rng.choice([0, 0, 1, 1, 2])
+        lengths = [self.rng.randint(1, 200), *(self.rng.randint(1, 12) for _ in range(others))]
         self.rng.shuffle(lengths)
         return tuple(lengths)
 

@@ -23,6 +23,7 @@ import faulthandler
 import mmap
 import subprocess
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator
@@ -41,6 +42,7 @@ from programs.kinds import check
 from xtensor.devices import cpu
 from xtensor.plan.arena import Arena
 from xtensor.run import native, prepare
+from xtensor.run.schedule import Schedule
 from xtensor.standard import creation
 from xtensor.storage import pool
 
@@ -58,10 +60,17 @@ def forbid(address: int, nbytes: int) -> None:
         raise OSError(ctypes.get_errno(), "mprotect")
 
 
+class Expected(threading.local):
+    """The size of the arena that this thread allocates next, -1 where it allocates something else."""
+
+    size = -1
+
+
 class Arenas:
     """Where arenas have pages that nobody may touch. A size stands for one arena: no two have the same."""
 
     def __init__(self) -> None:
+        self.expected = Expected()
         self.guards: dict[int, list[int]] = {}
 
     def enter(self, builder: Any) -> None:
@@ -109,8 +118,10 @@ class Guarded:
         start = PAGE + (pages - rounded if self.given % 4 else 0)
         forbid(begin, PAGE)
         forbid(begin + PAGE + pages, PAGE)
-        for guard in self.arenas.guards.get(nbytes, ()):
-            forbid(begin + start + guard, PAGE)
+        if self.arenas.expected.size == nbytes:
+            self.arenas.expected.size = -1
+            for guard in self.arenas.guards[nbytes]:
+                forbid(begin + start + guard, PAGE)
         keeper = np.ndarray(pages, np.uint8, memory, PAGE).view(_Keeper)
         end = start - PAGE + nbytes
         left = min(rounded - nbytes, pages - end) if nbytes else 0
@@ -163,7 +174,7 @@ _empty, _zeros = np.empty, np.zeros
 def guarded() -> Iterator[Guarded]:
     """Have all memory of xtensor's lie between guard pages; raises AssertionError where marks were overwritten."""
     memory = Guarded()
-    plain_schedule, plain_laid = prepare.Builder.schedule, native._Laid.__init__
+    plain_schedule, plain_laid, plain_run = prepare.Builder.schedule, native._Laid.__init__, Schedule.run
 
     def schedule(builder: Any, results: Any) -> Any:
         memory.arenas.enter(builder)
@@ -172,6 +183,11 @@ def guarded() -> Iterator[Guarded]:
     def laid(self: Any, *args: Any) -> None:
         plain_laid(self, *args)
         self._call = memory.call(self._call)
+
+    def run(self: Schedule, *args: Any) -> Any:
+        size = self.facts.arena[1]
+        memory.arenas.expected.size = size if size in memory.arenas.guards else -1
+        return plain_run(self, *args)
 
     def aligned(make: Any, nbytes: int) -> Any:
         return pool.cut(*memory.lend(nbytes), nbytes)
@@ -184,6 +200,7 @@ def guarded() -> Iterator[Guarded]:
         patch.setattr(prepare, "Arena", GuardedArena)
         patch.setattr(prepare.Builder, "schedule", schedule)
         patch.setattr(native._Laid, "__init__", laid)
+        patch.setattr(Schedule, "run", run)
         for module in (cpu, native):
             patch.setattr(module, "aligned", aligned)
         patch.setattr(np, "empty", memory.array)

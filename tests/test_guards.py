@@ -58,5 +58,3 @@ def test_an_access_beyond_memory_is_seen(n: int, access: str, ends: str) -> None
     command = [sys.executable, "-X", "faulthandler", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert ends in done.stderr and (done.returncode == 0) == (not ends), done.stderr
-
-

@@ -12,10 +12,10 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from .injections import BATCHES as INJECTIONS  # noqa: E402 - found through the line above
-from .interrupts import BATCHES as INTERRUPTS  # noqa: E402
-from .processes import BATCHES as PROCESSES  # noqa: E402
-from .trial import Outcome  # noqa: E402
+from .injections import BATCHES as INJECTIONS
+from .interrupts import BATCHES as INTERRUPTS
+from .processes import BATCHES as PROCESSES
+from .trial import Outcome
 
 BATCHES = {**INJECTIONS, **INTERRUPTS, **PROCESSES}
 SIZE = 50  # programs of a batch
@@ -34,7 +34,9 @@ def apart(fault: str, first: int, count: int) -> Outcome:
         return Outcome(programs=count, crashes=1, notes=[f"crashes: no end of {first}: {told}"])
     last = done.stdout.splitlines()[-1:] or [""]
     if done.returncode or not last[0].startswith("{"):
-        return Outcome(programs=count, crashes=1, notes=[f"crashes: {done.returncode} at {first}: {done.stderr[-3000:]}"])
+        return Outcome(
+            programs=count, crashes=1, notes=[f"crashes: {done.returncode} at {first}: {done.stderr[-3000:]}"]
+        )
     return Outcome(**json.loads(last[0]))
 
 

@@ -16,6 +16,7 @@ from .injections import batch
 from .native import EVENTS, trace
 from .trial import TURNS
 
+
 class Interrupt:
     """An interrupt at the n-th event. It may come late, or not at all where a finalizer hears of it."""
 

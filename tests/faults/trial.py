@@ -77,7 +77,9 @@ def run_with_fault(seed: int, fault: Fault, at: int, outcome: Outcome) -> int:
     """Run the program of a seed with a fault at its n-th place; return how many places there were."""
     mode = fault.modes[seed % len(fault.modes)]
     with all_large() if mode in TIMES else nullcontext(), xt.options(**{**MODES[mode], **fault.settings}):
-        return _Trial(Maker(seed, exact=True).lines, fault, outcome, f"program {seed}, mode {mode}, fault at {at}").run(at)
+        return _Trial(Maker(seed, exact=True).lines, fault, outcome, f"program {seed}, mode {mode}, fault at {at}").run(
+            at
+        )
 
 
 class _Trial:
@@ -160,7 +162,9 @@ class _Trial:
                 found = x.numpy() if isinstance(x, xt.Tensor) else np.asarray(x)
             except Exception as error:
                 return f"{name} raises {error!r}"
-            if (found.dtype, found.shape) != (right[name].dtype, right[name].shape) or not same_bits(found, right[name]):
+            if (found.dtype, found.shape) != (right[name].dtype, right[name].shape) or not same_bits(
+                found, right[name]
+            ):
                 return f"{name} is {found.tolist()}, NumPy's {right[name].tolist()}"[:300]
         return ""
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from time import time
 
-
 # Bytes of a folder from which on the files that were used longest ago are removed, and what of them then stays.
 MOST_BYTES, STAYS = 256 << 20, 0.75
 

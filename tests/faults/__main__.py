@@ -34,9 +34,8 @@ def apart(fault: str, first: int, count: int) -> Outcome:
         return Outcome(programs=count, crashes=1, notes=[f"crashes: no end of {first}: {told}"])
     last = done.stdout.splitlines()[-1:] or [""]
     if done.returncode or not last[0].startswith("{"):
-        return Outcome(
-            programs=count, crashes=1, notes=[f"crashes: {done.returncode} at {first}: {done.stderr[-3000:]}"]
-        )
+        note = f"crashes: {done.returncode} at {first}: {done.stderr[-3000:]}"
+        return Outcome(programs=count, crashes=1, notes=[note])
     return Outcome(**json.loads(last[0]))
 
 

@@ -1,7 +1,7 @@
 """Machine code that counts, and fails or interrupts at the n-th time: where Python code must not take part.
 
-`events()` counts what Python traces, and tells the interpreter of Ctrl-C at the n-th. `allocations()` takes the place of
-NumPy's allocator of array data, and has no memory at the n-th time.
+`trace` has what Python traces counted, and tells the interpreter of Ctrl-C at the n-th. `allocations` stands between
+NumPy and its allocator of array data, and has no memory at the n-th time.
 Source: NumPy's data memory handlers, NEP 49.
 """
 

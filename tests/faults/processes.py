@@ -52,8 +52,9 @@ def runs_right(seed: int) -> bool:
 
 
 class ForkInside(NoFault):
-    """A fork at the n-th call or return inside xtensor's work, as a finalizer or a signal handler may do it. parent: the
-    child's number; a child goes on with the program.
+    """A fork at the n-th call or return inside xtensor's work, as a finalizer or a signal handler may do it.
+
+    child: its number, 0 in the child, which goes on with the program; -1 before.
     """
 
     def __init__(self) -> None:

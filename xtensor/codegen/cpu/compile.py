@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -172,7 +172,7 @@ def _compile(key: Hashable, code: Code, text: str) -> None:
         _codes[key] = code
 
 
-@cache
+@lru_cache(512)  # products have ends of any kind: who runs code holds it
 def handmade(text: str) -> Code:
     """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
     code = Code(lambda: text)

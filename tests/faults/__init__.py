@@ -9,6 +9,7 @@ or thread be left over.
 |---|---|
 | trial.py | running a program with a fault, and what is looked at afterwards |
 | injections.py | no memory, no compiler, no threads, a disk that fails |
+| calls.py | the first two and the next in functions under `xt.fuse` |
 | interrupts.py | Ctrl-C at any point of an evaluation |
 | processes.py | forks, ends of the interpreter, and killed processes beside a cache |
 

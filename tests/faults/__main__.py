@@ -12,12 +12,13 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
+from .calls import BATCHES as CALLS  # noqa: E402 - found through the line above
 from .injections import BATCHES as INJECTIONS
 from .interrupts import BATCHES as INTERRUPTS
 from .processes import BATCHES as PROCESSES
 from .trial import Outcome
 
-BATCHES = {**INJECTIONS, **INTERRUPTS, **PROCESSES}
+BATCHES = {**INJECTIONS, **INTERRUPTS, **CALLS, **PROCESSES}
 SIZE = 50  # programs of a batch
 SECONDS = 1200
 COLUMNS = ("programs", "struck", "raised", "wrong", "crashes", "leaks")

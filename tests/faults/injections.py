@@ -20,7 +20,10 @@ from xtensor.plan import program as plan
 from xtensor.run import native, replay
 
 from .native import ALLOCATIONS, allocations
-from .trial import TURNS, Fault, Left, Outcome, run_with_fault, warm
+from .trial import TURNS, Fault, Left, Outcome, run_with_fault
+
+# Programs that run without a fault first.
+WARMING = 30
 
 
 class NoError(Exception):
@@ -158,34 +161,39 @@ def forget_code() -> None:
         one.schedules.clear()
 
 
-def at_every_place(fault: Fault, seed: int, outcome: Outcome, most: int, rng: random.Random) -> None:
+Run = Callable[[int, Fault, int, Outcome], int]
+"""Runs the program of a seed with a fault at its n-th place, and returns how many places there were."""
+
+
+def at_every_place(run: Run, fault: Fault, seed: int, outcome: Outcome, most: int, rng: random.Random) -> None:
     """Run a program without the fault to count its places, then with it at each of them, or at some of many.
 
     A fault may say itself how many places there are.
     """
-    places = getattr(fault, "places", 0) or run_with_fault(seed, fault, 0, Outcome())
+    places = getattr(fault, "places", 0) or run(seed, fault, 0, Outcome())
     chosen = range(1, places + 1) if places <= most else sorted(rng.sample(range(1, places + 1), most))
     for at in chosen:
         outcome.struck += 1
-        run_with_fault(seed, fault, at, outcome)
+        run(seed, fault, at, outcome)
 
 
-def batch(make: Callable[[], Any], most: int) -> Callable[[int, int], Outcome]:
+def batch(make: Callable[[], Any], most: int, run: Run = run_with_fault) -> Callable[[int, int], Outcome]:
     """Return what runs the programs of some seeds with a fault at up to `most` places of each."""
 
-    def run(first: int, count: int) -> Outcome:
+    def work(first: int, count: int) -> Outcome:
         outcome, fault, rng = Outcome(), make(), random.Random(first)
         with fault.installed(), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # that another engine runs what cannot be compiled
-            warm(fault)
+            for seed in range(WARMING):  # what is remembered for ever is there then
+                run(seed, fault, 0, Outcome())
             left = Left()
             for seed in range(first, first + count):
                 outcome.programs += 1
-                at_every_place(fault, seed, outcome, most, rng)
+                at_every_place(run, fault, seed, outcome, most, rng)
             left.look(outcome, f"programs {first} to {first + count - 1}")
         return outcome
 
-    return run
+    return work
 
 
 BATCHES = {

@@ -226,9 +226,3 @@ def held_locks() -> list[str]:
     thread.start()
     thread.join()
     return found
-
-
-def warm(fault: Fault, count: int = 30) -> None:
-    """Run programs without the fault, so that what is remembered for ever is there."""
-    for seed in range(count):
-        run_with_fault(seed, fault, 0, Outcome())

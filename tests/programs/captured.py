@@ -57,10 +57,17 @@ def other_elements(makers: list[str], call: int) -> list[str]:
 
 
 def function_of(names: list[str], body: list[str], ending: list[str]) -> Callable[..., Any]:
-    """Return lines as a function of variables, which goes on after a line that raises; `ending` follows them."""
+    """Return lines as a function of variables, which goes on after a line that raises (but for want of memory)."""
     text = [f"def program({', '.join(names)}):"]
     for line in body:
-        text += ["    try:", f"        {line}", "    except Exception:", "        pass"]
+        text += [
+            "    try:",
+            f"        {line}",
+            "    except MemoryError:",
+            "        raise",
+            "    except Exception:",
+            "        pass",
+        ]
     text += [f"    {line}" for line in ending]
     spread: dict[str, Any] = {"xp": Ours(), "data": data, "numbers": numbers}
     exec("\n".join(text), spread)
@@ -69,9 +76,10 @@ def function_of(names: list[str], body: list[str], ending: list[str]) -> Callabl
 
 
 def returning(names: list[str], body: list[str]) -> list[str]:
-    """Return the last lines of a function that returns the last new variable, or all of them."""
-    found = f"found = [x for name, x in locals().items() if name[0] == 'v' and name not in {names}]"
-    return [found, "return found" if len(body) % 2 else "return found[-1:]"]
+    """Return the last lines of a function that returns the new variable with the highest number, or all of them."""
+    new = f"new = {{int(name[1:]): x for name, x in locals().items() if name[0] == 'v' and name not in {names}}}"
+    found = "found = [new[number] for number in sorted(new)]"
+    return [new, found, "return found" if len(body) % 2 else "return found[-1:]"]
 
 
 def expected(makers: list[str], body: list[str]) -> tuple[list[Any], list[Any]]:
@@ -84,8 +92,8 @@ def expected(makers: list[str], body: list[str]) -> tuple[list[Any], list[Any]]:
         given = [side.names[name] for name in names]
         for line in body:
             side.step(line)
-    order = list(dict.fromkeys(re.findall(r"^(v\d+)(?: = |$)", "\n".join(body), re.MULTILINE)))  # as locals() has it
-    found = [side.names[name] for name in order if name not in names and name in side.names]
+    new = {int(name[1:]): x for name, x in side.variables().items() if name not in names}
+    found = [new[number] for number in sorted(new)]
     return given, found if len(body) % 2 else found[-1:]
 
 

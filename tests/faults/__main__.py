@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from .calls import BATCHES as CALLS  # noqa: E402 - found through the line above
+from .calls import BATCHES as CALLS
 from .injections import BATCHES as INJECTIONS
 from .interrupts import BATCHES as INTERRUPTS
 from .processes import BATCHES as PROCESSES

@@ -128,7 +128,7 @@ class Side:
         try:
             exec(compiled(line), self.names)
         except Exception as raised:  # what is raised is compared, whatever it is
-            error = raised
+            error = raised.with_traceback(None)  # which would keep everything alive that was there
         else:
             if NAME.match(line):
                 name = line.partition(" ")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,8 +17,11 @@ from faults.trial import Left, Outcome, run_with_fault
 from programs import Ours
 
 import xtensor as xt
+from xtensor.autograd import history
+from xtensor.base.options import thin_closed
 from xtensor.codegen.cpu.compile import host
 from xtensor.storage import storage
+from xtensor.storage.storage import histories
 
 pytestmark = [
     pytest.mark.skipif(host() is None, reason="faults are injected by machine code"),
@@ -30,8 +34,8 @@ BATCHES: dict[str, tuple[Callable[[int, int], Outcome], int]] = {
     "threads": (batch(NoThreads, 1), 6),
     "disk": (batch(NoDisk, 2), 4),
     "interrupt": (batch(Interrupt, 8), 6),
-    "memory, calls": (batch(NoMemory, 5, run_calls), 3),
-    "interrupt, calls": (batch(Interrupt, 5, run_calls), 3),
+    "memory, calls": (batch(NoMemory, 5, run_calls, warming=6), 3),
+    "interrupt, calls": (batch(Interrupt, 5, run_calls, warming=6), 3),
     "fork inside": (fork_inside, 4),
     "fork beside": (fork_beside, 4),
     "ends": (ends, 3),
@@ -53,6 +57,33 @@ def test_nothing_is_lost(fault: str) -> None:
     outcome = run(100, count)
     assert outcome.struck > 0
     assert (outcome.wrong, outcome.crashes, outcome.leaks) == (0, 0, 0), outcome.notes
+
+
+def test_a_history_that_was_not_made_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One counted out that was not counted in would hide the others: gradients of what is written would be lost."""
+
+    def gradient() -> float:
+        def loss(x: Any) -> Any:
+            y = x * 1.0
+            y[0] = y[1] * 3.0
+            return xt.sum(y * y)
+
+        return float(xt.grad(loss)(xt.asarray([1.0, 2.0]))[1])
+
+    assert gradient() == 2.0 * 2.0 + 2.0 * 9.0 * 2.0
+    before = histories[0], thin_closed[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(history, "Like", interrupted)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                gradient()
+    gc.collect()
+    assert (histories[0], thin_closed[0]) == before
+    assert gradient() == 2.0 * 2.0 + 2.0 * 9.0 * 2.0
+
+
+def interrupted(*args: Any) -> Any:
+    raise KeyboardInterrupt
 
 
 # ---- that the tests can fail

@@ -1,7 +1,7 @@
 """Faults inside functions under `xt.fuse`, captured programs and gradients.
 
-They strike in the call that is captured, in the one that prepares a schedule, or in one that runs it. A call that failed
-may have done part of what it does; later calls are right.
+They strike in the call that is captured, in the one that prepares a schedule, or in one that runs it. A call that
+failed may have done part of what it does; later calls are right.
 """
 
 from __future__ import annotations

@@ -22,9 +22,6 @@ from xtensor.run import native, replay
 from .native import ALLOCATIONS, allocations
 from .trial import TURNS, Fault, Left, Outcome, run_with_fault
 
-# Programs that run without a fault first.
-WARMING = 30
-
 
 class NoError(Exception):
     """What is raised by faults that nobody but xtensor itself hears of."""
@@ -177,14 +174,19 @@ def at_every_place(run: Run, fault: Fault, seed: int, outcome: Outcome, most: in
         run(seed, fault, at, outcome)
 
 
-def batch(make: Callable[[], Any], most: int, run: Run = run_with_fault) -> Callable[[int, int], Outcome]:
-    """Return what runs the programs of some seeds with a fault at up to `most` places of each."""
+def batch(
+    make: Callable[[], Any], most: int, run: Run = run_with_fault, warming: int = 30
+) -> Callable[[int, int], Outcome]:
+    """Return what runs the programs of some seeds with a fault at up to `most` places of each.
+
+    warming: programs that run without the fault first, so that what is remembered for ever is there.
+    """
 
     def work(first: int, count: int) -> Outcome:
         outcome, fault, rng = Outcome(), make(), random.Random(first)
         with fault.installed(), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # that another engine runs what cannot be compiled
-            for seed in range(WARMING):  # what is remembered for ever is there then
+            for seed in range(warming):
                 run(seed, fault, 0, Outcome())
             left = Left()
             for seed in range(first, first + count):

@@ -211,7 +211,7 @@ def held_locks() -> list[str]:
         "the compiler's": compiling._compiling,
         "saving": compiling._saving,
         "the team's": threads._team.taken,
-        "counting": options._counting,
+        "counting": options.counting,
     }
     found: list[str] = []
 

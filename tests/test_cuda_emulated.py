@@ -597,25 +597,10 @@ def test_rows_of_views(cuda: emulated.Launches) -> None:
 
 
 @pytest.mark.parametrize("seeds", [range(start, start + 12) for start in (0, 12, 24, 36)] + [[4231, 4304]], ids=str)
-def test_random_programs(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch, seeds: Any) -> None:
-    """Programs drawn at random (tests/programs.py): values and errors, of all variables.
-
-    Left out: lines that share memory with NumPy's arrays, strides of results, and the last bits of complex numbers.
-    """
-    monkeypatch.setattr(programs.Maker, "cross_border", lambda self: None)
-    monkeypatch.setitem(programs.MODES, "cuda", {"lazy": "always", "device": "cuda:0", "cache_dir": ""})
+def test_random_programs(cuda: emulated.Launches, seeds: Any) -> None:
+    """Programs drawn at random (tests/programs): values and errors, of all variables."""
     for seed in seeds:
-        lines = programs.Maker(seed, exact=True).lines
-        theirs, ours = programs.run_oracle(lines), programs.run_ours(lines, "cuda")
-        for line, mine, right in zip(lines, ours.errors, theirs.errors, strict=True):
-            assert programs.same_error(mine, right), (seed, line, mine, right)
-        for name, right in theirs.variables().items():
-            found = host(ours.variables()[name])
-            assert (found.dtype, found.shape) == (right.dtype, right.shape), (seed, name)
-            if any(x.dtype.kind == "c" for x in theirs.variables().values()):
-                assert np.allclose(found, right, rtol=1e-5, atol=0, equal_nan=True), (seed, name)
-            else:
-                assert programs.same_bits(found, right), (seed, name)
+        programs.kinds.check(programs.DEVICE, seed, programs.DEVICE.modes)
 
 
 def test_rows_of_one_cell(cuda: emulated.Launches) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import MODES, Maker, difference, failures, run_oracle
+from programs import GRADIENT, KERNELS, KINDS, MODES, PLAIN, STRICT, Kind, Maker, difference, failures_of
+from programs.corpus import CORPUS
+from programs.coverage import Coverage
 
 import xtensor as xt
 from xtensor.plan import program as plan
@@ -24,14 +26,30 @@ def nothing_is_compiled() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_few_hundred(seed: int) -> None:
-    for failure in failures(seed, 50):
+    for failure in failures_of(PLAIN, seed, 50):
         raise failure
+
+
+@pytest.mark.parametrize("kind", [KERNELS, GRADIENT, STRICT], ids=lambda kind: kind.name)
+def test_other_kinds(kind: Kind) -> None:
+    """What is captured, and what runs on the emulated device, has tests beside those of its rooms."""
+    for failure in failures_of(kind, 0, 40):
+        raise failure
+
+
+def test_the_summary_says_what_was_covered() -> None:
+    covered = Coverage()
+    assert list(failures_of(PLAIN, 0, 30, ["never"], covered)) == []
+    assert covered.modes == {"plain never": 30}
+    assert {"setitem", "getitem", "sum", "+", "+="} <= covered.times.keys()
+    assert len(covered.dtypes["*"]) > 5 and {"packed", "reversed"} <= covered.layouts["getitem"]
+    assert "plain never 30" in covered.summary()
 
 
 @pytest.mark.long
 def test_many() -> None:
     """The longer run; `python -m tests.programs --count 20000 --seed 1` is the same with a report."""
-    for failure in failures(1, 20_000):
+    for failure in failures_of(PLAIN, 1, 20_000):
         raise failure
 
 
@@ -67,32 +85,19 @@ def test_programs_hold_every_kind_of_line() -> None:
 def test_a_difference_is_seen(mode: str) -> None:
     # the comparison itself: two lines that mean different things on the two sides
     lines = ["v0 = xp.zeros((3,))", "v1 = v0[1:]", "v1 += type(xp).__name__ == 'Ours'"]
-    assert "values" in str(difference(lines, mode, run_oracle(lines)))
+    assert "values" in str(difference(lines, mode))
     lines = ["v0 = xp.zeros((3,))", "v1 = v0[1:] if type(xp).__name__ == 'Ours' else xp.zeros((2,))"]
-    assert "share" in str(difference(lines, mode, run_oracle(lines)))
+    assert "share" in str(difference(lines, mode))
 
 
-HARD = [
-    ["v0 = xp.zeros((0,), dtype=xp.complex64)", "v1 = xp.mean(v0)"],  # NaN in both parts
-    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (1, 0, 2))[..., :0]", "v1 = xp.mean(v0, axis=2)"],  # not in C order
-    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.sum(v0, axis=0)"],
-    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.sum(v0 * 2, axis=0)"],
-    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.mean(v0 * 2, axis=0)"],
-    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.count_nonzero(v0, axis=0)"],
-    ["v0 = xp.arange(9)", "v0[1:] += v0[:-1]", "v0[::-1] = v0", "v0[2:] *= v0[6::-1]"],
-    ["v0 = xp.reshape(xp.arange(9), (3, 3))", "v0 += xp.matrix_transpose(v0)", "v0 -= v0[1]", "v0 *= v0[:, 1:2]"],
-    ["v0 = xp.arange(9000.0)", "v1 = v0 * v0", "v2 = v1 + v0[::-1]", "v0[...] = 7", "v0 += v1", "del v1"],
-    ["v0 = xp.ones((4,))", "v1 = v0[::2] * 3", "v2 = xp.host(v0)", "v2[...] = 5", "v3 = v0 + v1"],
-    ["v0 = xp.arange(4)", "v1 = xp.flip(v0)", "v1[v0 > 1] = xp.apart(v0[:2])"],
-    ["v0 = xp.ones((2, 3))", "v1 = xp.broadcast_to(v0[0], (4, 3))", "v2 = xp.reshape(v1, (12,))", "v1[0, 0] = 1"],
-    ["v0 = xp.asarray([1, 2], dtype=xp.uint8)", "v0[...] = [300, 1]"],  # NumPy: the list must fit, nothing wraps
-]
+CASES = [(kind, lines) for kind, programs in CORPUS.items() for lines in programs]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("lines", HARD, ids=range(len(HARD)))
-def test_hard_ones(lines: list[str], mode: str) -> None:
-    assert difference(lines, mode, run_oracle(lines)) is None
+@pytest.mark.parametrize(("kind", "lines"), CASES, ids=[f"{kind}-{place}" for place, (kind, _) in enumerate(CASES)])
+def test_corpus(kind: str, lines: list[str]) -> None:
+    """What ever failed is replayed, in every mode of its kind."""
+    for mode in KINDS[kind].modes:
+        assert KINDS[kind].difference(lines, mode) is None
 
 
 # ---- memory
@@ -142,7 +147,7 @@ def test_a_write_beyond_memory_is_seen() -> None:
 
 @pytest.mark.parametrize("mode", ["llvm", "always", "auto"])
 def test_programs_write_into_their_own_memory(mode: str, guarded: Guarded) -> None:
-    for failure in failures(40, 300, [mode]):
+    for failure in failures_of(PLAIN, 40, 300, [mode]):
         raise failure
     assert guarded.taken
 

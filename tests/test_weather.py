@@ -20,6 +20,7 @@ import pytest
 
 import xtensor as xt
 import xtensor.memory
+from xtensor.codegen import disk
 from xtensor.codegen.cpu import compile as compiling
 from xtensor.storage.pool import POOL, Pool
 
@@ -52,6 +53,7 @@ warnings.simplefilter("error")
 import numpy as np
 import numpy.testing  # which NumPy would import in the middle of a fork
 import xtensor as xt
+from xtensor.codegen import disk
 from xtensor.codegen.cpu import compile as compiling
 np.seterr(all="raise")
 
@@ -252,19 +254,19 @@ SPOILED: dict[str, Callable[[Path], Any]] = {
     ),
     "zeros": lambda file: file.write_bytes(bytes(len(file.read_bytes()))),
     "text": lambda file: file.write_text("not an object file"),
-    "sealed nothing": lambda file: file.write_bytes(hashlib.sha256(b"").digest()),
-    "sealed text": lambda file: file.write_bytes(hashlib.sha256(b"not an object").digest() + b"not an object"),
-    "sealed and truncated": lambda file: file.write_bytes(sealed(file.read_bytes()[32:-300])),
-    "sealed half": lambda file: file.write_bytes(sealed(file.read_bytes()[32 : len(file.read_bytes()) // 2])),
-    "sealed other function": lambda file: file.write_bytes(sealed(another_object())),
+    "sealed nothing": lambda file: file.write_bytes(sealed(file, b"")),
+    "sealed text": lambda file: file.write_bytes(sealed(file, b"not an object")),
+    "sealed and truncated": lambda file: file.write_bytes(sealed(file, file.read_bytes()[32:-300])),
+    "sealed half": lambda file: file.write_bytes(sealed(file, file.read_bytes()[32 : len(file.read_bytes()) // 2])),
+    "sealed other function": lambda file: file.write_bytes(sealed(file, another_object())),
     "a folder": lambda file: (file.unlink(), file.mkdir()),
     "a dangling link": lambda file: (file.unlink(), file.symlink_to("/nowhere/at/all")),
     "unreadable": lambda file: file.chmod(0),
 }
 
 
-def sealed(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest() + content
+def sealed(file: Path, content: bytes) -> bytes:
+    return hashlib.sha256(file.stem.encode() + content).digest() + content
 
 
 def another_object() -> bytes:
@@ -286,6 +288,38 @@ def test_spoilt_files(tmp_path: Path, how: str) -> None:
     assert again == made
     if how != "a folder":
         assert made_and_loaded(cache=tmp_path) == (0, made)
+
+
+@needs_llvm
+def test_exchanged_files(tmp_path: Path) -> None:
+    """A kernel under the name of another one is not taken for it, though it is whole."""
+    made, _ = made_and_loaded(cache=tmp_path)
+    files = sorted(tmp_path.glob("*.o"))
+    contents = [file.read_bytes() for file in files]
+    for file, content in zip(files, [*contents[1:], contents[0]], strict=True):
+        file.write_bytes(content)
+    assert made_and_loaded(cache=tmp_path) == (made, 0)
+    assert made_and_loaded(cache=tmp_path) == (0, made)
+
+
+def test_the_folder_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more bytes than there may be the files that were used longest ago go, and nothing of anybody else's."""
+    monkeypatch.setattr(disk, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(disk, "LOOK_AGAIN", 4)
+    stranger = tmp_path / "notes.o"
+    stranger.write_bytes(bytes(50_000))
+    names = [f"{number:040x}" for number in range(60)]
+    cache, sizes = disk.Disk(".o"), []
+    for age, name in zip(range(60, 0, -1), names, strict=True):
+        cache.save(name, bytes(968), str(tmp_path))
+        when = time.time() - (2 + age) * disk.DAY
+        os.utime(tmp_path / f"{name}.o", (when, when))
+        assert cache.load(names[0], str(tmp_path)) == bytes(968)  # which is in use all the time
+        sizes.append(sum(file.stat().st_size for file in tmp_path.iterdir() if file != stranger))
+    assert max(sizes) <= 10_000 + 4 * 1000 and sizes[-1] >= 7_000
+    left = {file.stem for file in tmp_path.iterdir() if file != stranger}
+    assert names[0] in left and names[-1] in left and names[1] not in left
+    assert stranger.stat().st_size == 50_000
 
 
 @needs_llvm
@@ -357,7 +391,7 @@ def test_read_only_folder(tmp_path: Path) -> None:
     cache.chmod(0o500)
     assert made_and_loaded(cache=cache, user=nobody) == (0, empty)
     for file in files:
-        file.write_bytes(sealed(b"not an object"))
+        file.write_bytes(sealed(file, b"not an object"))
     assert made_and_loaded(cache=cache, user=nobody) == (empty, 0)
     for file in files:
         file.unlink()

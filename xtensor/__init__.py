@@ -10,6 +10,10 @@ from math import nan as nan
 from math import pi as pi
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from .base.interpreter import check_interpreter as _check_interpreter
+
+_check_interpreter()
+
 from . import autograd as autograd
 from . import memory as memory
 from . import random as random

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..base.dtypes import DType, real_of
 from ..base.errors import expected
 from ..base.layout import Layout
-from ..base.options import count_always
+from ..base.options import counting, thin_closed
 from ..devices import Device
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, histories
@@ -41,19 +41,26 @@ class History:
     While a history is alive, small operands take no shortcuts: any of them may stand over its memory.
     """
 
-    __slots__ = ("contents", "flat", "writes")
+    __slots__ = ("contents", "counted", "flat", "writes")
 
     def __init__(self, owner: Storage, dtype: DType) -> None:
+        self.counted = False
         self.contents: dict[int, tuple[Step | None, int]] = {}
         real = real_of(dtype)
         self.flat = Like((owner.nbytes // real.itemsize,), real, owner.device)
         self.writes: list[Write] = []
-        count_always(1)
-        count_always(1, histories)
+        self._count(1)
 
     def __del__(self) -> None:
-        count_always(-1)
-        count_always(-1, histories)
+        if self.counted:  # an interrupt may have come before
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        """Count this history in or out. Nothing is called in between, where an interrupt could come."""
+        with counting:
+            thin_closed[0] += change
+            histories[0] += change
+            self.counted = change > 0
 
     def step_of(self, x: Tensor) -> Step | None:
         """Return the step of a tensor over this memory, None for constants and integers."""

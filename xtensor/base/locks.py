@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import Any
 
 # Locks that a fork waits for, the outer ones first: a thread that holds one may want those after it.
 _waited_for: list[Any] = []
 
+# Those of them that the thread which forks now has taken for it.
+_taken: list[Any] = []
+
 
 def fork_safe_lock() -> Any:
-    """Return a re-entrant lock, made anew in the child of a fork: the thread that held it is not there."""
+    """Return a re-entrant lock, made anew in the child of a fork where a thread held it that is not there."""
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-        os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
+        os.register_at_fork(after_in_child=partial(_open, lock))
     return lock
+
+
+def _open(lock: Any) -> None:
+    """Make a lock anew in a child, unless the thread that forked holds it: a finalizer or a signal handler inside what
+    the lock guards may fork, and what is around it goes on in the child.
+    """
+    if not lock._is_owned():
+        lock._at_fork_reinit()
 
 
 def fork_waiting_lock() -> Any:
@@ -32,12 +44,15 @@ def fork_waiting_lock() -> Any:
 def _acquire_all() -> None:
     for lock in _waited_for:
         lock.acquire()
+        _taken.append(lock)
 
 
 def _release_all() -> None:
-    for lock in reversed(_waited_for):
+    taken = _taken[::-1]
+    _taken.clear()  # before the first is let go of: another thread may wait to fork
+    for lock in taken:
         lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_acquire_all, after_in_parent=_release_all)
+    os.register_at_fork(before=_acquire_all, after_in_parent=_release_all, after_in_child=_release_all)

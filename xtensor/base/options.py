@@ -91,7 +91,9 @@ thin_closed = [1]
 
 # Whether anything in this process has required a gradient yet: until then nobody looks for steps.
 active = [False]
-_counting = fork_safe_lock()
+
+# Held while one of these counts changes.
+counting = fork_safe_lock()
 
 _current: ContextVar[Settings | None] = ContextVar("xtensor_settings", default=None)
 _from_environment: list[Settings] = []
@@ -104,7 +106,7 @@ def settings() -> Settings:
 
 def _defaults() -> Settings:
     """Return the settings the environment asks for (`XTENSOR_LAZY`, ...), read once."""
-    with _counting:
+    with counting:
         if not _from_environment:
             given = {one.name: value for one in fields(Settings) if (value := _environment(one)) is not None}
             _from_environment.append(Settings(**given))
@@ -132,10 +134,10 @@ def _environment(setting: Field[Any]) -> Any:
 _SWITCHES = {"0": False, "1": True}
 
 
-def count_always(change: int, counter: list[int] = thin_closed) -> None:
-    """Count who closes the thin way, up or down, or what another counter counts."""
-    with _counting:
-        counter[0] += change
+def count_always(change: int) -> None:
+    """Count who closes the thin way, up or down."""
+    with counting:
+        thin_closed[0] += change
 
 
 class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `with xt.options(lazy="never"):`

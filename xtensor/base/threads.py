@@ -138,9 +138,10 @@ def _openmp() -> list[int]:
 class _Job:
     """The tasks of one call that nobody has begun, and who is at work on the others."""
 
-    __slots__ = ("active", "done", "failures", "waiting")
+    __slots__ = ("active", "done", "failures", "team", "waiting")
 
     def __init__(self, tasks: Sequence[Task]) -> None:
+        self.team = _team
         self.waiting = deque(enumerate(tasks))
         self.active: set[Any] = set()
         self.failures: list[tuple[int, BaseException]] = []
@@ -178,12 +179,17 @@ class _Job:
                 self.done.release()
 
     def wait(self) -> None:
-        """Return when nobody is at work; an interrupt is kept for later."""
-        while self.active:
+        """Return when nobody is at work; an interrupt is kept for later.
+
+        In a child that a task forked the others are not there.
+        """
+        while self.active and self.team is _team:
             try:
                 self.done.acquire()
             except BaseException as error:
                 self.fail(-1, error)
+        if self.active and self.team is not _team:
+            self.fail(-1, RuntimeError("run: the process was forked inside a task, and the child lacks the others"))
 
     def finish(self) -> None:
         """Raise what the first of the failed tasks raised; an interrupt comes before all."""

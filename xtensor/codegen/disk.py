@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from time import time
 
+# Bytes of a folder from which on the files that were used longest ago are removed, and what of them then stays.
+MOST_BYTES, STAYS = 256 << 20, 0.75
+
+# Saves of a process after which it looks again how much there is, and seconds in which a file counts as used once.
+LOOK_AGAIN, DAY = 256, 86400.0
+
+_OURS = re.compile(r"[0-9a-f]{40}\.\w+")
+
 
 class Disk:
-    """Compiled objects as files `<name><suffix>`: 32 bytes of SHA-256 of the rest, then the object.
+    """Compiled objects as files `<name><suffix>`: 32 bytes of SHA-256 of the name and the rest, then the object.
 
     Files are executed, so the folder belongs to the user alone, and one that others may write to is not used. They
-    are written aside and renamed, so that no reader sees half a file; whatever does not match its seal is ignored.
-    All failures of the disk are silent: it is only a cache.
+    are written aside and renamed, so that no reader sees half a file; whatever does not match its seal is ignored, a
+    file under another's name too. Of more than MOST_BYTES those used longest ago go. All failures of the disk are
+    silent: it is only a cache.
     """
 
     def __init__(self, suffix: str) -> None:
         self.suffix = suffix
-        self._swept: set[Path] = set()
+        self._saves: dict[Path, int] = {}
 
     def folder(self, given: str | None) -> Path | None:
         """Return the folder of a setting, made if need be; None where there shall be none or it cannot be trusted."""
@@ -41,12 +51,15 @@ class Disk:
         folder = self.folder(cache_dir)
         if folder is None:
             return None
+        file = folder / f"{name}{self.suffix}"
         try:
-            content = (folder / f"{name}{self.suffix}").read_bytes()
+            content = file.read_bytes()
+            if file.stat().st_mtime < time() - DAY:
+                os.utime(file)
         except OSError:
             return None
         seal, compiled = content[:32], content[32:]
-        return compiled if hashlib.sha256(compiled).digest() == seal else None
+        return compiled if _seal(name, compiled) == seal else None
 
     def save(self, name: str, compiled: bytes, cache_dir: str | None) -> None:
         folder = self.folder(cache_dir)
@@ -57,7 +70,7 @@ class Disk:
         try:
             handle, aside = tempfile.mkstemp(dir=folder, prefix=name, suffix=".part")
             with os.fdopen(handle, "wb") as file:
-                file.write(hashlib.sha256(compiled).digest() + compiled)
+                file.write(_seal(name, compiled) + compiled)
             os.replace(aside, folder / f"{name}{self.suffix}")
         except OSError:
             if aside is not None:
@@ -65,20 +78,44 @@ class Disk:
                     os.unlink(aside)
 
     def _sweep(self, folder: Path) -> None:
-        """Remove, once in a process, what killed processes left half written an hour ago and more."""
-        if folder in self._swept:
-            return
-        self._swept.add(folder)
-        with suppress(OSError):
-            for file in folder.glob("*.part"):
-                if file.stat().st_mtime < time() - 3600:
-                    file.unlink(missing_ok=True)
+        """Remove, at the first save in a folder and every so many, what is too old or too much there."""
+        saves = self._saves.get(folder, 0)
+        self._saves[folder] = saves + 1
+        if saves % LOOK_AGAIN == 0:
+            with suppress(OSError):
+                _sweep(folder)
 
     def drop(self, name: str, cache_dir: str | None) -> None:
         folder = self.folder(cache_dir)
         if folder is not None:
             with suppress(OSError):
                 (folder / f"{name}{self.suffix}").unlink(missing_ok=True)
+
+
+def _seal(name: str, compiled: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + compiled).digest()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left half written an hour ago and more, and of too many bytes the oldest files."""
+    found = []
+    for file in folder.iterdir():
+        with suppress(OSError):  # another process removes files too
+            facts = file.stat()
+            if file.suffix == ".part":
+                if facts.st_mtime < time() - 3600:
+                    file.unlink(missing_ok=True)
+            elif _OURS.fullmatch(file.name):
+                found.append((facts.st_mtime, facts.st_size, file))
+    excess = sum([size for _, size, _ in found]) - MOST_BYTES
+    if excess > 0:
+        excess += int(MOST_BYTES * (1 - STAYS))
+        for _, size, file in sorted(found):
+            if excess <= 0:
+                break
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+            excess -= size
 
 
 def _default_folder() -> Path:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
-from sys import getrefcount
+from sys import getrefcount, is_finalizing
 from typing import Any
 
 from ..base.locks import fork_waiting_lock
@@ -132,8 +132,13 @@ def goes_direct(order: list[Node]) -> bool:
     """Return whether to call the library step by step: asked for, or the arrays small and on the CPU."""
     engine = settings().engine
     if engine != "auto" or order[0].device.backend is not CPU or (watchers and watching() is not None):
-        return engine == "direct"
-    return all([is_small(node) for node in reversed(order)]) or _is_brief(order)
+        return engine == "direct" or _is_too_late()
+    return all([is_small(node) for node in reversed(order)]) or _is_brief(order) or _is_too_late()
+
+
+def _is_too_late() -> bool:
+    """Return whether the interpreter ends, and no planner can be loaded any more."""
+    return not _loaded and is_finalizing()
 
 
 def is_small(node: Node) -> bool:

@@ -337,7 +337,8 @@ def arange(
     try:
         native = np.arange(low, high, by, dtype=target)
     except (ValueError, MemoryError) as error:
-        raise type(error)(expected("arange", "bounds", "give a length that fits memory", (low, high, by))) from None
+        kind = MemoryError if isinstance(error, MemoryError) else ValueError  # NumPy's own takes no message
+        raise kind(expected("arange", "bounds", "give a length that fits memory", (low, high, by))) from None
     except TypeError:
         raise TypeError(expected("arange", "bounds", "be real numbers", (low, high, by))) from None
     return created(native, place)

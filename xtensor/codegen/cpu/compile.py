@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -172,7 +172,7 @@ def _compile(key: Hashable, code: Code, text: str) -> None:
         _codes[key] = code
 
 
-@cache
+@lru_cache(512)  # products have ends of any kind: who runs code holds it
 def handmade(text: str) -> Code:
     """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
     code = Code(lambda: text)
@@ -231,15 +231,24 @@ def _new_machine(level: int) -> Any:
 _target_machine = cache(_new_machine)
 
 
-@cache
+# What lays machine code out in memory, and how many kernels it has. It gives nothing back of a kernel that is dropped,
+# some 9 kB, before it goes itself, with the last of its kernels: so each has few.
+_linkers: list[Any] = []
+_linked = [0]
+LINKED = 128
+
+
 def _linker() -> Any:
-    """Return what lays machine code out in memory: JITLink, which keeps a kernel and its constants together.
+    """Return JITLink, which keeps a kernel and its constants together.
 
     LLVM's older way asks for their memory apart, and ends the process where gigabytes of arrays lie between them.
     """
     import llvmlite.binding as llvm
 
-    return llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=True)  # to which the machine then belongs
+    if _linked[0] % LINKED == 0:  # the machine then belongs to it
+        _linkers[:] = [llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=True)]
+    _linked[0] += 1
+    return _linkers[0]
 
 
 def _object_of(text: str, level: int) -> bytes:
@@ -252,15 +261,12 @@ def _object_of(text: str, level: int) -> bytes:
     return compiled
 
 
-_linked = [0]
-
-
 def _link(code: Code, compiled: bytes, level: int) -> None:
     import llvmlite.binding as llvm
 
-    _linked[0] += 1  # LLVM never lets go of a library's name
+    linker = _linker()
     builder = llvm.JITLibraryBuilder().add_object_img(compiled).export_symbol("kernel")
-    library = builder.link(_linker(), f"kernel{_linked[0]}")
+    library = builder.link(linker, f"kernel{_linked[0]}")  # a name of its own: LLVM never lets go of one
     code.enter(library["kernel"])
     function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(code.address)
     code.library = (code.library, library)  # another thread may still be inside the old code

@@ -135,7 +135,7 @@ def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int,
     return min(forms, key=lambda form: -(-columns // form.width) * form.width * form.traffic)
 
 
-@cache
+@lru_cache(256)
 def kernel_of(form: Form, finish: Finish | None = None) -> Code:
     """Return the machine code of a form. finish: what becomes of sums before they are stored."""
     return handmade(source(form, finish))

@@ -1,335 +1,20 @@
-"""Random programs, run on NumPy and on xtensor and compared element by element.
-
-A program is a list of lines of Python over variables v0, v1, ... and a namespace `xp`: it makes arrays, views of
-views, writes into them, computes with them. The same text runs with `xp` NumPy (the oracle) and `xp` xtensor,
-under every laziness; at the end all variables must agree in bits, dtype, shape, strides and in which share memory.
-
-A program depends on nothing but its seed. One that fails is cut down line by line to a short one that still fails.
-
-    python -m tests.programs --count 20000 --seed 1
-"""
+"""Programs drawn at random: each line is made for the shapes and dtypes that the lines before it left."""
 
 from __future__ import annotations
 
-import argparse
 import random
-import re
-import sys
-import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from itertools import combinations
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
-import xtensor as xt
+from .coverage import Coverage
+from .sides import oracle_side, quiet, root
 
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float32", "float64", "complex64", "complex128"),
 ]
-# A small fuse_limit evaluates in the middle of an expression, as long programs would.
-MODES: dict[str, dict[str, Any]] = {
-    "auto": {"lazy": "auto"},
-    "always": {"lazy": "always"},
-    "never": {"lazy": "never"},
-    "always, fuse_limit=2": {"lazy": "always", "fuse_limit": 2},
-    "direct": {"lazy": "always", "engine": "direct"},
-    "interpret": {"lazy": "always", "engine": "interpret"},
-    "llvm": {"lazy": "always", "engine": "llvm", "cache_dir": ""},
-    "large": {"lazy": "auto", "engine": "interpret"},
-    "large, llvm": {"lazy": "auto", "engine": "llvm", "cache_dir": ""},
-}
-# Arrays count as large ones, and programs run so often: what is recorded for the second time is one node, what is
-# evaluated for the third is launched.
-TIMES = {"large": 3, "large, llvm": 3}
-LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "LAUNCH_PAYS", "FAST_LAUNCH_PAYS", "COUNTED", "REUSED")
-# Generated code has functions and float sums of its own: its programs are made without them, and agree in every bit.
-EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "llvm"]
-
-
-def keeps_its_memory(x: np.ndarray) -> bool:
-    """Return whether operators in place write into a variable: not what stands for a scalar, which becomes another."""
-    return x.flags.writeable and (x.ndim > 0 or x.base is not None)
-
-
-# ---- the two sides
-
-
-def data(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Return reproducible elements: mostly small numbers, now and then extreme or special ones."""
-    rng = np.random.default_rng(seed)
-    kind = np.dtype(dtype).kind
-    small = rng.integers(-4, 6, shape)
-    if kind == "b":
-        return np.asarray(small > 0)
-    if kind in "iu":
-        small = np.asarray(np.abs(small) if kind == "u" else small).astype(dtype)
-        info = np.iinfo(dtype)
-        return np.where(rng.random(shape) < 0.05, info.max if seed % 2 else info.min, small).astype(dtype)
-    special = rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0, 1e30]), shape)
-    real = np.where(rng.random(shape) < 0.05, special, small * 0.375)
-    if kind == "c":
-        real = real + 1j * rng.integers(-3, 4, shape)
-    return np.asarray(real).astype(dtype)
-
-
-class Oracle:
-    """NumPy as `xp`, with views where NumPy gives scalars and where it makes read-only views of its own."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-    @staticmethod
-    def where(condition: Any, a: Any, b: Any) -> np.ndarray:
-        """Return numpy.where, which alone of NumPy's functions wraps a Python integer that does not fit."""
-        dtype = np.result_type(a, b)
-        return np.where(condition, *[x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x in (a, b)])
-
-    @staticmethod
-    def unstack(x: np.ndarray, axis: int = 0) -> tuple[np.ndarray, ...]:
-        moved = np.moveaxis(x, axis, 0)
-        return tuple(moved[i, ...] for i in range(len(moved)))
-
-    @staticmethod
-    def diagonal(x: np.ndarray, offset: int = 0) -> np.ndarray:
-        if x.ndim < 2:
-            raise ValueError("diagonal: fewer than 2 axes")
-        result = np.linalg.diagonal(x, offset=offset)
-        if x.flags.writeable:
-            result.flags.writeable = True
-        return result
-
-    @staticmethod
-    def flip(x: np.ndarray, axis: Any = None) -> np.ndarray:
-        return np.flip(x, axis=axis) if x.ndim or axis not in (None, ()) else x[...]
-
-    @staticmethod
-    def pick(x: np.ndarray, *key: int) -> np.ndarray:
-        return np.asarray(x[key])  # of a scalar: an array of its own
-
-    @staticmethod
-    def apart(x: Any) -> Any:
-        """Return a value to assign: NumPy does not always see that it overlaps the target, xtensor does."""
-        return np.array(x)
-
-    @staticmethod
-    def host(x: np.ndarray) -> np.ndarray:
-        return x
-
-    @staticmethod
-    def force(x: np.ndarray) -> None:
-        pass
-
-
-class Ours:
-    """xtensor as `xp`, with the few helpers of the oracle."""
-
-    diagonal = staticmethod(xt.linalg.diagonal)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(xt, name)
-
-    @staticmethod
-    def pick(x: xt.Tensor, *key: int) -> xt.Tensor:
-        return x[key]
-
-    @staticmethod
-    def apart(x: Any) -> Any:
-        return x
-
-    @staticmethod
-    def host(x: xt.Tensor) -> np.ndarray:
-        return x.numpy()
-
-    @staticmethod
-    def force(x: xt.Tensor) -> None:
-        x.evaluate()
-
-
-NAME = re.compile(r"v\d+ = ")
-
-
-class Side:
-    """One run of a program: its variables, and the class of error each line raised."""
-
-    def __init__(self, xp: Any, settle: Callable[[Any], Any]) -> None:
-        self.names: dict[str, Any] = {"xp": xp, "data": data}
-        self.settle = settle
-        self.errors: list[Exception | None] = []
-
-    def step(self, line: str) -> None:
-        error = None
-        try:
-            exec(compiled(line), self.names)
-        except Exception as raised:  # what is raised is compared, whatever it is
-            error = raised
-        else:
-            if NAME.match(line):
-                name = line.partition(" ")[0]
-                self.names[name] = self.settle(self.names[name])
-        self.errors.append(error)
-
-    def variables(self) -> dict[str, Any]:
-        return {name: value for name, value in self.names.items() if name[0] == "v" and name[1:].isdigit()}
-
-
-_codes: dict[str, Any] = {}
-
-
-def compiled(line: str) -> Any:
-    if line not in _codes:
-        if len(_codes) > 1000:
-            _codes.clear()
-        _codes[line] = compile(line, "<program>", "exec")
-    return _codes[line]
-
-
-def oracle_side() -> Side:
-    # np.asarray: NumPy's scalars become 0-d arrays
-    return Side(Oracle(), np.asarray)
-
-
-def run_oracle(lines: list[str]) -> Side:
-    side = oracle_side()
-    with quiet():
-        for line in lines:
-            side.step(line)
-    return side
-
-
-def run_ours(lines: list[str], mode: str) -> Side:
-    with all_large() if mode in TIMES else nullcontext():
-        for _ in range(TIMES.get(mode, 1) - 1):
-            _run_ours(lines, mode)
-        return _run_ours(lines, mode)
-
-
-@contextmanager
-def all_large() -> Iterator[None]:
-    """Let no array be small enough for library calls at once, for nobody to count who holds it, or for new memory."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in sys.modules if name.startswith("xtensor.")]:
-            for limit in LIMITS:
-                if hasattr(sys.modules[name], limit):
-                    patch.setattr(sys.modules[name], limit, 0 if limit in ("COUNTED", "REUSED") else -1)
-        yield
-
-
-def _run_ours(lines: list[str], mode: str) -> Side:
-    side = Side(Ours(), lambda x: x)
-    with xt.options(**MODES[mode]):
-        for line in lines:
-            side.step(line)
-        for value in side.variables().values():  # what still waits is computed in this mode too
-            if isinstance(value, xt.Tensor):
-                value.evaluate()
-    return side
-
-
-class quiet:  # noqa: N801 - reads as a verb at the call
-    """NumPy's own warnings say nothing about xtensor; xtensor must give none."""
-
-    def __enter__(self) -> None:
-        self.caught = warnings.catch_warnings()
-        self.state = np.errstate(all="ignore")
-        self.caught.__enter__()
-        self.state.__enter__()
-        warnings.simplefilter("ignore")
-
-    def __exit__(self, *failure: Any) -> None:
-        self.state.__exit__(*failure)
-        self.caught.__exit__(*failure)
-
-
-# ---- comparing
-
-
-def difference(lines: list[str], mode: str, theirs: Side) -> str | None:
-    """Run a program on xtensor; return what differs from the oracle's run, or None."""
-    ours = run_ours(lines, mode)
-    for line, a, b in zip(lines, ours.errors, theirs.errors, strict=True):
-        if not same_error(a, b):
-            return f"`{line}` raised {a!r}, NumPy {b!r}"
-    mine, right = ours.variables(), theirs.variables()
-    if mine.keys() != right.keys():
-        return f"variables {sorted(mine)}, NumPy {sorted(right)}"
-    for name, value in mine.items():
-        found = differs(value, right[name])
-        if found:
-            return f"{name}: {found}"
-    return sharing(mine, right)
-
-
-def same_error(a: Exception | None, b: Exception | None) -> bool:
-    """Return whether two errors are of one built-in class (an AxisError is of two)."""
-    if a is None or b is None:
-        return a is b
-    classes = (TypeError, ValueError, IndexError, OverflowError, NameError, MemoryError)
-    return any(isinstance(a, one) and isinstance(b, one) for one in classes)
-
-
-def differs(x: Any, right: np.ndarray) -> str:
-    """Return how a tensor (or an exported array) differs from the oracle's array; "" if in nothing."""
-    native = x.native() if isinstance(x, xt.Tensor) else x
-    if not native.dtype == x.dtype == right.dtype:
-        return f"dtype {x.dtype}, NumPy {right.dtype}"
-    if not native.shape == x.shape == right.shape:
-        return f"shape {x.shape}, NumPy {right.shape}"
-    if not same_bits(native, right):
-        return f"values {native.tolist()}, NumPy {right.tolist()}"
-    if moving_strides(x) != moving_strides(right):
-        return f"strides {x.strides}, NumPy {right.strides}"
-    writeable = x.is_writeable if isinstance(x, xt.Tensor) else x.flags.writeable
-    if writeable != right.flags.writeable:
-        return f"writeable {writeable}, NumPy {right.flags.writeable}"
-    return ""
-
-
-def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Return whether elements agree bit for bit, all NaNs being one."""
-    if a.tobytes() == b.tobytes():
-        return True
-    if a.dtype.kind not in "fc":
-        return False
-    real = np.dtype(f"f{a.dtype.itemsize // 2}") if a.dtype.kind == "c" else a.dtype
-    a, b = (np.frombuffer(x.tobytes(), real) for x in (a, b))
-    bits = f"u{real.itemsize}"
-    return bool(np.all((a.view(bits) == b.view(bits)) | (np.isnan(a) & np.isnan(b))))
-
-
-def moving_strides(x: Any) -> list[int]:
-    """Return the strides that mean something: of axes with several elements, in an array that has any."""
-    return [stride for n, stride in zip(x.shape, x.strides, strict=True) if n > 1] if 0 not in x.shape else []
-
-
-def sharing(mine: dict[str, Any], right: dict[str, np.ndarray]) -> str | None:
-    """Return which two variables share memory on one side only, or share it where the write barrier cannot see."""
-    tensors = {name: x for name, x in mine.items() if isinstance(x, xt.Tensor)}
-    for a, b in combinations(tensors, 2):
-        first, second = tensors[a].blob.owner, tensors[b].blob.owner
-        theirs = root(right[a]) is root(right[b])
-        touching = first is second or np.may_share_memory(first.bytes, second.bytes)
-        if touching and not theirs:
-            return f"{a} and {b} share memory, in NumPy they do not"
-        if theirs and not touching and not (first.shared or second.shared):
-            return f"{a} and {b} share memory in NumPy only"
-        if touching and first is not second and not (first.shared and second.shared):
-            return f"{a} and {b} share memory through two Buffers not marked as shared"
-    return None
-
-
-def root(x: np.ndarray) -> Any:
-    while isinstance(x.base, np.ndarray):
-        x = x.base
-    return x
-
-
-# ---- making programs
-
 INPLACE = ["+", "-", "*", "/", "&", "|", "^", "**", "//", "%", "<<", ">>"]
 INFIX = ["+", "-", "*", "/", "&", "|", "^", "<", "<=", "==", "!=", ">", ">=", "//", "%"]
 UNARY = ["-{}", "abs({})", "~{}"] + [
@@ -353,11 +38,23 @@ class Maker:
         self.rng = random.Random(seed)
         self.exact = exact
         self.big = self.rng.random() < 0.1
+        self.most = 40_000 if self.big else 3_000
         self.side = oracle_side()
         self.lines: list[str] = []
         self.made = 0
         self.exported: set[str] = set()
-        steps: list[tuple[int, Callable[[], str | None]]] = [
+        self.coverage = Coverage()
+        steps = self.steps()
+        weights, choices = [weight for weight, _ in steps], [step for _, step in steps]
+        with quiet():
+            for _ in range(self.rng.randint(1, 3)):
+                self.add(self.create())
+            for _ in range(self.rng.randint(4, 16)):
+                self.add(self.rng.choices(choices, weights)[0]())
+
+    def steps(self) -> list[tuple[int, Callable[[], str | None]]]:
+        """Return the kinds of lines, and how often each is made."""
+        return [
             (4, self.create),
             (16, self.view),
             (3, self.advanced),
@@ -373,21 +70,16 @@ class Maker:
             (1, self.misfit),
             (2, self.cross_border),
         ]
-        weights, choices = [weight for weight, _ in steps], [step for _, step in steps]
-        with quiet():
-            for _ in range(self.rng.randint(1, 3)):
-                self.add(self.create())
-            for _ in range(self.rng.randint(4, 16)):
-                self.add(self.rng.choices(choices, weights)[0]())
 
     def add(self, line: str | None) -> None:
         if line is None:
             return
         names = set(self.variables())
+        self.coverage.note(line, self.variables())
         self.lines.append(line)
         self.side.step(line)
         for name in set(self.variables()) - names:
-            if self.variables()[name].size > (40_000 if self.big else 3_000):
+            if self.variables()[name].size > self.most:
                 self.exported.discard(name)
                 self.add(f"del {name}")
 
@@ -800,6 +492,216 @@ class Maker:
         return f"{outside}[...] = {self.rng.choice(['1', '0', 'True'])}" if writeable else None
 
 
+class KernelMaker(Maker):
+    """Makes programs of what kernels are made of: expressions over parts of arrays with up to 200 elements an axis.
+
+    Parts are taken at both ends, forwards and backwards, and every other element, so that vectors leave any tail.
+    """
+
+    INFIX = ("+", "-", "*", "+", "-", "*", "/", "&", "|", "^", "<", "==", ">=")
+    UNARY = ("-({})", "xp.square({})", "xp.sqrt({})", "xp.floor({})", "xp.sign({})")
+
+    def __init__(self, seed: int, exact: bool = False) -> None:
+        super().__init__(seed, exact)
+        self.most = 40_000
+
+    def steps(self) -> list[tuple[int, Callable[[], str | None]]]:
+        return [
+            (4, self.create),
+            (12, self.elementwise),
+            (10, self.update),
+            (6, self.fold),
+            (4, self.window),
+            (2, self.inplace),
+            (1, self.product),
+            (1, self.forget),
+        ]
+
+    def shape(self) -> tuple[int, ...]:
+        others = self.rng.choice([0, 0, 1, 1, 2])
+        lengths = [self.rng.randint(1, 200), *(self.rng.randint(1, 12) for _ in range(others))]
+        self.rng.shuffle(lengths)
+        return tuple(lengths)
+
+    def part_of(self, name: str, shape: tuple[int, ...]) -> str:
+        """Return a part of a variable that has a shape, or broadcasts to it."""
+        whole = self.get(name).shape
+        keys = [str(self.rng.randrange(n)) for n in whole[: len(whole) - len(shape)]]
+        for n, wanted in zip(whole[len(keys) :], shape, strict=True):
+            wanted = 1 if self.chance(0.05) else wanted
+            if 2 * wanted - 1 <= n and self.chance(0.2):
+                first = self.rng.randint(0, n - 2 * wanted + 1)
+                keys.append(f"{first}:{first + 2 * wanted - 1}:2")
+            else:
+                keys.append(self.rng.choice([self.span(n, wanted), f"{n - wanted}:", f":{wanted}"]))
+        return f"{name}[{', '.join(keys)}]"
+
+    def leaf(self, shape: tuple[int, ...], like: np.ndarray) -> str:
+        """Return an operand of a shape: part of an array, mostly of the dtype of another one, or a number."""
+
+        def has_room(x: np.ndarray, ndim: int = len(shape)) -> bool:
+            tail = x.shape[x.ndim - ndim :] if x.ndim >= ndim else ()
+            return len(tail) == ndim and all(n >= wanted for n, wanted in zip(tail, shape, strict=True))
+
+        name = self.any_of(lambda x: has_room(x) and x.dtype == like.dtype) if self.chance(0.8) else None
+        name = name or self.any_of(has_room)
+        if name is None or self.chance(0.1):
+            return self.rng.choice(SCALARS[:5])
+        across = self.get(name)
+        if across.ndim == len(shape) == 2 and across.shape[::-1] == shape and self.chance(0.5):
+            return f"xp.matrix_transpose({name})"
+        return self.part_of(name, shape)
+
+    def expression(self, shape: tuple[int, ...], name: str) -> str:
+        """Return an expression of a shape, of part of a variable and of other operands."""
+        like, text = self.get(name), self.part_of(name, shape)
+        for _ in range(self.rng.randint(1, 4)):
+            if self.chance(0.2) and like.dtype.kind == "f":
+                text = self.rng.choice(self.UNARY).format(text)
+            else:
+                pair = (text, self.leaf(shape, like))
+                text = f"({f' {self.rng.choice(self.INFIX)} '.join(pair if self.chance(0.7) else pair[::-1])})"
+        return text
+
+    def domain(self) -> tuple[str, tuple[int, ...]] | None:
+        """Return a variable and the shape of some part of it."""
+        name = self.any_of(lambda x: x.ndim > 0 and x.size > 0)
+        if name is None:
+            return None
+        x = self.get(name)
+        cut = [n if self.chance(0.4) else self.rng.randint(1, n) for n in x.shape]
+        return name, tuple(cut)
+
+    def elementwise(self) -> str | None:
+        found = self.domain()
+        return found and f"{self.target()} = {self.expression(found[1], found[0])}"
+
+    def update(self) -> str | None:
+        """Return a write of an expression into a part, which may read what it writes."""
+        name = self.any_of(lambda x: x.flags.writeable and x.ndim > 0 and x.size > 0)
+        if name is None:
+            return None
+        x = self.get(name)
+        shape = tuple([n if self.chance(0.4) else self.rng.randint(1, n) for n in x.shape])
+        target, text = self.part_of(name, shape), self.expression(shape, name)
+        value, place = self.value_of(f"xp.asarray({text})"), self.value_of(target)
+        if value is None or place is None or not fits(place.shape, value.shape, True):
+            return None
+        if not np.can_cast(value.dtype, x.dtype, "same_kind"):
+            return None
+        sign = self.rng.choice(["", "", "+", "-", "*"])
+        return f"{target} {sign}= {text}" if sign or "xp." in text or "v" in text else f"{target} = {text}"
+
+    def fold(self) -> str | None:
+        found = self.domain()
+        if found is None:
+            return None
+        name, shape = found
+        exact = self.exact and self.get(name).dtype.kind in "fc"
+        function = self.rng.choice(["any", "all", "count_nonzero"] if exact else ["sum", "max", "min", "any", "prod"])
+        axis = self.rng.choice([None, *range(len(shape))])
+        text = self.expression(shape, name)
+        value = self.value_of(f"xp.asarray({text})")
+        if value is None or value.ndim != len(shape) or (self.exact and value.dtype.kind in "fc" and not exact):
+            return None
+        return f"{self.target()} = xp.{function}({text}, axis={axis}, keepdims={self.chance(0.3)})"
+
+    def product(self) -> str | None:
+        name = self.any_of(lambda x: x.ndim == 2 and x.dtype.kind in "iu")
+        return name and f"{self.target()} = xp.matmul({name}, xp.matrix_transpose({name}))"
+
+
+class SmoothMaker(Maker):
+    """Makes programs that can be differentiated: float64, views, writes, and functions with slopes.
+
+    Its first lines make the arguments.
+    """
+
+    UNARY = ("-{}", "xp.square({})", "xp.sin({})", "xp.exp(xp.sin({}))", "abs({})", "xp.negative({})")
+    PAIR = (
+        "{0} + {1}",
+        "{0} - {1}",
+        "{0} * {1}",
+        "{0} / (xp.square({1}) + 1.0)",
+        "xp.maximum({0}, {1})",
+        "xp.minimum({0}, {1})",
+        "xp.multiply({0}, {1})",
+        "xp.where({0} > {1}, {0}, {1} * 2.0)",
+        "xp.where({1} < 0.5, {1}, {0})",
+    )
+
+    def steps(self) -> list[tuple[int, Callable[[], str | None]]]:
+        return [
+            (1, self.create),
+            (14, self.view),
+            (3, self.advanced),
+            (14, self.compute),
+            (4, self.reduce),
+            (3, self.library),
+            (8, self.inplace),
+            (8, self.assign),
+            (4, self.window),
+            (1, self.forget),
+        ]
+
+    def create(self) -> str:
+        return f"{self.target()} = xp.asarray(numbers({self.seed()}, {self.shape()}), copy=True)"
+
+    def shape(self) -> tuple[int, ...]:
+        self.big, self.most = False, 3_000
+        return super().shape()
+
+    def scalar(self, x: np.ndarray) -> str:
+        return self.rng.choice(["2.0", "-0.5", "1.5", "0.25"])
+
+    def compute(self) -> str | None:
+        name = self.any_of()
+        if name is None:
+            return None
+        if self.chance(0.3):
+            return f"{self.target()} = {self.rng.choice(self.UNARY).format(name)}"
+        return f"{self.target()} = {self.rng.choice(self.PAIR).format(name, self.operand(self.get(name)))}"
+
+    def reduce(self) -> str | None:
+        name = self.any_of(lambda x: x.size > 0)
+        if name is None:
+            return None
+        axis = self.rng.choice([None, *range(self.get(name).ndim)])
+        function = self.rng.choice(["sum", "mean", "var", "max", "min"])
+        return f"{self.target()} = xp.{function}({name}, axis={axis}, keepdims={self.chance(0.4)})"
+
+    def library(self) -> str | None:
+        line = super().library()
+        return None if line is None or "sort" in line else line
+
+    def inplace(self) -> str | None:
+        name = self.any_of(keeps_its_memory)
+        if name is None:
+            return None
+        place = name
+        if self.chance(0.5):
+            place = f"{name}[{self.basic_key(self.get(name).shape)}]"
+        x = self.value_of(place)
+        return x if x is None else f"{place} {self.rng.choice('+-*')}= {self.operand(x, into=True)}"
+
+    def assign(self) -> str | None:
+        name = self.any_of(lambda x: x.flags.writeable and x.ndim > 0)
+        if name is None:
+            return None
+        x = self.get(name)
+        key = self.advanced_key(name) if self.chance(0.3) else self.basic_key(x.shape)
+        selected = self.value_of(f"{name}[{key}]")
+        if selected is None:
+            return None
+        value = self.any_of(lambda y: fits(selected.shape, y.shape, True)) if self.chance(0.7) else self.scalar(x)
+        return value and f"{name}[{key}] = xp.apart({value})"
+
+
+def keeps_its_memory(x: np.ndarray) -> bool:
+    """Return whether operators in place write into a variable: not what stands for a scalar, which becomes another."""
+    return x.flags.writeable and (x.ndim > 0 or x.base is not None)
+
+
 def fits(shape: tuple[int, ...], other: tuple[int, ...], into: bool) -> bool:
     """Return whether `other` broadcasts with `shape` (to nothing but `shape` itself if `into`)."""
     try:
@@ -807,71 +709,3 @@ def fits(shape: tuple[int, ...], other: tuple[int, ...], into: bool) -> bool:
     except ValueError:
         return False
     return together == shape if into else True
-
-
-# ---- running many
-
-
-class ProgramError(AssertionError):
-    """A program on which xtensor and NumPy differ, cut down."""
-
-    def __init__(self, seed: int, mode: str, lines: list[str], what: str) -> None:
-        program = "\n".join(f"    {line}" for line in lines)
-        super().__init__(f"program {seed}, lazy={mode}: {what}\n{program}")
-
-
-def check(seed: int, modes: Iterable[str] = tuple(MODES)) -> None:
-    """Run the programs of one seed in every mode; raises ProgramError."""
-    makers: dict[bool, Maker] = {}
-    for mode in modes:
-        exact = mode in EXACT
-        maker = makers.get(exact) or makers.setdefault(exact, Maker(seed, exact))
-        what = difference(maker.lines, mode, maker.side)
-        if what is not None:
-            lines, what = shrink(maker.lines, mode, what)
-            raise ProgramError(seed, mode, lines, what)
-
-
-def shrink(lines: list[str], mode: str, what: str) -> tuple[list[str], str]:
-    """Return a program from which no line can be left out without losing the difference, and the difference."""
-    progress = True
-    while progress:
-        progress = False
-        for i in reversed(range(len(lines))):
-            shorter = lines[:i] + lines[i + 1 :]
-            found = difference(shorter, mode, run_oracle(shorter))
-            if found is not None:
-                lines, what, progress = shorter, found, True
-    return lines, what
-
-
-def failures(seed: int, count: int, modes: Iterable[str] = tuple(MODES)) -> Iterator[ProgramError]:
-    """Yield what fails among the programs of seeds `seed * 1_000_000` and the next `count - 1`."""
-    for one in range(seed * 1_000_000, seed * 1_000_000 + count):
-        try:
-            check(one, modes)
-        except ProgramError as failure:
-            yield failure
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare random programs on xtensor with NumPy.")
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--stop-after", type=int, default=20, help="give up after so many failures")
-    parser.add_argument("--modes", nargs="*", default=list(MODES), choices=list(MODES))
-    given = parser.parse_args()
-    warnings.simplefilter("error")
-    begin, found = time.perf_counter(), 0
-    for failure in failures(given.seed, given.count, given.modes):
-        found += 1
-        print(failure, flush=True)
-        if found == given.stop_after:
-            break
-    seconds = time.perf_counter() - begin
-    print(f"modes {given.modes}, seed {given.seed}, count {given.count}, failures {found}, {seconds:.0f} s")
-    return min(found, 1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

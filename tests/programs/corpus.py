@@ -1,0 +1,24 @@
+"""Every program that ever failed, cut down, and those that are hard for a known reason; CI replays all of them.
+
+A case is added under the kind it failed as, with a word on what was wrong.
+"""
+
+from __future__ import annotations
+
+PLAIN: list[list[str]] = [
+    ["v0 = xp.zeros((0,), dtype=xp.complex64)", "v1 = xp.mean(v0)"],  # NaN in both parts
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (1, 0, 2))[..., :0]", "v1 = xp.mean(v0, axis=2)"],  # not in C order
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.sum(v0, axis=0)"],
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.sum(v0 * 2, axis=0)"],
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.mean(v0 * 2, axis=0)"],
+    ["v0 = xp.permute_dims(xp.zeros((2, 3, 4)), (2, 1, 0))[:0]", "v1 = xp.count_nonzero(v0, axis=0)"],
+    ["v0 = xp.arange(9)", "v0[1:] += v0[:-1]", "v0[::-1] = v0", "v0[2:] *= v0[6::-1]"],
+    ["v0 = xp.reshape(xp.arange(9), (3, 3))", "v0 += xp.matrix_transpose(v0)", "v0 -= v0[1]", "v0 *= v0[:, 1:2]"],
+    ["v0 = xp.arange(9000.0)", "v1 = v0 * v0", "v2 = v1 + v0[::-1]", "v0[...] = 7", "v0 += v1", "del v1"],
+    ["v0 = xp.ones((4,))", "v1 = v0[::2] * 3", "v2 = xp.host(v0)", "v2[...] = 5", "v3 = v0 + v1"],
+    ["v0 = xp.arange(4)", "v1 = xp.flip(v0)", "v1[v0 > 1] = xp.apart(v0[:2])"],
+    ["v0 = xp.ones((2, 3))", "v1 = xp.broadcast_to(v0[0], (4, 3))", "v2 = xp.reshape(v1, (12,))", "v1[0, 0] = 1"],
+    ["v0 = xp.asarray([1, 2], dtype=xp.uint8)", "v0[...] = [300, 1]"],  # NumPy: the list must fit, nothing wraps
+]
+
+CORPUS: dict[str, list[list[str]]] = {"plain": PLAIN}

@@ -1,0 +1,107 @@
+"""Plain programs: their lines run one after the other on NumPy and on xtensor, under every laziness and engine.
+
+At the end all variables must agree in bits, dtype, shape, strides and in which share memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+import xtensor as xt
+
+from .kinds import Kind
+from .maker import KernelMaker, Maker
+from .sides import Ours, Side, differs, run_oracle, same_error, sharing
+
+# A small fuse_limit evaluates in the middle of an expression, as long programs would.
+MODES: dict[str, dict[str, Any]] = {
+    "auto": {"lazy": "auto"},
+    "always": {"lazy": "always"},
+    "never": {"lazy": "never"},
+    "always, fuse_limit=2": {"lazy": "always", "fuse_limit": 2},
+    "direct": {"lazy": "always", "engine": "direct"},
+    "interpret": {"lazy": "always", "engine": "interpret"},
+    "llvm": {"lazy": "always", "engine": "llvm", "cache_dir": ""},
+    "large": {"lazy": "auto", "engine": "interpret"},
+    "large, llvm": {"lazy": "auto", "engine": "llvm", "cache_dir": ""},
+}
+# Arrays count as large ones, and programs run so often: what is recorded for the second time is one node, what is
+# evaluated for the third is launched.
+TIMES = {"large": 3, "large, llvm": 3}
+LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "LAUNCH_PAYS", "FAST_LAUNCH_PAYS", "COUNTED", "REUSED")
+# Generated code has functions and float sums of its own: its programs are made without them, and agree in every bit.
+EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "llvm"]
+
+
+def run_ours(lines: list[str], mode: str) -> Side:
+    with all_large() if mode in TIMES else nullcontext():
+        for _ in range(TIMES.get(mode, 1) - 1):
+            run_with(lines, MODES[mode])
+        return run_with(lines, MODES[mode])
+
+
+@contextmanager
+def all_large() -> Iterator[None]:
+    """Let no array be small enough for library calls at once, for nobody to count who holds it, or for new memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in sys.modules if name.startswith("xtensor.")]:
+            for limit in LIMITS:
+                if hasattr(sys.modules[name], limit):
+                    patch.setattr(sys.modules[name], limit, 0 if limit in ("COUNTED", "REUSED") else -1)
+        yield
+
+
+def run_with(lines: list[str], settings: dict[str, Any]) -> Side:
+    """Run a program on xtensor under some settings; what still waits at its end is computed under them too."""
+    side = Side(Ours(), lambda x: x)
+    with xt.options(**settings):
+        for line in lines:
+            side.step(line)
+        for value in side.variables().values():
+            if isinstance(value, xt.Tensor):
+                value.evaluate()
+    return side
+
+
+def difference(lines: list[str], mode: str) -> str | None:
+    """Run a program on xtensor; return what differs from the oracle's run, or None."""
+    ours, theirs = run_ours(lines, mode), _oracle(tuple(lines))
+    for line, a, b in zip(lines, ours.errors, theirs.errors, strict=True):
+        if not same_error(a, b):
+            return f"`{line}` raised {a!r}, NumPy {b!r}"
+    mine, right = ours.variables(), theirs.variables()
+    if mine.keys() != right.keys():
+        return f"variables {sorted(mine)}, NumPy {sorted(right)}"
+    for name, value in mine.items():
+        found = differs(value, right[name])
+        if found:
+            return f"{name}: {found}"
+    return sharing(mine, right)
+
+
+@lru_cache(8)
+def _oracle(lines: tuple[str, ...]) -> Side:
+    """Run a program on NumPy, once for all modes."""
+    return run_oracle(list(lines))
+
+
+@lru_cache(8)
+def made(seed: int, exact: bool) -> Maker:
+    """Return the program of a seed, which several modes run."""
+    return Maker(seed, exact)
+
+
+@lru_cache(8)
+def made_kernels(seed: int, exact: bool) -> Maker:
+    """Return the program of a seed over arrays of up to 200 elements an axis, which several modes run."""
+    return KernelMaker(seed, exact)
+
+
+PLAIN = Kind("plain", tuple(MODES), lambda seed, mode: made(seed, mode in EXACT), difference)
+KERNELS = Kind("kernels", tuple(MODES), lambda seed, mode: made_kernels(seed, mode in EXACT), difference)

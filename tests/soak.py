@@ -1,0 +1,285 @@
+"""Mixed work for an hour, or the minutes given: memory stays, caches stay within their bounds, and times are steady.
+
+    python -m tests.soak --minutes 60
+
+Each round trains a little network, goes some steps of a simulation, convolves, works on arrays of changing sizes, makes
+a new function under `xt.fuse`, and runs random programs of every kind that have not been run before. So that caches of
+what comes again are full within minutes, their bounds are set to what is given by BOUNDS; what is dropped from a full
+cache must be given back all the same.
+
+A quarter of the time is for warming up. Then the table says, for resident memory, for each cache, and for the time of
+each kind of work, what it was in the first and in the last quarter of the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parent))
+
+import numpy as np
+from programs import CAPTURED, GRADIENT, KERNELS, PLAIN
+from programs.kinds import check
+
+import xtensor as xt
+from xtensor.calls import capture, compositions
+from xtensor.codegen import disk
+from xtensor.codegen.cpu import compile as compiling
+from xtensor.codegen.cpu import gemm
+from xtensor.graph import node
+from xtensor.plan import program as plan
+from xtensor.run import engines, executor, replay
+from xtensor.storage.pool import POOL
+
+# The bounds of caches here: where they stand in the package, and what they are set to.
+BOUNDS: list[tuple[Any, str, int]] = [
+    (plan, "REMEMBERED", 256),
+    (replay, "REMEMBERED", 256),
+    (engines, "REMEMBERED", 256),
+    (compositions, "REMEMBERED", 16),
+    (capture, "REMEMBERED", 8),
+    (compiling, "CODES", 128),
+    (node, "SIGNATURES", 2048),
+    (disk, "MOST_BYTES", 1 << 20),
+]
+GROWTH = 0.01  # of resident memory
+SLOWER = 1.25  # of the median processor time of any kind of work, on a machine that others share
+ROUND_PROGRAMS = 2  # of each kind, in a round
+
+
+# ---- work
+
+
+def training() -> Callable[[int], None]:
+    """Return some steps of training a network of two layers on noise."""
+    rng = np.random.default_rng(0)
+    parameters = [xt.asarray(rng.normal(size=shape) * 0.1, dtype=xt.float32) for shape in ((64, 128), (128,), (128, 8))]
+
+    def loss(w: Any, b: Any, v: Any, x: Any, y: Any) -> Any:
+        return xt.mean(xt.square(xt.maximum(x @ w + b, 0.0) @ v - y))
+
+    step = xt.fuse(xt.grad(loss, argnums=(0, 1, 2)))
+
+    def work(turn: int) -> None:
+        for _ in range(5):
+            x = xt.asarray(rng.normal(size=(256, 64)), dtype=xt.float32)
+            y = xt.asarray(rng.normal(size=(256, 8)), dtype=xt.float32)
+            for one, slope in zip(parameters, step(*parameters, x, y), strict=True):
+                one -= 0.01 * slope
+        assert all(bool(xt.all(xt.isfinite(one))) for one in parameters)
+
+    return work
+
+
+def simulation() -> Callable[[int], None]:
+    """Return some steps of heat that spreads, written in place."""
+    heat = xt.zeros((300, 300))
+    heat[100:200, 100:200] = 1.0
+    right = float(xt.sum(heat))
+
+    def work(turn: int) -> None:
+        for _ in range(5):
+            flow = heat[1:-1, 2:] + heat[1:-1, :-2] + heat[2:, 1:-1] + heat[:-2, 1:-1] - 4 * heat[1:-1, 1:-1]
+            heat[1:-1, 1:-1] += 0.1 * flow
+        assert float(xt.sum(heat)) <= right * (1 + 1e-9)
+
+    return work
+
+
+def convolving() -> Callable[[int], None]:
+    """Return a convolution and its gradients."""
+    rng = np.random.default_rng(1)
+    x = xt.asarray(rng.normal(size=(4, 8, 24, 24)), dtype=xt.float32)
+    w = xt.asarray(rng.normal(size=(16, 8, 3, 3)), dtype=xt.float32)
+    step = xt.grad(lambda x, w: xt.sum(xt.square(xt.nn.conv(x, w, padding=1))), argnums=(0, 1))
+
+    def work(turn: int) -> None:
+        xt.evaluate(*step(x, w))
+
+    return work
+
+
+def sizes() -> Callable[[int], None]:
+    """Return work on arrays of changing sizes, of up to 4 MB."""
+
+    def work(turn: int) -> None:
+        n = 1000 + turn * 7919 % 500_000
+        x = xt.arange(n, dtype=xt.float64)
+        total = float(xt.sum(xt.sqrt(x) * 2.0 + x))
+        assert np.isclose(total, np.sum(np.sqrt(np.arange(n)) * 2.0 + np.arange(n)), rtol=1e-12)
+
+    return work
+
+
+def functions() -> Callable[[int], None]:
+    """Return the making of new functions under fuse, which are called some times and dropped."""
+
+    def work(turn: int) -> None:
+        for shape in ((50_000,), (200, 250), (250, 200)):
+            fused = xt.fuse(lambda x, c=float(turn): xt.exp(x * 0.001) * c + x)
+            x = xt.ones(shape)
+            for _ in range(3):
+                fused(x).evaluate()
+
+    return work
+
+
+def programs() -> Callable[[int], None]:
+    """Return the running of random programs, other ones each time."""
+
+    def work(turn: int) -> None:
+        for kind in (PLAIN, KERNELS, CAPTURED, GRADIENT):
+            for one in range(ROUND_PROGRAMS):
+                seed = 77_000_000 + turn * ROUND_PROGRAMS + one
+                check(kind, seed, [kind.modes[seed % len(kind.modes)]])
+
+    return work
+
+
+def threaded() -> Callable[[int], None]:
+    """Return work of several threads that come and go."""
+    x = xt.arange(20_000, dtype=xt.float64)
+    right = float(xt.sum(x * 2.0))
+
+    def work(turn: int) -> None:
+        found: list[float] = []
+        team = [threading.Thread(target=lambda: found.append(float(xt.sum(x * 2.0)))) for _ in range(4)]
+        for one in team:
+            one.start()
+        for one in team:
+            one.join()
+        assert found == [right] * 4
+
+    return work
+
+
+WORK = {make.__name__: make for make in (training, simulation, convolving, sizes, functions, programs, threaded)}
+
+
+# ---- what is looked at
+
+
+def resident() -> int:
+    """Return the bytes of memory that this process holds, without what it could give back at once."""
+    gc.collect()
+    xt.memory.trim()
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def caches(folder: str) -> dict[str, tuple[int, int]]:
+    """Return how much is in each cache, and its bound."""
+    files = sum(file.stat().st_size for file in Path(folder).iterdir())
+    return {
+        "kernels in memory": (compiling.cached(), compiling.CODES),
+        "kernels on disk, kB": (files >> 10, (disk.MOST_BYTES >> 10) * 5 // 4 + 256),
+        "programs": (len(plan._programs), plan.REMEMBERED),
+        "plans": (len(plan._plans), plan.REMEMBERED),
+        "schedules": (sum(len(one.schedules) for one in plan._plans.values()), plan.REMEMBERED * replay.WAYS),
+        "graphs known": (len(replay._known), replay.REMEMBERED),
+        "graphs met": (len(replay._met), replay.REMEMBERED),
+        "seconds spent": (len(engines._spent), engines.REMEMBERED + 1),
+        "signatures": (len(node.signatures), node.SIGNATURES),
+        "other machine code": (compiling.handmade.cache_info().currsize, 512),
+        "products": (gemm.kernel_of.cache_info().currsize, gemm.kernel_of.cache_parameters()["maxsize"]),
+        "pending nodes": (len(executor.ledger._nodes), 1 << 12),
+        "threads": (threading.active_count(), 8),
+        "pool in use, kB": (POOL.stats().in_use >> 10, 1 << 15),
+    }
+
+
+class Series:
+    """What was measured, round after round."""
+
+    def __init__(self) -> None:
+        self.memory: list[int] = []
+        self.most: dict[str, tuple[int, int]] = {}
+        self.seconds: dict[str, list[float]] = {name: [] for name in WORK}
+
+    def look(self, folder: str) -> None:
+        self.memory.append(resident())
+        for name, (size, bound) in caches(folder).items():
+            self.most[name] = max(self.most.get(name, (0, bound)), (size, bound))
+
+    def table(self) -> tuple[str, bool]:
+        """Return the table, and whether everything is as it should be."""
+        rows, good = [f"{'':24}{'first':>12}{'last':>12}{'change':>10}"], True
+
+        def row(name: str, first: float, last: float, most: float, form: str) -> None:
+            nonlocal good
+            good &= last <= first * most
+            text = f"{name:24}{first:12{form}}{last:12{form}}{last / first - 1:10.1%}"
+            rows.append(text + ("" if last <= first * most else "  !"))
+
+        for name, (first, last) in {"memory, MB": ends([one / 1e6 for one in self.memory])}.items():
+            row(name, first, last, 1 + GROWTH, ".1f")
+        for name, series in self.seconds.items():
+            row(f"{name}, ms", *ends([one * 1e3 for one in series]), SLOWER, ".2f")
+        rows.append(f"{'':24}{'most':>12}{'bound':>12}")
+        for name, (size, bound) in self.most.items():
+            good &= size <= bound
+            rows.append(f"{name:24}{size:12}{bound:12}" + ("" if size <= bound else "  !"))
+        return "\n".join(rows), good
+
+
+def ends(series: list[float]) -> tuple[float, float]:
+    """Return the medians of the first and of the last quarter of what comes after warming up."""
+    steady = series[len(series) // 4 :]
+    part = max(len(steady) // 4, 1)
+    return statistics.median(steady[:part]), statistics.median(steady[-part:])
+
+
+def soak(seconds: float, first: int = 0, looks: int = 200) -> tuple[str, bool]:
+    """Work for so long; return the table, and whether it is as it should be."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in BOUNDS]
+    with tempfile.TemporaryDirectory() as folder, xt.options(cache_dir=folder), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for module, name, bound in BOUNDS:
+            setattr(module, name, bound)
+        try:
+            return _soak(seconds, first, looks, folder)
+        finally:
+            for module, name, bound in before:
+                setattr(module, name, bound)
+
+
+def _soak(seconds: float, first: int, looks: int, folder: str) -> tuple[str, bool]:
+    work = {name: make() for name, make in WORK.items()}
+    series, begin, turn = Series(), time.perf_counter(), first
+    while (passed := time.perf_counter() - begin) < seconds or len(series.memory) < 8:
+        for name, task in work.items():
+            started = time.process_time()
+            task(turn)
+            series.seconds[name].append(time.process_time() - started)
+        turn += 1
+        if passed >= len(series.memory) * seconds / looks:
+            series.look(folder)
+    text, good = series.table()
+    return f"{turn - first} rounds in {time.perf_counter() - begin:.0f} s\n{text}", good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Mixed work: memory, caches and times over a long run.")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    given = parser.parse_args()
+    text, good = soak(given.minutes * 60)
+    print(text, flush=True)
+    return int(not good)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""The Python interpreter that xtensor is imported into: which it works in, and which it does not."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib import import_module
+
+
+def check_interpreter() -> None:
+    """Look where xtensor is being imported.
+
+    Raises ImportError in a subinterpreter: its threads, its machine code and NumPy belong to the whole process. Warns
+    where Python runs without its global lock, which much here counts on.
+    """
+    if not _is_main():
+        raise ImportError("xtensor: the interpreter must be the main one of its process, got a subinterpreter")
+    gil = getattr(sys, "_is_gil_enabled", None)
+    if gil is not None and not gil():
+        text = "Python runs without its global lock, where xtensor is not known to be safe (PYTHON_GIL=1 sets it)"
+        warnings.warn(f"xtensor: {text}", RuntimeWarning, stacklevel=3)
+
+
+def _is_main() -> bool:
+    """Return whether this is the main interpreter, as far as Python tells."""
+    for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before
+        try:
+            module = import_module(name)
+        except ImportError:
+            continue
+        return bool(module.get_current() == module.get_main())
+    return True

@@ -15,7 +15,8 @@ from ..base.dtypes import DType
 from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
-from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Finish, Form, form_of, kernel_of, turning_of
+from ..codegen.cpu.finish import Finish
+from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of, turning_of
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES, moving_seconds
 from .native import run_calls
@@ -192,9 +193,11 @@ class Product:
         fresh: bool = True,
         count: int = 1,
         nexts: tuple[int, int, int] = (0, 0, 0),
+        slots: int = 0,
     ) -> bytes:
         """Return the kernel's words. of_b: offsets of terms, None where b is packed. Biases: addresses, 0 for none.
         fresh: whether C is written; else it is added to. count: of matrices, nexts: elements from each to the next.
+        slots: where the finish of a single matrix finds what it is told.
         """
         form = self.form
         height = form.height
@@ -211,7 +214,7 @@ class Product:
             address(columns.panels),
             c,
         ]
-        pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch]
+        pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch, slots]
         numbers = [
             self.rows,
             tall,

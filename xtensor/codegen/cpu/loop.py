@@ -255,10 +255,10 @@ class Loop:
         self._fetch_further(".q")
         inputs = enumerate(self.program.inputs)
         values = self.compute(
-            [same[at] if at in same else self.value(self._load(at, ".q", None), dtype) for at, dtype in inputs]
+            [same[at] if at in same else self.value(self.load(at, ".q", None), dtype) for at, dtype in inputs]
         )
         for place, number in enumerate(self.program.outputs, len(self.program.inputs)):
-            self._store(place, values[number], ".sq", None)
+            self.store(place, values[number], ".sq", None)
         self.index = "%i"
         return values
 
@@ -345,7 +345,7 @@ class Loop:
         moving = [place for place in range(len(self.program.inputs)) if place not in same]
         self.block("load.whole")
         self._fetch_further(".w")
-        whole = [self._load(place, ".w", None) for place in moving]
+        whole = [self.load(place, ".w", None) for place in moving]
         self.lines.append("br label %body")
         self.block("load.part")
         lanes = self.form.lanes
@@ -354,7 +354,7 @@ class Loop:
         self.spread("%from.first", "firsts", "i64")
         self.lines.append(f"%each = add {self.steps} %firsts, {self.counting()}")
         self.lines.append(f"%mask.part = icmp ult {self.steps} %each, %ends")  # what lies before the first is huge
-        part = [self._load(place, ".p", "%mask.part") for place in moving]
+        part = [self.load(place, ".p", "%mask.part") for place in moving]
         self.lines.append("br label %body")
         self.block("body")
         ones = f"<{', '.join(['i1 true'] * lanes)}>"
@@ -365,7 +365,7 @@ class Loop:
         inputs = enumerate(self.program.inputs)
         return [same[place] if place in same else self.value(f"%in{place}", dtype) for place, dtype in inputs]
 
-    def _load(self, place: int, suffix: str, mask: str | None) -> str:
+    def load(self, place: int, suffix: str, mask: str | None) -> str:
         """Write one load, whole or under a mask; return the name of what was loaded."""
         dtype = self.program.inputs[place]
         kind, short = self._vector_type(dtype), self._short(dtype)
@@ -499,15 +499,15 @@ class Loop:
             stored.append(values[number])
         self.block("store.whole")
         for place, value in enumerate(stored, first):
-            self._store(place, value, ".sw", None)
+            self.store(place, value, ".sw", None)
         self.lines.append("br label %next")
         self.block("store.part")
         for place, value in enumerate(stored, first):
-            self._store(place, value, ".sp", "%mask")
+            self.store(place, value, ".sp", "%mask")
         self.lines.append("br label %next")
         self.block("next")
 
-    def _store(self, place: int, value: Vector, suffix: str, mask: str | None) -> None:
+    def store(self, place: int, value: Vector, suffix: str, mask: str | None) -> None:
         """Write one store, whole or under a mask."""
         kind, short = self._vector_type(value.dtype), self._short(value.dtype)
         name = value.name

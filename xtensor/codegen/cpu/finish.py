@@ -1,0 +1,93 @@
+"""What becomes of the sums of a contraction before they leave the processor: the steps of a program over each vector.
+
+The functions that finish a tile (see gemm.py) are told, in slots of 8 bytes, where each input and each output of the
+program begins, and then its scalars. Inputs of the shape of C, and all outputs, lie as C does.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...plan.program import Program
+from .loop import PACKED, SAME, Form, Loop, check, memory_type
+from .vector import Vector, Writer
+
+# How an input lies beside C: as C does, one number for each row or for each column, or one number.
+ALIKE, ROWS, COLUMNS, SINGLE = "alike", "rows", "columns", "single"
+
+
+class Finish(NamedTuple):
+    """A program over sums: which of its inputs is the sum, how the others lie, whether multiply-adds are contracted."""
+
+    program: Program
+    sum: int
+    lies: tuple[str, ...]
+    contract: bool = False
+
+
+class Steps:
+    """The text of a program in a function that finishes sums, while it is written; %slots is where its slots are.
+
+    Raises LacksError where generated code lacks a step or a dtype of it.
+    """
+
+    def __init__(self, finish: Finish, lanes: int) -> None:
+        program = finish.program
+        check(program)
+        self.finish, self.program = finish, program
+        self.lines: list[str] = []
+        lie = [PACKED if one in (ALIKE, COLUMNS) else SAME for one in finish.lies]
+        lie[finish.sum] = PACKED
+        form = Form(lanes, 1, (*lie, *[PACKED] * len(program.outputs)))
+        self._loop = Loop(program, form, finish.contract, "", self.lines)
+        self._same: dict[int, Vector] = {}
+
+    @property
+    def writer(self) -> Writer:
+        return self._loop.writer
+
+    def begin(self) -> None:
+        """Load all slots."""
+        loop = self._loop
+        names = [f"%p{place}" for place in range(len(loop.operands))]
+        kinds = [*["ptr"] * len(names), *map(memory_type, self.program.scalars)]
+        for slot, kind in enumerate(kinds):
+            name = names[slot] if slot < len(names) else f"%c{slot - len(names)}"
+            self.lines.append(f"{name}.slot = getelementptr i64, ptr %slots, i64 {slot}")
+            self.lines.append(f"{name} = load {kind}, ptr {name}.slot")
+        loop.pointers = names
+        loop.take_scalars()
+
+    def row(self, number: str, block: str) -> None:
+        """Load what is the same along a row of C; block: that this stands in."""
+        loop, pointers = self._loop, [*self._loop.pointers]
+        for place, lie in enumerate(self.finish.lies):
+            if lie == ROWS:
+                kind = memory_type(self.program.inputs[place])
+                self.lines.append(f"%in.row{place} = getelementptr {kind}, ptr %p{place}, i64 {number}")
+                loop.pointers[place] = f"%in.row{place}"
+        loop.writer.block = block
+        self._same = loop.load_same()
+        loop.pointers = pointers
+
+    def write(self, x: str, place: str, column: str, suffix: str, mask: str | None = None) -> None:
+        """Make the outputs of a vector of sums. place: of its first element in C; column: the number of that."""
+        loop, pointers = self._loop, [*self._loop.pointers]
+        loop.index = place
+        self.lines.append(f"%across{suffix} = sub i64 {column}, {place}")
+        vectors = []
+        for number, (dtype, lie) in enumerate(zip(self.program.inputs, self.finish.lies, strict=True)):
+            if number == self.finish.sum:
+                vectors.append(Vector(loop.writer, x, dtype))
+            elif number in self._same:
+                vectors.append(self._same[number])
+            else:
+                if lie == COLUMNS:
+                    name, kind = f"%in.column{number}{suffix}", memory_type(dtype)
+                    self.lines.append(f"{name} = getelementptr {kind}, ptr %p{number}, i64 %across{suffix}")
+                    loop.pointers[number] = name
+                vectors.append(loop.value(loop.load(number, suffix, mask), dtype))
+        values = loop.compute(vectors)
+        for output, number in enumerate(self.program.outputs, len(self.program.inputs)):
+            loop.store(output, values[number], suffix, mask)
+        loop.pointers = pointers

@@ -209,6 +209,10 @@ def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any] | Mapping[i
 CONTRACTION_COMPILED = 1 << 23
 PACKED_BYTES = 640 * 1024
 
+# Multiplications from which on a contraction waits for what follows it: to record and to plan it takes 30 us or so, two
+# hundredths of what as many take.
+CONTRACTION_WAITS = 1 << 27
+
 # The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code;
 # elements of a matrix below which they are not even counted.
 INTEGERS_COMPILED, INTEGER_SECONDS, INTEGERS_LEAST = 1 << 20, 3e-11, 1 << 10

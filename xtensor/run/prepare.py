@@ -25,14 +25,15 @@ from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
 from . import cuda_rows, engines, interpret
 from .columns import columns_launch
-from .engines import CUDA, INTERPRET, LLVM, ROWS, Outline, outlined
+from .engines import CUDA, INTERPRET, JOINED, LLVM, ROWS, Outline, outlined
+from .joined import Joint, joint_of
 from .maps import Operand, map_launch, traffic_of
 from .native import Launch, Makes, Making, Place, Segment, packable, scalar_format
 from .products import product_makes
 from .reduce import reduction_launches
 from .rows import rows_launch
 from .schedule import Blobwise, Compiled, Facts, Instruction, Library, Made, Run, Schedule, Shown
-from .work import Leaf, Work
+from .work import Leaf, Task, Work
 
 # Bytes of results for which it is asked at once whether there is room: their loops have many parts.
 LARGE = 1 << 30
@@ -309,13 +310,21 @@ class _Maker:
         """Enter all kernels in order; what nobody needs any more gives its place to others."""
         before = len(self.builder.instructions)
         alone = True
+        late: dict[int, tuple[int, ...]] = {}
+        after = {before: place for place, before in self.outline.joined.items()}
         for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self.work.plan.last, strict=True)):
+            if place in after:  # what it reads is read later
+                late[after[place]] = last
+                continue
+            last = (*last, *late.get(place, ()))
             drops = [self.base + number for number in last if number in self.needed and number not in self.own]
             if choice.engine == LLVM:
                 made = self._made(kernel.results)
                 self.builder.compiled(makes[place], made, drops)
                 alone = alone and not made and not drops
                 engines.compiled([kernel.program] if kernel.direct is None else [])
+            elif choice.engine == JOINED:
+                self._enter_joined(place, kernel, drops)
             elif kernel.direct is not None:
                 self._enter_direct(kernel, drops)
             else:
@@ -335,6 +344,14 @@ class _Maker:
             launcher = cuda_run.Launcher(kernel, shape, self.work.limits.fast_math) if engine == CUDA else None
             run = partial(_on_device, kernel, launcher, base)
         self.builder.instruct(Blobwise(made, run, drops, engine, task))
+
+    def _enter_joined(self, place: int, kernel: Kernel, drops: list[int]) -> None:
+        """Enter a contraction and the kernel that goes on from it as one."""
+        before = self.outline.kernels[self.outline.joined[place]]
+        joint, work = joint_of(kernel, before, self.work), self.work
+        run = partial(_joined, joint, self.base)
+        task = Task(f"{work.task([before]).words}, {work.task([kernel]).words}", joint.moved_by(work))
+        self.builder.instruct(Blobwise(self._made(kernel.results), run, drops, LLVM, task))
 
     def _enter_direct(self, kernel: Kernel, drops: list[int]) -> None:
         """Enter a step that no loop computes."""
@@ -419,6 +436,11 @@ def _seconds_together(kernels: Sequence[Kernel], kept: frozenset[int], metas: Ma
 
 def _reshaped(native: Native, shape: Shape) -> Native:
     return packed_copy(native).reshape(shape)
+
+
+def _joined(joint: Joint, base: int, run: Run) -> None:
+    """Run a contraction and what goes on from it."""
+    joint.run(*[[run.operand(base + number) for number in numbers] for numbers in joint.numbers])
 
 
 def _interpreted(kernel: Kernel, shape: Shape, base: int, run: Run) -> None:

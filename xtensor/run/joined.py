@@ -168,8 +168,8 @@ def _lack(program: Program) -> str:
     """Return what generated code lacks for a program, "" where nothing."""
     try:
         steps = Steps(Finish(program, 0, (ALIKE,) * len(program.inputs)), 1)
-        steps.begin()
-        steps.row("0", "row")
+        steps.begin("entry")
+        steps.row("0")
         steps.write("%x", "0", "0", "")
     except LacksError as lack:
         return f"there is no {lack}"

@@ -6,10 +6,11 @@ program begins, and then its scalars. Inputs of the shape of C, and all outputs,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...plan.program import Program
-from .loop import PACKED, SAME, Form, Loop, check, memory_type
+from .loop import PACKED, SAME, Form, Loop, check, is_light, memory_type
 from .vector import Vector, Writer
 
 # How an input lies beside C: as C does, one number for each row or for each column, or one number.
@@ -23,6 +24,11 @@ class Finish(NamedTuple):
     sum: int
     lies: tuple[str, ...]
     contract: bool = False
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether whole tiles are finished in the registers they are added up in: that is one text for each vector."""
+        return is_light(self.program)
 
 
 class Steps:
@@ -46,9 +52,10 @@ class Steps:
     def writer(self) -> Writer:
         return self._loop.writer
 
-    def begin(self) -> None:
-        """Load all slots."""
+    def begin(self, block: str) -> None:
+        """Load all slots, and what is one number; block: that this stands in."""
         loop = self._loop
+        loop.writer.block = block
         names = [f"%p{place}" for place in range(len(loop.operands))]
         kinds = [*["ptr"] * len(names), *map(memory_type, self.program.scalars)]
         for slot, kind in enumerate(kinds):
@@ -57,18 +64,32 @@ class Steps:
             self.lines.append(f"{name} = load {kind}, ptr {name}.slot")
         loop.pointers = names
         loop.take_scalars()
+        self._load_same(SINGLE, "0", "")
 
-    def row(self, number: str, block: str) -> None:
-        """Load what is the same along a row of C; block: that this stands in."""
-        loop, pointers = self._loop, [*self._loop.pointers]
-        for place, lie in enumerate(self.finish.lies):
-            if lie == ROWS:
-                kind = memory_type(self.program.inputs[place])
-                self.lines.append(f"%in.row{place} = getelementptr {kind}, ptr %p{place}, i64 {number}")
-                loop.pointers[place] = f"%in.row{place}"
-        loop.writer.block = block
-        self._same = loop.load_same()
-        loop.pointers = pointers
+    def fetch(self, places: Iterable[str]) -> None:
+        """Have what lies as C does fetched from some of its places, each of one vector."""
+        for number, (dtype, lie) in enumerate(zip(self.program.inputs, self.finish.lies, strict=True)):
+            if lie != ALIKE or number == self.finish.sum:
+                continue
+            name = f"%fetch{number}"
+            self.lines.append(f"{name}.slot = getelementptr i64, ptr %slots, i64 {number}")
+            self.lines.append(f"{name} = load ptr, ptr {name}.slot")
+            for n, place in enumerate(places):
+                self.lines.append(f"{name}.{n} = getelementptr {memory_type(dtype)}, ptr {name}, i64 {place}")
+                self._loop.fetch(f"{name}.{n}")
+
+    def row(self, number: str, suffix: str = "") -> None:
+        """Load what is the same along a row of C."""
+        self._load_same(ROWS, number, suffix)
+
+    def _load_same(self, lie: str, number: str, suffix: str) -> None:
+        """Make vectors of the numbers of inputs that lie in one way."""
+        for place, dtype in enumerate(self.program.inputs):
+            if self.finish.lies[place] == lie and place != self.finish.sum:
+                name, kind = f"%in.same{place}{suffix}", memory_type(dtype)
+                self.lines.append(f"{name}.at = getelementptr {kind}, ptr %p{place}, i64 {number}")
+                self.lines.append(f"{name} = load {kind}, ptr {name}.at, align 1")
+                self._same[place] = self._loop.spread_value(name, f"same{place}{suffix}", dtype)
 
     def write(self, x: str, place: str, column: str, suffix: str, mask: str | None = None) -> None:
         """Make the outputs of a vector of sums. place: of its first element in C; column: the number of that."""

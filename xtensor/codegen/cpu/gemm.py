@@ -159,12 +159,16 @@ def _turning_of(form: Form) -> Code:
 def source(form: Form, finish: Finish | None = None) -> str:
     """Return the IR. Raises LacksError where generated code lacks a step of what becomes of sums."""
     heights = [height for height in (form.height, form.height - 1) if height]
-    parts = [_micro(form, height, registers) for height in heights for registers in sorted({1, form.registers})]
-    parts += [_pack_rows(form), _pack_columns(form), _scatter(form), _gather(form), _driver(form, finish)]
+    tiles = [(height, registers) for height in heights for registers in sorted({1, form.registers})]
+    parts = [_pack_rows(form), _pack_columns(form), _scatter(form), _gather(form), _driver(form, finish)]
     declared, constants = _declared(form), dict[str, str]()
-    for write in (_finish, _finish_pieces) if finish is not None else ():
+    for tile in tiles:
+        steps = Steps(finish, form.lanes) if finish is not None and finish.in_registers else None
+        parts.append(_micro(form, *tile, steps))
+        declared |= set() if steps is None else steps.writer.declarations
+    if finish is not None:
         steps = Steps(finish, form.lanes)
-        parts.append(write(form, steps))
+        parts.append(_finish_pieces(form, steps))
         declared |= steps.writer.declarations
         constants |= steps.writer.globals
     rows = ", ".join(f"i64 {row * form.width}" for row in range(form.height))
@@ -349,40 +353,12 @@ def _gather(form: Form) -> str:
     return _pieces(form, "gather", move)
 
 
-def _finish(form: Form, steps: Steps) -> str:
-    """Return the function that finishes a tile where it lies in C; i, j: the numbers of its first element."""
-    kind, vector = form.kind, _vector(form)
-    steps.lines += [
-        "define internal void @finish(ptr %c, ptr %c.rows, i64 %target, i64 %height, i64 %i, i64 %j, ptr %slots) {",
-        "entry:",
-    ]
-    steps.begin()
-    steps.lines += [
-        "  br label %start\nstart:\n  br label %row\nrow:\n  %r = phi i64 [0, %start], [%r.n, %row.next]",
-        "  %row.at = getelementptr i64, ptr %c.rows, i64 %r\n  %row.offset = load i64, ptr %row.at",
-        "  %i.row = add i64 %i, %r\n  %place = add i64 %row.offset, %target",
-    ]
-    steps.row("%i.row", "row")
-    for v in range(form.registers):
-        steps.lines += [
-            f"  %place.{v} = add i64 %place, {v * form.lanes}\n  %j.{v} = add i64 %j, {v * form.lanes}",
-            f"  %x.{v}.at = getelementptr {kind}, ptr %c, i64 %place.{v}",
-            f"  %x.{v} = load {vector}, ptr %x.{v}.at, align {form.itemsize}",
-        ]
-        steps.write(f"%x.{v}", f"%place.{v}", f"%j.{v}", f".{v}")
-    steps.lines += [
-        "  br label %row.next\nrow.next:\n  %r.n = add i64 %r, 1\n  %again = icmp slt i64 %r.n, %height",
-        "  br i1 %again, label %row, label %done\ndone:\n  ret void\n}",
-    ]
-    return "\n".join(steps.lines)
-
-
 def _finish_pieces(form: Form, steps: Steps) -> str:
     """Return the function that finishes the pieces of each row of a tile that lies aside, on their way to C."""
     lines = steps.lines
-    steps.begin()
+    steps.begin("entry")
     begin, lines[:] = [*lines], []
-    steps.row("%i.row", "row")
+    steps.row("%i.row")
     row, lines[:] = [*lines], []
     steps.writer.block = "piece"
     lines += [
@@ -394,8 +370,9 @@ def _finish_pieces(form: Form, steps: Steps) -> str:
     return _pieces(form, "finish.pieces", lines, Around(", i64 %i, i64 %j, ptr %slots", begin, row))
 
 
-def _micro(form: Form, height: int, registers: int) -> str:
-    """Return the function that adds up a tile, or its first registers.
+def _micro(form: Form, height: int, registers: int, steps: Steps | None) -> str:
+    """Return the function that adds up a tile, or its first registers, and goes on where it ends: i, j, place: the
+    numbers of its first element, and where in C that lies.
 
     The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
     """
@@ -403,7 +380,8 @@ def _micro(form: Form, height: int, registers: int) -> str:
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
         f"define internal void @micro{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
-        "ptr %bias.columns, i64 %depth, i1 %first, ptr %ks, i64 %left) {\nentry:"
+        "ptr %bias.columns, i64 %depth, i1 %first, ptr %ks, i64 %left, i1 %ends, i64 %i, i64 %j, i64 %place, "
+        "ptr %slots) {\nentry:"
     ]
     if form.direct:
         for v in range(registers):
@@ -411,9 +389,12 @@ def _micro(form: Form, height: int, registers: int) -> str:
     for r in range(height):
         lines += [
             f"  %row{r}.at = getelementptr i64, ptr %c.rows, i64 {r}\n  %row{r} = load i64, ptr %row{r}.at",
-            f"  %c{r} = getelementptr {kind}, ptr %c, i64 %row{r}",
+            f"  %to{r} = getelementptr {kind}, ptr %c, i64 %row{r}",
         ]
-    lines += [f"  %c{r}.{v} = getelementptr {kind}, ptr %c{r}, i64 {v * form.lanes}" for r, v in cells]
+    lines += [f"  %to{r}.{v} = getelementptr {kind}, ptr %to{r}, i64 {v * form.lanes}" for r, v in cells]
+    if steps is not None:
+        lines += ["  br i1 %ends, label %fetch, label %begin\nfetch:", *_fetched(form, cells, steps)]
+        lines += ["  br label %begin\nbegin:"]
     lines += ["  br i1 %first, label %new, label %old\nnew:"]
     for v in range(registers):
         lines += [
@@ -428,7 +409,7 @@ def _micro(form: Form, height: int, registers: int) -> str:
     add = "add" if form.integers else "fadd"
     lines += [f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells]
     lines += ["  br label %sum\nold:"]
-    lines += [f"  %old{r}.{v} = load {vector}, ptr %c{r}.{v}, align {align}" for r, v in cells]
+    lines += [f"  %old{r}.{v} = load {vector}, ptr %to{r}.{v}, align {align}" for r, v in cells]
     lines += ["  br label %sum\nsum:"]
     phi = "phi {} [{}, %new], [{}, %old], [{}, %sum]".format
     lines += [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
@@ -452,8 +433,35 @@ def _micro(form: Form, height: int, registers: int) -> str:
         f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
     ]
-    lines += [f"  store {vector} %sum{r}.{v}, ptr %c{r}.{v}, align {align}" for r, v in cells]
+    if steps is not None:
+        lines += ["  br i1 %ends, label %finish, label %store\nfinish:", *_finished(form, cells, steps)]
+        lines += ["  ret void\nstore:"]
+    lines += [f"  store {vector} %sum{r}.{v}, ptr %to{r}.{v}, align {align}" for r, v in cells]
     return "\n".join([*lines, "  ret void\n}"])
+
+
+def _fetched(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:
+    """Return the lines that have what is read at the end of a tile fetched while it is added up."""
+    for r, v in cells:
+        steps.lines += [f"  %ahead{r}.{v} = add i64 %row{r}, {v * form.lanes}"]
+        steps.lines += [f"  %place.ahead{r}.{v} = add i64 %ahead{r}.{v}, %place"]
+    steps.fetch([f"%place.ahead{r}.{v}" for r, v in cells])
+    lines, steps.lines[:] = [*steps.lines], []
+    return lines
+
+
+def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:
+    """Return the lines that store what becomes of the sums of a tile."""
+    steps.begin("finish")
+    for r, v in cells:
+        if v == 0:
+            steps.lines += [f"  %i{r} = add i64 %i, {r}\n  %place{r} = add i64 %place, %row{r}"]
+            steps.row(f"%i{r}", f".{r}")
+        steps.lines += [
+            f"  %j{r}.{v} = add i64 %j, {v * form.lanes}\n  %place{r}.{v} = add i64 %place{r}, {v * form.lanes}"
+        ]
+        steps.write(f"%sum{r}.{v}", f"%place{r}.{v}", f"%j{r}.{v}", f".{r}.{v}")
+    return steps.lines
 
 
 def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
@@ -542,8 +550,10 @@ def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
 def _over_panels(form: Form, finish: Finish | None) -> list[str]:
     """Return the lines that go over some panels of columns with a panel of rows; parts of tiles are made aside."""
     kind, short = form.kind, max(form.height - 1, 1)
+    goes_on = str(finish is None or finish.in_registers).lower()
     given = (
-        "ptr %b.p, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, ptr %b.ks.at, i64 %end.p"
+        "ptr %b.p, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, ptr %b.ks.at, i64 %end.p, "
+        "i1 %ends, i64 %i, i64 %j, i64 %target, ptr %finish"
     )
     return [
         "  %p = phi i64 [0, %rows], [%p.n, %panel.next]\n  %p.own = add i64 %p0, %p",
@@ -557,12 +567,13 @@ def _over_panels(form: Form, finish: Finish | None) -> list[str]:
         f"  %j = mul i64 %p.own, {form.width}\n  %bias.j = getelementptr {kind}, ptr %bias.columns, i64 %j",
         "  %target.at = getelementptr i64, ptr %own, i64 3\n  %target = load i64, ptr %target.at",
         f"  %c.p = getelementptr {kind}, ptr %c, i64 %target",
-        f"  %is.whole = icmp eq i64 %whole, {WHOLE}\n  br i1 %is.whole, label %go, label %part\npart:",
+        f"  %in.c = icmp eq i64 %whole, {WHOLE}\n  %to.c = select i1 {goes_on}, i1 %in.c, i1 false",
+        "  %is.whole = select i1 %last, i1 %to.c, i1 %in.c\n  br i1 %is.whole, label %go, label %part\npart:",
         "  br i1 %first, label %go, label %read\nread:",
         "  call void @gather(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)\n  br label %go\ngo:",
         "  %c.to = select i1 %is.whole, ptr %c.p, ptr %tile",
         "  %c.steps = select i1 %is.whole, ptr %c.rows.i, ptr @tile.rows",
-        f"  %is.thin = icmp eq i64 %whole, {THIN}\n  br i1 %is.tall, label %high, label %low\nhigh:",
+        f"  %ends = and i1 %last, %is.whole\n  %is.thin = icmp eq i64 %whole, {THIN}\n  br i1 %is.tall, label %high, label %low\nhigh:",
         *_call_micro(form, "high", form.height, given),
         "low:",
         *_call_micro(form, "low", short, given),
@@ -575,21 +586,16 @@ def _over_panels(form: Form, finish: Finish | None) -> list[str]:
 
 
 def _ending(finishes: bool) -> list[str]:
-    """Return the lines that end a tile, which lies in C or aside; finishes: whether something becomes of sums."""
-    pieces, rest = "ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height", "i64 %i, i64 %j, ptr %finish"
-    lines = [
-        "  br i1 %is.whole, label %panel.next, label %write\nwrite:",
-        f"  call void @scatter({pieces})\n  br label %panel.next",
-    ]
-    if not finishes:
-        return lines
-    return [
-        "  br i1 %last, label %finished, label %stored\nstored:",
-        *lines,
-        "finished:\n  br i1 %is.whole, label %finished.whole, label %finished.part\nfinished.whole:",
-        f"  call void @finish(ptr %c, ptr %c.rows.i, i64 %target, i64 %height, {rest})\n  br label %panel.next",
-        f"finished.part:\n  call void @finish.pieces({pieces}, {rest})\n  br label %panel.next",
-    ]
+    """Return the lines that end a tile that lies aside; finishes: whether something becomes of sums."""
+    pieces = "ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height"
+    lines = [f"  call void @scatter({pieces})\n  br label %panel.next"]
+    if finishes:
+        lines = [
+            "  br i1 %last, label %finished, label %stored\nstored:",
+            *lines,
+            f"finished:\n  call void @finish.pieces({pieces}, i64 %i, i64 %j, ptr %finish)\n  br label %panel.next",
+        ]
+    return ["  br i1 %is.whole, label %panel.next, label %write\nwrite:", *lines]
 
 
 def _turning_source(form: Form) -> str:

@@ -90,6 +90,11 @@ def brief(program: Program, form: Form, vector_bytes: int) -> Form:
     return form._replace(brief=True, lanes=max(vector_bytes // program.widest, 1))
 
 
+def is_light(program: Program) -> bool:
+    """Return whether a program has few steps, none of which is a function."""
+    return len(program.steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in program.steps)
+
+
 class Loop:
     """The text of one innermost loop while it is written, block by block.
 
@@ -226,8 +231,7 @@ class Loop:
 
     def _is_light(self) -> bool:
         """Return whether a loop of its own for whole rounds pays: where masks cost as much as the few steps."""
-        steps = self.program.steps
-        return not self.form.brief and len(steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in steps)
+        return not self.form.brief and is_light(self.program)
 
     def _quick_run(self, before: str, same: dict[int, Vector], begin: str, first: str, end: str) -> None:
         """Write a loop over whole rounds, between %head for a first and a last one that are not."""
@@ -423,16 +427,17 @@ class Loop:
     def _fetch_ahead(self, place: int, address: str) -> None:
         """Have memory fetched that is read later: processors look less far ahead."""
         self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 %ahead{place}")
-        self._fetch(f"{address}.ahead")
+        self.fetch(f"{address}.ahead")
 
     def _fetch_further(self, suffix: str) -> None:
         """Have memory fetched that others read later."""
         for base, size in self.further.items():
             self.lines.append(f"{base}{suffix}.bytes = mul i64 {self.index}, {size}")
             self.lines.append(f"{base}{suffix} = getelementptr i8, ptr {base}, i64 {base}{suffix}.bytes")
-            self._fetch(f"{base}{suffix}")
+            self.fetch(f"{base}{suffix}")
 
-    def _fetch(self, address: str) -> None:
+    def fetch(self, address: str) -> None:
+        """Have memory fetched that is read later."""
         self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 

@@ -47,6 +47,7 @@ class Steps:
         form = Form(lanes, 1, (*lie, *[PACKED] * len(program.outputs)))
         self._loop = Loop(program, form, finish.contract, "", self.lines)
         self._same: dict[int, Vector] = {}
+        self._columns: dict[tuple[int, str], Vector] = {}
 
     @property
     def writer(self) -> Writer:
@@ -93,22 +94,29 @@ class Steps:
 
     def write(self, x: str, place: str, column: str, suffix: str, mask: str | None = None) -> None:
         """Make the outputs of a vector of sums. place: of its first element in C; column: the number of that."""
-        loop, pointers = self._loop, [*self._loop.pointers]
+        loop = self._loop
         loop.index = place
-        self.lines.append(f"%across{suffix} = sub i64 {column}, {place}")
         vectors = []
         for number, (dtype, lie) in enumerate(zip(self.program.inputs, self.finish.lies, strict=True)):
             if number == self.finish.sum:
                 vectors.append(Vector(loop.writer, x, dtype))
             elif number in self._same:
                 vectors.append(self._same[number])
+            elif lie == COLUMNS:
+                vectors.append(self._along(number, column, suffix, mask))
             else:
-                if lie == COLUMNS:
-                    name, kind = f"%in.column{number}{suffix}", memory_type(dtype)
-                    self.lines.append(f"{name} = getelementptr {kind}, ptr %p{number}, i64 %across{suffix}")
-                    loop.pointers[number] = name
                 vectors.append(loop.value(loop.load(number, suffix, mask), dtype))
         values = loop.compute(vectors)
         for output, number in enumerate(self.program.outputs, len(self.program.inputs)):
             loop.store(output, values[number], suffix, mask)
-        loop.pointers = pointers
+
+    def _along(self, number: int, column: str, suffix: str, mask: str | None) -> Vector:
+        """Return a vector of an input that has one number for each column, loaded where it was not before."""
+        found = self._columns.get((number, column))
+        if found is None:
+            loop, place = self._loop, self._loop.index
+            loop.index = column
+            found = loop.value(loop.load(number, suffix, mask), self.program.inputs[number])
+            self._columns[number, column] = found
+            loop.index = place
+        return found

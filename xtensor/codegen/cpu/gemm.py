@@ -457,10 +457,10 @@ def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> lis
         if v == 0:
             steps.lines += [f"  %i{r} = add i64 %i, {r}\n  %place{r} = add i64 %place, %row{r}"]
             steps.row(f"%i{r}", f".{r}")
-        steps.lines += [
-            f"  %j{r}.{v} = add i64 %j, {v * form.lanes}\n  %place{r}.{v} = add i64 %place{r}, {v * form.lanes}"
-        ]
-        steps.write(f"%sum{r}.{v}", f"%place{r}.{v}", f"%j{r}.{v}", f".{r}.{v}")
+        if r == 0:
+            steps.lines += [f"  %j{v} = add i64 %j, {v * form.lanes}"]
+        steps.lines += [f"  %place{r}.{v} = add i64 %place{r}, {v * form.lanes}"]
+        steps.write(f"%sum{r}.{v}", f"%place{r}.{v}", f"%j{v}", f".{r}.{v}")
     return steps.lines
 
 

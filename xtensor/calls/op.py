@@ -563,7 +563,7 @@ def _direct(
         tensors = tuple([x for x in operands if isinstance(x, Tensor)])
         if tensors:
             return cast(
-                Tensor, _captured_call(capture, tensors, op.name, _with_scalars(op, operands, params, backend), device)
+                Tensor, captured_call(capture, tensors, op.name, _with_scalars(op, operands, params, backend), device)
             )
     natives = [native_of(x) for x in operands]
     dtype = None
@@ -612,7 +612,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     backend = device.backend
     capture = watching() if watchers else None
     if capture is not None:
-        return _captured_call(capture, tensors, name, partial(function, backend.xp), device)
+        return captured_call(capture, tensors, name, partial(function, backend.xp), device)
     natives = [native_of(tensor) for tensor in tensors]
     if any(native.nbytes > DIRECT_BELOW for native in natives):
         dismiss()  # a library has threads of its own
@@ -635,7 +635,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
 _DEPENDS_ON_VALUES = frozenset(("nonzero", "repeat", "unique_all", "unique_counts", "unique_inverse", "unique_values"))
 
 
-def _captured_call(
+def captured_call(
     capture: Any, tensors: tuple[Tensor, ...], name: str, function: Callable[..., Any], device: Device
 ) -> Any:
     """Run a library function now, as a step of the function that is being captured."""

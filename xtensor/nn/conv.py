@@ -82,6 +82,11 @@ class Plan(NamedTuple):
     budget: int
     algorithm: Algorithm
 
+    def __str__(self) -> str:
+        """What `xt.explain` calls it."""
+        facts = {"window": kernels(self.axes), **{n: [getattr(a, n) for a in self.axes] for n in ("stride", "dilation")}}
+        return ", ".join([f"{name} {'x'.join(map(str, values))}" for name, values in facts.items()])
+
 
 def conv(
     x: Tensor,

@@ -206,10 +206,10 @@ def _makes(kernel: Kernel, work: Work) -> Makes:
 
 def _makes_together(work: Work, outline: Outline) -> Makes:
     """Return what makes the launch of all kernels as one, over rows or columns."""
-    plan, metas, (kernels, _, way, shape, _) = work.plan, work.metas, outline
+    plan, metas, kernels, shape = work.plan, work.metas, outline.kernels, outline.shape
 
     def make(making: Making) -> list[Launch]:
-        if way == ROWS:
+        if outline.together == ROWS:
             return [rows_launch(plan, shape, metas, making)]
         assert plan.columns is not None
         return [columns_launch(plan.columns, plan.kept, metas, making)]

@@ -84,8 +84,9 @@ class Plan(NamedTuple):
 
     def __str__(self) -> str:
         """What `xt.explain` calls it."""
-        facts = {"window": kernels(self.axes), **{n: [getattr(a, n) for a in self.axes] for n in ("stride", "dilation")}}
-        return ", ".join([f"{name} {'x'.join(map(str, values))}" for name, values in facts.items()])
+        names = {"kernel": "window", "stride": "stride", "dilation": "dilation"}
+        facts = {word: [str(getattr(axis, name)) for axis in self.axes] for name, word in names.items()}
+        return ", ".join([f"{word} {'x'.join(numbers)}" for word, numbers in facts.items()])
 
 
 def conv(
@@ -477,9 +478,7 @@ def _tuned(kind: Any, run: Callable[[str], None]) -> str:
     return found
 
 
-def _backward(
-    y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None
-) -> None:
+def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
     for phase in product(*map(_phases, plan.axes)):
@@ -514,7 +513,7 @@ def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, resu
         return f"algorithm is {plan.algorithm!r}"
     if result.dtype.char not in "fd" or work < CONTRACTION_COMPILED:
         return "it is not worth compiling"
-    return "" if can_end(plan.groups, channels, outputs // plan.groups, last) else "it is computed by planes"
+    return "" if can_end(plan.groups, channels, outputs // plan.groups, last) else "its sums lie apart"
 
 
 OUTPUTS = Pending("conv", _compute_outputs, lambda plan: plan.y_last, _refuse_outputs)

@@ -66,7 +66,7 @@ class Pending:
 def is_certain(operands: Sequence[Tensor], plan: Any) -> bool:
     """Return whether the workspace is large enough in any case, so that no error is due at the call."""
     x, w, *_ = operands
-    size = max([one.itemsize for one in operands]) if all([one.dtype.kind == "f" for one in operands]) else 16
+    size = max([one.itemsize if one.dtype.kind == "f" else 16 for one in operands])
     reach = x.shape[-1 if plan.x_last else 1]
     for axis in plan.axes:
         reach *= axis.span

@@ -18,7 +18,7 @@ from ..autograd.tape import active, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.profiling import noting, observers
-from ..calls.op import captured_call, _root, native_of
+from ..calls.op import _root, captured_call, native_of
 from ..calls.writes import writable
 from ..devices import Device
 from ..devices.cpu import CPU

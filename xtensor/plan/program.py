@@ -206,8 +206,8 @@ class Trace:
     """A pending graph with its values numbered: `values[number]` is a Node, a TBlob or a Python scalar.
 
     arguments: of each node's number, the numbers of its inputs. kept: the nodes whose bytes somebody will want.
-    costly: contractions and what they lead to; of these, what is kept for a gradient is wanted too, as it would take long
-        to compute again.
+    costly: contractions and what they lead to; of these, what is kept for a gradient is wanted too, as it would take
+        long to compute again.
     known: the scalars that code is made for, by number.
     key: the structure, equal for graphs that one plan serves.
     """

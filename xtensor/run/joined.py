@@ -185,5 +185,3 @@ def _lie(meta: Meta, shape: Shape, axis: int) -> str:
     if not any(strides):
         return SINGLE
     return CHANNELS if not any(strides[:axis] + strides[axis + 1 :]) else ""
-
-

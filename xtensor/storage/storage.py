@@ -118,7 +118,7 @@ watchers: list[Watcher] = []
 
 
 def watching() -> Any:
-    """Return who watches this thread, None where nobody does; what happens inside a step that is known is part of it."""
+    """Return who watches this thread, None where nobody does: inside a step that is known nobody looks."""
     here = get_ident()
     return next((one for one in tuple(watchers) if one.thread == here and not one.is_inside), None)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from .compile import Code, Host, handmade, host
@@ -53,6 +54,7 @@ NUMBERS = (
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 4
 WHOLE, THIN = 1, 2
+
 
 def itemsize(char: str) -> int:
     return 4 if char in "fi" else 8
@@ -159,12 +161,13 @@ def _turning_of(form: Form) -> Code:
 def source(form: Form, finish: Finish | None = None) -> str:
     """Return the IR. Raises LacksError where generated code lacks a step of what becomes of sums."""
     heights = [height for height in (form.height, form.height - 1) if height]
-    tiles = [(height, registers) for height in heights for registers in sorted({1, form.registers})]
+    tiles = product(heights, sorted({1, form.registers}))
     parts = [_pack_rows(form), _pack_columns(form), _scatter(form), _gather(form), _driver(form, finish)]
     declared, constants = _declared(form), dict[str, str]()
-    for tile in tiles:
-        steps = Steps(finish, form.lanes) if finish is not None and finish.in_registers else None
-        parts.append(_micro(form, *tile, steps))
+    for height, registers in tiles:
+        ends = finish is not None and finish.in_registers and registers == form.registers
+        steps = Steps(finish, form.lanes) if finish is not None and ends else None
+        parts.append(_micro(form, height, registers, steps))
         declared |= set() if steps is None else steps.writer.declarations
     if finish is not None:
         steps = Steps(finish, form.lanes)
@@ -373,8 +376,6 @@ def _finish_pieces(form: Form, steps: Steps) -> str:
 def _micro(form: Form, height: int, registers: int, steps: Steps | None) -> str:
     """Return the function that adds up a tile, or its first registers, and goes on where it ends: i, j, place: the
     numbers of its first element, and where in C that lies.
-
-    The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
     """
     kind, vector, align = form.kind, _vector(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
@@ -395,44 +396,7 @@ def _micro(form: Form, height: int, registers: int, steps: Steps | None) -> str:
     if steps is not None:
         lines += ["  br i1 %ends, label %fetch, label %begin\nfetch:", *_fetched(form, cells, steps)]
         lines += ["  br label %begin\nbegin:"]
-    lines += ["  br i1 %first, label %new, label %old\nnew:"]
-    for v in range(registers):
-        lines += [
-            f"  %beside{v}.at = getelementptr {kind}, ptr %bias.columns, i64 {v * form.lanes}",
-            f"  %beside{v} = load {vector}, ptr %beside{v}.at, align {align}",
-        ]
-    for r in range(height):
-        lines += [
-            f"  %bias{r}.at = getelementptr {kind}, ptr %bias.rows, i64 {r}\n  %bias{r} = load {kind}, ptr %bias{r}.at",
-            *splat(f"bias{r}", kind, vector, form.lanes),
-        ]
-    add = "add" if form.integers else "fadd"
-    lines += [f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells]
-    lines += ["  br label %sum\nold:"]
-    lines += [f"  %old{r}.{v} = load {vector}, ptr %to{r}.{v}, align {align}" for r, v in cells]
-    lines += ["  br label %sum\nsum:"]
-    phi = "phi {} [{}, %new], [{}, %old], [{}, %sum]".format
-    lines += [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
-    lines += [f"  %{x}.k = {phi('ptr', f'%{x}', f'%{x}', f'%{x}.n')}" for x in "ab"]
-    lines += [f"  %acc{r}.{v} = {phi(vector, f'%new{r}.{v}', f'%old{r}.{v}', f'%sum{r}.{v}')}" for r, v in cells]
-    if form.direct:
-        lines += ["  %ks.k = getelementptr i64, ptr %ks, i64 %k\n  %offset = load i64, ptr %ks.k"]
-        lines += [f"  %b.row = getelementptr {kind}, ptr %b, i64 %offset"]
-    for v in range(registers):
-        lines += [f"  %b{v}.at = getelementptr {kind}, ptr %b.{'row' if form.direct else 'k'}, i64 {v * form.lanes}"]
-        loaded = f"  %b{v} = load {vector}, ptr %b{v}.at, align {align}"
-        lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
-    for r in range(height):
-        lines += [
-            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.leading}\n  %x{r} = load {kind}, ptr %x{r}.at",
-            *splat(f"x{r}", kind, vector, form.lanes),
-        ]
-        for v in range(registers):
-            lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
-    lines += [
-        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
-        "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
-    ]
+    lines += [*_first_sums(form, height, registers), *_sum(form, cells)]
     if steps is not None:
         lines += ["  br i1 %ends, label %finish, label %store\nfinish:", *_finished(form, cells, steps)]
         lines += ["  ret void\nstore:"]
@@ -462,6 +426,60 @@ def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> lis
         steps.lines += [f"  %place{r}.{v} = add i64 %place{r}, {v * form.lanes}"]
         steps.write(f"%sum{r}.{v}", f"%place{r}.{v}", f"%j{v}", f".{r}.{v}")
     return steps.lines
+
+
+def _first_sums(form: Form, height: int, registers: int) -> list[str]:
+    """Return the lines that begin a tile: with biases, or what has been added up before."""
+    kind, vector, align = form.kind, _vector(form), form.itemsize
+    cells = [(r, v) for r in range(height) for v in range(registers)]
+    lines = ["  br i1 %first, label %new, label %old\nnew:"]
+    for v in range(registers):
+        lines += [
+            f"  %beside{v}.at = getelementptr {kind}, ptr %bias.columns, i64 {v * form.lanes}",
+            f"  %beside{v} = load {vector}, ptr %beside{v}.at, align {align}",
+        ]
+    for r in range(height):
+        lines += [
+            f"  %bias{r}.at = getelementptr {kind}, ptr %bias.rows, i64 {r}\n  %bias{r} = load {kind}, ptr %bias{r}.at",
+            *splat(f"bias{r}", kind, vector, form.lanes),
+        ]
+    add = "add" if form.integers else "fadd"
+    lines += [f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells]
+    lines += ["  br label %sum\nold:"]
+    lines += [f"  %old{r}.{v} = load {vector}, ptr %to{r}.{v}, align {align}" for r, v in cells]
+    lines += ["  br label %sum\nsum:"]
+    return lines
+
+
+def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
+    """Return the loop that adds up the terms of a tile: one step per turn, as of several LLVM moves the loads to the
+    front and the registers to the stack.
+    """
+    kind, vector, align = form.kind, _vector(form), form.itemsize
+    height, registers = (1 + last for last in cells[-1])
+    phi = "phi {} [{}, %new], [{}, %old], [{}, %sum]".format
+    lines = [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
+    lines += [f"  %{x}.k = {phi('ptr', f'%{x}', f'%{x}', f'%{x}.n')}" for x in "ab"]
+    lines += [f"  %acc{r}.{v} = {phi(vector, f'%new{r}.{v}', f'%old{r}.{v}', f'%sum{r}.{v}')}" for r, v in cells]
+    if form.direct:
+        lines += ["  %ks.k = getelementptr i64, ptr %ks, i64 %k\n  %offset = load i64, ptr %ks.k"]
+        lines += [f"  %b.row = getelementptr {kind}, ptr %b, i64 %offset"]
+    for v in range(registers):
+        lines += [f"  %b{v}.at = getelementptr {kind}, ptr %b.{'row' if form.direct else 'k'}, i64 {v * form.lanes}"]
+        loaded = f"  %b{v} = load {vector}, ptr %b{v}.at, align {align}"
+        lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
+    for r in range(height):
+        lines += [
+            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.leading}\n  %x{r} = load {kind}, ptr %x{r}.at",
+            *splat(f"x{r}", kind, vector, form.lanes),
+        ]
+        for v in range(registers):
+            lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
+    lines += [
+        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
+        "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
+    ]
+    return lines
 
 
 def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
@@ -573,7 +591,8 @@ def _over_panels(form: Form, finish: Finish | None) -> list[str]:
         "  call void @gather(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)\n  br label %go\ngo:",
         "  %c.to = select i1 %is.whole, ptr %c.p, ptr %tile",
         "  %c.steps = select i1 %is.whole, ptr %c.rows.i, ptr @tile.rows",
-        f"  %ends = and i1 %last, %is.whole\n  %is.thin = icmp eq i64 %whole, {THIN}\n  br i1 %is.tall, label %high, label %low\nhigh:",
+        f"  %ends = and i1 %last, %is.whole\n  %is.thin = icmp eq i64 %whole, {THIN}",
+        "  br i1 %is.tall, label %high, label %low\nhigh:",
         *_call_micro(form, "high", form.height, given),
         "low:",
         *_call_micro(form, "low", short, given),

@@ -377,7 +377,7 @@ def _micro(form: Form, height: int, registers: int, steps: Steps | None) -> str:
     """Return the function that adds up a tile, or its first registers, and goes on where it ends: i, j, place: the
     numbers of its first element, and where in C that lies.
     """
-    kind, vector, align = form.kind, _vector(form), form.itemsize
+    vector, align = _vector(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
         f"define internal void @micro{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
@@ -387,12 +387,6 @@ def _micro(form: Form, height: int, registers: int, steps: Steps | None) -> str:
     if form.direct:
         for v in range(registers):
             lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *_mask(form, f"mask{v}", f"%left{v}")]
-    for r in range(height):
-        lines += [
-            f"  %row{r}.at = getelementptr i64, ptr %c.rows, i64 {r}\n  %row{r} = load i64, ptr %row{r}.at",
-            f"  %to{r} = getelementptr {kind}, ptr %c, i64 %row{r}",
-        ]
-    lines += [f"  %to{r}.{v} = getelementptr {kind}, ptr %to{r}, i64 {v * form.lanes}" for r, v in cells]
     if steps is not None:
         lines += ["  br i1 %ends, label %fetch, label %begin\nfetch:", *_fetched(form, cells, steps)]
         lines += ["  br label %begin\nbegin:"]
@@ -400,14 +394,29 @@ def _micro(form: Form, height: int, registers: int, steps: Steps | None) -> str:
     if steps is not None:
         lines += ["  br i1 %ends, label %finish, label %store\nfinish:", *_finished(form, cells, steps)]
         lines += ["  ret void\nstore:"]
+    lines += _places(form, cells, "to")
     lines += [f"  store {vector} %sum{r}.{v}, ptr %to{r}.{v}, align {align}" for r, v in cells]
     return "\n".join([*lines, "  ret void\n}"])
 
 
+def _places(form: Form, cells: Sequence[tuple[int, int]], name: str) -> Iterator[str]:
+    """Yield the lines that find where the vectors of a tile lie, under some name.
+
+    That is done wherever it is asked, as there are not enough registers to keep it while the tile is added up.
+    """
+    for r, v in cells:
+        if v == 0:
+            yield f"  %{name}.row{r}.at = getelementptr i64, ptr %c.rows, i64 {r}"
+            yield f"  %{name}.row{r} = load i64, ptr %{name}.row{r}.at"
+            yield f"  %{name}{r} = getelementptr {form.kind}, ptr %c, i64 %{name}.row{r}"
+        yield f"  %{name}{r}.{v} = getelementptr {form.kind}, ptr %{name}{r}, i64 {v * form.lanes}"
+
+
 def _fetched(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:
     """Return the lines that have what is read at the end of a tile fetched while it is added up."""
+    steps.lines += _places(form, cells, "ahead.to")
     for r, v in cells:
-        steps.lines += [f"  %ahead{r}.{v} = add i64 %row{r}, {v * form.lanes}"]
+        steps.lines += [f"  %ahead{r}.{v} = add i64 %ahead.to.row{r}, {v * form.lanes}"]
         steps.lines += [f"  %place.ahead{r}.{v} = add i64 %ahead{r}.{v}, %place"]
     steps.fetch([f"%place.ahead{r}.{v}" for r, v in cells])
     lines, steps.lines[:] = [*steps.lines], []
@@ -417,9 +426,10 @@ def _fetched(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list
 def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:
     """Return the lines that store what becomes of the sums of a tile."""
     steps.begin("finish")
+    steps.lines += _places(form, cells, "final")
     for r, v in cells:
         if v == 0:
-            steps.lines += [f"  %i{r} = add i64 %i, {r}\n  %place{r} = add i64 %place, %row{r}"]
+            steps.lines += [f"  %i{r} = add i64 %i, {r}\n  %place{r} = add i64 %place, %final.row{r}"]
             steps.row(f"%i{r}", f".{r}")
         if r == 0:
             steps.lines += [f"  %j{v} = add i64 %j, {v * form.lanes}"]
@@ -445,8 +455,8 @@ def _first_sums(form: Form, height: int, registers: int) -> list[str]:
         ]
     add = "add" if form.integers else "fadd"
     lines += [f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells]
-    lines += ["  br label %sum\nold:"]
-    lines += [f"  %old{r}.{v} = load {vector}, ptr %to{r}.{v}, align {align}" for r, v in cells]
+    lines += ["  br label %sum\nold:", *_places(form, cells, "from")]
+    lines += [f"  %old{r}.{v} = load {vector}, ptr %from{r}.{v}, align {align}" for r, v in cells]
     lines += ["  br label %sum\nsum:"]
     return lines
 

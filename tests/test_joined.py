@@ -318,6 +318,42 @@ def test_a_captured_function_has_one_step(runs: list[Any]) -> None:
     assert "used 3 times: captured" in str(xt.explain(gradient))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products_of_matrices(dtype: str, runs: list[Any], monkeypatch: Any) -> None:
+    """Any number of rows, columns and terms, strided rows, and threads; others are the library's."""
+    monkeypatch.setattr(joined, "PRODUCT_CALL", -1.0)
+    for rows, depth, columns in [(1, 600, 500), (37, 400, 50), (200, 17, 129), (100, 64, 64)]:
+        a, b = numbers(rows, 2 * depth, dtype=dtype)[:, :depth], numbers(depth, columns, dtype=dtype)
+        bias, residual = numbers(columns, dtype=dtype), numbers(rows, columns, dtype=dtype)
+        found = set()
+        for threads in (1, 2, 3):
+            with recorded(), xt.options(threads=threads):
+                found.add((nn.silu(a @ b + bias) * 2.0 + residual).numpy().tobytes())
+        (one,) = found
+        with xt.options(lazy="never"):
+            wanted = (nn.silu(a @ b + bias) * 2.0 + residual).numpy()
+        given = np.frombuffer(one, dtype).reshape(rows, columns)
+        np.testing.assert_allclose(given, wanted, rtol=0, atol=TOLERANCES[dtype] * abs(wanted).max())
+    assert len(runs) == 12
+    with recorded():
+        turned = nn.relu(numbers(20, 30, dtype=dtype).mT @ numbers(20, 40, dtype=dtype))
+        stacked = nn.relu(numbers(3, 20, 30, dtype=dtype) @ numbers(30, 40, dtype=dtype))
+        assert "computed by itself: its operands do not lie row by row" in str(xt.explain(turned))
+        assert "computed by itself: it is no product of two matrices" in str(xt.explain(stacked))
+        assert turned.numpy().min() == stacked.numpy().min() == 0
+    assert len(runs) == 12
+
+
+def test_the_cost_model_decides_on_products() -> None:
+    """Few terms: a pass over the result costs more than the library's product is faster; not so with many."""
+    with recorded():
+        for depth, joint in ((64, True), (4096, False)):
+            y = nn.relu(xt.zeros((4096, depth), dtype=xt.float64) @ xt.zeros((depth, 256), dtype=xt.float64))
+            text = str(xt.explain(y))
+            assert ("goes on from a contraction" in text) == joint
+            assert ("computed by itself: the library's product takes" in text) != joint
+
+
 def test_errors_are_raised_at_the_call() -> None:
     """Also where all is recorded: shapes, and a workspace that is too small."""
     x, w, _ = same()

@@ -251,6 +251,12 @@ def _nothing(nbytes: int) -> int:
     return address(_zeros[-1])
 
 
+@lru_cache(256)
+def by_rows(count: int, step: int, depth: int) -> Rows:
+    """Return the table of a matrix whose rows lie `step` apart, and their terms side by side."""
+    return rows_of(steps(count, step), steps(depth, 1))
+
+
 @lru_cache(1024)
 def steps(count: int, step: int) -> Array:
     """Return offsets of so many elements that lie so far apart."""

@@ -92,6 +92,8 @@ def _join(work: Work, kernels: Sequence[Kernel], choices: list[Choice]) -> dict[
         refusal = joined.refusal(kernels[place], kernels[before], work)
         if choices[place].engine != LLVM:
             refusal = refusal or f"what follows has the engine {choices[place].engine}"
+        if choices[before].engine == LLVM:
+            continue  # a call of the BLAS
         if refusal:
             choices[before] = choices[before]._replace(why=f"computed by itself: {refusal}")
             continue
@@ -107,10 +109,10 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
     if kernel.direct is not None:
         if work.trace.values[kernel.direct].op.kind == "view":
             return Choice(NOTHING, "a view computes nothing")
-        if work.trace.values[kernel.direct].op.kind == "contraction":
-            return Choice(DIRECT, "nothing follows that could be computed with it")
         if LACKING not in kernel.program.notes and products.is_native(kernel, work):
             return Choice(LLVM, "the BLAS is called at its address")
+        if work.trace.values[kernel.direct].op.kind == "contraction":
+            return Choice(DIRECT, "nothing follows that could be computed with it")
         return Choice(DIRECT, "no loop of the engine computes this step")
     shape = work.metas[kernel.domain].shape
     if work.device.backend is not CPU:

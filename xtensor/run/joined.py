@@ -7,20 +7,25 @@ the contraction's own result would, the others have one number for each channel,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import ceil, prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..base import threads
 from ..base.layout import Shape, contiguous
+from ..base.threads import worth
 from ..codegen.cpu.compile import host
-from ..codegen.cpu.finish import ALIKE, SINGLE, Finish, Steps
+from ..codegen.cpu.finish import ALIKE, COLUMNS, SINGLE, Finish, Steps
+from ..codegen.cpu.gemm import TALLEST
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
+from ..plan.costs import PRODUCT_CALL, PRODUCT_SECONDS, PRODUCT_SLOWER, moving_seconds
 from ..plan.layouts import Meta, strides_over
 from ..plan.program import Kernel, Program
 from . import interpret
-from .contractions import address
+from .contractions import Product, address, by_rows, steps, straight
 from .native import scalar_word
 from .work import Work
 
@@ -185,3 +190,43 @@ def _lie(meta: Meta, shape: Shape, axis: int) -> str:
     if not any(strides):
         return SINGLE
     return CHANNELS if not any(strides[:axis] + strides[axis + 1 :]) else ""
+
+
+# ---- products of matrices
+
+
+def write_product(a: Array, b: Array, ending: Ending) -> None:
+    """Write the product of two matrices whose rows are contiguous, and what follows it; threads share its rows."""
+    seconds = a.size * b.shape[1] * PRODUCT_SECONDS[a.dtype.char]
+    step = ceil(a.shape[0] / min(worth(seconds), ceil(a.shape[0] / TALLEST)))
+    parts = [slice(first, first + step) for first in range(0, a.shape[0], step)]
+    apart = ending.seen(lambda array: array[:, None])
+    threads.run([partial(_write_rows, a[part], b, apart.seen(lambda x, rows=part: x[rows])) for part in parts])
+
+
+def _write_rows(a: Array, b: Array, ending: Ending) -> None:
+    """Write some rows of a product; the second axis of arrays is that of its only group."""
+    c, item = ending.target, a.itemsize
+    one = Product(a.dtype, a.shape[0], b.shape[1], a.shape[1], finish=ending.along(COLUMNS))
+    table = by_rows(a.shape[0], a.strides[0] // item, a.shape[1])
+    columns = straight(b.shape[1], 1, one.form)
+    terms, targets = steps(b.shape[0], b.strides[0] // item), steps(c.shape[0], c.strides[0] // item)
+    scratch, slots = CPU.allocate(one.scratch(False)), ending.slots(0)
+    places = address(a), table, address(b), terms, columns, address(c), targets, address(scratch)
+    one.code.call(one.told(*places, slots=address(slots)))
+
+
+def refuse_product(a: Meta, b: Meta, result: Meta) -> str:
+    """Return why what follows a product of matrices is not computed with it, "" where it is."""
+    char = result.dtype.char
+    if len(a.shape) != 2 or len(b.shape) != 2 or char not in PRODUCT_SECONDS or a.dtype != b.dtype:
+        return "it is no product of two matrices of real numbers"
+    if any([one.layout.strides[1] != one.dtype.itemsize or 0 in one.shape for one in (a, b)]):
+        return "its operands do not lie row by row"
+    work = prod(a.shape) * b.shape[1]
+    lost = PRODUCT_CALL + work * PRODUCT_SECONDS[char] * PRODUCT_SLOWER[char]
+    saved = moving_seconds(2 * result.nbytes)
+    if saved < lost:
+        text = "the library's product takes {:.2f} ms less than ours, a pass over its result {:.2f} ms"
+        return text.format(1e3 * lost, 1e3 * saved)
+    return ""

@@ -21,7 +21,9 @@ from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, INTEGERS_LEAST
+from ..plan.layouts import Meta
 from ..run.contractions import integer_product
+from ..run.joined import Ending, refuse_product, write_product
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
@@ -92,8 +94,17 @@ class _Product:
     """The matrix product as something that can be recorded; its parameter says which operands are turned first."""
 
     name = "matmul"
-    kind = "library"
+    kind = "contraction"
     element = None
+
+    def channels(self, ndim: int, turned: tuple[bool, bool]) -> int:
+        return ndim - 1
+
+    def refusal(self, operands: Sequence[Meta], result: Meta, turned: tuple[bool, bool]) -> str:
+        return "an operand is turned" if any(turned) else refuse_product(*operands, result)
+
+    def write(self, operands: Sequence[Any], ending: Ending, turned: tuple[bool, bool]) -> None:
+        write_product(*operands, ending)
 
     def kernel(self, backend: Backend) -> Callable[..., Any]:
         def product(a: Any, b: Any, turned: tuple[bool, bool]) -> Any:

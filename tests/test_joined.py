@@ -336,8 +336,8 @@ def test_products_of_matrices(dtype: str, runs: list[Any], monkeypatch: Any) -> 
         np.testing.assert_allclose(given, wanted, rtol=0, atol=TOLERANCES[dtype] * abs(wanted).max())
     assert len(runs) == 12
     with recorded():
-        turned = nn.relu(numbers(20, 30, dtype=dtype).mT @ numbers(20, 40, dtype=dtype))
-        stacked = nn.relu(numbers(3, 20, 30, dtype=dtype) @ numbers(30, 40, dtype=dtype))
+        turned = nn.relu(numbers(90, 80, dtype=dtype).mT @ numbers(90, 70, dtype=dtype))
+        stacked = nn.relu(numbers(3, 80, 90, dtype=dtype) @ numbers(90, 70, dtype=dtype))
         assert "computed by itself: its operands do not lie row by row" in str(xt.explain(turned))
         assert "computed by itself: it is no product of two matrices" in str(xt.explain(stacked))
         assert turned.numpy().min() == stacked.numpy().min() == 0

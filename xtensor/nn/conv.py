@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from math import gcd, prod
+from operator import itemgetter
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -484,7 +485,7 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
     for phase in product(*map(_phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
-        own = None if ending is None else ending.seen(lambda array, key=(..., *places): array[key])  # type: ignore[misc]
+        own = None if ending is None else ending.seen(itemgetter((..., *places)))
         if any(axis.kernel == 0 for axis in axes):
             target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
             if own is not None:

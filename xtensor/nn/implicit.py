@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,7 +153,7 @@ class Implicit(Tiles):
 
     def _ending(self, key: tuple[slice, ...]) -> Ending | None:
         """Return what follows a tile."""
-        return None if self.ending is None else self.ending.seen(lambda array: array[key])
+        return None if self.ending is None else self.ending.seen(itemgetter(key))
 
 
 class ChannelsFirst(Implicit):

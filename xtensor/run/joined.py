@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import ceil, prod
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -201,7 +202,7 @@ def write_product(a: Array, b: Array, ending: Ending) -> None:
     step = ceil(a.shape[0] / min(worth(seconds), ceil(a.shape[0] / TALLEST)))
     parts = [slice(first, first + step) for first in range(0, a.shape[0], step)]
     apart = ending.seen(lambda array: array[:, None])
-    threads.run([partial(_write_rows, a[part], b, apart.seen(lambda x, rows=part: x[rows])) for part in parts])
+    threads.run([partial(_write_rows, a[part], b, apart.seen(itemgetter(part))) for part in parts])
 
 
 def _write_rows(a: Array, b: Array, ending: Ending) -> None:

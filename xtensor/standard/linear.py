@@ -101,10 +101,10 @@ class _Product:
         return ndim - 1
 
     def refusal(self, operands: Sequence[Meta], result: Meta, turned: tuple[bool, bool]) -> str:
-        return "an operand is turned" if any(turned) else refuse_product(*operands, result)
+        return "an operand is turned" if any(turned) else refuse_product(operands[0], operands[1], result)
 
     def write(self, operands: Sequence[Any], ending: Ending, turned: tuple[bool, bool]) -> None:
-        write_product(*operands, ending)
+        write_product(operands[0], operands[1], ending)
 
     def kernel(self, backend: Backend) -> Callable[..., Any]:
         def product(a: Any, b: Any, turned: tuple[bool, bool]) -> Any:

@@ -51,7 +51,11 @@ class Pending:
         return natively(plan.function, operands, partial(self._compute, plan, None)) if later is None else later
 
     def kernel(self, backend: Backend) -> Callable[..., Array]:
-        return lambda *natives, plan: self._compute(plan, None, *natives)
+        def compute(*natives: Array, plan: Any) -> Array:
+            return self._compute(plan, None, *natives)
+
+        compute.__qualname__ = self.name  # as schedules are described
+        return compute
 
     def channels(self, ndim: int, plan: Any) -> int:
         return ndim - 1 if self._channels_last(plan) else 1

@@ -242,6 +242,26 @@ def test_several_consumers(runs: list[Any]) -> None:
         assert len(runs) == 2
 
 
+def test_operands_are_kept_until_they_are_read(runs: list[Any]) -> None:
+    """What a contraction reads is read with what follows, after others that read it too: itself or a view of it."""
+    x, w, _ = same()
+    other = numbers(5, 12, 1, 1)
+
+    def two(view: Callable[[xt.Tensor], xt.Tensor]) -> tuple[xt.Tensor, xt.Tensor]:
+        double = x * 2.0
+        return nn.relu(nn.conv(view(double), w, padding=1)) + 1, nn.conv(double, other)
+
+    for view, step in product((lambda one: one, lambda one: xt.flip(one, axis=2)), (1, -1)):
+        with xt.options(lazy="never"):
+            wanted = [one.numpy() for one in two(view)]
+        with recorded():
+            found = two(view)
+            xt.evaluate(*found[::step])
+            for one, given in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(one.numpy(), given)
+    assert len(runs) == 4
+
+
 def test_the_bits_do_not_depend_on_threads() -> None:
     """One thread or several."""
     x, w = numbers(2, 24, 20, 20, dtype="float32"), numbers(70, 24, 3, 3, dtype="float32")

@@ -310,13 +310,10 @@ class _Maker:
         """Enter all kernels in order; what nobody needs any more gives its place to others."""
         before = len(self.builder.instructions)
         alone = True
-        late: dict[int, tuple[int, ...]] = {}
-        after = {before: place for place, before in self.outline.joined.items()}
-        for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self.work.plan.last, strict=True)):
-            if place in after:  # what it reads is read later
-                late[after[place]] = last
+        begun = set(self.outline.joined.values())
+        for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self._last_uses(), strict=True)):
+            if place in begun:  # it is computed with the one that goes on from it
                 continue
-            last = (*last, *late.get(place, ()))
             drops = [self.base + number for number in last if number in self.needed and number not in self.own]
             if choice.engine == LLVM:
                 made = self._made(kernel.results)
@@ -333,6 +330,23 @@ class _Maker:
                 self.builder.temporaries.release(self.base + number)
         if alone and len(self.builder.instructions) == before:
             self.again = [makes[place] for place in sorted(makes)]
+
+    def _last_uses(self) -> list[list[int]]:
+        """Return which values nobody needs after each kernel: what a contraction reads, or what that is a view of, is
+        read with what goes on from it.
+        """
+        until = {}
+        for place, before in sorted(self.outline.joined.items()):
+            for number in self.outline.kernels[before].inputs:
+                until[number] = place
+                while type(getattr(self.work.trace.values[number], "op", None)) is View:
+                    (number,) = self.work.trace.arguments[number]
+                    until[number] = place
+        found: list[list[int]] = [[] for _ in self.chosen]
+        for place, last in enumerate(self.work.plan.last):
+            for number in last:
+                found[max(place, until.get(number, place))].append(number)
+        return found
 
     def _enter_blobwise(self, kernel: Kernel, engine: str, drops: list[int]) -> None:
         """Enter a kernel that takes blobs."""

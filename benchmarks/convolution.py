@@ -1,4 +1,6 @@
-"""Convolution layers, forward: beside the rate of NumPy's matrix product in the same run, and beside PyTorch."""
+"""Convolution layers, forward: beside the rate of NumPy's matrix product in the same run, beside PyTorch, and with what
+follows them beside the layers alone.
+"""
 
 from __future__ import annotations
 
@@ -65,6 +67,8 @@ LAYERS = (
     Layer(8, 32, 56, 3, 1, 32),
     Layer(8, 96, 56, 3, 1, 96, 96),
 )
+LAYOUTS = ("NCHW", "NHWC")
+HEADING_FOLLOWED = ["layer", "layout", "alone ms", "bias, relu", "apart", "and residual", "apart", "one read"]
 HEADING = ["layer", "xtensor", "channels last", "backward", "/ product", "torch", "/ torch", "/ torch backward"]
 
 
@@ -73,6 +77,46 @@ def main(quick: bool = False) -> None:
     rows = [row(layer, quick) for layer in progress(LAYERS, len(LAYERS))]
     title = "Convolution, float32, GFLOP/s; the product is NumPy's of 2048x2048 matrices, backward is data and weights"
     print_table(title, HEADING, rows)
+    dense = [layer for layer in LAYERS if layer.groups == 1]
+    followed = [row_followed(layer, layout, quick) for layer in progress(dense, len(dense)) for layout in LAYOUTS]
+    title = "What follows a convolution, float32: the time over that of the convolution alone"
+    print_table(title, HEADING_FOLLOWED, followed)
+
+
+def row_followed(layer: Layer, layout: str, quick: bool) -> list[str]:
+    """Return a layer's time alone, and with a bias, a rectifier and a residual, computed with it or apart.
+
+    A residual may cost what reading it takes beside that: half of what copying it does.
+    """
+    calls = followed(layer, layout)
+    least = {name: warmed(call, 0.01 if quick else 0.1) for name, call in calls.items()}
+    turns = {name: repeated(call, least[name], pause=0.02) for name, call in calls.items()}
+    times = {name: one.least for name, one in take_turns(turns, 2 if quick else 15).items()}
+    alone = times["alone"]
+    cells = [f"{times[name] / alone:.3f}" for name in ("relu", "relu apart", "residual", "residual apart")]
+    return [str(layer), layout, f"{alone * 1e3:.2f}", *cells, f"{times['copy'] / 2 / alone:.3f}"]
+
+
+def followed(layer: Layer, layout: str) -> dict[str, Callable[[], Any]]:
+    """Return what is timed of a layer with what follows it, by name."""
+    last, (x, w, bias) = layout == "NHWC", layer.arrays()
+    given = xt.asarray(np.moveaxis(x, 1, -1) if last else x, copy=True), xt.asarray(w, copy=True)
+    beside = xt.asarray(bias if last else bias.reshape(-1, 1, 1), copy=True)
+    conv = partial(xt.nn.conv, *given, layout=layout, **layer.kind)
+    source: Any = np.ones(conv().shape, np.float32)
+    residual, target = xt.asarray(source, copy=True), np.empty_like(source)
+
+    def apart() -> xt.Tensor:
+        return conv().evaluate()
+
+    return {
+        "alone": apart,
+        "relu": lambda: xt.nn.relu(conv() + beside).evaluate(),
+        "relu apart": lambda: xt.nn.relu(apart() + beside).evaluate(),
+        "residual": lambda: (xt.nn.relu(conv() + beside) + residual).evaluate(),
+        "residual apart": lambda: (xt.nn.relu(apart() + beside) + residual).evaluate(),
+        "copy": lambda: np.copyto(target, source),
+    }
 
 
 def row(layer: Layer, quick: bool) -> list[str]:

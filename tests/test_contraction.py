@@ -15,6 +15,9 @@ import pytest
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu import gemm
+from xtensor.codegen.cpu.finish import ALIKE, COLUMNS, ROWS, SINGLE, Finish
+from xtensor.graph.node import pending_below
+from xtensor.plan.program import Program, Trace, plan_of
 from xtensor.run import contractions
 from xtensor.run.contractions import Product, address, columns_among, columns_of, rows_of
 from xtensor.standard import linear
@@ -173,25 +176,40 @@ def test_the_bits_do_not_depend_on_the_cut(width: int) -> None:
             np.testing.assert_array_equal(part, whole[rows, columns])
 
 
-def relu(value: str, vector: str, row: str, column: str) -> tuple[list[str], str]:
-    """Yield the larger of a vector and 0, NaN where it is NaN."""
-    name = f"%relu{value[1:]}"
-    lines = [
-        f"  {name}.low = fcmp olt {vector} {value}, zeroinitializer",
-        f"  {name} = select <{vector[1:].split()[0]} x i1> {name}.low, {vector} zeroinitializer, {vector} {value}",
-    ]
-    return lines, name
+def program_of(function: Any, *shapes: tuple[int, ...]) -> Program:
+    """Return the program of a function of float64 arrays, which come in the order in which it first uses them."""
+    with xt.options(lazy="always"):
+        y = function(*[xt.zeros(shape, dtype=xt.float64) for shape in shapes])
+        (kernel,) = plan_of(Trace(pending_below([y.value]), [y.value])).kernels
+    return kernel.program
 
 
-def test_results_are_finished(width: int) -> None:
-    """Sums go through given code once, after all terms: with one block and with several, whole tiles and parts."""
+FINISHES = {
+    "light": lambda x, rows, columns, one, like: xt.maximum(x * rows + columns, 0) * one + like,
+    "function": lambda x, rows, columns, one, like: xt.exp(xt.maximum(x * rows + columns, 0) * -0.1) * one + like,
+}
+
+
+@pytest.mark.parametrize("name", FINISHES)
+def test_results_are_finished(name: str, width: int) -> None:
+    """Sums go through a program once, after all terms: with one block and with several, whole tiles and parts; beside
+    numbers of rows, of columns, of all elements, and one.
+    """
+    shapes = [(25, 37), (25, 1), (37,), (), (25, 37)]
+    finish = Finish(program_of(FINISHES[name], *shapes), 0, (ALIKE, ROWS, COLUMNS, SINGLE, ALIKE))
+    others = [normal(*shape, 1, dtype="float64").reshape(shape) for shape in shapes[1:]]
+    scalars = [np.float64(0), np.float64(-0.1)] if name == "function" else [np.float64(0)]
     for depth in (20, 1000):
         a, b, bias = normal(25, depth, dtype="float64"), normal(depth, 37, dtype="float64"), normal(37, dtype="float64")
         a[3, 0] = np.nan
         plain, c = np.empty((25, 37)), np.empty((25, 37))
         multiply(a, b, plain, bias_columns=bias)
-        multiply(a, b, c, bias_columns=bias, finish=relu)
-        np.testing.assert_array_equal(c, np.where(plain < 0, 0, plain))
+        places = [0, *map(address, (*others, c))]
+        slots = np.array([*places, *[int(one.view(np.int64)) for one in scalars]], np.int64)
+        multiply(a, b, c, bias_columns=bias, finish=finish, slots=address(slots))
+        with xt.options(lazy="never"):
+            wanted = FINISHES[name](*[xt.asarray(x) for x in (plain, *others)]).numpy()
+        np.testing.assert_allclose(c, wanted, rtol=1e-14, atol=1e-14)
         assert np.isnan(c[3]).all()
 
 

@@ -23,7 +23,7 @@ from ..codegen import element as elements
 from ..devices import Backend, Device
 from ..devices.cpu import CPU, FAST, SLOW, quickly
 from ..graph.node import Macro, Node, Part, node_of
-from ..plan.costs import DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
+from ..plan.costs import CONTRACTION_WAITS, DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
@@ -31,6 +31,7 @@ from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, valu
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .compositions import macro_of
 from .record import (
+    can_generate,
     enter,
     exposed_memory,
     is_node,
@@ -533,6 +534,25 @@ def library_later(
     return _record(op, operands, params, shape, dtype, common_device(op.name, operands))
 
 
+def contraction_later(
+    op: Any, operands: tuple[Tensor, ...], params: dict[str, Any], shape: Shape, dtype: DType, work: int
+) -> Tensor | None:
+    """Return a contraction that will be computed with what follows it, or None where it is to be done now.
+
+    work: its multiplications. Waiting costs some microseconds, and saves something where code of ours computes it.
+    """
+    limits = settings()
+    if limits.lazy == "always":
+        return library_later(op, operands, params, shape, dtype)
+    nbytes = prod(shape) * dtype.itemsize
+    if work < CONTRACTION_WAITS or nbytes <= DIRECT_BELOW or limits.engine not in ("auto", "llvm"):
+        return None
+    if dtype.char not in "fd" or not worth_recording(limits, nbytes, False) or exposed_memory(operands):
+        return None
+    device = common_device(op.name, operands)
+    return _record(op, operands, params, shape, dtype, device) if device is CPU_DEVICE and can_generate() else None
+
+
 def _direct(
     op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], params: dict[str, Any], device: Device
 ) -> Tensor:
@@ -543,7 +563,7 @@ def _direct(
         tensors = tuple([x for x in operands if isinstance(x, Tensor)])
         if tensors:
             return cast(
-                Tensor, _captured_call(capture, tensors, op.name, _with_scalars(op, operands, params, backend), device)
+                Tensor, captured_call(capture, tensors, op.name, _with_scalars(op, operands, params, backend), device)
             )
     natives = [native_of(x) for x in operands]
     dtype = None
@@ -592,7 +612,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     backend = device.backend
     capture = watching() if watchers else None
     if capture is not None:
-        return _captured_call(capture, tensors, name, partial(function, backend.xp), device)
+        return captured_call(capture, tensors, name, partial(function, backend.xp), device)
     natives = [native_of(tensor) for tensor in tensors]
     if any(native.nbytes > DIRECT_BELOW for native in natives):
         dismiss()  # a library has threads of its own
@@ -615,7 +635,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
 _DEPENDS_ON_VALUES = frozenset(("nonzero", "repeat", "unique_all", "unique_counts", "unique_inverse", "unique_values"))
 
 
-def _captured_call(
+def captured_call(
     capture: Any, tensors: tuple[Tensor, ...], name: str, function: Callable[..., Any], device: Device
 ) -> Any:
     """Run a library function now, as a step of the function that is being captured."""

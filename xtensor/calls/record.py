@@ -170,11 +170,12 @@ def pays_at_once(limits: Settings, nbytes: int, most: int, pending: bool) -> boo
 
 def pays_to_wait(op: Op, dtype: DType, nbytes: int) -> bool:
     """Return whether the library takes so long for a result of this dtype that generated code pays for small ones."""
-    return dtype.char in op.slow and nbytes > DIRECT_BYTES and _can_generate()
+    return dtype.char in op.slow and nbytes > DIRECT_BYTES and can_generate()
 
 
 @cache
-def _can_generate() -> bool:
+def can_generate() -> bool:
+    """Return whether there may be a compiler."""
     return find_spec("llvmlite") is not None
 
 

@@ -33,8 +33,9 @@ SIGNATURES = 1 << 16
 class Operation(Protocol):
     """What the lazy layer knows of an op.
 
-    kind: "elementwise", "reduction", "library" for what only the backend's own function computes, packed, "view" for
-        what computes nothing (View), or "macro" for what stands for several nodes (Macro).
+    kind: "elementwise", "reduction", "library" for what only the backend's own function computes, packed,
+        "contraction" for the same where generated code may go on with what follows (Contraction of run/joined.py),
+        "view" for what computes nothing (View), or "macro" for what stands for several nodes (Macro).
     element: the formula of an elementwise op over one element, None for a primitive of the machines.
     """
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -26,10 +26,11 @@ from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Shape
 from ..base.profiling import noting, observers
-from ..calls.op import native_of
+from ..calls.op import captured_call, native_of
 from ..devices import library_of
 from ..devices.blas import can_be_held, one_thread
 from ..devices.cpu import CPU
+from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
 from . import elsewhere
@@ -291,8 +292,14 @@ def channels_last(x: Array) -> bool:
 
 
 def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Array]) -> Tensor:
-    """Return what a function makes of NumPy's arrays as a tensor, under the settings in force here."""
+    """Return what a function makes of NumPy's arrays as a tensor, under the settings in force here.
+
+    It holds no arrays, so that a function that is captured has it as a step.
+    """
     device = common_device(function, tensors)
+    capture = watching() if watchers else None
+    if capture is not None:
+        return cast(Tensor, captured_call(capture, tensors, function, run, device))
     backend, natives = device.backend, [native_of(x) for x in tensors]
     run = noting(run, backend, function) if observers else run
     if backend is not CPU:

@@ -7,9 +7,11 @@ weights, inputs from outputs and weights, weights from inputs and outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
-from math import gcd
+from math import gcd, prod
+from operator import itemgetter
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -19,15 +21,19 @@ from ..base.dtypes import NUMERIC, DType, promote
 from ..base.errors import check_choice, expected, mismatch
 from ..base.layout import Shape
 from ..devices import library_of
+from ..plan.costs import CONTRACTION_COMPILED
+from ..plan.layouts import Meta
 from ..run.contractions import worth_compiling
+from ..run.joined import Ending
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from .contraction import Array, contract, contract_weights, empty, natively
-from .implicit import THIN_OUTPUTS, convolve_weights
+from .implicit import THIN_OUTPUTS, can_end, convolve_weights
 from .implicit import convolve as convolve_implicitly
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded
+from .pending import Pending
 from .planes import SLOWER, sweep
 from .shifted import weighted_sums
 from .windows import (
@@ -52,6 +58,9 @@ __all__ = ["conv", "conv_transpose", "convolve", "correlate"]
 Algorithm = Literal["auto", "direct", "im2col", "tune"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
+# Those that may go on with what follows.
+JOINED = ("auto", "im2col")
+
 WORKSPACE_MB = 64.0
 
 # What "tune" found, for so many kinds of arguments.
@@ -73,6 +82,12 @@ class Plan(NamedTuple):
     y_last: bool
     budget: int
     algorithm: Algorithm
+
+    def __str__(self) -> str:
+        """What `xt.explain` calls it."""
+        names = {"kernel": "window", "stride": "stride", "dilation": "dilation"}
+        facts = {word: [str(getattr(axis, name)) for axis in self.axes] for name, word in names.items()}
+        return ", ".join([f"{word} {'x'.join(numbers)}" for word, numbers in facts.items()])
 
 
 def conv(
@@ -343,14 +358,9 @@ def _sum_beside(g: Tensor, last: bool) -> Tensor:
 )
 def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     """Return outputs from inputs and weights."""
-    dtype = _common(x, w, bias)
-
-    def run(a: Array, k: Array, b: Array | None = None) -> Array:
-        y = empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype, a)
-        _forward(_split(a, plan.x_last, plan.groups), _grouped(k, plan), _split(y, plan.y_last, plan.groups), b, plan)
-        return y
-
-    return natively(plan.function, (x, w) if bias is None else (x, w, bias), run)
+    operands = (x, w) if bias is None else (x, w, bias)
+    shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
+    return OUTPUTS(operands, plan, shape, _common(x, w, bias), prod(shape) * prod(w.shape[1:]))
 
 
 @differentiable(
@@ -360,14 +370,9 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
 )
 def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     """Return inputs from outputs and weights: each output times its window, added up where windows lie."""
-    dtype = _common(results, w, bias)
-
-    def run(g: Array, k: Array, b: Array | None = None) -> Array:
-        x = empty(batched(g.shape[0], k.shape[1] * plan.groups, sizes(plan.axes), plan.x_last), dtype, g)
-        _backward(_split(g, plan.y_last, plan.groups), _grouped(k, plan), _split(x, plan.x_last, plan.groups), b, plan)
-        return x
-
-    return natively(plan.function, (results, w) if bias is None else (results, w, bias), run)
+    operands = (results, w) if bias is None else (results, w, bias)
+    shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
+    return INPUTS(operands, plan, shape, _common(results, w, bias), results.size * prod(w.shape[1:]))
 
 
 @differentiable(
@@ -389,7 +394,27 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     return natively(plan.function, (x, results), run)
 
 
-def _common(*tensors: Tensor | None) -> DType:
+def _compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias: Array | None = None) -> Array:
+    """Return outputs of native arrays, or write them and what follows."""
+    shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
+    y = empty(shape, _common(x, w, bias), x) if ending is None else ending.target
+    split = partial(_split, last=plan.y_last, groups=plan.groups)
+    given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), split(y), bias, plan, plan.axes
+    _forward(*given, None if ending is None else ending.seen(split))
+    return y
+
+
+def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array, bias: Array | None = None) -> Array:
+    """Return inputs of native arrays, or write them and what follows."""
+    shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
+    x = empty(shape, _common(results, w, bias), results) if ending is None else ending.target
+    split = partial(_split, last=plan.x_last, groups=plan.groups)
+    given = _split(results, plan.y_last, plan.groups), _grouped(w, plan), split(x), bias, plan
+    _backward(*given, None if ending is None else ending.seen(split))
+    return x
+
+
+def _common(*tensors: Any) -> DType:
     return promote(*(x.dtype for x in tensors if x is not None))
 
 
@@ -407,10 +432,18 @@ def _grouped(w: Array, plan: Plan) -> Array:
     return w.reshape(plan.groups, w.shape[0] // plan.groups, *w.shape[1:])
 
 
-def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes | None = None) -> None:
-    """Write outputs by the algorithm asked for; axes: others than the plan's."""
+def _forward(
+    x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending | None = None
+) -> None:
+    """Write outputs by the algorithm asked for, and what follows."""
     bias = None if bias is None else bias.reshape(w.shape[:2])
-    axes = plan.axes if axes is None else axes
+    if ending is not None:
+        if plan.algorithm not in JOINED or not convolve_implicitly(
+            plan.function, x, w, y, bias, axes, plan.budget, ending
+        ):
+            _forward(x, w, y, bias, plan, axes)
+            ending.write()
+        return
     thin = x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS
 
     def run(algorithm: str) -> None:
@@ -446,16 +479,46 @@ def _tuned(kind: Any, run: Callable[[str], None]) -> str:
     return found
 
 
-def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> None:
+def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
     for phase in product(*map(_phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
+        own = None if ending is None else ending.seen(itemgetter((..., *places)))
         if any(axis.kernel == 0 for axis in axes):
             target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
+            if own is not None:
+                own.write()
         else:
-            _forward(y, back[(..., *elements)], target, bias, plan, axes)
+            _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
+
+
+def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
+    """Return why what follows outputs is not computed with them, "" where it is."""
+    w = operands[1]
+    return _refuse(plan, prod(result.shape) * prod(w.shape[1:]), w.shape[1], w.shape[0], plan.y_last, result)
+
+
+def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
+    """Return why what follows inputs is not computed with them: each phase is a convolution of its own."""
+    w, phases = operands[1], prod(axis.stride for axis in plan.axes)
+    if any(axis.kernel < axis.stride for axis in plan.axes):
+        return "positions are left out"
+    work = prod(operands[0].shape) * prod(w.shape[1:]) // phases
+    return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, plan.x_last, result)
+
+
+def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, result: Meta) -> str:
+    if plan.algorithm not in JOINED:
+        return f"algorithm is {plan.algorithm!r}"
+    if result.dtype.char not in "fd" or work < CONTRACTION_COMPILED:
+        return "it is not worth compiling"
+    return "" if can_end(plan.groups, channels, outputs // plan.groups, last) else "its sums lie apart"
+
+
+OUTPUTS = Pending("conv", _compute_outputs, lambda plan: plan.y_last, _refuse_outputs)
+INPUTS = Pending("conv_transpose", _compute_inputs, lambda plan: plan.x_last, _refuse_inputs)
 
 
 def _phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from ..base import threads
 from ..base.layout import Shape
 from ..codegen.cpu.channels import channels_kernel
 from ..codegen.cpu.compile import Code, host
+from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.gemm import Form, turning_of
 from ..run.contractions import (
     Columns,
@@ -35,6 +37,7 @@ from ..run.contractions import (
     turning,
     worth_compiling,
 )
+from ..run.joined import Ending
 from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, Tiles, channels_last, rounded, summing_dtype
 from .planes import LARGEST, SLOWER
 from .windows import Axes, Axis, kernels, volume
@@ -128,6 +131,7 @@ class Implicit(Tiles):
     """Tiles that the contraction kernel reads."""
 
     codes: dict[Form, Code]
+    ending: Ending | None = None  # what follows
 
     def _shares(self, positions: int) -> int:
         """A tile for each thread, or two where these take longer than another tile costs."""
@@ -146,6 +150,10 @@ class Implicit(Tiles):
     def prepare(self, products: list[Product]) -> None:
         """Have the code of products at hand before threads call it."""
         self.codes = {one.form: one.code for one in products}
+
+    def _ending(self, key: tuple[slice, ...]) -> Ending | None:
+        """Return what follows a tile."""
+        return None if self.ending is None else self.ending.seen(itemgetter(key))
 
 
 class ChannelsFirst(Implicit):
@@ -174,7 +182,8 @@ class ChannelsFirst(Implicit):
 
     def _product(self, outputs: int, positions: int, registers: int = 0) -> Product:
         direct = self.y.shape[2] <= DIRECT_OUTPUTS
-        return Product(self.dtype, outputs, positions, self.inner, registers, direct=direct)
+        finish = None if self.ending is None else self.ending.along(ROWS)
+        return Product(self.dtype, outputs, positions, self.inner, registers, finish, direct)
 
     def _own(self, tile: Tile, outputs: slice) -> Product:
         """Return the product of a tile, whose panels are as wide as those of the largest."""
@@ -202,16 +211,25 @@ class ChannelsFirst(Implicit):
                 given, before = self._given(tile, plane, scratch, before)
                 ks = _inner(self._axes, parts, self.x.shape[2], given.channel)
                 own = None if bias is None else bias[tile.groups, outputs]
-                target = self.y[(tile.batch, tile.groups, outputs, *tile.box)]
+                key = (tile.batch, tile.groups, outputs, *tile.box)
+                target, ending = self.y[key], self._ending(key)
                 y = scratch.array(target.shape, self.dtype) if channels_last(self.y) else target
-                self._multiply(one, weights[tile.groups, outputs], given, ks, y, own, scratch)
+                self._multiply(one, weights[tile.groups, outputs], given, ks, y, own, scratch, ending)
                 if y is not target:
                     np.copyto(target, y)
 
         self.run(work, items, self.workers)
 
     def _multiply(
-        self, one: Product, w: Array, x: Given, ks: Array, y: Array, bias: Array | None, scratch: Scratch
+        self,
+        one: Product,
+        w: Array,
+        x: Given,
+        ks: Array,
+        y: Array,
+        bias: Array | None,
+        scratch: Scratch,
+        ending: Ending | None,
     ) -> None:
         """Multiply the weights (groups, outputs, inner) with the windows of a tile into y."""
         counts = (y.shape[0], *y.shape[3:])
@@ -222,9 +240,11 @@ class ChannelsFirst(Implicit):
         rows = _rows((outputs,), (w.strides[1] // item,), (self.inner,), (1,))
         targets = steps(outputs, by_row)
         for g in range(w.shape[0]):
+            slots = None if ending is None else ending.slots(g)
             told = one.told(
                 *(address(w[g]), rows, address(x.groups[g]), ks, columns, address(y[:, g]), targets),
                 *(address(room), 0 if bias is None else address(bias[g])),
+                slots=0 if slots is None else address(slots),
             )
             self.codes[one.form].call(told)
 
@@ -287,17 +307,27 @@ class ChannelsLast(Implicit):
             for tile, one in left:
                 scratch.clear()
                 windows = self._windows(tile, scratch)
-                y = self.y[(tile.batch, tile.groups, slice(None), *tile.box)]
+                key = (tile.batch, tile.groups, slice(None), *tile.box)
                 own = None if beside is None else beside[tile.groups]
-                self._multiply(one, windows, panels[tile.groups], y, own, scratch)
+                self._multiply(one, windows, panels[tile.groups], self.y[key], own, scratch, self._ending(key))
 
         self.run(work, items, self.workers)
 
     def _own(self, tile: Tile) -> Product:
         registers = self.product.form.registers
-        return Product(self.dtype, tile.positions, self.y.shape[2], self.inner, registers)
+        finish = None if self.ending is None else self.ending.along(COLUMNS)
+        return Product(self.dtype, tile.positions, self.y.shape[2], self.inner, registers, finish)
 
-    def _multiply(self, one: Product, x: Array, w: Array, y: Array, bias: Array | None, scratch: Scratch) -> None:
+    def _multiply(
+        self,
+        one: Product,
+        x: Array,
+        w: Array,
+        y: Array,
+        bias: Array | None,
+        scratch: Scratch,
+        ending: Ending | None,
+    ) -> None:
         """Multiply windows (batch, groups, channels, *box, *window) with panels of weights into y."""
         rank, item, (groups, outputs) = len(self.axes), self.dtype.itemsize, y.shape[1:3]
         counts = (y.shape[0], *y.shape[3:])
@@ -308,9 +338,11 @@ class ChannelsLast(Implicit):
         targets = _offsets(counts, (of_y[0], *of_y[3:]))
         columns = _columns((outputs,), (1,), (of_y[2],), one.form)
         for g in range(groups):
+            slots = None if ending is None else ending.slots(g)
             told = one.told(
                 *(address(x[:, g]), rows, address(w[g]), None, columns, address(y[:, g]), targets, address(room)),
                 bias_columns=0 if bias is None else address(bias[g]),
+                slots=0 if slots is None else address(slots),
             )
             self.codes[one.form].call(told)
 
@@ -512,8 +544,29 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     return True
 
 
-def convolve(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> bool:
-    """Write what `contract` writes, if that is worth compiling; return whether."""
+def can_end(groups: int, channels: int, outputs: int, last: bool) -> bool:
+    """Return whether `convolve` goes on with what follows, where groups have so many channels and outputs.
+
+    last: whether the channels of y come last.
+    """
+    thin = channels == 1 and outputs <= THIN_OUTPUTS
+    aside = last and groups > 1 and outputs <= DIRECT_OUTPUTS  # tiles are turned on their way to y
+    return not thin and not aside
+
+
+def convolve(
+    function: str,
+    x: Array,
+    w: Array,
+    y: Array,
+    bias: Array | None,
+    axes: Axes,
+    budget: int,
+    ending: Ending | None = None,
+) -> bool:
+    """Write what `contract` writes, if that is worth compiling, and go on with what follows; return whether."""
+    if ending is not None and not can_end(x.shape[1], x.shape[2], w.shape[1], channels_last(y)):
+        return False
     if not y.size or not w.size or y.dtype.kind != "f":
         return False
     if not worth_compiling(y, y.dtype, y.size * w[0, 0].size * (SLOWER if x.shape[2] == 1 else 1)):
@@ -525,11 +578,15 @@ def convolve(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
         return True
     bias = None if bias is None else np.ascontiguousarray(bias, y.dtype)
     if channels_last(y) and (w.shape[0] == 1 or w.shape[1] > DIRECT_OUTPUTS):
-        ChannelsLast(function, x, w, y, axes, budget).write(w, bias)
+        last = ChannelsLast(function, x, w, y, axes, budget)
+        last.ending = ending
+        last.write(w, bias)
         return True
     weights = np.ascontiguousarray(w.reshape(*w.shape[:2], -1), y.dtype)
     fixed = 0 if np.may_share_memory(weights, w) else weights.nbytes
-    ChannelsFirst(function, x, y, axes, y.dtype, budget, fixed).write(weights, bias)
+    first = ChannelsFirst(function, x, y, axes, y.dtype, budget, fixed)
+    first.ending = ending
+    first.write(weights, bias)
     return True
 
 

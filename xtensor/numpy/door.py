@@ -18,7 +18,7 @@ from ..autograd.tape import active, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.profiling import noting, observers
-from ..calls.op import _captured_call, _root, native_of
+from ..calls.op import _root, captured_call, native_of
 from ..calls.writes import writable
 from ..devices import Device
 from ..devices.cpu import CPU
@@ -138,7 +138,7 @@ def _step(name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Callable[[
     device = common_device(name, tensors)
     found = found_in(device.backend.library, name)
     function = partial(_filled, found, places, options)
-    return None if found is None else partial(_captured_call, watching(), tuple(tensors), name, function, device)
+    return None if found is None else partial(captured_call, watching(), tuple(tensors), name, function, device)
 
 
 class _Place(int):

@@ -50,7 +50,7 @@ def metas_of(trace: Trace, given: Mapping[int, Meta], strided: bool) -> dict[int
 def _layout_of(node: Node, arguments: Sequence[int], values: Sequence[Any], found: Mapping[int, Meta]) -> Layout:
     """Return the layout of one node's result; of a view, in the memory that its operand lies in."""
     itemsize, name = node.dtype.itemsize, node.op.name
-    if node.op.kind == "library" or name in ("argmax", "argmin"):
+    if node.op.kind in ("library", "contraction") or name in ("argmax", "argmin"):
         return contiguous(node.shape, itemsize)
     if type(node.op) is View:
         whole = found[arguments[0]].layout

@@ -181,6 +181,7 @@ class Plan:
     rows: where all kernels can run row by row over the leading axes, the number of those axes, else 0.
     strided: whether some of its values may be strided although all operands are packed.
     columns: the same where all reductions are over the leading axes, None where they are not.
+    endings: the kernels of which each is all that follows a contraction, element by element, with that one's kernel.
     schedules: what is prepared, by where operands lie.
     """
 
@@ -190,6 +191,7 @@ class Plan:
     rows: int
     strided: bool
     columns: Columns | None = None
+    endings: Mapping[int, int] = field(default_factory=dict)
     schedules: dict[Any, Any] = field(default_factory=dict)
 
     def largest(self, values: Sequence[Any] | Mapping[int, Any]) -> int:
@@ -204,11 +206,13 @@ class Trace:
     """A pending graph with its values numbered: `values[number]` is a Node, a TBlob or a Python scalar.
 
     arguments: of each node's number, the numbers of its inputs. kept: the nodes whose bytes somebody will want.
+    costly: contractions and what they lead to; of these, what is kept for a gradient is wanted too, as it would take
+        long to compute again.
     known: the scalars that code is made for, by number.
     key: the structure, equal for graphs that one plan serves.
     """
 
-    __slots__ = ("_shapes", "_shared", "arguments", "kept", "key", "known", "numbers", "values")
+    __slots__ = ("_shapes", "_shared", "arguments", "costly", "kept", "key", "known", "numbers", "values")
 
     def __init__(self, order: Sequence[Node], wanted: Iterable[Node]) -> None:
         self.values: list[Any] = []
@@ -218,6 +222,7 @@ class Trace:
         self.known: dict[int, Any] = {}
         self._shapes: dict[Any, int] = {}
         self._shared: list[int] = []
+        self.costly: set[int] = set()
         key: list[Any] = []
         for node in order:
             self._enter(node, key)
@@ -261,6 +266,10 @@ class Trace:
             self.kept.add(number)
         elif readers is not None and len(readers) > 1:
             self._shared.append(number)
+        if node.op.kind == "contraction" or (self.costly and not self.costly.isdisjoint(arguments)):
+            self.costly.add(number)
+            if node.saver is not None and node.saver() is not None:
+                self.kept.add(number)
 
     def _new_shape(self, shape: Any) -> Any:
         """Give a shape a number; the key learns what a plan may depend on."""
@@ -271,13 +280,14 @@ class Trace:
         """Return the structure alone, which keeps nothing alive."""
         bare = Trace((), ())
         bare.arguments, bare.kept, bare.known, bare.key = self.arguments, self.kept, self.known, self.key
+        bare.costly = self.costly
         return bare
 
     def of(self, values: list[Any]) -> Trace:
         """Return the trace of other values in this structure."""
         other = Trace.__new__(Trace)
         other.values, other.arguments, other.kept = values, self.arguments, self.kept
-        other.known, other.key = self.known, self.key
+        other.known, other.key, other.costly = self.known, self.key, self.costly
         return other
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
@@ -430,7 +440,26 @@ class _Cut:
         rows = _common_rows(kernels, self.values)
         lead = _common_columns(kernels, self.values)
         columns = self._columns(lead, [members[group] for group in order]) if lead else None
-        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), rows, strided, columns)
+        endings = self._endings(order, kernels)
+        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), rows, strided, columns, endings)
+
+    def _endings(self, order: Sequence[tuple[Any, ...]], kernels: Sequence[Kernel]) -> dict[int, int]:
+        """Return which kernels are all that follows a contraction, by their places; of several that one follows, the
+        last.
+        """
+        places = {group: place for place, group in enumerate(order)}
+        found = {}
+        for place, kernel in enumerate(kernels):
+            number = kernel.results[0]
+            users = self.users.get(number, ())
+            if self.values[number].op.kind != "contraction" or number in self.trace.kept or not users:
+                continue
+            after = places[self.group[users[0]]]
+            alone = all([self.group[user] == order[after] for user in users]) and kernels[after].direct is None
+            domain = self.values[kernels[after].domain].shape
+            if alone and domain == self.values[number].shape and not kernels[after].program.reductions:
+                found[after] = place
+        return found
 
     def _columns(self, lead: int, groups: Sequence[list[int]]) -> Columns | None:
         """Return the kernels of a column program, None where costly functions or too many steps would be made again."""

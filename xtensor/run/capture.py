@@ -139,6 +139,11 @@ class Capture:
             count_always(-1)
         self._constants.clear()
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether a step is being run."""
+        return self._inside > 0
+
     # ---- what it is told of memory
 
     def looked(self, owner: Storage | None) -> None:

@@ -15,7 +15,8 @@ from ..base.dtypes import DType
 from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
-from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Finish, Form, form_of, kernel_of, turning_of
+from ..codegen.cpu.finish import Finish
+from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of, turning_of
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES, moving_seconds
 from .native import run_calls
@@ -192,9 +193,11 @@ class Product:
         fresh: bool = True,
         count: int = 1,
         nexts: tuple[int, int, int] = (0, 0, 0),
+        slots: int = 0,
     ) -> bytes:
         """Return the kernel's words. of_b: offsets of terms, None where b is packed. Biases: addresses, 0 for none.
         fresh: whether C is written; else it is added to. count: of matrices, nexts: elements from each to the next.
+        slots: where the finish of a single matrix finds what it is told.
         """
         form = self.form
         height = form.height
@@ -211,7 +214,7 @@ class Product:
             address(columns.panels),
             c,
         ]
-        pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch]
+        pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch, slots]
         numbers = [
             self.rows,
             tall,
@@ -246,6 +249,12 @@ def _nothing(nbytes: int) -> int:
     if not _zeros or _zeros[-1].nbytes < nbytes:
         _zeros.append(np.zeros(max(nbytes, 1 << 16), np.uint8))  # the earlier ones may be in use
     return address(_zeros[-1])
+
+
+@lru_cache(256)
+def by_rows(count: int, step: int, depth: int) -> Rows:
+    """Return the table of a matrix whose rows lie `step` apart, and their terms side by side."""
+    return rows_of(steps(count, step), steps(depth, 1))
 
 
 @lru_cache(1024)

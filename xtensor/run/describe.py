@@ -168,7 +168,12 @@ class Description:
 
     def _is_handed_on(self, number: int) -> bool:
         """Return whether a result of a kernel never reaches memory."""
-        return bool(self.outline.together) and number not in self.plan.kept
+        return number in self._sums or (bool(self.outline.together) and number not in self.plan.kept)
+
+    @property
+    def _sums(self) -> list[int]:
+        """The contractions whose sums others go on from."""
+        return [self.outline.kernels[place].results[0] for place in self.outline.joined.values()]
 
     def _shape(self, kernel: Kernel) -> Shape:
         return self.work.metas[kernel.domain].shape
@@ -238,7 +243,7 @@ class Description:
     def _kernel_lines(self, place: int, kernel: Kernel) -> list[str]:
         title, (why, *lines), _ = self._kernel_item(place, kernel)
         if kernel.direct is None or self.outline.choices[place].engine == LLVM:
-            reads = [f"reads {self._operand(number)}" for number in dict.fromkeys(kernel.inputs)]
+            reads = [f"reads {self._operand(n)}" for n in dict.fromkeys(kernel.inputs) if n not in self._sums]
             verbs = ["hands on" if self._is_handed_on(number) else "writes" for number in kernel.results]
             writes = [f"{verb} {self._operand(n)}" for verb, n in zip(verbs, kernel.results, strict=True)]
             lines = [*reads, *lines, *writes]
@@ -288,7 +293,8 @@ class Description:
 
     def _moved(self) -> int:
         """Return the bytes all kernels read and write."""
-        return self.work.moved_by(self.plan.kernels, bool(self.outline.together))
+        inside = 2 * sum([self.work.metas[number].nbytes for number in self._sums])
+        return self.work.moved_by(self.plan.kernels, bool(self.outline.together)) - inside
 
     def _moved_stepwise(self) -> int:
         """Return the bytes that one library call per step would move."""

@@ -8,10 +8,11 @@ after the other where that cannot be had.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..base.layout import Shape
+from ..base.machine import size_text
 from ..base.options import Settings
 from ..codegen.cpu.compile import CompileError, host
 from ..codegen.cpu.primitives import LacksError
@@ -19,12 +20,13 @@ from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
 from ..plan.program import Kernel, Program
-from . import columns, cuda_rows, products, rows
+from . import columns, cuda_rows, joined, products, rows
 from . import cuda as cuda_run
 from .work import Work
 
-# Engines: machine code, the interpreter, CUDA kernels, the library's functions step by step, and nothing for views.
-LLVM, INTERPRET, CUDA, DIRECT, NOTHING = "llvm", "interpret", "cuda", "direct", "none"
+# Engines: machine code, the interpreter, CUDA kernels, the library's functions step by step, machine code that goes on
+# from a contraction, and nothing for views and for such a contraction.
+LLVM, INTERPRET, CUDA, DIRECT, JOINED, NOTHING = "llvm", "interpret", "cuda", "direct", "joined", "none"
 
 # How kernels run together: row by row, or strip by strip over columns.
 ROWS, COLUMNS = "rows", "columns"
@@ -49,6 +51,7 @@ class Outline(NamedTuple):
     """Which engine runs which kernel. together: whether all run as one over rows or columns of a shape, "" if not.
 
     largest: the elements of the largest loop: small loops are worth what large ones beside them are.
+    joined: the kernels that go on from a contraction, with that one's kernel: their places.
     """
 
     kernels: tuple[Kernel, ...]
@@ -56,6 +59,7 @@ class Outline(NamedTuple):
     together: str
     shape: Shape
     largest: int
+    joined: Mapping[int, int]
 
 
 def outlined(work: Work, *, apart: bool = False) -> Outline:
@@ -66,18 +70,38 @@ def outlined(work: Work, *, apart: bool = False) -> Outline:
     plan, values = work.plan, work.trace.values
     kernels = tuple([cuda_run.generated(kernel, values) or kernel for kernel in plan.kernels])
     largest = plan.largest(work.metas)
-    choices = tuple([_choice(kernel, work, largest) for kernel in kernels])
+    choices = [_choice(kernel, work, largest) for kernel in kernels]
+    joined = _join(work, kernels, choices)
     reducing = [kernel for kernel in kernels if kernel.program.reductions]
     shape = work.metas[reducing[0].domain].shape if reducing else ()
-    outline = Outline(kernels, choices, "", shape, largest)
+    outline = Outline(kernels, tuple(choices), "", shape, largest, joined)
     if apart or not reducing:
         return outline
     if plan.rows and _by_rows(work, outline):
         return outline._replace(together=ROWS)
     if plan.columns is not None and _by_columns(work, outline):
-        alike = choices[:1] * len(plan.columns.kernels)
+        alike = outline.choices[:1] * len(plan.columns.kernels)
         return outline._replace(kernels=plan.columns.kernels, choices=alike, together=COLUMNS)
     return outline
+
+
+def _join(work: Work, kernels: Sequence[Kernel], choices: list[Choice]) -> dict[int, int]:
+    """Choose what goes on from contractions in their registers; return the kernels that do, with those of these."""
+    found = {}
+    for place, before in work.plan.endings.items():
+        refusal = joined.refusal(kernels[place], kernels[before], work)
+        if choices[place].engine != LLVM:
+            refusal = refusal or f"what follows has the engine {choices[place].engine}"
+        if choices[before].engine == LLVM:
+            continue  # a call of the BLAS
+        if refusal:
+            choices[before] = choices[before]._replace(why=f"computed by itself: {refusal}")
+            continue
+        found[place] = before
+        choices[before] = Choice(NOTHING, f"computed with kernel {place + 1}, which is all that follows")
+        saved = size_text(2 * work.metas[kernels[before].results[0]].nbytes)
+        choices[place] = Choice(JOINED, f"goes on from a contraction in its registers, which saves moving {saved}")
+    return found
 
 
 def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
@@ -87,6 +111,8 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
             return Choice(NOTHING, "a view computes nothing")
         if LACKING not in kernel.program.notes and products.is_native(kernel, work):
             return Choice(LLVM, "the BLAS is called at its address")
+        if work.trace.values[kernel.direct].op.kind == "contraction":
+            return Choice(DIRECT, "nothing follows that could be computed with it")
         return Choice(DIRECT, "no loop of the engine computes this step")
     shape = work.metas[kernel.domain].shape
     if work.device.backend is not CPU:

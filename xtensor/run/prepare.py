@@ -25,14 +25,15 @@ from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
 from . import cuda_rows, engines, interpret
 from .columns import columns_launch
-from .engines import CUDA, INTERPRET, LLVM, ROWS, Outline, outlined
+from .engines import CUDA, INTERPRET, JOINED, LLVM, ROWS, Outline, outlined
+from .joined import Joint, joint_of
 from .maps import Operand, map_launch, traffic_of
 from .native import Launch, Makes, Making, Place, Segment, packable, scalar_format
 from .products import product_makes
 from .reduce import reduction_launches
 from .rows import rows_launch
 from .schedule import Blobwise, Compiled, Facts, Instruction, Library, Made, Run, Schedule, Shown
-from .work import Leaf, Work
+from .work import Leaf, Task, Work
 
 # Bytes of results for which it is asked at once whether there is room: their loops have many parts.
 LARGE = 1 << 30
@@ -205,10 +206,10 @@ def _makes(kernel: Kernel, work: Work) -> Makes:
 
 def _makes_together(work: Work, outline: Outline) -> Makes:
     """Return what makes the launch of all kernels as one, over rows or columns."""
-    plan, metas, (kernels, _, way, shape, _) = work.plan, work.metas, outline
+    plan, metas, kernels, shape = work.plan, work.metas, outline.kernels, outline.shape
 
     def make(making: Making) -> list[Launch]:
-        if way == ROWS:
+        if outline.together == ROWS:
             return [rows_launch(plan, shape, metas, making)]
         assert plan.columns is not None
         return [columns_launch(plan.columns, plan.kept, metas, making)]
@@ -309,13 +310,18 @@ class _Maker:
         """Enter all kernels in order; what nobody needs any more gives its place to others."""
         before = len(self.builder.instructions)
         alone = True
-        for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self.work.plan.last, strict=True)):
+        begun = set(self.outline.joined.values())
+        for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self._last_uses(), strict=True)):
+            if place in begun:  # it is computed with the one that goes on from it
+                continue
             drops = [self.base + number for number in last if number in self.needed and number not in self.own]
             if choice.engine == LLVM:
                 made = self._made(kernel.results)
                 self.builder.compiled(makes[place], made, drops)
                 alone = alone and not made and not drops
                 engines.compiled([kernel.program] if kernel.direct is None else [])
+            elif choice.engine == JOINED:
+                self._enter_joined(place, kernel, drops)
             elif kernel.direct is not None:
                 self._enter_direct(kernel, drops)
             else:
@@ -324,6 +330,23 @@ class _Maker:
                 self.builder.temporaries.release(self.base + number)
         if alone and len(self.builder.instructions) == before:
             self.again = [makes[place] for place in sorted(makes)]
+
+    def _last_uses(self) -> list[list[int]]:
+        """Return which values nobody needs after each kernel: what a contraction reads, or what that is a view of, is
+        read with what goes on from it.
+        """
+        until = {}
+        for place, before in sorted(self.outline.joined.items()):
+            for number in self.outline.kernels[before].inputs:
+                until[number] = place
+                while type(getattr(self.work.trace.values[number], "op", None)) is View:
+                    (number,) = self.work.trace.arguments[number]
+                    until[number] = place
+        found: list[list[int]] = [[] for _ in self.chosen]
+        for place, last in enumerate(self.work.plan.last):
+            for number in last:
+                found[max(place, until.get(number, place))].append(number)
+        return found
 
     def _enter_blobwise(self, kernel: Kernel, engine: str, drops: list[int]) -> None:
         """Enter a kernel that takes blobs."""
@@ -335,6 +358,14 @@ class _Maker:
             launcher = cuda_run.Launcher(kernel, shape, self.work.limits.fast_math) if engine == CUDA else None
             run = partial(_on_device, kernel, launcher, base)
         self.builder.instruct(Blobwise(made, run, drops, engine, task))
+
+    def _enter_joined(self, place: int, kernel: Kernel, drops: list[int]) -> None:
+        """Enter a contraction and the kernel that goes on from it as one."""
+        before = self.outline.kernels[self.outline.joined[place]]
+        joint, work = joint_of(kernel, before, self.work), self.work
+        run = partial(_joined, joint, self.base)
+        task = Task(f"{work.task([before]).words}, {work.task([kernel]).words}", joint.moved_by(work))
+        self.builder.instruct(Blobwise(self._made(kernel.results), run, drops, LLVM, task))
 
     def _enter_direct(self, kernel: Kernel, drops: list[int]) -> None:
         """Enter a step that no loop computes."""
@@ -419,6 +450,11 @@ def _seconds_together(kernels: Sequence[Kernel], kept: frozenset[int], metas: Ma
 
 def _reshaped(native: Native, shape: Shape) -> Native:
     return packed_copy(native).reshape(shape)
+
+
+def _joined(joint: Joint, base: int, run: Run) -> None:
+    """Run a contraction and what goes on from it."""
+    joint.run(*[[run.operand(base + number) for number in numbers] for numbers in joint.numbers])
 
 
 def _interpreted(kernel: Kernel, shape: Shape, base: int, run: Run) -> None:

@@ -178,6 +178,8 @@ class Known(NamedTuple):
             node = values[number]
             if node is not root and (_is_wanted(node) or len(node.readers) != uses):
                 return None
+            if node.saver is not None and node is not root and number in self.trace.costly:
+                return None
             if macro is not None and node.op is not macro:
                 return None
             for argument, value in zip(inputs, node.inputs, strict=True):

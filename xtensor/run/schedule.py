@@ -78,6 +78,8 @@ class Blobwise(NamedTuple):
 
     def words(self) -> str:
         """Return what it does, in words."""
+        if self.engine == engines.LLVM:
+            return f"machine code: {self.task.words}"
         return "a kernel, by the interpreter or on another device"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,10 +21,14 @@ from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, INTEGERS_LEAST
+from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
 from ..tensor.operands import Operand, as_tensor, as_tensors
+
+if TYPE_CHECKING:
+    from ..run.joined import Ending
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 
@@ -100,8 +104,21 @@ class _Product:
     """The matrix product as something that can be recorded; its parameter says which operands are turned first."""
 
     name = "matmul"
-    kind = "library"
+    kind = "contraction"
     element = None
+
+    def channels(self, ndim: int, turned: tuple[bool, bool]) -> int:
+        return ndim - 1
+
+    def refusal(self, operands: Sequence[Meta], result: Meta, turned: tuple[bool, bool]) -> str:
+        from ..run.joined import refuse_product  # the code generator comes with it
+
+        return "an operand is turned" if any(turned) else refuse_product(operands[0], operands[1], result)
+
+    def write(self, operands: Sequence[Any], ending: Ending, turned: tuple[bool, bool]) -> None:
+        from ..run.joined import write_product
+
+        write_product(operands[0], operands[1], ending)
 
     def kernel(self, backend: Backend) -> Callable[..., Any]:
         def product(a: Any, b: Any, turned: tuple[bool, bool]) -> Any:

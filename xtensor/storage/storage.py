@@ -101,10 +101,14 @@ trusted = _Trusted()
 
 
 class Watcher(Protocol):
-    """Who is told what happens to memory: its bytes are asked for, or written. thread: whose calls are watched."""
+    """Who is told what happens to memory: its bytes are asked for, or written. thread: whose calls are watched; not
+    those inside a step that it knows.
+    """
 
     thread: int
 
+    @property
+    def is_inside(self) -> bool: ...
     def looked(self, owner: Storage) -> None: ...
     def written(self, owner: Storage) -> None: ...
 
@@ -114,9 +118,9 @@ watchers: list[Watcher] = []
 
 
 def watching() -> Any:
-    """Return who watches this thread, None where nobody does."""
+    """Return who watches this thread, None where nobody does: inside a step that is known nobody looks."""
     here = get_ident()
-    return next((one for one in tuple(watchers) if one.thread == here), None)
+    return next((one for one in tuple(watchers) if one.thread == here and not one.is_inside), None)
 
 
 class Storage:

@@ -9,11 +9,13 @@ registers. Every element is the sum in order, block after block, so it has the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from .compile import Code, Host, handmade, host
+from .finish import Finish, Steps
 
 TYPES = {"f": "float", "d": "double", "i": "i32", "q": "i64"}
 
@@ -40,9 +42,10 @@ TALLEST = 12
 #   fresh        whether C is written; else it is added to
 #   a.next       elements from one of several matrices A to the next
 #   end          columns of a direct B that may be read
+#   finish       the slots of what becomes of sums (see finish.py), where there is a single matrix
 POINTERS = (
     *("a.0", "a.rows", "a.ks", "a.runs", "b.0", "b.ks", "pieces", "panels"),
-    *("c.0", "c.rows", "bias.rows", "bias.columns", "scratch"),
+    *("c.0", "c.rows", "bias.rows", "bias.columns", "scratch", "finish"),
 )
 NUMBERS = (
     *("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh"),
@@ -51,10 +54,6 @@ NUMBERS = (
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 4
 WHOLE, THIN = 1, 2
-
-# Yields the lines that make a finished vector of C from another one, and returns its name. It is given the names of the
-# vector, and of the numbers (i64) of its row and of its first column.
-Finish = Callable[[str, str, str, str], tuple[list[str], str]]
 
 
 def itemsize(char: str) -> int:
@@ -137,7 +136,10 @@ def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int,
 
 @lru_cache(256)
 def kernel_of(form: Form, finish: Finish | None = None) -> Code:
-    """Return the machine code of a form. finish: what becomes of sums before they are stored."""
+    """Return the machine code of a form. finish: what becomes of sums in the end.
+
+    Raises LacksError where generated code lacks a step of that.
+    """
     return handmade(source(form, finish))
 
 
@@ -157,26 +159,34 @@ def _turning_of(form: Form) -> Code:
 
 
 def source(form: Form, finish: Finish | None = None) -> str:
-    """Return the IR."""
+    """Return the IR. Raises LacksError where generated code lacks a step of what becomes of sums."""
     heights = [height for height in (form.height, form.height - 1) if height]
-    micros = [
-        _micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})
-    ]
-    parts = [*micros, _pack_rows(form), _pack_columns(form)]
-    return "\n".join([_declared(form), *parts, _scatter(form), _gather(form), _driver(form)])
+    tiles = product(heights, sorted({1, form.registers}))
+    parts = [_pack_rows(form), _pack_columns(form), _scatter(form), _gather(form), _driver(form, finish)]
+    declared, constants = _declared(form), dict[str, str]()
+    for height, registers in tiles:
+        ends = finish is not None and finish.in_registers and registers == form.registers
+        steps = Steps(finish, form.lanes) if finish is not None and ends else None
+        parts.append(_micro(form, height, registers, steps))
+        declared |= set() if steps is None else steps.writer.declarations
+    if finish is not None:
+        steps = Steps(finish, form.lanes)
+        parts.append(_finish_pieces(form, steps))
+        declared |= steps.writer.declarations
+        constants |= steps.writer.globals
+    rows = ", ".join(f"i64 {row * form.width}" for row in range(form.height))
+    tile = f"@tile.rows = private constant [{form.height} x i64] [{rows}]"
+    return "\n".join([*sorted(declared), tile, *constants.values(), *parts])
 
 
-def _declared(form: Form) -> str:
+def _declared(form: Form) -> set[str]:
     vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
-    steps = ", ".join(f"i64 {row * form.width}" for row in range(form.height))
-    return (
-        f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})\n"
-        * (not form.integers)
-        + f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})\n"
-        f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})\n"
-        "declare i64 @llvm.smin.i64(i64, i64)\n"
-        f"@tile.rows = private constant [{form.height} x i64] [{steps}]"
-    )
+    found = {
+        f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {vector})",
+        f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, {mask})",
+        "declare i64 @llvm.smin.i64(i64, i64)",
+    }
+    return found | (set() if form.integers else {f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"})
 
 
 def _vector(form: Form) -> str:
@@ -216,12 +226,12 @@ def _mask(form: Form, name: str, count: str) -> list[str]:
 
 def _masked_load(form: Form, name: str, pointer: str, mask: str) -> str:
     vector = _vector(form)
-    given = f"ptr {pointer}, i32 {form.itemsize}, <{form.lanes} x i1> {mask}, {vector} zeroinitializer"
+    given = f"ptr align {form.itemsize} {pointer}, <{form.lanes} x i1> {mask}, {vector} zeroinitializer"
     return f"  {name} = call {vector} @llvm.masked.load.{_suffix(form)}.p0({given})"
 
 
 def _masked_store(form: Form, value: str, pointer: str, mask: str) -> str:
-    given = f"{_vector(form)} {value}, ptr {pointer}, i32 {form.itemsize}, <{form.lanes} x i1> {mask}"
+    given = f"{_vector(form)} {value}, ptr align {form.itemsize} {pointer}, <{form.lanes} x i1> {mask}"
     return f"  call void @llvm.masked.store.{_suffix(form)}.p0({given})"
 
 
@@ -298,21 +308,35 @@ def _pack_columns(form: Form) -> str:
     return "\n".join(lines)
 
 
-def _pieces(form: Form, name: str, move: Sequence[str]) -> str:
+class Around(NamedTuple):
+    """What a function over the pieces of a tile has besides: parameters, and lines at its and each row's beginning."""
+
+    given: str = ""
+    begin: Sequence[str] = ()
+    row: Sequence[str] = ()
+
+
+def _pieces(form: Form, name: str, move: Sequence[str], around: Around | None = None) -> str:
     """Return a function that goes over the pieces of each row of a tile: between %in.tile and %in.c, under %mask."""
+    given, begin, row = around or Around()
     lines = [
-        f"define internal void @{name}(ptr %tile, ptr %c, ptr %c.rows, ptr %pieces, i64 %count, i64 %height) {{",
-        "entry:\n  br label %row\nrow:\n  %r = phi i64 [0, %entry], [%r.n, %row.next]",
+        f"define internal void @{name}(ptr %tile, ptr %c, ptr %c.rows, ptr %pieces, i64 %count, i64 %height{given}) {{",
+        "entry:",
+        *begin,
+        "  br label %start\nstart:\n  br label %row\nrow:\n  %r = phi i64 [0, %start], [%r.n, %row.next]",
         "  %row.at = getelementptr i64, ptr %c.rows, i64 %r\n  %row.offset = load i64, ptr %row.at",
         f"  %c.row = getelementptr {form.kind}, ptr %c, i64 %row.offset\n  %tile.at = mul i64 %r, {form.width}",
-        f"  %tile.row = getelementptr {form.kind}, ptr %tile, i64 %tile.at\n  br label %piece",
-        f"piece:\n  %n = phi i64 [0, %row], [%n.n, %piece]\n  %at = mul i64 %n, {PIECE}",
+        f"  %tile.row = getelementptr {form.kind}, ptr %tile, i64 %tile.at",
+        *row,
+        "  br label %piece",
+        f"piece:\n  %n = phi i64 [0, %row], [%n.n, %piece.next]\n  %at = mul i64 %n, {PIECE}",
         "  %this = getelementptr i64, ptr %pieces, i64 %at",
         *_words(["source", "lane", "columns", "target"], "%this"),
         *_mask(form, "mask", "%columns"),
         f"  %in.tile = getelementptr {form.kind}, ptr %tile.row, i64 %lane",
         f"  %in.c = getelementptr {form.kind}, ptr %c.row, i64 %target",
         *move,
+        "  br label %piece.next\npiece.next:",
         "  %n.n = add i64 %n, 1\n  %more = icmp slt i64 %n.n, %count\n  br i1 %more, label %piece, label %row.next",
         "row.next:\n  %r.n = add i64 %r, 1\n  %again = icmp slt i64 %r.n, %height",
         "  br i1 %again, label %row, label %done\ndone:\n  ret void\n}",
@@ -332,27 +356,93 @@ def _gather(form: Form) -> str:
     return _pieces(form, "gather", move)
 
 
-def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> str:
-    """Return the function that adds up a tile, or its first registers; i, j: the numbers of its first element.
+def _finish_pieces(form: Form, steps: Steps) -> str:
+    """Return the function that finishes the pieces of each row of a tile that lies aside, on their way to C."""
+    lines = steps.lines
+    steps.begin("entry")
+    begin, lines[:] = [*lines], []
+    steps.row("%i.row")
+    row, lines[:] = [*lines], []
+    steps.writer.block = "piece"
+    lines += [
+        _masked_load(form, "%x", "%in.tile", "%mask"),
+        "  %place = add i64 %row.offset, %target\n  %j.piece = add i64 %j, %lane",
+    ]
+    steps.write("%x", "%place", "%j.piece", "", "%mask")
+    row.insert(0, "  %i.row = add i64 %i, %r")
+    return _pieces(form, "finish.pieces", lines, Around(", i64 %i, i64 %j, ptr %slots", begin, row))
 
-    The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
+
+def _micro(form: Form, height: int, registers: int, steps: Steps | None) -> str:
+    """Return the function that adds up a tile, or its first registers, and goes on where it ends: i, j, place: the
+    numbers of its first element, and where in C that lies.
     """
-    kind, vector, align = form.kind, _vector(form), form.itemsize
+    vector, align = _vector(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
         f"define internal void @micro{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
-        "ptr %bias.columns, i64 %depth, i1 %first, i1 %last, i64 %i, i64 %j, ptr %ks, i64 %left) {\nentry:"
+        "ptr %bias.columns, i64 %depth, i1 %first, ptr %ks, i64 %left, i1 %ends, i64 %i, i64 %j, i64 %place, "
+        "ptr %slots) {\nentry:"
     ]
     if form.direct:
         for v in range(registers):
             lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *_mask(form, f"mask{v}", f"%left{v}")]
-    for r in range(height):
-        lines += [
-            f"  %row{r}.at = getelementptr i64, ptr %c.rows, i64 {r}\n  %row{r} = load i64, ptr %row{r}.at",
-            f"  %c{r} = getelementptr {kind}, ptr %c, i64 %row{r}",
-        ]
-    lines += [f"  %c{r}.{v} = getelementptr {kind}, ptr %c{r}, i64 {v * form.lanes}" for r, v in cells]
-    lines += ["  br i1 %first, label %new, label %old\nnew:"]
+    if steps is not None:
+        lines += ["  br i1 %ends, label %fetch, label %begin\nfetch:", *_fetched(form, cells, steps)]
+        lines += ["  br label %begin\nbegin:"]
+    lines += [*_first_sums(form, height, registers), *_sum(form, cells)]
+    if steps is not None:
+        lines += ["  br i1 %ends, label %finish, label %store\nfinish:", *_finished(form, cells, steps)]
+        lines += ["  ret void\nstore:"]
+    lines += _places(form, cells, "to")
+    lines += [f"  store {vector} %sum{r}.{v}, ptr %to{r}.{v}, align {align}" for r, v in cells]
+    return "\n".join([*lines, "  ret void\n}"])
+
+
+def _places(form: Form, cells: Sequence[tuple[int, int]], name: str) -> Iterator[str]:
+    """Yield the lines that find where the vectors of a tile lie, under some name.
+
+    That is done wherever it is asked, as there are not enough registers to keep it while the tile is added up.
+    """
+    for r, v in cells:
+        if v == 0:
+            yield f"  %{name}.row{r}.at = getelementptr i64, ptr %c.rows, i64 {r}"
+            yield f"  %{name}.row{r} = load i64, ptr %{name}.row{r}.at"
+            yield f"  %{name}{r} = getelementptr {form.kind}, ptr %c, i64 %{name}.row{r}"
+        yield f"  %{name}{r}.{v} = getelementptr {form.kind}, ptr %{name}{r}, i64 {v * form.lanes}"
+
+
+def _fetched(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:
+    """Return the lines that have what is read at the end of a tile fetched while it is added up."""
+    steps.lines += _places(form, cells, "ahead.to")
+    for r, v in cells:
+        steps.lines += [f"  %ahead{r}.{v} = add i64 %ahead.to.row{r}, {v * form.lanes}"]
+        steps.lines += [f"  %place.ahead{r}.{v} = add i64 %ahead{r}.{v}, %place"]
+    steps.fetch([f"%place.ahead{r}.{v}" for r, v in cells])
+    lines, steps.lines[:] = [*steps.lines], []
+    return lines
+
+
+def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:
+    """Return the lines that store what becomes of the sums of a tile."""
+    steps.begin("finish")
+    steps.lines += _places(form, cells, "final")
+    for r, v in cells:
+        if v == 0:
+            steps.lines += [f"  %i{r} = add i64 %i, {r}\n  %place{r} = add i64 %place, %final.row{r}"]
+            steps.row(f"%i{r}", f".{r}")
+        if r == 0:
+            steps.lines += [f"  %j{v} = add i64 %j, {v * form.lanes}"]
+        steps.lines += [f"  %place{r}.{v} = add i64 %place{r}, {v * form.lanes}"]
+        steps.write(f"%sum{r}.{v}", f"%place{r}.{v}", f"%j{v}", f".{r}.{v}")
+    return steps.lines
+
+
+def _first_sums(form: Form, height: int, registers: int) -> list[str]:
+    """Return the lines that begin a tile: with biases, or what has been added up before."""
+    kind, vector, align = form.kind, _vector(form), form.itemsize
+    cells = [(r, v) for r in range(height) for v in range(registers)]
+    lines = ["  br i1 %first, label %new, label %old\nnew:"]
     for v in range(registers):
         lines += [
             f"  %beside{v}.at = getelementptr {kind}, ptr %bias.columns, i64 {v * form.lanes}",
@@ -365,11 +455,20 @@ def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> st
         ]
     add = "add" if form.integers else "fadd"
     lines += [f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells]
-    lines += ["  br label %sum\nold:"]
-    lines += [f"  %old{r}.{v} = load {vector}, ptr %c{r}.{v}, align {align}" for r, v in cells]
+    lines += ["  br label %sum\nold:", *_places(form, cells, "from")]
+    lines += [f"  %old{r}.{v} = load {vector}, ptr %from{r}.{v}, align {align}" for r, v in cells]
     lines += ["  br label %sum\nsum:"]
+    return lines
+
+
+def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
+    """Return the loop that adds up the terms of a tile: one step per turn, as of several LLVM moves the loads to the
+    front and the registers to the stack.
+    """
+    kind, vector, align = form.kind, _vector(form), form.itemsize
+    height, registers = (1 + last for last in cells[-1])
     phi = "phi {} [{}, %new], [{}, %old], [{}, %sum]".format
-    lines += [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
+    lines = [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
     lines += [f"  %{x}.k = {phi('ptr', f'%{x}', f'%{x}', f'%{x}.n')}" for x in "ab"]
     lines += [f"  %acc{r}.{v} = {phi(vector, f'%new{r}.{v}', f'%old{r}.{v}', f'%sum{r}.{v}')}" for r, v in cells]
     if form.direct:
@@ -390,11 +489,7 @@ def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> st
         f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
     ]
-    if finish is not None:
-        lines += ["  br i1 %last, label %finish, label %store\nfinish:", *_finished(form, cells, finish)]
-    lines += ["  br label %store\nstore:"] if finish is None else ["  br label %done", "store:"]
-    lines += [f"  store {vector} %sum{r}.{v}, ptr %c{r}.{v}, align {align}" for r, v in cells]
-    return "\n".join([*lines, "  br label %done\ndone:\n  ret void\n}"])
+    return lines
 
 
 def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
@@ -405,16 +500,7 @@ def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
     return [f"  {name} = call {vector} @llvm.fma.{_suffix(form)}({vector} {x}, {vector} {y}, {vector} {z})"]
 
 
-def _finished(form: Form, cells: Sequence[tuple[int, int]], finish: Finish) -> Iterator[str]:
-    """Yield the lines that store what becomes of the sums of a tile."""
-    for r, v in cells:
-        yield f"  %i{r}.{v} = add i64 %i, {r}\n  %j{r}.{v} = add i64 %j, {v * form.lanes}"
-        lines, name = finish(f"%sum{r}.{v}", _vector(form), f"%i{r}.{v}", f"%j{r}.{v}")
-        yield from lines
-        yield f"  store {_vector(form)} {name}, ptr %c{r}.{v}, align {form.itemsize}"
-
-
-def _driver(form: Form) -> str:
+def _driver(form: Form, finish: Finish | None) -> str:
     """Return the function that goes over blocks of the sum, panels of rows, and panels of columns."""
     kind, short = form.kind, max(form.height - 1, 1)
     lines = [
@@ -446,7 +532,7 @@ def _driver(form: Form) -> str:
         f"  %bias.i = getelementptr {kind}, ptr %bias.rows, i64 %i",
         "  call void @pack.rows(ptr %a, ptr %a.rows.i, ptr %a.ks.at, ptr %a.runs.at, ptr %scratch, i64 %height, "
         "i64 %terms)\n  br label %panel\npanel:",
-        *_over_panels(form),
+        *_over_panels(form, finish),
         "  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %i.more = icmp slt i64 %i.n, %row.count",
         "  br i1 %i.more, label %rows, label %block.next\nblock.next:",
         "  br i1 %last, label %chunk.next, label %block\nchunk.next:",
@@ -489,12 +575,13 @@ def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
     ]
 
 
-def _over_panels(form: Form) -> list[str]:
+def _over_panels(form: Form, finish: Finish | None) -> list[str]:
     """Return the lines that go over some panels of columns with a panel of rows; parts of tiles are made aside."""
     kind, short = form.kind, max(form.height - 1, 1)
+    goes_on = str(finish is None or finish.in_registers).lower()
     given = (
-        "ptr %b.p, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, i1 %last, i64 %i, i64 %j, "
-        "ptr %b.ks.at, i64 %end.p"
+        "ptr %b.p, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, ptr %b.ks.at, i64 %end.p, "
+        "i1 %ends, i64 %i, i64 %j, i64 %target, ptr %finish"
     )
     return [
         "  %p = phi i64 [0, %rows], [%p.n, %panel.next]\n  %p.own = add i64 %p0, %p",
@@ -508,21 +595,36 @@ def _over_panels(form: Form) -> list[str]:
         f"  %j = mul i64 %p.own, {form.width}\n  %bias.j = getelementptr {kind}, ptr %bias.columns, i64 %j",
         "  %target.at = getelementptr i64, ptr %own, i64 3\n  %target = load i64, ptr %target.at",
         f"  %c.p = getelementptr {kind}, ptr %c, i64 %target",
-        f"  %is.whole = icmp eq i64 %whole, {WHOLE}\n  br i1 %is.whole, label %go, label %part\npart:",
+        f"  %in.c = icmp eq i64 %whole, {WHOLE}\n  %to.c = select i1 {goes_on}, i1 %in.c, i1 false",
+        "  %is.whole = select i1 %last, i1 %to.c, i1 %in.c\n  br i1 %is.whole, label %go, label %part\npart:",
         "  br i1 %first, label %go, label %read\nread:",
         "  call void @gather(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)\n  br label %go\ngo:",
         "  %c.to = select i1 %is.whole, ptr %c.p, ptr %tile",
         "  %c.steps = select i1 %is.whole, ptr %c.rows.i, ptr @tile.rows",
-        f"  %is.thin = icmp eq i64 %whole, {THIN}\n  br i1 %is.tall, label %high, label %low\nhigh:",
+        f"  %ends = and i1 %last, %is.whole\n  %is.thin = icmp eq i64 %whole, {THIN}",
+        "  br i1 %is.tall, label %high, label %low\nhigh:",
         *_call_micro(form, "high", form.height, given),
         "low:",
         *_call_micro(form, "low", short, given),
-        "went:\n  br i1 %is.whole, label %panel.next, label %write\nwrite:",
-        "  call void @scatter(ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height)",
-        "  br label %panel.next\npanel.next:",
+        "went:",
+        *_ending(finish is not None),
+        "panel.next:",
         "  %p.n = add i64 %p, 1\n  %p.more = icmp slt i64 %p.n, %some",
         "  br i1 %p.more, label %panel, label %rows.next\nrows.next:",
     ]
+
+
+def _ending(finishes: bool) -> list[str]:
+    """Return the lines that end a tile that lies aside; finishes: whether something becomes of sums."""
+    pieces = "ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height"
+    lines = [f"  call void @scatter({pieces})\n  br label %panel.next"]
+    if finishes:
+        lines = [
+            "  br i1 %last, label %finished, label %stored\nstored:",
+            *lines,
+            f"finished:\n  call void @finish.pieces({pieces}, i64 %i, i64 %j, ptr %finish)\n  br label %panel.next",
+        ]
+    return ["  br i1 %is.whole, label %panel.next, label %write\nwrite:", *lines]
 
 
 def _turning_source(form: Form) -> str:
@@ -531,7 +633,7 @@ def _turning_source(form: Form) -> str:
     lanes, kind = form.lanes, form.kind
     names, shuffles = _transposed(form, [f"%x{t}" for t in range(lanes)])
     lines = [
-        f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})",
+        f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {vector})",
         "define void @kernel(ptr %table) {\nentry:",
         *loads(*TURNING),
         f"  %tile = alloca [{lanes * lanes} x {kind}], align 64\n  br label %register",

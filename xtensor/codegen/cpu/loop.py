@@ -90,6 +90,11 @@ def brief(program: Program, form: Form, vector_bytes: int) -> Form:
     return form._replace(brief=True, lanes=max(vector_bytes // program.widest, 1))
 
 
+def is_light(program: Program) -> bool:
+    """Return whether a program has few steps, none of which is a function."""
+    return len(program.steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in program.steps)
+
+
 class Loop:
     """The text of one innermost loop while it is written, block by block.
 
@@ -226,8 +231,7 @@ class Loop:
 
     def _is_light(self) -> bool:
         """Return whether a loop of its own for whole rounds pays: where masks cost as much as the few steps."""
-        steps = self.program.steps
-        return not self.form.brief and len(steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in steps)
+        return not self.form.brief and is_light(self.program)
 
     def _quick_run(self, before: str, same: dict[int, Vector], begin: str, first: str, end: str) -> None:
         """Write a loop over whole rounds, between %head for a first and a last one that are not."""
@@ -255,10 +259,10 @@ class Loop:
         self._fetch_further(".q")
         inputs = enumerate(self.program.inputs)
         values = self.compute(
-            [same[at] if at in same else self.value(self._load(at, ".q", None), dtype) for at, dtype in inputs]
+            [same[at] if at in same else self.value(self.load(at, ".q", None), dtype) for at, dtype in inputs]
         )
         for place, number in enumerate(self.program.outputs, len(self.program.inputs)):
-            self._store(place, values[number], ".sq", None)
+            self.store(place, values[number], ".sq", None)
         self.index = "%i"
         return values
 
@@ -345,7 +349,7 @@ class Loop:
         moving = [place for place in range(len(self.program.inputs)) if place not in same]
         self.block("load.whole")
         self._fetch_further(".w")
-        whole = [self._load(place, ".w", None) for place in moving]
+        whole = [self.load(place, ".w", None) for place in moving]
         self.lines.append("br label %body")
         self.block("load.part")
         lanes = self.form.lanes
@@ -354,7 +358,7 @@ class Loop:
         self.spread("%from.first", "firsts", "i64")
         self.lines.append(f"%each = add {self.steps} %firsts, {self.counting()}")
         self.lines.append(f"%mask.part = icmp ult {self.steps} %each, %ends")  # what lies before the first is huge
-        part = [self._load(place, ".p", "%mask.part") for place in moving]
+        part = [self.load(place, ".p", "%mask.part") for place in moving]
         self.lines.append("br label %body")
         self.block("body")
         ones = f"<{', '.join(['i1 true'] * lanes)}>"
@@ -365,7 +369,7 @@ class Loop:
         inputs = enumerate(self.program.inputs)
         return [same[place] if place in same else self.value(f"%in{place}", dtype) for place, dtype in inputs]
 
-    def _load(self, place: int, suffix: str, mask: str | None) -> str:
+    def load(self, place: int, suffix: str, mask: str | None) -> str:
         """Write one load, whole or under a mask; return the name of what was loaded."""
         dtype = self.program.inputs[place]
         kind, short = self._vector_type(dtype), self._short(dtype)
@@ -423,16 +427,17 @@ class Loop:
     def _fetch_ahead(self, place: int, address: str) -> None:
         """Have memory fetched that is read later: processors look less far ahead."""
         self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 %ahead{place}")
-        self._fetch(f"{address}.ahead")
+        self.fetch(f"{address}.ahead")
 
     def _fetch_further(self, suffix: str) -> None:
         """Have memory fetched that others read later."""
         for base, size in self.further.items():
             self.lines.append(f"{base}{suffix}.bytes = mul i64 {self.index}, {size}")
             self.lines.append(f"{base}{suffix} = getelementptr i8, ptr {base}, i64 {base}{suffix}.bytes")
-            self._fetch(f"{base}{suffix}")
+            self.fetch(f"{base}{suffix}")
 
-    def _fetch(self, address: str) -> None:
+    def fetch(self, address: str) -> None:
+        """Have memory fetched that is read later."""
         self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
@@ -499,15 +504,15 @@ class Loop:
             stored.append(values[number])
         self.block("store.whole")
         for place, value in enumerate(stored, first):
-            self._store(place, value, ".sw", None)
+            self.store(place, value, ".sw", None)
         self.lines.append("br label %next")
         self.block("store.part")
         for place, value in enumerate(stored, first):
-            self._store(place, value, ".sp", "%mask")
+            self.store(place, value, ".sp", "%mask")
         self.lines.append("br label %next")
         self.block("next")
 
-    def _store(self, place: int, value: Vector, suffix: str, mask: str | None) -> None:
+    def store(self, place: int, value: Vector, suffix: str, mask: str | None) -> None:
         """Write one store, whole or under a mask."""
         kind, short = self._vector_type(value.dtype), self._short(value.dtype)
         name = value.name

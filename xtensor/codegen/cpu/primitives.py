@@ -179,16 +179,16 @@ def maximum(a: Vector, b: Vector) -> Vector:
     """The larger; a NaN wins; of equal ones (two zeros) the second, as NumPy's vector code has it."""
     if a.dtype == BOOL:
         return a | b
-    wins = a > b
-    return select(wins | (a != a), a, b) if a.dtype.kind == "f" else select(wins, a, b)
+    larger = select(a > b, a, b)
+    return select(a != a, a, larger) if a.dtype.kind == "f" else larger
 
 
 def minimum(a: Vector, b: Vector) -> Vector:
     """The smaller; a NaN wins; of equal ones the second."""
     if a.dtype == BOOL:
         return a & b
-    wins = a < b
-    return select(wins | (a != a), a, b) if a.dtype.kind == "f" else select(wins, a, b)
+    smaller = select(a < b, a, b)
+    return select(a != a, a, smaller) if a.dtype.kind == "f" else smaller
 
 
 def _signs_differ(a: Vector, b: Vector) -> bool:

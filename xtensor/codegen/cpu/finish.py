@@ -1,0 +1,122 @@
+"""What becomes of the sums of a contraction before they leave the processor: the steps of a program over each vector.
+
+The functions that finish a tile (see gemm.py) are told, in slots of 8 bytes, where each input and each output of the
+program begins, and then its scalars. Inputs of the shape of C, and all outputs, lie as C does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...plan.program import Program
+from .loop import PACKED, SAME, Form, Loop, check, is_light, memory_type
+from .vector import Vector, Writer
+
+# How an input lies beside C: as C does, one number for each row or for each column, or one number.
+ALIKE, ROWS, COLUMNS, SINGLE = "alike", "rows", "columns", "single"
+
+
+class Finish(NamedTuple):
+    """A program over sums: which of its inputs is the sum, how the others lie, whether multiply-adds are contracted."""
+
+    program: Program
+    sum: int
+    lies: tuple[str, ...]
+    contract: bool = False
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether whole tiles are finished in the registers they are added up in: that is one text for each vector."""
+        return is_light(self.program)
+
+
+class Steps:
+    """The text of a program in a function that finishes sums, while it is written; %slots is where its slots are.
+
+    Raises LacksError where generated code lacks a step or a dtype of it.
+    """
+
+    def __init__(self, finish: Finish, lanes: int) -> None:
+        program = finish.program
+        check(program)
+        self.finish, self.program = finish, program
+        self.lines: list[str] = []
+        lie = [PACKED if one in (ALIKE, COLUMNS) else SAME for one in finish.lies]
+        lie[finish.sum] = PACKED
+        form = Form(lanes, 1, (*lie, *[PACKED] * len(program.outputs)))
+        self._loop = Loop(program, form, finish.contract, "", self.lines)
+        self._same: dict[int, Vector] = {}
+        self._columns: dict[tuple[int, str], Vector] = {}
+
+    @property
+    def writer(self) -> Writer:
+        return self._loop.writer
+
+    def begin(self, block: str) -> None:
+        """Load all slots, and what is one number; block: that this stands in."""
+        loop = self._loop
+        loop.writer.block = block
+        names = [f"%p{place}" for place in range(len(loop.operands))]
+        kinds = [*["ptr"] * len(names), *map(memory_type, self.program.scalars)]
+        for slot, kind in enumerate(kinds):
+            name = names[slot] if slot < len(names) else f"%c{slot - len(names)}"
+            self.lines.append(f"{name}.slot = getelementptr i64, ptr %slots, i64 {slot}")
+            self.lines.append(f"{name} = load {kind}, ptr {name}.slot")
+        loop.pointers = names
+        loop.take_scalars()
+        self._load_same(SINGLE, "0", "")
+
+    def fetch(self, places: Iterable[str]) -> None:
+        """Have what lies as C does fetched from some of its places, each of one vector."""
+        for number, (dtype, lie) in enumerate(zip(self.program.inputs, self.finish.lies, strict=True)):
+            if lie != ALIKE or number == self.finish.sum:
+                continue
+            name = f"%fetch{number}"
+            self.lines.append(f"{name}.slot = getelementptr i64, ptr %slots, i64 {number}")
+            self.lines.append(f"{name} = load ptr, ptr {name}.slot")
+            for n, place in enumerate(places):
+                self.lines.append(f"{name}.{n} = getelementptr {memory_type(dtype)}, ptr {name}, i64 {place}")
+                self._loop.fetch(f"{name}.{n}")
+
+    def row(self, number: str, suffix: str = "") -> None:
+        """Load what is the same along a row of C."""
+        self._load_same(ROWS, number, suffix)
+
+    def _load_same(self, lie: str, number: str, suffix: str) -> None:
+        """Make vectors of the numbers of inputs that lie in one way."""
+        for place, dtype in enumerate(self.program.inputs):
+            if self.finish.lies[place] == lie and place != self.finish.sum:
+                name, kind = f"%in.same{place}{suffix}", memory_type(dtype)
+                self.lines.append(f"{name}.at = getelementptr {kind}, ptr %p{place}, i64 {number}")
+                self.lines.append(f"{name} = load {kind}, ptr {name}.at, align 1")
+                self._same[place] = self._loop.spread_value(name, f"same{place}{suffix}", dtype)
+
+    def write(self, x: str, place: str, column: str, suffix: str, mask: str | None = None) -> None:
+        """Make the outputs of a vector of sums. place: of its first element in C; column: the number of that."""
+        loop = self._loop
+        loop.index = place
+        vectors = []
+        for number, (dtype, lie) in enumerate(zip(self.program.inputs, self.finish.lies, strict=True)):
+            if number == self.finish.sum:
+                vectors.append(Vector(loop.writer, x, dtype))
+            elif number in self._same:
+                vectors.append(self._same[number])
+            elif lie == COLUMNS:
+                vectors.append(self._along(number, column, suffix, mask))
+            else:
+                vectors.append(loop.value(loop.load(number, suffix, mask), dtype))
+        values = loop.compute(vectors)
+        for output, number in enumerate(self.program.outputs, len(self.program.inputs)):
+            loop.store(output, values[number], suffix, mask)
+
+    def _along(self, number: int, column: str, suffix: str, mask: str | None) -> Vector:
+        """Return a vector of an input that has one number for each column, loaded where it was not before."""
+        found = self._columns.get((number, column))
+        if found is None:
+            loop, place = self._loop, self._loop.index
+            loop.index = column
+            found = loop.value(loop.load(number, suffix, mask), self.program.inputs[number])
+            self._columns[number, column] = found
+            loop.index = place
+        return found

@@ -1,0 +1,78 @@
+"""Convolutions as steps that can be recorded: what follows them element by element is computed in the same kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ..base.dtypes import DType
+from ..base.layout import Shape
+from ..calls.op import contraction_later
+from ..devices import Backend
+from ..plan.layouts import Meta
+from ..run.joined import Ending
+from ..tensor.face import Tensor
+from .contraction import Array, natively
+
+# Bytes of scratch that the smallest tiles need besides the weights, and columns that these may be padded by.
+SMALLEST_SCRATCH, PADDED_COLUMNS = 4 << 20, 80
+
+
+class Pending:
+    """One of the functions that convolutions are made of, of native arrays and a plan.
+
+    compute: returns it, from (plan, ending, *arrays), or writes it and what follows where there is an ending.
+    channels_last: whether a plan has the channels of the result last. refuses: why code does not go on with what
+    follows, from (plan, the operands' layouts, the result's).
+    """
+
+    kind = "contraction"
+    element = None
+
+    def __init__(
+        self,
+        name: str,
+        compute: Callable[..., Array],
+        channels_last: Callable[[Any], bool],
+        refuses: Callable[[Any, Sequence[Meta], Meta], str],
+    ) -> None:
+        self.name = name
+        self._compute, self._channels_last, self._refuses = compute, channels_last, refuses
+
+    def __call__(self, operands: tuple[Tensor, ...], plan: Any, shape: Shape, dtype: DType, work: int) -> Tensor:
+        """Return the function of some tensors, pending where what follows may be computed with it.
+
+        work: how many multiplications it is.
+        """
+        later = None
+        if is_certain(operands, plan):
+            later = contraction_later(self, operands, {"plan": plan}, shape, dtype, work)
+        return natively(plan.function, operands, partial(self._compute, plan, None)) if later is None else later
+
+    def kernel(self, backend: Backend) -> Callable[..., Array]:
+        def compute(*natives: Array, plan: Any) -> Array:
+            return self._compute(plan, None, *natives)
+
+        compute.__qualname__ = self.name  # as schedules are described
+        return compute
+
+    def channels(self, ndim: int, plan: Any) -> int:
+        return ndim - 1 if self._channels_last(plan) else 1
+
+    def refusal(self, operands: Sequence[Meta], result: Meta, plan: Any) -> str:
+        return self._refuses(plan, operands, result)
+
+    def write(self, operands: Sequence[Array], ending: Ending, plan: Any) -> None:
+        self._compute(plan, ending, *operands)
+
+
+def is_certain(operands: Sequence[Tensor], plan: Any) -> bool:
+    """Return whether the workspace is large enough in any case, so that no error is due at the call."""
+    x, w, *_ = operands
+    size = max([one.itemsize if one.dtype.kind == "f" else 16 for one in operands])
+    reach = x.shape[-1 if plan.x_last else 1]
+    for axis in plan.axes:
+        reach *= axis.span
+    padded = w.size + w.size // max(w.shape[0] // plan.groups, 1) * PADDED_COLUMNS
+    return bool(size * (padded + reach) + SMALLEST_SCRATCH <= plan.budget)

@@ -1,0 +1,233 @@
+"""Contractions with what follows them as one kernel: generated code goes on from finished sums in its registers.
+
+What follows is the program of a loop over the contraction's shape. Its results and its operands of that shape lie as
+the contraction's own result would, the others have one number for each channel, or one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from math import ceil, prod
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..base import threads
+from ..base.layout import Shape, contiguous
+from ..base.threads import worth
+from ..codegen.cpu.compile import host
+from ..codegen.cpu.finish import ALIKE, COLUMNS, SINGLE, Finish, Steps
+from ..codegen.cpu.gemm import TALLEST
+from ..codegen.cpu.primitives import LacksError
+from ..devices.cpu import CPU
+from ..plan.costs import PRODUCT_CALL, PRODUCT_SECONDS, PRODUCT_SLOWER, moving_seconds
+from ..plan.layouts import Meta, strides_over
+from ..plan.program import Kernel, Program
+from . import interpret
+from .contractions import Product, address, by_rows, steps, straight
+from .native import scalar_word
+from .work import Work
+
+Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
+
+# How an operand lies that has one number for each channel, before it is known whether channels are rows or columns.
+CHANNELS = "channels"
+
+
+class Contraction(Protocol):
+    """What an op whose kind is "contraction" can do besides."""
+
+    def channels(self, ndim: int, **params: Any) -> int:
+        """Return the axis of its result that operands may have one number for each place of."""
+        ...
+
+    def refusal(self, operands: Sequence[Meta], result: Meta, **params: Any) -> str:
+        """Return why its code does not go on with what follows, "" where it does."""
+        ...
+
+    def write(self, operands: Sequence[Array], ending: Ending, **params: Any) -> None:
+        """Compute it and what follows, into the arrays of `ending`."""
+        ...
+
+
+class Ending(NamedTuple):
+    """What follows a contraction, with the arrays that it works on.
+
+    finish: as code is told it. arrays: of each input, None for the sum, and of each output, with the axes of the
+    contraction's result. scalars: as Python has them. place: that of the array in which sums are added up, which is
+    an output.
+    """
+
+    finish: Finish
+    arrays: tuple[Array, ...]
+    scalars: tuple[Any, ...]
+    place: int
+
+    @property
+    def target(self) -> Array:
+        """What sums are added up in."""
+        return self.arrays[self.place]
+
+    def seen(self, view: Callable[[Array], Array]) -> Ending:
+        """Return what follows a part of the contraction, which is a view of the whole."""
+        return self._replace(arrays=tuple([None if array is None else view(array) for array in self.arrays]))
+
+    def along(self, lie: str) -> Finish:
+        """Return what code is told where channels are rows, or columns."""
+        return self.finish._replace(lies=tuple([lie if one == CHANNELS else one for one in self.finish.lies]))
+
+    def slots(self, group: int) -> Array:
+        """Return what the code of one group is told; the second axis of all arrays is that of groups."""
+        places = [0 if array is None else address(array[:, group]) for array in self.arrays]
+        words = map(scalar_word, self.scalars, self.finish.program.scalars)
+        return np.array([*places, *[int.from_bytes(word, "little", signed=True) for word in words]], np.int64)
+
+    def write(self) -> None:
+        """Make the outputs of sums that lie in the target: where that was not done in registers."""
+        program = self.finish.program
+        inputs = [self.target.copy() if array is None else array for array in self.arrays[: len(program.inputs)]]
+        outputs = self.arrays[len(inputs) :]
+        interpret.evaluate_all(program, self.target.shape, inputs, self.scalars, outputs)
+
+
+class Joint(NamedTuple):
+    """A contraction and the kernel that goes on from it, as one.
+
+    numbers: of the contraction's operands, of what the program reads besides, of its scalars, and of its results.
+    """
+
+    op: Contraction
+    params: dict[str, Any]
+    finish: Finish
+    axis: int
+    place: int
+    numbers: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+    def run(
+        self, operands: Sequence[Array], others: Sequence[Array], scalars: Sequence[Any], results: Sequence[Array]
+    ) -> None:
+        """Write the results; while sums are added up nothing else may lie in their memory."""
+        shares = any([np.may_share_memory(one, result) for one in (*operands, *others) for result in results])
+        targets = [np.empty_like(one) if shares or not one.flags.aligned else one for one in results]
+        given = [self._seen(*one, results[0].shape) for one in zip(others, self._lies, strict=True)]
+        given.insert(self.finish.sum, None)
+        ending = Ending(self.finish, (*given, *targets), tuple(scalars), self.place)
+        CPU.call(self.op.write, operands, ending, **self.params)
+        for target, result in zip(targets, results, strict=True):
+            if target is not result:
+                result[...] = target
+
+    @property
+    def _lies(self) -> list[str]:
+        """How what the program reads lies, the sum left out."""
+        return [lie for number, lie in enumerate(self.finish.lies) if number != self.finish.sum]
+
+    def _seen(self, array: Array, lie: str, shape: Shape) -> Array:
+        """Return an operand with the axes of the result; numbers of channels lie side by side."""
+        if lie == CHANNELS:
+            whole = np.broadcast_to(array, shape)
+            own = tuple([slice(None) if axis == self.axis else slice(1) for axis in range(len(shape))])
+            array = np.ascontiguousarray(whole[own])
+        return np.broadcast_to(array, shape)
+
+    def moved_by(self, work: Work) -> int:
+        """Return the bytes that it reads and writes."""
+        operands, others, _, results = self.numbers
+        return sum([work.metas[number].nbytes for number in (*operands, *others, *results)])
+
+
+def joint_of(kernel: Kernel, before: Kernel, work: Work) -> Joint:
+    """Return a contraction and what goes on from it, of which `refusal` says nothing."""
+    (number,), metas = before.results, work.metas
+    node = work.trace.values[number]
+    axis = node.op.channels(len(node.shape), **node.params)
+    lies = tuple([_lie(metas[n], node.shape, axis) or ALIKE for n in kernel.inputs])
+    finish = Finish(kernel.program, kernel.inputs.index(number), lies, work.limits.fast_math)
+    place = next(n for n, result in enumerate(kernel.results) if metas[result].dtype == node.dtype)
+    others = tuple([one for one in kernel.inputs if one != number])
+    numbers = (work.trace.arguments[number], others, kernel.scalars, kernel.results)
+    return Joint(node.op, node.params, finish, axis, len(kernel.inputs) + place, numbers)
+
+
+def refusal(kernel: Kernel, before: Kernel, work: Work) -> str:
+    """Return why what follows a contraction is a kernel of its own, "" where it is not."""
+    (number,), metas = before.results, work.metas
+    node, sums = work.trace.values[number], metas[number]
+    if work.device.backend is not CPU or work.limits.engine not in ("auto", "llvm") or host() is None:
+        return "only the CPU's generated code goes on from contractions"
+    if work.into is not None and work.into not in kernel.results:
+        return "memory is written in between"
+    if sums.dtype not in [metas[n].dtype for n in kernel.results]:
+        return f"no result of what follows is of its dtype {sums.dtype}"
+    axis = node.op.channels(len(node.shape), **node.params)
+    lies = [_lie(metas[n], node.shape, axis) for n in kernel.inputs]
+    if "" in lies or any([_lie(metas[n], node.shape, axis) != ALIKE for n in kernel.results]):
+        return "operands of what follows do not lie as its result does"
+    operands = [metas[n] for n in work.trace.arguments[number]]
+    return node.op.refusal(operands, sums, **node.params) or _lack(kernel.program)
+
+
+@lru_cache(maxsize=1024)
+def _lack(program: Program) -> str:
+    """Return what generated code lacks for a program, "" where nothing."""
+    try:
+        steps = Steps(Finish(program, 0, (ALIKE,) * len(program.inputs)), 1)
+        steps.begin("entry")
+        steps.row("0")
+        steps.write("%x", "0", "0", "")
+    except LacksError as lack:
+        return f"there is no {lack}"
+    return ""
+
+
+def _lie(meta: Meta, shape: Shape, axis: int) -> str:
+    """Return how an operand lies beside packed elements of a shape; "" where code is not made for that."""
+    strides, item = strides_over(meta.layout, shape), meta.dtype.itemsize
+    packed = contiguous(shape, item).strides
+    if all(n == 1 or own == step for n, own, step in zip(shape, strides, packed, strict=True)):
+        return ALIKE
+    if not any(strides):
+        return SINGLE
+    return CHANNELS if not any(strides[:axis] + strides[axis + 1 :]) else ""
+
+
+# ---- products of matrices
+
+
+def write_product(a: Array, b: Array, ending: Ending) -> None:
+    """Write the product of two matrices whose rows are contiguous, and what follows it; threads share its rows."""
+    seconds = a.size * b.shape[1] * PRODUCT_SECONDS[a.dtype.char]
+    step = ceil(a.shape[0] / min(worth(seconds), ceil(a.shape[0] / TALLEST)))
+    parts = [slice(first, first + step) for first in range(0, a.shape[0], step)]
+    apart = ending.seen(lambda array: array[:, None])
+    threads.run([partial(_write_rows, a[part], b, apart.seen(itemgetter(part))) for part in parts])
+
+
+def _write_rows(a: Array, b: Array, ending: Ending) -> None:
+    """Write some rows of a product; the second axis of arrays is that of its only group."""
+    c, item = ending.target, a.itemsize
+    one = Product(a.dtype, a.shape[0], b.shape[1], a.shape[1], finish=ending.along(COLUMNS))
+    table = by_rows(a.shape[0], a.strides[0] // item, a.shape[1])
+    columns = straight(b.shape[1], 1, one.form)
+    terms, targets = steps(b.shape[0], b.strides[0] // item), steps(c.shape[0], c.strides[0] // item)
+    scratch, slots = CPU.allocate(one.scratch(False)), ending.slots(0)
+    places = address(a), table, address(b), terms, columns, address(c), targets, address(scratch)
+    one.code.call(one.told(*places, slots=address(slots)))
+
+
+def refuse_product(a: Meta, b: Meta, result: Meta) -> str:
+    """Return why what follows a product of matrices is not computed with it, "" where it is."""
+    char = result.dtype.char
+    if len(a.shape) != 2 or len(b.shape) != 2 or char not in PRODUCT_SECONDS or a.dtype != b.dtype:
+        return "it is no product of two matrices of real numbers"
+    if any([one.layout.strides[1] != one.dtype.itemsize or 0 in one.shape for one in (a, b)]):
+        return "its operands do not lie row by row"
+    work = prod(a.shape) * b.shape[1]
+    lost = PRODUCT_CALL + work * PRODUCT_SECONDS[char] * PRODUCT_SLOWER[char]
+    saved = moving_seconds(2 * result.nbytes)
+    if saved < lost:
+        text = "the library's product takes {:.2f} ms less than ours, a pass over its result {:.2f} ms"
+        return text.format(1e3 * lost, 1e3 * saved)
+    return ""

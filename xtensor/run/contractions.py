@@ -229,7 +229,7 @@ class Product:
 
 def turning(b: int, tos: int, into: int, columns: int, turned: Array, width: int) -> bytes:
     """Return what `turning_of` is told to write so many columns (turned: contiguous rows) across, as so many."""
-    return struct.pack("=7q", b, tos, into, columns, turned.shape[1], turned.strides[0] // turned.itemsize, width)
+    return struct.pack("=8q", b, tos, into, columns, turned.shape[1], turned.strides[0] // turned.itemsize, width, 0)
 
 
 def address(array: Array) -> int:

@@ -141,13 +141,13 @@ def kernel_of(form: Form, finish: Finish | None = None) -> Code:
     return handmade(source(form, finish))
 
 
-# What the packing of a panel of B is told, whose columns are contiguous. tos: where each term goes in the panel. wide:
-# columns that are written, of which those that there are not become zeros.
-TURNING = (("b", "tos", "to"), ("column.count", "depth", "b.step", "wide"))
+# What the packing of panels of B is told, whose columns are contiguous. tos: where each term goes in the panel. wide:
+# columns of a panel, of which those that there are not become zeros. next: elements from panel to panel.
+TURNING = (("b.0", "tos", "to.0"), ("columns", "depth", "b.step", "wide", "next"))
 
 
 def turning_of(form: Form) -> Code:
-    """Return the machine code that packs a panel of a turned B: registers of several columns are transposed."""
+    """Return the machine code that packs panels of a turned B: registers of several columns are transposed."""
     return _turning_of(form._replace(height=1, registers=1))
 
 
@@ -160,13 +160,13 @@ def source(form: Form, finish: Finish | None = None) -> str:
     """Return the IR."""
     heights = [height for height in (form.height, form.height - 1) if height]
     micros = [
-        _micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})
+        micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})
     ]
-    parts = [*micros, _pack_rows(form), _pack_columns(form)]
-    return "\n".join([_declared(form), *parts, _scatter(form), _gather(form), _driver(form)])
+    parts = [*micros, pack_rows(form), _pack_columns(form)]
+    return "\n".join([declared(form), *parts, _scatter(form), _gather(form), _driver(form)])
 
 
-def _declared(form: Form) -> str:
+def declared(form: Form) -> str:
     vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
     steps = ", ".join(f"i64 {row * form.width}" for row in range(form.height))
     return (
@@ -202,7 +202,7 @@ def splat(name: str, kind: str, vector: str, lanes: int, of: str = "") -> list[s
     ]
 
 
-def _mask(form: Form, name: str, count: str) -> list[str]:
+def first_lanes(form: Form, name: str, count: str) -> list[str]:
     """Return the lines that make %name the mask of the first lanes; count: an i64."""
     lanes = form.lanes
     ints = f"<{lanes} x i32>"
@@ -232,7 +232,7 @@ def _words(names: Sequence[str], base: str) -> Iterator[str]:
         yield f"  %{name} = load i64, ptr %{name}.p"
 
 
-def _pack_rows(form: Form) -> str:
+def pack_rows(form: Form) -> str:
     """Return the function that copies rows of a block of A side by side, as far as elements follow each other."""
     lines = [
         "define internal void @pack.rows(ptr %a, ptr %rows, ptr %ks, ptr %runs, ptr %to, i64 %height, i64 %depth) {",
@@ -245,7 +245,7 @@ def _pack_rows(form: Form) -> str:
         "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %ks.k = load i64, ptr %ks.at",
         f"  %left = sub i64 %depth, %k\n  %less = call i64 @llvm.smin.i64(i64 %left, i64 {form.lanes})",
         "  %count = call i64 @llvm.smin.i64(i64 %less, i64 %run)",
-        *_mask(form, "mask", "%count"),
+        *first_lanes(form, "mask", "%count"),
         f"  %some.at = getelementptr {form.kind}, ptr %from, i64 %ks.k",
         _masked_load(form, "%some.x", "%some.at", "%mask"),
         f"  %some.to = getelementptr {form.kind}, ptr %out, i64 %k",
@@ -266,7 +266,7 @@ def _pack_columns(form: Form) -> str:
         f"piece:\n  %n = phi i64 [0, %entry], [%n.n, %piece.next]\n  %at = mul i64 %n, {PIECE}",
         "  %this = getelementptr i64, ptr %pieces, i64 %at",
         *_words(["source", "lane", "columns"], "%this"),
-        *_mask(form, "mask", "%columns"),
+        *first_lanes(form, "mask", "%columns"),
         f"  %from = getelementptr {form.kind}, ptr %b, i64 %source",
         f"  %out = getelementptr {form.kind}, ptr %to, i64 %lane",
         f"  %is.full = icmp eq i64 %columns, {form.lanes}\n  br i1 %is.full, label %full, label %part",
@@ -309,7 +309,7 @@ def _pieces(form: Form, name: str, move: Sequence[str]) -> str:
         f"piece:\n  %n = phi i64 [0, %row], [%n.n, %piece]\n  %at = mul i64 %n, {PIECE}",
         "  %this = getelementptr i64, ptr %pieces, i64 %at",
         *_words(["source", "lane", "columns", "target"], "%this"),
-        *_mask(form, "mask", "%columns"),
+        *first_lanes(form, "mask", "%columns"),
         f"  %in.tile = getelementptr {form.kind}, ptr %tile.row, i64 %lane",
         f"  %in.c = getelementptr {form.kind}, ptr %c.row, i64 %target",
         *move,
@@ -332,7 +332,7 @@ def _gather(form: Form) -> str:
     return _pieces(form, "gather", move)
 
 
-def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> str:
+def micro(form: Form, height: int, registers: int, finish: Finish | None = None, name: str = "micro") -> str:
     """Return the function that adds up a tile, or its first registers; i, j: the numbers of its first element.
 
     The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
@@ -340,12 +340,12 @@ def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> st
     kind, vector, align = form.kind, _vector(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
-        f"define internal void @micro{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
+        f"define internal void @{name}{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
         "ptr %bias.columns, i64 %depth, i1 %first, i1 %last, i64 %i, i64 %j, ptr %ks, i64 %left) {\nentry:"
     ]
     if form.direct:
         for v in range(registers):
-            lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *_mask(form, f"mask{v}", f"%left{v}")]
+            lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *first_lanes(form, f"mask{v}", f"%left{v}")]
     for r in range(height):
         lines += [
             f"  %row{r}.at = getelementptr i64, ptr %c.rows, i64 {r}\n  %row{r} = load i64, ptr %row{r}.at",
@@ -526,7 +526,7 @@ def _over_panels(form: Form) -> list[str]:
 
 
 def _turning_source(form: Form) -> str:
-    """Return the IR of the packing of a turned panel."""
+    """Return the IR of the packing of turned panels."""
     vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
     lanes, kind = form.lanes, form.kind
     names, shuffles = _transposed(form, [f"%x{t}" for t in range(lanes)])
@@ -534,11 +534,13 @@ def _turning_source(form: Form) -> str:
         f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})",
         "define void @kernel(ptr %table) {\nentry:",
         *loads(*TURNING),
-        f"  %tile = alloca [{lanes * lanes} x {kind}], align 64\n  br label %register",
-        "register:\n  %j = phi i64 [0, %entry], [%j.n, %register.next]",
+        f"  %tile = alloca [{lanes * lanes} x {kind}], align 64\n  %b.next = mul i64 %wide, %b.step\n  br label %panel",
+        "panel:\n  %column.count = phi i64 [%columns, %entry], [%columns.left, %panel.next]",
+        *(f"  %{x} = phi ptr [%{x}.0, %entry], [%{x}.n, %panel.next]" for x in ("b", "to")),
+        "  br label %register\nregister:\n  %j = phi i64 [0, %panel], [%j.n, %register.next]",
         f"  %out = getelementptr {kind}, ptr %to, i64 %j\n  br label %terms",
         "terms:\n  %k = phi i64 [0, %register], [%k.n, %terms.next]\n  %left = sub i64 %depth, %k",
-        *_mask(form, "inside", "%left"),
+        *first_lanes(form, "inside", "%left"),
         f"  %from = getelementptr {kind}, ptr %b, i64 %k",
     ]
     for t in range(lanes):
@@ -565,7 +567,10 @@ def _turning_source(form: Form) -> str:
         f"terms.next:\n  %k.n = add i64 %k, {lanes}\n  %k.more = icmp slt i64 %k.n, %depth",
         "  br i1 %k.more, label %terms, label %register.next",
         f"register.next:\n  %j.n = add i64 %j, {lanes}\n  %j.more = icmp slt i64 %j.n, %wide",
-        "  br i1 %j.more, label %register, label %done\ndone:\n  ret void\n}",
+        "  br i1 %j.more, label %register, label %panel.next\npanel.next:",
+        *(f"  %{x}.n = getelementptr {kind}, ptr %{x}, i64 %{step}" for x, step in (("b", "b.next"), ("to", "next"))),
+        "  %columns.left = sub i64 %column.count, %wide\n  %more.panels = icmp sgt i64 %columns.left, 0",
+        "  br i1 %more.panels, label %panel, label %done\ndone:\n  ret void\n}",
     ]
     return "\n".join(["declare i64 @llvm.smin.i64(i64, i64)", *lines])
 

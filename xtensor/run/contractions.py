@@ -28,7 +28,12 @@ def worth_compiling(native: Array, dtype: DType, multiplications: int) -> bool:
 
     That code is the CPU's, and works on addresses: never for an array of another library's.
     """
-    if library_of(native) is not np or dtype.char not in "fd" or multiplications < CONTRACTION_COMPILED:
+    return library_of(native) is np and is_compiled(dtype, multiplications)
+
+
+def is_compiled(dtype: DType, multiplications: int) -> bool:
+    """Return whether so much work on NumPy's arrays of a dtype is done by code of ours, under the settings here."""
+    if dtype.char not in "fd" or multiplications < CONTRACTION_COMPILED:
         return False
     if settings().engine not in ("auto", "llvm"):
         return False

@@ -98,11 +98,13 @@ FEWEST_QUERIES = 8
 
 def _is_tiled(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shape: Shape) -> bool:
     """Return whether attention with such scores is computed in tiles; not where a mask has a gradient."""
-    if not query.dtype == key.dtype == value.dtype or query.shape[-2] < FEWEST_QUERIES or (mask is not None and steps_of((mask,))):
+    if not query.dtype == key.dtype == value.dtype or (mask is not None and steps_of((mask,))):
         return False
     widths = query.shape[-1], value.shape[-1]
+    if shape[-2] < FEWEST_QUERIES or 0 in (*shape, *widths):
+        return False
     device = common_device("scaled_dot_product_attention", (query, key, value))
-    return min(widths) > 0 and device.backend is CPU and is_compiled(query.dtype, prod(shape) * sum(widths))
+    return device.backend is CPU and is_compiled(query.dtype, prod(shape) * sum(widths))
 
 
 def _back(

@@ -57,7 +57,7 @@ class Scores(NamedTuple):
 
 
 def attend(query: Array, key: Array, value: Array, scores: Scores) -> tuple[Array, Array]:
-    """Return attention (..., L, V), and by query the logarithm of its sum of powers, infinity where it looks nowhere."""
+    """Return attention (..., L, V), and by query the logarithm of its sum of powers, inf where it looks nowhere."""
     query, key, value = map(_readable, (query, key, value))
     lead = broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     y = empty((*lead, query.shape[-2], value.shape[-1]), query.dtype, query)
@@ -102,7 +102,7 @@ def _run(
     for name, x in known.items():
         table.point(name, x, 1)
     skips = scores.is_causal and all(np.isfinite(matrix).all() for matrix, _ in goes)
-    number = int.from_bytes(np.asarray(scores.scale, dtype).tobytes(), "little")
+    number = int.from_bytes(np.asarray(scores.scale, dtype).tobytes(), "little", signed=True)
     table.put(columns=columns, causal=int(scores.is_causal), skips=int(skips), scale=number, **{"mask.step": step})
     one = Pass(of, form, kind)
     sums = sum(own.shape[-1] for own, _ in comes) + sum(matrix.shape[-1] for matrix, _ in goes)

@@ -267,7 +267,10 @@ def _logarithms(one: Pass, writer: Writer) -> Iterator[str]:
     yield "define internal void @logarithms(ptr %totals, ptr %most, ptr %wholes, ptr %logs, i64 %rows) {\nentry:"
     place = row.scalar(f"mul i64 %i, {writer.lanes}")
     whole = row.reduced("fadd", row.load("%totals", row.dtype, place), constant(0.0, row.dtype).split()[1])
-    row.writer.lines += [f"%whole.at = getelementptr {kind}, ptr %wholes, i64 %i", f"store {kind} {whole}, ptr %whole.at"]
+    row.writer.lines += [
+        f"%whole.at = getelementptr {kind}, ptr %wholes, i64 %i",
+        f"store {kind} {whole}, ptr %whole.at",
+    ]
     yield from _loop("i", "%rows", 1, row.written())
     left = row.scalar("sub i64 %rows, %j")
     counting = ", ".join(f"i32 {lane}" for lane in range(writer.lanes))
@@ -320,7 +323,7 @@ def _driver(one: Pass) -> Iterator[str]:
     yield "  %is.skipping = icmp ne i64 %skips, 0\n  %cuts = and i1 %is.causal, %is.skipping"
     yield from _rooms(one)
     rows = [
-        f"  %i = add i64 %first, %g\n  %g.left = sub i64 %rows, %g",
+        "  %i = add i64 %first, %g\n  %g.left = sub i64 %rows, %g",
         f"  %count = call i64 @llvm.smin.i64(i64 %g.left, i64 {form.height})",
         *_range(one),
         "  %any = icmp slt i64 %lo, %hi\n  br i1 %any, label %come, label %g.again\ncome:",
@@ -370,7 +373,10 @@ def _rooms(one: Pass) -> Iterator[str]:
         f"  store <{form.lanes} x {kind}> zeroinitializer, ptr %z.at, align {form.itemsize}",
     ]
     yield from _loop("z", "%zeros.all", form.lanes, zero)
-    least = [f"  %m.at = getelementptr {kind}, ptr %most, i64 %m", f"  store {constant(-inf, DTYPES[form.char])}, ptr %m.at"]
+    least = [
+        f"  %m.at = getelementptr {kind}, ptr %most, i64 %m",
+        f"  store {constant(-inf, DTYPES[form.char])}, ptr %m.at",
+    ]
     yield from _loop("m", "%tall", 1, least)
 
 
@@ -390,7 +396,7 @@ def _range(one: Pass) -> list[str]:
 
 
 def _coming(one: Pass, x: int) -> list[str]:
-    """Return the lines that multiply some rows with the panels of a tile, into `s` or `d`; a long sum block by block."""
+    """Return the lines that multiply some rows with panels of a tile, into `s` or `d`; a long sum block by block."""
     form = one.form
     kind = form.kind
     panel = [
@@ -493,7 +499,8 @@ def _result(one: Pass, y: int) -> list[str]:
         f"<{form.lanes} x i1> %{name}.there)"
     ]
     row = [
-        f"  %{name}.at = mul i64 %{name}, %step{y}\n  %{name}.sums = getelementptr {kind}, ptr %sums{y}, i64 %{name}.at",
+        f"  %{name}.at = mul i64 %{name}, %step{y}",
+        f"  %{name}.sums = getelementptr {kind}, ptr %sums{y}, i64 %{name}.at",
         f"  %{name}.i = add i64 %first, %{name}\n  %{name}.begin = mul i64 %{name}.i, %width{y}",
         f"  %{name}.c = getelementptr {kind}, ptr %c{y}, i64 %{name}.begin",
     ]

@@ -159,9 +159,7 @@ def _turning_of(form: Form) -> Code:
 def source(form: Form, finish: Finish | None = None) -> str:
     """Return the IR."""
     heights = [height for height in (form.height, form.height - 1) if height]
-    micros = [
-        micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})
-    ]
+    micros = [micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})]
     parts = [*micros, pack_rows(form), _pack_columns(form)]
     return "\n".join([declared(form), *parts, _scatter(form), _gather(form), _driver(form)])
 

@@ -54,8 +54,10 @@ def scaled_dot_product_attention(
     query (..., L, E), key (..., S, E) and value (..., S, V) give (..., L, V); leading axes broadcast.
     mask: broadcasts to (..., L, S); booleans say where a query may look, numbers are added. A query that may look
     nowhere gives 0. is_causal: query i looks at keys 0 to i; with a mask both hold. scale: None for 1 / sqrt(E).
-    dropout_p: the share of weights that is dropped, which takes a generator. Raises TypeError for dtypes, ValueError
-    where shapes do not match. Source: torch.nn.functional.scaled_dot_product_attention.
+    dropout_p: the share of weights that is dropped, which takes a generator. On the CPU long float32 and float64
+    operands of one dtype take memory as they have themselves: not with dropout, nor where the mask has a gradient.
+    Raises TypeError for dtypes, ValueError where shapes do not match. Source:
+    torch.nn.functional.scaled_dot_product_attention.
     """
     name = "scaled_dot_product_attention"
     query, key, value = (floating(x, name, n) for x, n in ((query, "query"), (key, "key"), (value, "value")))
@@ -146,9 +148,10 @@ def _run(xp: Any, query: Any, key: Any, value: Any, mask: Any = None, *, looks: 
     return attend(query, key, value, Scores(*looks, mask))
 
 
-def _run_back(xp: Any, *given: Any, looks: Looks) -> tuple[Any, Any, Any]:
-    operands, mask = given[:6], given[6] if len(given) > 6 else None
-    return attend_back(*operands, Scores(*looks, mask))
+def _run_back(
+    xp: Any, query: Any, key: Any, value: Any, g: Any, logs: Any, means: Any, mask: Any = None, *, looks: Looks
+) -> tuple[Any, Any, Any]:
+    return attend_back(query, key, value, g, logs, means, Scores(*looks, mask))
 
 
 # ---- arguments

@@ -187,14 +187,13 @@ def _mask(mask: Array | None, dtype: DType, across: bool) -> tuple[str, Array | 
     """Return what there is of a mask, with rows of it contiguous, and elements from row to row."""
     if mask is None:
         return NO_MASK, None, 0
-    mask = mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
-    mask = mask.swapaxes(-1, -2) if across else mask
     flags = mask.dtype.kind == "b"
-    mask = _readable(mask if flags else mask.astype(dtype, copy=False))
-    step = 0 if mask.shape[-2] == 1 else mask.strides[-2] // mask.itemsize
-    if mask.shape[-1] == 1:
-        return ROW_FLAGS if flags else ROW_ADDED, mask, step
-    return FLAGS if flags else ADDED, mask, step
+    given = mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
+    given = _readable((given.swapaxes(-1, -2) if across else given).astype(bool if flags else dtype, copy=False))
+    step = 0 if given.shape[-2] == 1 else given.strides[-2] // given.itemsize
+    if given.shape[-1] == 1:
+        return ROW_FLAGS if flags else ROW_ADDED, given, step
+    return FLAGS if flags else ADDED, given, step
 
 
 def _panels(x: Array, form: Form) -> Array:

@@ -3,8 +3,8 @@
 A kernel goes over some rows of the matrix of scores, against tiles of columns. For a few rows at a time it multiplies a
 tile, by the micro-kernel of gemm.py, makes of each row of it what is wanted, and multiplies that again, into sums that
 stay. There are three of them. Of VALUES, rows are queries: a row becomes powers of e, relative to its largest score so
-far, and when a tile has a larger one, the sums until then shrink. The gradients compute the scores again, of which they
-know the logarithm of the sum of powers. Of QUERIES, rows are queries again. Of KEYS, rows are keys, and columns queries.
+far, and when a tile has a larger one, the sums until then shrink. The cotangents of QUERIES and of KEYS, whose columns
+are queries, compute the scores again, and know the logarithms of sums of powers.
 
 No result is shared between rows, so it has the same bits however they are dealt out. Source: FlashAttention-2 (Dao,
 2023), arXiv:2307.08691; Rabe and Staats (2021), arXiv:2112.05682.
@@ -30,7 +30,7 @@ VALUES, QUERIES, KEYS = "values", "queries", "keys"
 # What is there of a mask, for each score or one for a whole row: whether it counts, or what is added to it.
 NO_MASK, FLAGS, ROW_FLAGS, ADDED, ROW_ADDED = "", "flags", "row flags", "added", "row added"
 
-DTYPES = {"f": F32, "d": F64}
+DTYPES: dict[str, DType] = {"f": F32, "d": F64}
 INT32, UINT32, BYTES = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.int8)
 
 # What a kernel is told, in words of 8 bytes. Products that come in have a number each, and so have those that go out.
@@ -295,18 +295,16 @@ def _cotangents(one: Pass, writer: Writer) -> Iterator[str]:
         f"{kind} %scale, ptr %d, ptr %logs, ptr %means) {{\nentry:"
     )
     row.prepare()
-    if one.of == QUERIES:
-        given = [row.all(row.scalar(f"load {kind}, ptr {x}"), row.dtype) for x in ("%logs", "%means")]
+    own = [row.all(row.scalar(f"load {kind}, ptr {x}"), row.dtype) for x in ("%logs", "%means")]
     yield from row.written()
     x, there = row.scores()
-    if one.of == KEYS:
-        given = [row.load(x, row.dtype, there=row.inside) for x in ("%logs", "%means")]
-    logarithm, mean = given
+    by_column = one.of == KEYS
+    logarithm, mean = [row.load(x, row.dtype, there=row.inside) for x in ("%logs", "%means")] if by_column else own
     weight = select(there, exp(x - logarithm), 0.0)
     cotangent = select(there, weight * (row.load("%d", row.dtype) - mean) * row.scale, 0.0)
-    if one.of == KEYS:
+    if by_column:
         row.store(weight, "%s")
-    row.store(cotangent, "%s" if one.of == QUERIES else "%d")
+    row.store(cotangent, "%d" if by_column else "%s")
     yield from _loop("j", "%hi", writer.lanes, row.written(), "%lo")
     yield "  ret void\n}"
 
@@ -338,7 +336,7 @@ def _driver(one: Pass) -> Iterator[str]:
     yield from _loop("t", "%columns", one.columns, tile)
     if one.of == VALUES:
         yield f"  %logs.first = getelementptr {form.kind}, ptr %logs, i64 %first"
-        yield "  call void @logarithms(ptr %totals, ptr %most, ptr %wholes, ptr %logs.first, i64 %rows)"
+        yield "  call void @logarithms(ptr %sums1, ptr %most, ptr %wholes, ptr %logs.first, i64 %rows)"
     for y in one.goes:
         yield from _result(one, y)
     yield "  ret void\n}"
@@ -351,33 +349,29 @@ def _rooms(one: Pass) -> Iterator[str]:
     for place, name in enumerate(("s", "d", "a0.packed", "a1.packed", "sums0")):
         yield f"  %{name} = getelementptr {kind}, ptr %scratch, i64 {place * tile}"
     yield f"  %tall.up = add i64 %rows, {height - 1}\n  %tall.count = udiv i64 %tall.up, {height}"
-    yield f"  %tall = mul i64 %tall.count, {height}"
+    yield f"  %tall = mul i64 %tall.count, {height}\n  %from0 = add i64 0, 0"
     for y in one.goes:
         yield f"  %step{y}.up = add i64 %width{y}, {form.width - 1}\n  %step{y} = and i64 %step{y}.up, -{form.width}"
-        yield f"  %steps{y} = alloca [{height} x i64]"
-        for r in range(height):
-            yield f"  %steps{y}.{r} = mul i64 %step{y}, {r}"
-            yield f"  %steps{y}.{r}.at = getelementptr i64, ptr %steps{y}, i64 {r}"
-            yield f"  store i64 %steps{y}.{r}, ptr %steps{y}.{r}.at"
-        yield f"  %sums{y}.size = mul i64 %tall, %step{y}"
-        yield f"  %sums{y + 1} = getelementptr {kind}, ptr %sums{y}, i64 %sums{y}.size"
-    last = f"%sums{len(one.goes)}"
-    yield f"  %totals = getelementptr {kind}, ptr {last}, i64 0\n  %totals.size = mul i64 %tall, {form.lanes}"
-    yield f"  %most = getelementptr {kind}, ptr %totals, i64 %totals.size"
+        yield f"  %size{y} = mul i64 %tall, %step{y}\n  %from{y + 1} = add i64 %from{y}, %size{y}"
+        yield f"  %sums{y + 1} = getelementptr {kind}, ptr %sums0, i64 %from{y + 1}\n  %steps{y} = alloca i64, i64 {height}"
+        step = [
+            f"  %h{y}.step = mul i64 %h{y}, %step{y}\n  %h{y}.at = getelementptr i64, ptr %steps{y}, i64 %h{y}",
+            f"  store i64 %h{y}.step, ptr %h{y}.at",
+        ]
+        yield from _loop(f"h{y}", str(height), 1, step)
+    last = len(one.goes)
+    yield f"  %totals.size = mul i64 %tall, {form.lanes}\n  %zeros.size = add i64 %from{last}, %totals.size"
+    yield f"  %most = getelementptr {kind}, ptr %sums0, i64 %zeros.size"
     yield f"  %wholes = getelementptr {kind}, ptr %most, i64 %tall"
-    sizes = [f"%sums{y}.size" for y in one.goes] + ["%totals.size"]
-    yield f"  %zeros.1 = add i64 {sizes[0]}, {sizes[1]}"
-    yield f"  %zeros.all = add i64 %zeros.1, {sizes[2] if len(sizes) > 2 else 0}"
     zero = [
         f"  %z.at = getelementptr {kind}, ptr %sums0, i64 %z",
         f"  store <{form.lanes} x {kind}> zeroinitializer, ptr %z.at, align {form.itemsize}",
     ]
-    yield from _loop("z", "%zeros.all", form.lanes, zero)
-    least = [
-        f"  %m.at = getelementptr {kind}, ptr %most, i64 %m",
-        f"  store {constant(-inf, DTYPES[form.char])}, ptr %m.at",
-    ]
-    yield from _loop("m", "%tall", 1, least)
+    yield from _loop("z", "%zeros.size", form.lanes, zero)
+    least = constant(-inf, DTYPES[form.char])
+    yield from _loop(
+        "m", "%tall", 1, [f"  %m.at = getelementptr {kind}, ptr %most, i64 %m\n  store {least}, ptr %m.at"]
+    )
 
 
 def _range(one: Pass) -> list[str]:
@@ -449,7 +443,7 @@ def _row(one: Pass) -> list[str]:
     if one.of == VALUES:
         lines += [
             f"  %most.r = getelementptr {kind}, ptr %most, i64 %r.g\n  %r.lanes = mul i64 %r.g, {one.form.lanes}",
-            f"  %totals.r = getelementptr {kind}, ptr %totals, i64 %r.lanes\n  %r.sums = mul i64 %r.g, %step0",
+            f"  %totals.r = getelementptr {kind}, ptr %sums1, i64 %r.lanes\n  %r.sums = mul i64 %r.g, %step0",
             f"  %sums.r = getelementptr {kind}, ptr %sums0, i64 %r.sums",
             f"  call void @row({given}, ptr %most.r, ptr %totals.r, ptr %sums.r, i64 %step0)",
         ]

@@ -353,7 +353,8 @@ def _rooms(one: Pass) -> Iterator[str]:
     for y in one.goes:
         yield f"  %step{y}.up = add i64 %width{y}, {form.width - 1}\n  %step{y} = and i64 %step{y}.up, -{form.width}"
         yield f"  %size{y} = mul i64 %tall, %step{y}\n  %from{y + 1} = add i64 %from{y}, %size{y}"
-        yield f"  %sums{y + 1} = getelementptr {kind}, ptr %sums0, i64 %from{y + 1}\n  %steps{y} = alloca i64, i64 {height}"
+        yield f"  %sums{y + 1} = getelementptr {kind}, ptr %sums0, i64 %from{y + 1}"
+        yield f"  %steps{y} = alloca i64, i64 {height}"
         step = [
             f"  %h{y}.step = mul i64 %h{y}, %step{y}\n  %h{y}.at = getelementptr i64, ptr %steps{y}, i64 %h{y}",
             f"  store i64 %h{y}.step, ptr %h{y}.at",

@@ -212,6 +212,10 @@ PACKED_BYTES = 640 * 1024
 # Seconds of a multiplication of float32 in generated code.
 PRODUCT_SECONDS = 1e-11
 
+# The longest side of the matrices of a stack whose product is compiled for their lengths, and the multiplications from
+# which on that pays.
+STACK_LARGEST, STACK_COMPILED = 64, 1 << 18
+
 # The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code;
 # elements of a matrix below which they are not even counted.
 INTEGERS_COMPILED, INTEGER_SECONDS, INTEGERS_LEAST = 1 << 20, 3e-11, 1 << 10

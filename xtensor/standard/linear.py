@@ -22,6 +22,7 @@ from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, INTEGERS_LEAST
 from ..run.contractions import integer_product
+from ..run.stacks import is_stack, stacked_product
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
@@ -39,7 +40,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
-    if small(x1) is not None and small(x2) is not None and not thin_closed[0] and not _of_integers(x1._data):
+    if small(x1) is not None and small(x2) is not None and not thin_closed[0] and not _is_ours(x1._data, x2._data):
         try:
             return wrap(quickly(np.matmul, x1._data, x2._data), CPU_DEVICE)
         except REFUSED:
@@ -60,7 +61,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
             return later
         if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1 and not watchers:
             blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
-            on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b, out=blob.native()))
+            on((x1, x2), "matmul", lambda xp, a, b: _multiplied(xp, a, b, blob.native()))
             return face(blob)
     return on((x1, x2), "matmul", _multiplied)
 
@@ -70,9 +71,16 @@ def _of_integers(a: Any) -> bool:
     return a.size >= INTEGERS_LEAST and a.dtype.kind in "iu"
 
 
-def _multiplied(xp: Any, a: Any, b: Any) -> Any:
+def _is_ours(a: Any, b: Any) -> bool:
+    """Return whether generated code may be faster than NumPy for a product of such arrays."""
+    return _of_integers(a) or is_stack(a, b)
+
+
+def _multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+    if is_stack(a, b):
+        return stacked_product(a, b, out)
     found = integer_product(a, b) if _of_integers(a) else None
-    return xp.matmul(a, b) if found is None else found
+    return xp.matmul(a, b, out=out) if found is None else found
 
 
 def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequence[int]) -> Any:
@@ -100,7 +108,7 @@ class _Product:
             dismiss()
             a, b = _turned(a) if turned[0] else a, _turned(b) if turned[1] else b
             if a.ndim != 2 or b.ndim != 2 or backend is not CPU:
-                return (np if backend is CPU else backend.xp).matmul(a, b)
+                return _multiplied(np if backend is CPU else backend.xp, a, b)
             shape = (a.shape[0], b.shape[1])
             room = CPU.allocate(prod(shape) * a.itemsize)
             return np.matmul(a, b, out=room.view(a.dtype).reshape(shape))

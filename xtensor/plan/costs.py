@@ -212,6 +212,9 @@ PACKED_BYTES = 640 * 1024
 # Seconds of a multiplication of float32 in generated code.
 PRODUCT_SECONDS = 1e-11
 
+# Multiplications from which on a sum of products is one of matrices: NumPy's loops over any axes take ten times that.
+EINSUM_MULTIPLIED = 1 << 16
+
 # The longest side of the matrices of a stack whose product is compiled for their lengths, and the multiplications from
 # which on that pays.
 STACK_LARGEST, STACK_COMPILED = 64, 1 << 18

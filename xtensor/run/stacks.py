@@ -40,7 +40,7 @@ def is_stack(a: Array, b: Array) -> bool:
 
 def _is_narrow(a: Array, columns: int) -> bool:
     """Return whether most of a register would be computed in vain, for sums that take the BLAS longer than a call."""
-    return columns * a.itemsize < 32 and a.shape[-2] * a.shape[-1] > 256
+    return bool(columns * a.itemsize < 32 and a.shape[-2] * a.shape[-1] > 256)
 
 
 def _step(x: Array, lead: Shape) -> int | None:
@@ -59,13 +59,13 @@ def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:
     shape = (*lead, a.shape[-2], b.shape[-1])
     c: Array = np.empty(shape, a.dtype) if out is None else out
     (rows, depth), columns, count = a.shape[-2:], b.shape[-1], prod(lead)
-    steps = _step(a, lead), _step(b, lead), rows * columns
+    steps = [_step(a, lead) or 0, _step(b, lead) or 0, rows * columns]
     seconds = count * rows * depth * columns * PRODUCT_SECONDS * a.itemsize / 4
     threads = min(worth(max(seconds, moving_seconds(a.nbytes + b.nbytes + c.nbytes))), count)
     firsts = np.arange(threads + 1) * count // threads
     words = np.empty((threads, 7), np.int64)
     for place, (x, step) in enumerate(zip((a, b, c), steps, strict=True)):
-        words[:, place] = address(x) + firsts[:-1] * (step or 0) * x.itemsize
+        words[:, place] = address(x) + firsts[:-1] * step * x.itemsize
     words[:, 3] = np.diff(firsts)
     words[:, 4:] = steps
     run_calls(stack_kernel(a.dtype.char, rows, depth, columns), [[told.tobytes()] for told in words])

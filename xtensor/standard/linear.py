@@ -61,9 +61,9 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
             return later
         if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1 and not watchers:
             blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
-            on((x1, x2), "matmul", lambda xp, a, b: _multiplied(xp, a, b, blob.native()))
+            on((x1, x2), "matmul", lambda xp, a, b: multiplied(xp, a, b, blob.native()))
             return face(blob)
-    return on((x1, x2), "matmul", _multiplied)
+    return on((x1, x2), "matmul", multiplied)
 
 
 def _of_integers(a: Any) -> bool:
@@ -76,7 +76,8 @@ def _is_ours(a: Any, b: Any) -> bool:
     return _of_integers(a) or is_stack(a, b)
 
 
-def _multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+def multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+    """Return the matrix product of native arrays, by whichever code is faster."""
     if is_stack(a, b):
         return stacked_product(a, b, out)
     found = integer_product(a, b) if _of_integers(a) else None
@@ -108,7 +109,7 @@ class _Product:
             dismiss()
             a, b = _turned(a) if turned[0] else a, _turned(b) if turned[1] else b
             if a.ndim != 2 or b.ndim != 2 or backend is not CPU:
-                return _multiplied(np if backend is CPU else backend.xp, a, b)
+                return multiplied(np if backend is CPU else backend.xp, a, b)
             shape = (a.shape[0], b.shape[1])
             room = CPU.allocate(prod(shape) * a.itemsize)
             return np.matmul(a, b, out=room.view(a.dtype).reshape(shape))

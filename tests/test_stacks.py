@@ -24,7 +24,8 @@ Array = np.ndarray[Any, Any]
 
 pytestmark = pytest.mark.skipif(compile_.host() is None, reason="there is no compiler")
 
-TOLERANCES = {"float32": 2e-6, "float64": 2e-15}
+TOLERANCES = {"float32": 2e-6, "float64": 2e-15, "complex64": 2e-6, "complex128": 2e-15}
+DTYPES = [*TOLERANCES]
 
 
 @pytest.fixture(autouse=True)
@@ -37,14 +38,16 @@ def small_stacks(monkeypatch: Any) -> None:
 
 def normal(*shape: int, dtype: str) -> Array:
     """Return normal numbers."""
-    found: Array = np.random.default_rng(shape).normal(size=shape).astype(dtype)
-    return found
+    rng = np.random.default_rng(shape)
+    found: Array = rng.normal(size=shape).astype(dtype)
+    return found + (1j * rng.normal(size=shape)).astype(dtype) if dtype.startswith("complex") else found
 
 
 def check(found: Array, a: Array, b: Array) -> None:
     """Compare with float64's product, relative to the sum of absolute products."""
-    wanted = a.astype(np.float64) @ b.astype(np.float64)
-    bound = abs(a).astype(np.float64) @ abs(b).astype(np.float64)
+    wide = np.complex128 if found.dtype.kind == "c" else np.float64
+    wanted = a.astype(wide) @ b.astype(wide)
+    bound = abs(a.astype(wide)) @ abs(b.astype(wide))
     assert (abs(found - wanted) <= TOLERANCES[found.dtype.name] * bound).all()
 
 
@@ -62,7 +65,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_products(shape: tuple[int, int, int], dtype: str, width: int) -> None:
     """Lengths around whole registers and tiles, sums that are written out and such that are not."""
     rows, depth, columns = shape
@@ -119,14 +122,14 @@ def test_few_are_left_to_the_library(monkeypatch: Any) -> None:
 def test_nothing_beyond_the_operands_is_touched(fenced: Any, shape: tuple[int, int, int], at_end: bool) -> None:
     """Operands and results right before and behind memory that must not be read or written."""
     rows, depth, columns = shape
-    for dtype in ("float32", "float64"):
+    for dtype in DTYPES:
         a, b = (fenced(normal(3, *one, dtype=dtype), at_end) for one in ((rows, depth), (depth, columns)))
         found = fenced(np.zeros((3, rows, columns), dtype), at_end)
         stacked_product(a, b, found)
         check(found, a, b)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
 def test_neither_threads_nor_laziness_change_a_bit(dtype: str) -> None:
     """The same code runs however a product is asked for."""
     a, b = xt.asarray(normal(5000, 9, 9, dtype=dtype)), xt.asarray(normal(5000, 9, 9, dtype=dtype))

@@ -21,11 +21,11 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
 
 def is_stack(a: Array, b: Array) -> bool:
-    """Return whether a product is one of many small ones of floats, which code of ours computes.
+    """Return whether a product is one of many small ones, of floats or complex numbers, which code of ours computes.
 
     For each of them NumPy calls the BLAS, which packs both matrices, on one thread.
     """
-    if max(a.ndim, b.ndim) < 3 or min(a.ndim, b.ndim) < 2 or a.dtype != b.dtype or a.dtype.char not in "fd":
+    if max(a.ndim, b.ndim) < 3 or min(a.ndim, b.ndim) < 2 or a.dtype != b.dtype or a.dtype.char not in "fdFD":
         return False
     (rows, depth), columns = a.shape[-2:], b.shape[-1]
     if not 1 <= min(rows, depth, columns) <= max(rows, depth, columns) <= STACK_LARGEST or _is_narrow(a, columns):
@@ -60,13 +60,13 @@ def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:
     c: Array = np.empty(shape, a.dtype) if out is None else out
     (rows, depth), columns, count = a.shape[-2:], b.shape[-1], prod(lead)
     steps = [_step(a, lead) or 0, _step(b, lead) or 0, rows * columns]
-    seconds = count * rows * depth * columns * PRODUCT_SECONDS * a.itemsize / 4
+    seconds = count * rows * depth * columns * PRODUCT_SECONDS * a.itemsize / 4  # of parts twice as often
     threads = min(worth(max(seconds, moving_seconds(a.nbytes + b.nbytes + c.nbytes))), count)
     firsts = np.arange(threads + 1) * count // threads
     words = np.empty((threads, 7), np.int64)
     for place, (x, step) in enumerate(zip((a, b, c), steps, strict=True)):
         words[:, place] = address(x) + firsts[:-1] * step * x.itemsize
     words[:, 3] = np.diff(firsts)
-    words[:, 4:] = steps
+    words[:, 4:] = np.multiply(steps, 2 if a.dtype.kind == "c" else 1)
     run_calls(stack_kernel(a.dtype.char, rows, depth, columns), [[told.tobytes()] for told in words])
     return c

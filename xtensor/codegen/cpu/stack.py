@@ -22,9 +22,6 @@ REMEMBERED = 256
 POINTERS = ("a.0", "b.0", "c.0")
 NUMBERS = ("count", "a.next", "b.next", "c.next")
 
-# A sum of so few terms is written out.
-FEW = 16
-
 # The names of sums, by row and register.
 Cells: TypeAlias = dict[tuple[int, int], str]
 
@@ -101,46 +98,38 @@ def _tile(one: Product, height: int, width: int) -> Iterator[str]:
     form = one.form
     cells = [(r, v) for r in range(height) for v in range(ceil(width / form.lanes))]
     yield f"define internal void @tile{height}.{width}(ptr %a, ptr %b, ptr %c) {{\nentry:"
-    if one.depth <= FEW:
-        sums = dict.fromkeys(cells, "zeroinitializer")
-        for k in range(one.depth):
-            yield f"  %a{k} = getelementptr {form.kind}, ptr %a, i64 {k * one.parts}"
-            yield f"  %b{k} = getelementptr {form.kind}, ptr %b, i64 {k * one.width}"
-            sums = yield from _term(one, f"{k}", width, sums)
-    else:
-        yield "  br label %term\nterm:\n  %k = phi i64 [0, %entry], [%k.n, %term]"
-        yield from (f"  %{x}.k = phi ptr [%{x}, %entry], [%{x}.n, %term]" for x in "ab")
-        last = {(r, v): f"%sum.k.{one.parts - 1}.{r}.{v}" for r, v in cells}
-        for cell, name in last.items():
-            yield f"  %acc{cell[0]}.{cell[1]} = phi {one.vector} [zeroinitializer, %entry], [{name}, %term]"
-        sums = yield from _term(one, ".k", width, {(r, v): f"%acc{r}.{v}" for r, v in cells})
-        yield f"  %a.n = getelementptr {form.kind}, ptr %a.k, i64 {one.parts}"
-        yield f"  %b.n = getelementptr {form.kind}, ptr %b.k, i64 {one.width}"
-        yield f"  %k.n = add i64 %k, 1\n  %more = icmp slt i64 %k.n, {one.depth}"
-        yield "  br i1 %more, label %term, label %done\ndone:"
+    yield "  br label %term\nterm:\n  %k = phi i64 [0, %entry], [%k.n, %term]"
+    yield from (f"  %{x}.k = phi ptr [%{x}, %entry], [%{x}.n, %term]" for x in "ab")
+    for r, v in cells:
+        yield f"  %sum{r}.{v} = phi {one.vector} [zeroinitializer, %entry], [%sum{one.parts - 1}.{r}.{v}, %term]"
+    sums = yield from _term(one, width, {(r, v): f"%sum{r}.{v}" for r, v in cells})
+    yield f"  %a.n = getelementptr {form.kind}, ptr %a.k, i64 {one.parts}"
+    yield f"  %b.n = getelementptr {form.kind}, ptr %b.k, i64 {one.width}"
+    yield f"  %k.n = add i64 %k, 1\n  %more = icmp slt i64 %k.n, {one.depth}"
+    yield "  br i1 %more, label %term, label %done\ndone:"
     for r, v in cells:
         yield f"  %c{r}.{v} = getelementptr {form.kind}, ptr %c, i64 {r * one.width + v * form.lanes}"
         yield _moved(one, width - v * form.lanes, f"%c{r}.{v}", sums[r, v])
     yield "  ret void\n}"
 
 
-def _term(one: Product, k: str, width: int, sums: Cells) -> Generator[str, None, Cells]:
-    """Yield the lines that add the products of a term, which begins at %a{k} and %b{k}; return the sums."""
+def _term(one: Product, width: int, sums: Cells) -> Generator[str, None, Cells]:
+    """Yield the lines that add the products of a term, which begins at %a.k and %b.k; return the sums."""
     form, vector = one.form, one.vector
-    for v in {v for _, v in sums}:
-        yield f"  %b{k}.{v} = getelementptr {form.kind}, ptr %b{k}, i64 {v * form.lanes}"
-        yield f"  %y{k}.0.{v} = {_moved(one, width - v * form.lanes, f'%b{k}.{v}')}"
+    for v in sorted({v for _, v in sums}):
+        yield f"  %b.{v} = getelementptr {form.kind}, ptr %b.k, i64 {v * form.lanes}"
+        yield f"  %y0.{v} = {_moved(one, width - v * form.lanes, f'%b.{v}')}"
         if one.parts == 2:
-            yield from _exchanged(one, f"%y{k}.0.{v}", f"%y{k}.1.{v}")
+            yield from _exchanged(one, f"%y0.{v}", f"%y1.{v}")
     for part in range(one.parts):
-        for r in {r for r, _ in sums}:
-            yield f"  %a{k}.{part}.{r} = getelementptr {form.kind}, ptr %a{k}, i64 {r * one.depth * one.parts + part}"
-            yield f"  %x{k}.{part}.{r} = load {form.kind}, ptr %a{k}.{part}.{r}"
-            yield from splat(f"x{k}.{part}.{r}", form.kind, vector, form.lanes)
+        for r in sorted({r for r, _ in sums}):
+            yield f"  %a{part}.{r} = getelementptr {form.kind}, ptr %a.k, i64 {r * one.depth * one.parts + part}"
+            yield f"  %x{part}.{r} = load {form.kind}, ptr %a{part}.{r}"
+            yield from splat(f"x{part}.{r}", form.kind, vector, form.lanes)
         for r, v in sums:
-            given = f"{vector} %x{k}.{part}.{r}.all, {vector} %y{k}.{part}.{v}, {vector} {sums[r, v]}"
-            yield f"  %sum{k}.{part}.{r}.{v} = call {vector} @llvm.fma.{one.suffix}({given})"
-        sums = {(r, v): f"%sum{k}.{part}.{r}.{v}" for r, v in sums}
+            given = f"{vector} %x{part}.{r}.all, {vector} %y{part}.{v}, {vector} {sums[r, v]}"
+            yield f"  %sum{part}.{r}.{v} = call {vector} @llvm.fma.{one.suffix}({given})"
+        sums = {(r, v): f"%sum{part}.{r}.{v}" for r, v in sums}
     return sums
 
 

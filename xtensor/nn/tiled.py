@@ -1,7 +1,7 @@
 """Attention on NumPy's arrays by the kernels of codegen/cpu/attention.py: what these are told, and who computes what.
 
 Arrays are stacks of matrices (..., rows, columns), whose leading axes broadcast. Besides the results there are copies
-of some operands across, in panels: memory grows as the operands do.
+of some operands across, in panels, and sums in a few lanes: memory grows as the operands do.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from ..base.layout import Shape, broadcast_shapes
 from ..base.threads import worth
 from ..codegen.cpu.attention import (
     ADDED,
+    COTANGENTS,
     FLAGS,
-    KEYS,
     NO_MASK,
     NUMBERS,
     POINTERS,
-    QUERIES,
     ROW_ADDED,
     ROW_FLAGS,
     VALUES,
@@ -38,6 +37,9 @@ from .contraction import Array, empty
 
 # Rows that are computed at a time, which share tiles of columns in the second cache; the least number of such parts.
 ROWS, PARTS = 256, 16
+
+# Sums by query that parts of keys add to, of few matrices: whatever the number of threads.
+LANES = 8
 
 # Registers of a row of what is multiplied at a time.
 REGISTERS = 2
@@ -74,55 +76,63 @@ def attend_back(
     logs: as `attend` returned them. means: by query, the sum of the result times g.
     """
     query, key, value, g = map(_readable, (query, key, value, g))
-    by_query, by_key, by_value = (empty((*g.shape[:-2], *x.shape[-2:]), x.dtype, x) for x in (query, key, value))
+    lead, (rows, depth) = g.shape[:-2], query.shape[-2:]
+    by_key, by_value = (empty((*lead, *x.shape[-2:]), x.dtype, x) for x in (key, value))
     known = {"logs": np.ascontiguousarray(logs), "means": np.ascontiguousarray(means)}
-    _run(QUERIES, scores, [(query, key), (g, value)], [(key, by_query)], **known)
-    _run(KEYS, scores, [(key, query), (value, g)], [(g, by_value), (query, by_key)], **known)
-    return by_query, by_key, by_value
+    comes, goes = [(key, query), (value, g)], [(g, by_value), (query, by_key)]
+    lanes = _run(COTANGENTS, scores, comes, goes, **known)
+    return lanes[..., :rows, :depth].sum(axis=-3), by_key, by_value
 
 
 def _run(
     of: str, scores: Scores, comes: Sequence[tuple[Array, Array]], goes: Sequence[tuple[Array, Array]], **known: Array
-) -> None:
+) -> Array:
     """Run a pass. comes: pairs of matrices of rows and of columns. goes: pairs of matrices and results in C order.
 
-    known: numbers by query.
+    known: numbers by query. Returns the sums by query: a stack for each matrix.
     """
     rows, columns = (x.shape[-2] for x in comes[0])
     dtype: DType = comes[0][0].dtype
     form = form_of(dtype.char, rows, columns, REGISTERS, direct=True)._replace(direct=False)
     table = Table(goes[0][1].shape[:-2], rows, form)
-    kind, mask, step = _mask(scores.mask, dtype, across=of == KEYS)
+    kind, mask, step = _mask(scores.mask, dtype, across=of == COTANGENTS)
     if mask is not None:
         table.point("mask", mask, 2)
     for x, (own, other) in enumerate(comes):
         table.come(x, own, other)
     for y, (matrix, result) in enumerate(goes):
-        table.go(y, matrix, result)
+        table.go(y, matrix)
+        table.point(f"c{y}", result, 2)
     for name, x in known.items():
         table.point(name, x, 1)
-    skips = scores.is_causal and all(np.isfinite(matrix).all() for matrix, _ in goes)
+    matrices = [matrix for matrix, _ in goes] + ([comes[0][0]] if of == COTANGENTS else [])
+    lanes = table.add_by_query(comes[0][0], columns) if of == COTANGENTS else None
+    skips = scores.is_causal and all(np.isfinite(matrix).all() for matrix in matrices)
     number = int.from_bytes(np.asarray(scores.scale, dtype).tobytes(), "little", signed=True)
     table.put(columns=columns, causal=int(scores.is_causal), skips=int(skips), scale=number, **{"mask.step": step})
-    one = Pass(of, form, kind)
-    sums = sum(own.shape[-1] for own, _ in comes) + sum(matrix.shape[-1] for matrix, _ in goes)
-    parts = table.shared(_seen(of, table.words, skips), sums * PRODUCT_SECONDS * dtype.itemsize / 4)
-    room = one.scratch(ROWS + form.height, [matrix.shape[-1] for matrix, _ in goes])
-    scratch: Array = empty((len(parts), room), dtype, goes[0][1])
+    sums = sum(own.shape[-1] for own, _ in comes) + sum(matrix.shape[-1] for matrix in matrices)
+    _compute(Pass(of, form, kind), table, skips, sums * PRODUCT_SECONDS * dtype.itemsize / 4)
+    return lanes
+
+
+def _compute(one: Pass, table: Table, skips: bool, seconds: float) -> None:
+    """Run what a table tells, on several threads. seconds: what a score takes."""
+    first, rows, columns = (table.words[..., _PLACES[name]] for name in ("first", "rows", "columns"))
+    seen = np.minimum(first + rows, columns) if one.is_values else np.maximum(columns - first, rows)
+    parts = table.shared(rows * (seen if skips else columns), seconds)
+    widths = [int(table.words[..., _PLACES[f"width{y}"]].flat[0]) for y in one.products]
+    room = one.scratch(int(rows.max()), widths)
+    scratch: Array = empty((len(parts), room), np.dtype(one.form.char), table.words)
     for part, own in zip(parts, scratch, strict=True):
         part[:, _PLACES["scratch"]] = address(own)
     run_calls(attention_kernel(one), [[told.tobytes() for told in part] for part in parts])
 
 
-def _seen(of: str, words: Array, skips: bool) -> Array:
-    """Return how many scores each part of the rows computes."""
-    first, rows, columns = (words[..., _PLACES[name]] for name in ("first", "rows", "columns"))
-    left = np.maximum(columns - first, rows) if of == KEYS else np.minimum(first + rows, columns)
-    return rows * (left if skips else columns)
-
-
 class Table:
-    """What a pass is told: words of each part of the rows of each matrix, and what they point to."""
+    """What a pass is told: words of each part of the rows of each matrix, and what they point to.
+
+    unit: numbers of what one thread computes, part by part.
+    """
 
     def __init__(self, lead: Shape, rows: int, form: Form) -> None:
         self.lead, self.form = lead, form
@@ -132,6 +142,7 @@ class Table:
         self.tall = ceil(rows / form.height) * form.height
         self.words: Array = np.zeros((*lead, len(firsts), WORDS), np.int64)
         self.alive: list[Array] = []
+        self.unit: Array = np.arange(self.words.size // WORDS)
         self.put(first=firsts, rows=np.minimum(rows - firsts, step))
 
     def put(self, **words: Any) -> None:
@@ -154,18 +165,35 @@ class Table:
             self.point(f"a{number}.{name}", offsets, 1)
         self.put(**{f"depth{number}": own.shape[-1]})
 
-    def go(self, number: int, matrix: Array, result: Array) -> None:
+    def go(self, number: int, matrix: Array) -> None:
         """Tell of a product that goes out: of rows of the tiles with a matrix."""
         self.point(f"b{number}", matrix, 2)
         self.point(f"b{number}.ks", steps(matrix.shape[-2], matrix.strides[-2] // matrix.itemsize), 1)
-        self.point(f"c{number}", result, 2)
         self.put(**{f"width{number}": matrix.shape[-1]})
 
+    def add_by_query(self, key: Array, queries: int) -> Array:
+        """Tell of sums by query, products with keys, and return them: zeros yet, by lane. Parts of one lane follow each
+        other.
+        """
+        form, parts = self.form, self.words.shape[-2]
+        lanes = min(parts, ceil(LANES / max(prod(self.lead), 1)))
+        width = ceil(key.shape[-1] / form.width) * form.width
+        sums = empty((*self.lead, lanes, queries + form.height, width), key.dtype, key)
+        sums.fill(0)
+        self.go(2, key)
+        order = np.argsort(np.arange(parts) % lanes, kind="stable")
+        self.words = np.ascontiguousarray(self.words[..., order, :])
+        self.words[..., _PLACES["c2"]] = _addresses(sums, 2)[..., order % lanes]
+        self.unit = np.arange(prod(self.lead))[:, None] * lanes + order % lanes
+        self.alive.append(sums)
+        return sums
+
     def shared(self, scores: Array, seconds: float) -> list[Array]:
-        """Return the words dealt out to as many threads as are worth it. seconds: what a score takes."""
-        words, done = self.words.reshape(-1, WORDS), np.cumsum(scores)
-        threads = min(worth(float(done[-1]) * seconds), len(words))
-        owner = (done - 0.5 * scores.ravel()) * threads // done[-1]
+        """Return the words dealt out to as many threads as are worth it, whole units. seconds: what a score takes."""
+        words, work = self.words.reshape(-1, WORDS), np.bincount(self.unit.ravel(), scores.ravel())
+        done = np.cumsum(work)
+        threads = min(worth(float(done[-1]) * seconds), len(work))
+        owner = ((done - 0.5 * work) * threads // done[-1])[self.unit.ravel()]
         return [words[owner == n] for n in range(threads) if (owner == n).any()]
 
 

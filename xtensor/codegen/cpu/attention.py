@@ -2,19 +2,20 @@
 
 A kernel goes over some rows of the matrix of scores, against tiles of columns. For a few rows at a time it multiplies a
 tile, by the micro-kernel of gemm.py, makes of each row of it what is wanted, and multiplies that again, into sums that
-stay. There are three of them. Of VALUES, rows are queries: a row becomes powers of e, relative to its largest score so
-far, and when a tile has a larger one, the sums until then shrink. The cotangents of QUERIES and of KEYS, whose columns
-are queries, compute the scores again, and know the logarithms of sums of powers.
+stay. There are two kernels. Of VALUES, rows are queries: a row becomes powers of e, relative to its largest score so
+far, and when a tile has a larger one, the sums until then shrink. Of COTANGENTS, rows are keys, and columns queries: by
+the logarithms of sums of powers, which are known, scores become weights again, and cotangents of weights those of
+scores. These are also multiplied with keys, by query, into sums that one part of the rows after the other adds to.
 
-No result is shared between rows, so it has the same bits however they are dealt out. Source: FlashAttention-2 (Dao,
-2023), arXiv:2307.08691; Rabe and Staats (2021), arXiv:2112.05682.
+Who adds to what, and in which order, depends on shapes alone, and so do the bits. Source: FlashAttention-2 (Dao, 2023),
+arXiv:2307.08691; Rabe and Staats (2021), arXiv:2112.05682.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from functools import cache
-from math import inf
+from math import inf, lcm
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from .explog import exp, log
 from .gemm import Form, declared, first_lanes, loads, micro, pack_rows, splat
 from .vector import F32, F64, SCALARS, Vector, Writer, constant, from_bits, mangled, select
 
-VALUES, QUERIES, KEYS = "values", "queries", "keys"
+VALUES, COTANGENTS = "values", "cotangents"
 
 # What is there of a mask, for each score or one for a whole row: whether it counts, or what is added to it.
 NO_MASK, FLAGS, ROW_FLAGS, ADDED, ROW_ADDED = "", "flags", "row flags", "added", "row added"
@@ -38,7 +39,7 @@ INT32, UINT32, BYTES = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.int8
 #   a, a.rows..  rows of the product that comes in, and tables of where they lie, as in gemm.py
 #   p, depth     panels of its columns, and the terms of a sum
 #   b, b.ks      the matrix that a row is multiplied with, and offsets of its rows
-#   c, width     where the result goes, and its columns
+#   c, width     where the result goes, and its columns; of the last, by query, whole registers, and what is added to
 #   logs         by query, the logarithm of the sum of its powers: VALUES writes it, infinity where it looks nowhere
 #   means        by query, the sum of weights times their cotangents
 #   first, rows  the first of some rows, and their number; columns: of all scores
@@ -48,9 +49,12 @@ INT32, UINT32, BYTES = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.int8
 #   scale        a number of the dtype
 POINTERS = (
     *("a0", "a0.rows", "a0.ks", "a0.runs", "p0", "a1", "a1.rows", "a1.ks", "a1.runs", "p1"),
-    *("b0", "b0.ks", "b1", "b1.ks", "c0", "c1", "mask", "logs", "means", "scratch"),
+    *("b0", "b0.ks", "b1", "b1.ks", "b2", "b2.ks", "c0", "c1", "c2", "mask", "logs", "means", "scratch"),
 )
-NUMBERS = ("first", "rows", "columns", "depth0", "depth1", "width0", "width1", "mask.step", "causal", "skips", "scale")
+NUMBERS = (
+    *("first", "rows", "columns", "depth0", "depth1", "width0", "width1", "width2"),
+    *("mask.step", "causal", "skips", "scale"),
+)
 WORDS = len(POINTERS) + len(NUMBERS)
 
 
@@ -62,25 +66,32 @@ class Pass(NamedTuple):
     mask: str
 
     @property
-    def comes(self) -> range:
-        """The products that come in: scores, and but for values the cotangents of weights."""
-        return range(1 if self.of == VALUES else 2)
+    def is_values(self) -> bool:
+        return self.of == VALUES
 
     @property
-    def goes(self) -> range:
-        """The products that go out: of keys the cotangents of values and of keys."""
-        return range(2 if self.of == KEYS else 1)
+    def products(self) -> range:
+        """The products that come in: scores, and cotangents of weights. As many go out by row: attention, or the
+        cotangents of values and of keys.
+        """
+        return range(1 if self.is_values else 2)
 
     @property
     def columns(self) -> int:
-        """The columns of a tile: a row of it is a packed row of the product that goes out."""
-        return self.form.deepest
+        """The columns of a tile, of which a row is a packed row of the product that goes out.
+
+        Of cotangents, fewer of more rows are kept, and they are whole tiles of rows that are queries.
+        """
+        if self.is_values:
+            return self.form.deepest
+        least = lcm(self.form.width, self.form.height)
+        return least * max(self.form.deepest // 3 // least, 1)
 
     def scratch(self, rows: int, widths: Sequence[int]) -> int:
-        """Return the elements of scratch for so many rows, and results of so many columns."""
+        """Return the elements of scratch for so many rows, and results by row of so many columns."""
         form, tall = self.form, -(-rows // self.form.height) * self.form.height
         sums = sum(-(-width // form.width) * form.width for width in widths)
-        return 4 * form.height * form.leading + tall * (sums + form.lanes + 2) + form.lanes
+        return 3 * form.height * form.leading + tall * (sums + max(form.lanes + 2, form.leading)) + form.lanes
 
 
 @cache
@@ -91,7 +102,7 @@ def attention_kernel(one: Pass) -> Code:
 
 def _source(one: Pass) -> Iterator[str]:
     form, writer = one.form, Writer(one.form.lanes)
-    functions = [*_powers(one, writer), *_logarithms(one, writer)] if one.of == VALUES else _cotangents(one, writer)
+    functions = [*_powers(one, writer), *_logarithms(one, writer)] if one.is_values else _cotangents(one, writer)
     known = declared(form).splitlines()
     yield from known
     yield from sorted(writer.declarations.difference(known))
@@ -100,7 +111,8 @@ def _source(one: Pass) -> Iterator[str]:
     steps = ", ".join(f"i64 {row * form.leading}" for row in range(form.height))
     yield f"@in.tile = private constant [{form.height} x i64] [{steps}]"
     yield micro(form, form.height, form.registers, name="packed")
-    yield micro(form._replace(direct=True), form.height, form.registers, name="direct")
+    for turned, name in [(False, "direct"), *([] if one.is_values else [(True, "turned")])]:
+        yield micro(form._replace(direct=True), form.height, form.registers, name=name, turned=turned)
     yield pack_rows(form)
     yield from functions
     yield from _driver(one)
@@ -284,10 +296,8 @@ def _logarithms(one: Pass, writer: Writer) -> Iterator[str]:
 
 
 def _cotangents(one: Pass, writer: Writer) -> Iterator[str]:
-    """Yield the function that makes cotangents of scores, times the scale, of a row of those of weights (`d`).
-
-    Of QUERIES they take the place of the products (`s`), and logarithms and means are the row's. Of KEYS weights take
-    that place, and cotangents that of `d`.
+    """Yield the function that makes weights of a row of products (`s`), and of those of values with cotangents (`d`)
+    the cotangents of scores, times the scale.
     """
     row, kind = Row(one, writer), one.form.kind
     yield (
@@ -295,16 +305,12 @@ def _cotangents(one: Pass, writer: Writer) -> Iterator[str]:
         f"{kind} %scale, ptr %d, ptr %logs, ptr %means) {{\nentry:"
     )
     row.prepare()
-    own = [row.all(row.scalar(f"load {kind}, ptr {x}"), row.dtype) for x in ("%logs", "%means")]
     yield from row.written()
     x, there = row.scores()
-    by_column = one.of == KEYS
-    logarithm, mean = [row.load(x, row.dtype, there=row.inside) for x in ("%logs", "%means")] if by_column else own
+    logarithm, mean = (row.load(name, row.dtype, there=row.inside) for name in ("%logs", "%means"))
     weight = select(there, exp(x - logarithm), 0.0)
-    cotangent = select(there, weight * (row.load("%d", row.dtype) - mean) * row.scale, 0.0)
-    if by_column:
-        row.store(weight, "%s")
-    row.store(cotangent, "%d" if by_column else "%s")
+    row.store(weight, "%s")
+    row.store(select(there, weight * (row.load("%d", row.dtype) - mean) * row.scale, 0.0), "%d")
     yield from _loop("j", "%hi", writer.lanes, row.written(), "%lo")
     yield "  ret void\n}"
 
@@ -323,21 +329,23 @@ def _driver(one: Pass) -> Iterator[str]:
     rows = [
         "  %i = add i64 %first, %g\n  %g.left = sub i64 %rows, %g",
         f"  %count = call i64 @llvm.smin.i64(i64 %g.left, i64 {form.height})",
+        f"  %g.at = mul i64 %g, {form.leading}\n  %d.g = getelementptr {form.kind}, ptr %d, i64 %g.at",
         *_range(one),
         "  %any = icmp slt i64 %lo, %hi\n  br i1 %any, label %come, label %g.again\ncome:",
-        *(line for x in one.comes for line in _coming(one, x)),
+        *(line for x in one.products for line in _coming(one, x)),
         *_loop("r", "%count", 1, _row(one)),
-        *(line for y in one.goes for line in _going(one, y)),
+        *(line for y in one.products for line in _going(one, y)),
     ]
     tile = [
         f"  %t.left = sub i64 %columns, %t\n  %n = call i64 @llvm.smin.i64(i64 %t.left, i64 {one.columns})",
         *_loop("g", "%rows", form.height, rows),
+        *([] if one.is_values else _by_query(one)),
     ]
     yield from _loop("t", "%columns", one.columns, tile)
-    if one.of == VALUES:
+    if one.is_values:
         yield f"  %logs.first = getelementptr {form.kind}, ptr %logs, i64 %first"
         yield "  call void @logarithms(ptr %sums1, ptr %most, ptr %wholes, ptr %logs.first, i64 %rows)"
-    for y in one.goes:
+    for y in one.products:
         yield from _result(one, y)
     yield "  ret void\n}"
 
@@ -346,11 +354,12 @@ def _rooms(one: Pass) -> Iterator[str]:
     """Yield the lines that lay out the scratch, and set what is added to to zero."""
     form = one.form
     kind, height, tile = form.kind, form.height, form.height * form.leading
-    for place, name in enumerate(("s", "d", "a0.packed", "a1.packed", "sums0")):
+    for place, name in enumerate(("s", "a0.packed", "a1.packed", "sums0")):
         yield f"  %{name} = getelementptr {kind}, ptr %scratch, i64 {place * tile}"
     yield f"  %tall.up = add i64 %rows, {height - 1}\n  %tall.count = udiv i64 %tall.up, {height}"
     yield f"  %tall = mul i64 %tall.count, {height}\n  %from0 = add i64 0, 0"
-    for y in one.goes:
+    last = len(one.products)
+    for y in range(last if one.is_values else last + 1):
         yield f"  %step{y}.up = add i64 %width{y}, {form.width - 1}\n  %step{y} = and i64 %step{y}.up, -{form.width}"
         yield f"  %size{y} = mul i64 %tall, %step{y}\n  %from{y + 1} = add i64 %from{y}, %size{y}"
         yield f"  %sums{y + 1} = getelementptr {kind}, ptr %sums0, i64 %from{y + 1}"
@@ -360,33 +369,39 @@ def _rooms(one: Pass) -> Iterator[str]:
             f"  store i64 %h{y}.step, ptr %h{y}.at",
         ]
         yield from _loop(f"h{y}", str(height), 1, step)
-    last = len(one.goes)
-    yield f"  %totals.size = mul i64 %tall, {form.lanes}\n  %zeros.size = add i64 %from{last}, %totals.size"
-    yield f"  %most = getelementptr {kind}, ptr %sums0, i64 %zeros.size"
-    yield f"  %wholes = getelementptr {kind}, ptr %most, i64 %tall"
+    yield f"  %d = getelementptr {kind}, ptr %sums{last}, i64 0"
+    yield f"  %totals.size = mul i64 %tall, {form.lanes if one.is_values else 0}"
+    yield f"  %zeros.size = add i64 %from{last}, %totals.size"
     zero = [
         f"  %z.at = getelementptr {kind}, ptr %sums0, i64 %z",
         f"  store <{form.lanes} x {kind}> zeroinitializer, ptr %z.at, align {form.itemsize}",
     ]
     yield from _loop("z", "%zeros.size", form.lanes, zero)
-    least = constant(-inf, DTYPES[form.char])
-    yield from _loop(
-        "m", "%tall", 1, [f"  %m.at = getelementptr {kind}, ptr %most, i64 %m\n  store {least}, ptr %m.at"]
-    )
+    if one.is_values:
+        least = constant(-inf, DTYPES[form.char])
+        yield f"  %most = getelementptr {kind}, ptr %sums0, i64 %zeros.size"
+        yield f"  %wholes = getelementptr {kind}, ptr %most, i64 %tall"
+        some = [f"  %m.at = getelementptr {kind}, ptr %most, i64 %m\n  store {least}, ptr %m.at"]
+        yield from _loop("m", "%tall", 1, some)
 
 
 def _range(one: Pass) -> list[str]:
-    """Return the lines that find the columns `lo` to `hi` of a tile that some rows need, by whole panels from `lo`."""
-    if one.of == KEYS:
+    """Return the lines that find the columns `lo` to `hi` of a tile that some rows need, by whole panels from `lo`.
+
+    Where rows are keys, there is none of the first queries that look at one of them whose tile begins before.
+    """
+    height = one.form.height
+    if one.is_values:
         return [
-            "  %before = sub i64 %i, %t\n  %ahead = call i64 @llvm.smax.i64(i64 %before, i64 0)",
-            f"  %lo.own = and i64 %ahead, -{one.form.width}",
-            "  %lo = select i1 %cuts, i64 %lo.own, i64 0\n  %hi = add i64 %n, 0",
+            f"  %past = add i64 %i, {height}\n  %past.t = sub i64 %past, %t",
+            "  %hi.own = call i64 @llvm.smin.i64(i64 %n, i64 %past.t)",
+            "  %lo = add i64 0, 0\n  %hi = select i1 %cuts, i64 %hi.own, i64 %n",
         ]
     return [
-        f"  %past = add i64 %i, {one.form.height}\n  %past.t = sub i64 %past, %t",
-        "  %hi.own = call i64 @llvm.smin.i64(i64 %n, i64 %past.t)",
-        "  %lo = add i64 0, 0\n  %hi = select i1 %cuts, i64 %hi.own, i64 %n",
+        f"  %before = sub i64 %i, %t\n  %before.tile = sub i64 %before, {height - 1}",
+        "  %ahead = call i64 @llvm.smax.i64(i64 %before.tile, i64 0)",
+        f"  %lo.own = and i64 %ahead, -{one.form.width}",
+        "  %lo = select i1 %cuts, i64 %lo.own, i64 0\n  %hi = add i64 %n, 0",
     ]
 
 
@@ -398,7 +413,7 @@ def _coming(one: Pass, x: int) -> list[str]:
         f"  %p{x}.at = add i64 %t, %p{x}.j\n  %p{x}.panel = mul i64 %p{x}.at, %depth{x}",
         f"  %p{x}.row = mul i64 %k{x}, {form.width}\n  %p{x}.all = add i64 %p{x}.panel, %p{x}.row",
         f"  %p{x}.b = getelementptr {kind}, ptr %p{x}, i64 %p{x}.all",
-        f"  %p{x}.c = getelementptr {kind}, ptr %{'sd'[x]}, i64 %p{x}.j",
+        f"  %p{x}.c = getelementptr {kind}, ptr %{('s', 'd.g')[x]}, i64 %p{x}.j",
         f"  call void @packed{form.height}.{form.registers}(ptr %a{x}.packed, ptr %p{x}.b, ptr %p{x}.c, ptr @in.tile, "
         f"ptr @zeros, ptr @zeros, i64 %k{x}.terms, i1 %k{x}.first, i1 false, i64 0, i64 0, ptr null, i64 0)",
     ]
@@ -419,20 +434,20 @@ def _row(one: Pass) -> list[str]:
     kind = one.form.kind
     lines = [
         f"  %r.i = add i64 %i, %r\n  %r.g = add i64 %g, %r\n  %r.t = mul i64 %r, {one.form.leading}",
-        *(f"  %{x}.r = getelementptr {kind}, ptr %{x}, i64 %r.t" for x in "sd"),
+        *(f"  %{x[0]}.r = getelementptr {kind}, ptr %{x}, i64 %r.t" for x in ("s", "d.g")),
         "  %r.behind = sub i64 %r.i, %t",
     ]
-    if one.of == KEYS:
-        lines += [
-            "  %r.low = call i64 @llvm.smax.i64(i64 %r.behind, i64 0)",
-            "  %r.less = call i64 @llvm.smin.i64(i64 %r.low, i64 %n)",
-            "  %low = select i1 %is.causal, i64 %r.less, i64 0\n  %high = add i64 %n, 0",
-        ]
-    else:
+    if one.is_values:
         lines += [
             "  %r.past = add i64 %r.behind, 1\n  %r.high = call i64 @llvm.smax.i64(i64 %r.past, i64 0)",
             "  %r.less = call i64 @llvm.smin.i64(i64 %r.high, i64 %n)",
             "  %low = add i64 0, 0\n  %high = select i1 %is.causal, i64 %r.less, i64 %n",
+        ]
+    else:
+        lines += [
+            "  %r.low = call i64 @llvm.smax.i64(i64 %r.behind, i64 0)",
+            "  %r.less = call i64 @llvm.smin.i64(i64 %r.low, i64 %n)",
+            "  %low = select i1 %is.causal, i64 %r.less, i64 0\n  %high = add i64 %n, 0",
         ]
     element = "i8" if one.mask in (FLAGS, ROW_FLAGS) else kind
     column = "%t" if one.mask in (FLAGS, ADDED) else "0"
@@ -441,7 +456,7 @@ def _row(one: Pass) -> list[str]:
         f"  %mask.r = getelementptr {element}, ptr %mask, i64 %r.mask.t",
     ]
     given = f"ptr %s.r, ptr %mask.r, i64 %lo, i64 %hi, i64 %low, i64 %high, {kind} %scale.x"
-    if one.of == VALUES:
+    if one.is_values:
         lines += [
             f"  %most.r = getelementptr {kind}, ptr %most, i64 %r.g\n  %r.lanes = mul i64 %r.g, {one.form.lanes}",
             f"  %totals.r = getelementptr {kind}, ptr %sums1, i64 %r.lanes\n  %r.sums = mul i64 %r.g, %step0",
@@ -449,8 +464,7 @@ def _row(one: Pass) -> list[str]:
             f"  call void @row({given}, ptr %most.r, ptr %totals.r, ptr %sums.r, i64 %step0)",
         ]
     else:
-        own = "%t" if one.of == KEYS else "%r.i"
-        lines += [f"  %{x}.r = getelementptr {kind}, ptr %{x}, i64 {own}" for x in ("logs", "means")]
+        lines += [f"  %{x}.r = getelementptr {kind}, ptr %{x}, i64 %t" for x in ("logs", "means")]
         lines += [f"  call void @row({given}, ptr %d.r, ptr %logs.r, ptr %means.r)"]
     return lines
 
@@ -466,11 +480,36 @@ def _going(one: Pass, y: int) -> list[str]:
         f"ptr @zeros, ptr @zeros, i64 %g{y}.terms, i1 false, i1 false, i64 0, i64 0, ptr %g{y}.ks, i64 %q{y}.left)",
     ]
     return [
-        f"  %g{y}.x = getelementptr {kind}, ptr %{'sd'[y]}, i64 %lo\n  %g{y}.terms = sub i64 %hi, %lo",
+        f"  %g{y}.x = getelementptr {kind}, ptr %{('s', 'd.g')[y]}, i64 %lo\n  %g{y}.terms = sub i64 %hi, %lo",
         f"  %g{y}.row = add i64 %t, %lo\n  %g{y}.ks = getelementptr i64, ptr %b{y}.ks, i64 %g{y}.row",
         f"  %g{y}.sums = mul i64 %g, %step{y}",
         *_loop(f"q{y}", f"%width{y}", form.width, panel),
     ]
+
+
+def _by_query(one: Pass) -> list[str]:
+    """Return the lines that multiply the cotangents of a tile with keys, by query, and add that to sums of all rows.
+
+    Of what is skipped there is nothing in memory, so keys after the last query are left out.
+    """
+    form = one.form
+    kind = form.kind
+    panel = [
+        "  %b2.q = getelementptr {kind}, ptr %b2, i64 %q2\n  %q2.left = sub i64 %width2, %q2".replace("{kind}", kind),
+        f"  %q2.at = add i64 %u.sums, %q2\n  %q2.c = getelementptr {kind}, ptr %c2, i64 %q2.at",
+        f"  call void @turned{form.height}.{form.registers}(ptr %u.x, ptr %b2.q, ptr %q2.c, ptr %steps2, "
+        "ptr @zeros, ptr @zeros, i64 %u.terms, i1 false, i1 false, i64 0, i64 0, ptr %u.ks, i64 %q2.left)",
+    ]
+    some = [
+        f"  %u.t = add i64 %t, %u\n  %u.past = add i64 %u.t, {form.height}\n  %u.seen = sub i64 %u.past, %first",
+        "  %u.less = call i64 @llvm.smin.i64(i64 %u.seen, i64 %rows)",
+        "  %u.terms = select i1 %cuts, i64 %u.less, i64 %rows",
+        "  %u.any = icmp sgt i64 %u.terms, 0\n  br i1 %u.any, label %u.some, label %u.again\nu.some:",
+        f"  %u.x = getelementptr {kind}, ptr %d, i64 %u\n  %u.ks = getelementptr i64, ptr %b2.ks, i64 %first",
+        "  %u.sums = mul i64 %u.t, %step2",
+        *_loop("q2", "%width2", form.width, panel),
+    ]
+    return _loop("u", "%n", form.height, some)
 
 
 def _result(one: Pass, y: int) -> list[str]:
@@ -486,7 +525,7 @@ def _result(one: Pass, y: int) -> list[str]:
         *first_lanes(form, f"{name}.there", f"%{name}.left"),
     ]
     value = f"%{name}.sum"
-    if one.of == VALUES:
+    if one.is_values:
         some += [f"  %{name}.part = fdiv {vector} %{name}.sum, %{name}.whole.all"]
         value = f"%{name}.part"
     some += [
@@ -499,7 +538,7 @@ def _result(one: Pass, y: int) -> list[str]:
         f"  %{name}.i = add i64 %first, %{name}\n  %{name}.begin = mul i64 %{name}.i, %width{y}",
         f"  %{name}.c = getelementptr {kind}, ptr %c{y}, i64 %{name}.begin",
     ]
-    if one.of == VALUES:
+    if one.is_values:
         row += [
             f"  %{name}.whole.at = getelementptr {kind}, ptr %wholes, i64 %{name}",
             f"  %{name}.whole = load {kind}, ptr %{name}.whole.at",

@@ -330,12 +330,17 @@ def _gather(form: Form) -> str:
     return _pieces(form, "gather", move)
 
 
-def micro(form: Form, height: int, registers: int, finish: Finish | None = None, name: str = "micro") -> str:
+def micro(
+    form: Form, height: int, registers: int, finish: Finish | None = None, name: str = "micro", turned: bool = False
+) -> str:
     """Return the function that adds up a tile, or its first registers; i, j: the numbers of its first element.
+
+    turned: whether the terms of A, and not its rows, lie `form.leading` apart.
 
     The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
     """
     kind, vector, align = form.kind, _vector(form), form.itemsize
+    row, term = (1, form.leading) if turned else (form.leading, 1)
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
         f"define internal void @{name}{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
@@ -379,13 +384,14 @@ def micro(form: Form, height: int, registers: int, finish: Finish | None = None,
         lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
     for r in range(height):
         lines += [
-            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.leading}\n  %x{r} = load {kind}, ptr %x{r}.at",
+            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * row}\n  %x{r} = load {kind}, ptr %x{r}.at",
             *splat(f"x{r}", kind, vector, form.lanes),
         ]
         for v in range(registers):
             lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
-        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
+        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {term}",
+        f"  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
     ]
     if finish is not None:

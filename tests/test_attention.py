@@ -36,6 +36,7 @@ TOLERANCES = {"float32": 1e-5, "float64": 1e-13}
 def always_in_tiles(request: Any, monkeypatch: Any) -> list[str]:
     """Attention runs in tiles, however short it is; the fixture is a list of what runs."""
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(attention, "ATTENTION_TILED", 0)
     monkeypatch.setattr(attention, "FEWEST_QUERIES", 1)
     ran: list[str] = []
     for name in ("attend", "attend_back"):
@@ -264,6 +265,17 @@ def test_other_engines_agree(always_in_tiles: list[str]) -> None:
         outside = ours(**case)
     assert not always_in_tiles
     check(inside, outside, case["q"].dtype.name)
+
+
+def test_short_ones_are_not_in_tiles(monkeypatch: Any, always_in_tiles: list[str]) -> None:
+    """Tiles pay from so many multiplications on, of so many queries, and for two dtypes."""
+    monkeypatch.undo()
+    cases = [((8, 512, 16), "float64", True), ((2, 64, 16), "float64", False), ((8, 512, 16), "float16", False)]
+    for shape, dtype, wanted in cases:
+        x = xt.ones(shape, dtype=dtype)
+        assert attention._is_tiled(x, x, x, None, (*shape[:2], shape[1])) is wanted
+    one, many = xt.ones((64, 8, 16)), xt.ones((64, 4096, 16))
+    assert not attention._is_tiled(one, many, many, None, (64, 8, 4096))
 
 
 def test_threads_do_not_change_a_bit() -> None:

@@ -16,6 +16,7 @@ from ..base.layout import Shape, broadcast_shapes, contiguous
 from ..calls.compositions import macro
 from ..calls.op import on
 from ..devices.cpu import CPU
+from ..plan.costs import ATTENTION_TILED
 from ..run.contractions import is_compiled
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, common_device
@@ -95,7 +96,7 @@ def _scores(query: Tensor, key: Tensor, mask: Tensor | None, looks: Looks) -> Te
 # ---- in tiles
 
 # Of fewer queries keys are used too seldom to be packed.
-FEWEST_QUERIES = 8
+FEWEST_QUERIES = 16
 
 
 def _is_tiled(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shape: Shape) -> bool:
@@ -105,8 +106,8 @@ def _is_tiled(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sh
     widths = query.shape[-1], value.shape[-1]
     if shape[-2] < FEWEST_QUERIES or 0 in (*shape, *widths):
         return False
-    device = common_device("scaled_dot_product_attention", (query, key, value))
-    return device.backend is CPU and is_compiled(query.dtype, prod(shape) * sum(widths))
+    device, work = common_device("scaled_dot_product_attention", (query, key, value)), prod(shape) * sum(widths)
+    return device.backend is CPU and work >= ATTENTION_TILED and is_compiled(query.dtype, work)
 
 
 def _back(

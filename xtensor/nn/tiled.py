@@ -155,6 +155,11 @@ class Table:
         self.alive.append(x)
         self.words[..., _PLACES[name]] = np.broadcast_to(_addresses(x, rank), self.lead)[..., None]
 
+    def offsets(self, name: str, table: Array) -> None:
+        """Set a word to where a table of offsets lies."""
+        self.alive.append(table)
+        self.words[..., _PLACES[name]] = address(table)
+
     def come(self, number: int, own: Array, other: Array) -> None:
         """Tell of a product that comes in: of rows with columns."""
         lines = np.minimum(np.arange(self.tall), own.shape[-2] - 1) * (own.strides[-2] // own.itemsize)
@@ -162,13 +167,13 @@ class Table:
         self.point(f"a{number}", own, 2)
         self.point(f"p{number}", _panels(other, self.form), 3)
         for name, offsets in zip(("rows", "ks", "runs"), of_rows, strict=True):
-            self.point(f"a{number}.{name}", offsets, 1)
+            self.offsets(f"a{number}.{name}", offsets)
         self.put(**{f"depth{number}": own.shape[-1]})
 
     def go(self, number: int, matrix: Array) -> None:
         """Tell of a product that goes out: of rows of the tiles with a matrix."""
         self.point(f"b{number}", matrix, 2)
-        self.point(f"b{number}.ks", steps(matrix.shape[-2], matrix.strides[-2] // matrix.itemsize), 1)
+        self.offsets(f"b{number}.ks", steps(matrix.shape[-2], matrix.strides[-2] // matrix.itemsize))
         self.put(**{f"width{number}": matrix.shape[-1]})
 
     def add_by_query(self, key: Array, queries: int) -> Array:

@@ -209,6 +209,9 @@ def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any] | Mapping[i
 CONTRACTION_COMPILED = 1 << 23
 PACKED_BYTES = 640 * 1024
 
+# Multiplications from which on attention runs in tiles: of fewer, all scores stay in the second cache.
+ATTENTION_TILED = 1 << 25
+
 # Seconds of a multiplication of float32 in generated code.
 PRODUCT_SECONDS = 1e-11
 

@@ -218,6 +218,9 @@ PRODUCT_SECONDS = 1e-11
 # Multiplications from which on a sum of products is one of matrices: NumPy's loops over any axes take ten times that.
 EINSUM_MULTIPLIED = 1 << 16
 
+# Columns up to which a product is one along rows, and the terms and rows from which on.
+THIN_COLUMNS, THIN_DEPTH, THIN_ROWS = 8, 32, 64
+
 # The longest side of the matrices of a stack whose product is compiled for their lengths, and the multiplications from
 # which on that pays.
 STACK_LARGEST, STACK_COMPILED = 64, 1 << 18

@@ -23,6 +23,7 @@ from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, INTEGERS_LEAST
 from ..run.contractions import integer_product
 from ..run.stacks import is_stack, stacked_product
+from ..run.thin import is_thin, thin_product
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
@@ -73,13 +74,17 @@ def _of_integers(a: Any) -> bool:
 
 def _is_ours(a: Any, b: Any) -> bool:
     """Return whether generated code may be faster than NumPy for a product of such arrays."""
-    return _of_integers(a) or is_stack(a, b)
+    if a.size < INTEGERS_LEAST and b.size < INTEGERS_LEAST:  # fewer than any of them takes
+        return False
+    return _of_integers(a) or is_stack(a, b) or is_thin(a, b)
 
 
 def multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
     """Return the matrix product of native arrays, by whichever code is faster."""
     if is_stack(a, b):
         return stacked_product(a, b, out)
+    if is_thin(a, b):
+        return thin_product(a, b, out)
     found = integer_product(a, b) if _of_integers(a) else None
     return xp.matmul(a, b, out=out) if found is None else found
 
@@ -112,7 +117,7 @@ class _Product:
                 return multiplied(np if backend is CPU else backend.xp, a, b)
             shape = (a.shape[0], b.shape[1])
             room = CPU.allocate(prod(shape) * a.itemsize)
-            return np.matmul(a, b, out=room.view(a.dtype).reshape(shape))
+            return multiplied(np, a, b, room.view(a.dtype).reshape(shape))
 
         return product
 

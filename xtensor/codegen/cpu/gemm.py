@@ -356,18 +356,7 @@ def micro(
         ]
     lines += [f"  %c{r}.{v} = getelementptr {kind}, ptr %c{r}, i64 {v * form.lanes}" for r, v in cells]
     lines += ["  br i1 %first, label %new, label %old\nnew:"]
-    for v in range(registers):
-        lines += [
-            f"  %beside{v}.at = getelementptr {kind}, ptr %bias.columns, i64 {v * form.lanes}",
-            f"  %beside{v} = load {vector}, ptr %beside{v}.at, align {align}",
-        ]
-    for r in range(height):
-        lines += [
-            f"  %bias{r}.at = getelementptr {kind}, ptr %bias.rows, i64 {r}\n  %bias{r} = load {kind}, ptr %bias{r}.at",
-            *splat(f"bias{r}", kind, vector, form.lanes),
-        ]
-    add = "add" if form.integers else "fadd"
-    lines += [f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells]
+    lines += _biases(form, cells)
     lines += ["  br label %sum\nold:"]
     lines += [f"  %old{r}.{v} = load {vector}, ptr %c{r}.{v}, align {align}" for r, v in cells]
     lines += ["  br label %sum\nsum:"]
@@ -399,6 +388,20 @@ def micro(
     lines += ["  br label %store\nstore:"] if finish is None else ["  br label %done", "store:"]
     lines += [f"  store {vector} %sum{r}.{v}, ptr %c{r}.{v}, align {align}" for r, v in cells]
     return "\n".join([*lines, "  br label %done\ndone:\n  ret void\n}"])
+
+
+def _biases(form: Form, cells: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield the lines that add the biases of rows and columns, with which the sums of a tile begin."""
+    kind, vector = form.kind, _vector(form)
+    for v in sorted({v for _, v in cells}):
+        yield f"  %beside{v}.at = getelementptr {kind}, ptr %bias.columns, i64 {v * form.lanes}"
+        yield f"  %beside{v} = load {vector}, ptr %beside{v}.at, align {form.itemsize}"
+    for r in sorted({r for r, _ in cells}):
+        yield f"  %bias{r}.at = getelementptr {kind}, ptr %bias.rows, i64 {r}"
+        yield f"  %bias{r} = load {kind}, ptr %bias{r}.at"
+        yield from splat(f"bias{r}", kind, vector, form.lanes)
+    add = "add" if form.integers else "fadd"
+    yield from (f"  %new{r}.{v} = {add} {vector} %bias{r}.all, %beside{v}" for r, v in cells)
 
 
 def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:

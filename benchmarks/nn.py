@@ -1,6 +1,7 @@
 """Functions of xt.nn beside those of torch.nn.functional: values alone, and values with gradients.
 
-The inputs are rows of 1024 float32 numbers. Results are compared before anything is timed.
+The inputs are rows of 1024 float32 numbers; of attention, 8 heads of 1024 queries and keys of 64. Results are compared
+before anything is timed.
 """
 
 from __future__ import annotations
@@ -16,16 +17,36 @@ from .machine import cores
 from .measure import print_table, repeated, take_turns, warmed
 
 SHAPE = (4096, 1024)
+HEADS = (1, 8, 1024, 64)
 PAUSE = 0.01  # seconds for the other library's threads to sleep
 
 
+def rows() -> list[Any]:
+    """Return x, labels, weight, bias and a cotangent."""
+    rng = np.random.default_rng(0)
+    x, cotangent = rng.normal(size=(2, *SHAPE)).astype(np.float32)
+    w = rng.uniform(0.5, 2.0, SHAPE[1]).astype(np.float32)
+    return [x, rng.integers(0, SHAPE[1], SHAPE[0]), w, rng.normal(size=SHAPE[1]).astype(np.float32), cotangent]
+
+
+def heads() -> list[Any]:
+    """Return query, key, value and a cotangent."""
+    return list(np.random.default_rng(0).normal(size=(4, *HEADS)).astype(np.float32))
+
+
 class Case(NamedTuple):
-    """A function of either library, given its module of functions and tensors of its own: x, labels, weight, bias."""
+    """A function of either library, given its module of functions and tensors of its own: those of `operands`."""
 
     name: str
     ours: Callable[..., Any]
     theirs: Callable[..., Any]
     places: tuple[int, ...] = (0,)  # of the operands with a gradient
+    operands: Callable[[], list[Any]] = rows  # the last is a cotangent
+
+
+def attention(**more: Any) -> Callable[..., Any]:
+    """Return attention of either library."""
+    return lambda f, q, k, v: f.scaled_dot_product_attention(q, k, v, **more)
 
 
 CASES = [
@@ -52,21 +73,15 @@ CASES = [
         lambda f, x, t, w, b: f.batch_norm(x, None, None, w, b, training=True),
         (0, 2, 3),
     ),
+    Case("attention", attention(), attention(), (0, 1, 2), heads),
+    Case("attention, causal", attention(is_causal=True), attention(is_causal=True), (0, 1, 2), heads),
 ]
-
-
-def operands() -> list[Any]:
-    """Return x, labels, weight, bias and a cotangent."""
-    rng = np.random.default_rng(0)
-    x, cotangent = rng.normal(size=(2, *SHAPE)).astype(np.float32)
-    w = rng.uniform(0.5, 2.0, SHAPE[1]).astype(np.float32)
-    return [x, rng.integers(0, SHAPE[1], SHAPE[0]), w, rng.normal(size=SHAPE[1]).astype(np.float32), cotangent]
 
 
 def ours(case: Case, *, gradients: bool) -> Callable[[], list[Any]]:
     """Return a call that computes the value, or the gradients, by xtensor."""
     xt = import_module("xtensor")
-    *given, cotangent = [xt.asarray(a, copy=True) for a in operands()]
+    *given, cotangent = [xt.asarray(a, copy=True) for a in case.operands()]
     if not gradients:
         return lambda: [case.ours(xt.nn, *given).evaluate()]
 
@@ -86,7 +101,7 @@ def theirs(case: Case, *, gradients: bool) -> Callable[[], list[Any]]:
     """Return the same by PyTorch."""
     torch = import_module("torch")
     torch.set_num_threads(cores())
-    *given, cotangent = [torch.tensor(a) for a in operands()]
+    *given, cotangent = [torch.tensor(a) for a in case.operands()]
     if not gradients:
         return lambda: [case.theirs(torch.nn.functional, *given)]
     for place in case.places:
@@ -118,9 +133,9 @@ def main(quick: bool = False) -> None:
         print("nn: PyTorch is not installed (the extra `oracle`), so there is nothing to compare with.")
         return
     repeats, warm = (2, 0.0) if quick else (25, 0.5)
-    rows = [row(case, gradients=g, repeats=repeats, warm=warm) for g in (False, True) for case in CASES]
+    lines = [row(case, gradients=g, repeats=repeats, warm=warm) for g in (False, True) for case in CASES]
     title = f"{SHAPE[0]} x {SHAPE[1]} float32: above 1 xtensor is faster, by least times (by medians)"
-    print_table(title, ["function", "of", "xtensor ms", "torch ms", "torch / xtensor"], rows)
+    print_table(title, ["function", "of", "xtensor ms", "torch ms", "torch / xtensor"], lines)
 
 
 if __name__ == "__main__":

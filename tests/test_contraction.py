@@ -243,7 +243,7 @@ DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint6
 def test_products_of_integers_are_numpys(dtype: str, engine: str, monkeypatch: Any) -> None:
     """matmul and tensordot of integers: stacks that broadcast, views, no elements, two dtypes, several threads."""
     monkeypatch.setattr(contractions, "INTEGERS_COMPILED", 1)
-    monkeypatch.setattr(linear, "INTEGERS_LEAST", 0)
+    monkeypatch.setattr(linear, "PRODUCT_LEAST", 0)
     rng, bounds = np.random.default_rng(0), np.iinfo(dtype)
     shapes = [((5, 7), (7, 3)), ((2, 1, 9, 4), (3, 4, 17)), ((0, 3), (3, 2)), ((2, 0), (0, 2)), ((60, 50), (50, 80))]
     for one, two in shapes:

@@ -148,6 +148,8 @@ PROBABLE = positive(3, 4, 5) / positive(3, 4, 5).sum(axis=1, keepdims=True)
 SOME = np.where(np.arange(15).reshape(3, 5) % 4 == 1, -100, CLASSES)
 Q, K, V = normal(2, 3, 5, 4), normal(2, 3, 6, 4, seed=1), normal(2, 3, 6, 7, seed=2)
 SEEN = np.random.default_rng(1).integers(0, 2, (5, 6)).astype(bool)
+LONG = normal(2, 3, 300, 40), normal(2, 3, 500, 40, seed=1), normal(2, 3, 500, 24, seed=2)  # so long that tiles pay
+LONG_SEEN = np.random.default_rng(1).integers(0, 2, (300, 500)).astype(bool)
 SEEN[:, 0] = True
 
 
@@ -262,6 +264,10 @@ CASES = [
     both("scaled_dot_product_attention", Q[0, 0], K[0, 0], V[0, 0]),
     both("scaled_dot_product_attention", Q, K, V, SEEN),
     both("scaled_dot_product_attention", Q, K, V, normal(2, 1, 5, 6)),
+    both("scaled_dot_product_attention", *LONG),
+    both("scaled_dot_product_attention", *LONG, is_causal=True),
+    both("scaled_dot_product_attention", *LONG, LONG_SEEN),
+    both("scaled_dot_product_attention", *LONG, normal(2, 1, 1, 500)),
     *[both("mse_loss", X3, normal(3, 4, 5, seed=1), reduction=r) for r in ("mean", "sum", "none")],
     *[both("l1_loss", X3, normal(3, 4, 5, seed=1), reduction=r) for r in ("mean", "sum", "none")],
     *[
@@ -375,6 +381,19 @@ def test_queries_that_look_nowhere() -> None:
     mask = SEEN.copy()
     mask[2] = False
     check(both("scaled_dot_product_attention", Q, K, V, mask), np.float64, 1e-10)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_errors_of_attention_beside_pytorchs(causal: bool) -> None:
+    """float32 values and gradients of 8 heads are off by no more than twice what PyTorch's are."""
+    case = both("scaled_dot_product_attention", *(normal(1, 8, 512, 64, seed=n) for n in range(3)), is_causal=causal)
+    exact = grads_of_torch(case, np.float64)
+    errors = [
+        [np.sqrt(np.mean((one - right) ** 2)) for one, right in zip((y, *gs), (exact[0], *exact[1]), strict=True)]
+        for y, gs in (grads_of_ours(case, np.float32), grads_of_torch(case, np.float32))
+    ]
+    for mine, theirs in zip(*errors, strict=True):
+        assert mine <= 2 * theirs
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e8])

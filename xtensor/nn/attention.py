@@ -1,20 +1,29 @@
-"""Attention: a weighted mean of values, with weights from the products of queries and keys."""
+"""Attention: a weighted mean of values, with weights from the products of queries and keys.
+
+Long ones of NumPy's arrays are computed in tiles (tiled.py), which never have all weights in memory.
+"""
 
 from __future__ import annotations
 
-from math import inf, sqrt
-from typing import Any
+from functools import partial
+from math import inf, prod, sqrt
+from typing import Any, NamedTuple
 
-from ..autograd.rules import xt
-from ..autograd.tape import differentiable
+from ..autograd.rules import sum_to, xt
+from ..autograd.tape import differentiable, is_recording, steps_of
 from ..base.errors import expected
-from ..base.layout import broadcast_shapes, contiguous
+from ..base.layout import Shape, broadcast_shapes, contiguous
 from ..calls.compositions import macro
+from ..calls.op import on
+from ..devices.cpu import CPU
+from ..plan.costs import ATTENTION_TILED
+from ..run.contractions import is_compiled
 from ..tensor.face import Tensor
-from ..tensor.operands import as_tensor
+from ..tensor.operands import as_tensor, common_device
 from .checks import floating, within
 from .layers import dropout
 from .normalisers import _softmax_back, largest
+from .tiled import Scores, attend, attend_back
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -46,27 +55,113 @@ def scaled_dot_product_attention(
     query (..., L, E), key (..., S, E) and value (..., S, V) give (..., L, V); leading axes broadcast.
     mask: broadcasts to (..., L, S); booleans say where a query may look, numbers are added. A query that may look
     nowhere gives 0. is_causal: query i looks at keys 0 to i; with a mask both hold. scale: None for 1 / sqrt(E).
-    dropout_p: the share of weights that is dropped, which takes a generator. Raises TypeError for dtypes, ValueError
-    where shapes do not match. Source: torch.nn.functional.scaled_dot_product_attention.
+    dropout_p: the share of weights that is dropped, which takes a generator. On the CPU long float32 and float64
+    operands of one dtype take memory as they have themselves: not with dropout, nor where the mask has a gradient.
+    Raises TypeError for dtypes, ValueError where shapes do not match. Source:
+    torch.nn.functional.scaled_dot_product_attention.
     """
     name = "scaled_dot_product_attention"
     query, key, value = (floating(x, name, n) for x, n in ((query, "query"), (key, "key"), (value, "value")))
-    _check_shapes(query, key, value)
+    shape = _checked_shape(query, key, value)
     scale = 1 / sqrt(max(query.shape[-1], 1)) if scale is None else within(scale, name, "scale", -inf, inf)
-    scores = xt.matmul(query * scale, xt.matrix_transpose(key))
+    mask = None if mask is None else _checked_mask(mask, query, shape)
+    looks = Looks(float(scale), bool(is_causal))
+    if dropout_p:
+        weights = dropout(_weights(_scores(query, key, mask, looks)), dropout_p, generator=generator)
+        return xt.matmul(weights, value)
+    if _is_tiled(query, key, value, mask, shape):
+        return _tiled((query, key, value), mask, looks)[0]
+    return xt.matmul(_weights(_scores(query, key, mask, looks)), value)
+
+
+class Looks(NamedTuple):
+    """What makes scores of products, but for a mask."""
+
+    scale: float
+    is_causal: bool
+
+
+def _scores(query: Tensor, key: Tensor, mask: Tensor | None, looks: Looks) -> Tensor:
+    """Return scale * query @ key.T + mask, -inf where a query may not look."""
+    scores = xt.matmul(query * looks.scale, xt.matrix_transpose(key))
     if mask is not None:
-        scores = _masked(scores, as_tensor(mask, name, "mask", scores))
-    if is_causal:
+        added = mask.dtype.kind != "b"
+        scores = scores + xt.astype(mask, scores.dtype, copy=False) if added else xt.where(mask, scores, -inf)
+    if looks.is_causal:
         rows, columns = (xt.arange(n, device=query.device) for n in scores.shape[-2:])
         scores = xt.where(xt.expand_dims(rows, axis=1) >= columns, scores, -inf)
-    weights = _weights(scores)
-    if dropout_p:
-        weights = dropout(weights, dropout_p, generator=generator)
-    return xt.matmul(weights, value)
+    return scores
 
 
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise ValueError, naming all shapes, where the three do not fit together."""
+# ---- in tiles
+
+# Of fewer queries keys are used too seldom to be packed.
+FEWEST_QUERIES = 16
+
+
+def _is_tiled(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shape: Shape) -> bool:
+    """Return whether attention with such scores is computed in tiles; not where a mask has a gradient."""
+    if not query.dtype == key.dtype == value.dtype or (mask is not None and steps_of((mask,))):
+        return False
+    widths = query.shape[-1], value.shape[-1]
+    if shape[-2] < FEWEST_QUERIES or 0 in (*shape, *widths):
+        return False
+    device, work = common_device("scaled_dot_product_attention", (query, key, value)), prod(shape) * sum(widths)
+    return device.backend is CPU and work >= ATTENTION_TILED and is_compiled(query.dtype, work)
+
+
+def _back(
+    g: tuple[Tensor, None], operands: tuple[Tensor, ...], y: tuple[Tensor, Tensor], mask: Tensor | None, looks: Looks
+) -> tuple[Tensor, ...]:
+    """The cotangents of query, key and value; where their own are asked for, by functions that have one."""
+    found = (_formula if is_recording() else _in_tiles)(g[0], operands, y, mask, looks)
+    return tuple(sum_to(one, one.shape, x.shape) for one, x in zip(found, operands, strict=True))
+
+
+def _in_tiles(
+    g: Tensor, operands: tuple[Tensor, ...], y: tuple[Tensor, Tensor], mask: Tensor | None, looks: Looks
+) -> tuple[Tensor, ...]:
+    value, logs = y
+    given = (*operands, g, logs, xt.sum(g * value, axis=-1), *(() if mask is None else (mask,)))
+    found: tuple[Tensor, ...] = on(given, "scaled_dot_product_attention", partial(_run_back, looks=looks))
+    return found
+
+
+def _formula(
+    g: Tensor, operands: tuple[Tensor, ...], y: tuple[Tensor, Tensor], mask: Tensor | None, looks: Looks
+) -> tuple[Tensor, ...]:
+    query, key, value = operands
+    weights = _weights(_scores(query, key, mask, looks))
+    by_scores = _softmax_back(xt.matmul(g, xt.matrix_transpose(value)), weights, -1) * looks.scale
+    by_key = xt.matmul(xt.matrix_transpose(by_scores), query)
+    return xt.matmul(by_scores, key), by_key, xt.matmul(xt.matrix_transpose(weights), g)
+
+
+@differentiable(operands=_back)
+def _tiled(operands: tuple[Tensor, ...], mask: Tensor | None, looks: Looks) -> tuple[Tensor, Tensor]:
+    """Return attention, and by query the logarithm of its sum of powers."""
+    given = operands if mask is None else (*operands, mask)
+    y, logs = on(given, "scaled_dot_product_attention", partial(_run, looks=looks))
+    return y, logs
+
+
+def _run(xp: Any, query: Any, key: Any, value: Any, mask: Any = None, *, looks: Looks) -> tuple[Any, Any]:
+    return attend(query, key, value, Scores(*looks, mask))
+
+
+def _run_back(
+    xp: Any, query: Any, key: Any, value: Any, g: Any, logs: Any, means: Any, mask: Any = None, *, looks: Looks
+) -> tuple[Any, Any, Any]:
+    return attend_back(query, key, value, g, logs, means, Scores(*looks, mask))
+
+
+# ---- arguments
+
+
+def _checked_shape(query: Tensor, key: Tensor, value: Tensor) -> Shape:
+    """Return the shape of the scores, with the leading axes of all; raises ValueError, naming all shapes, where the
+    three do not fit together.
+    """
     name = "scaled_dot_product_attention"
     shapes = (query.shape, key.shape, value.shape)
     for x, argument in ((query, "query"), (key, "key"), (value, "value")):
@@ -76,17 +171,16 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
         must = "fit together as (..., L, E), (..., S, E) and (..., S, V)"
         raise ValueError(expected(name, "query, key and value", must, ", ".join(map(str, shapes))))
     try:
-        broadcast_shapes(*(shape[:-2] for shape in shapes))
+        return (*broadcast_shapes(*(shape[:-2] for shape in shapes)), query.shape[-2], key.shape[-2])
     except ValueError:
         must = "have leading axes that broadcast"
         raise ValueError(expected(name, "query, key and value", must, ", ".join(map(str, shapes)))) from None
 
 
-def _masked(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return scores as far as a mask lets them be seen, or with a mask added."""
+def _checked_mask(mask: Any, query: Tensor, shape: Shape) -> Tensor:
+    """Return a mask as a tensor of booleans or of real floating-point numbers, which broadcasts to the scores."""
     name = "scaled_dot_product_attention"
-    if contiguous(mask.shape, 1).broadcast_to(scores.shape) is None:
-        raise ValueError(expected(name, "mask", f"broadcast to (..., L, S), {scores.shape}", mask.shape))
-    if mask.dtype.kind == "b":
-        return xt.where(mask, scores, -inf)
-    return scores + xt.astype(floating(mask, name, "mask"), scores.dtype, copy=False)
+    mask = as_tensor(mask, name, "mask", query)
+    if contiguous(mask.shape, 1).broadcast_to(shape) is None:
+        raise ValueError(expected(name, "mask", f"broadcast to (..., L, S), {shape}", mask.shape))
+    return mask if mask.dtype.kind == "b" else floating(mask, name, "mask")

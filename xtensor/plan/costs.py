@@ -209,6 +209,12 @@ def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any] | Mapping[i
 CONTRACTION_COMPILED = 1 << 23
 PACKED_BYTES = 640 * 1024
 
+# The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code.
+INTEGERS_COMPILED, INTEGER_SECONDS = 1 << 20, 3e-11
+
+# Elements of matrices below which the multiplications of their product are not even counted.
+PRODUCT_LEAST = 1 << 10
+
 # Multiplications from which on a contraction waits for what follows it: to record it and find its plan takes 10 us, a
 # fiftieth of what as many take on two cores.
 CONTRACTION_WAITS = 1 << 27
@@ -218,6 +224,15 @@ CONTRACTION_WAITS = 1 << 27
 # 8192 x 128 x 512 take .88 of the time of the library's and a pass over its result, with 1024 x 1024 x 1024 1.02.)
 PRODUCT_SECONDS, PRODUCT_SLOWER, PRODUCT_CALL = {"f": 1e-11, "d": 2e-11}, {"f": 0.05, "d": 0.08}, 60e-6
 
-# The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code;
-# elements of a matrix below which they are not even counted.
-INTEGERS_COMPILED, INTEGER_SECONDS, INTEGERS_LEAST = 1 << 20, 3e-11, 1 << 10
+# Multiplications from which on attention runs in tiles: of fewer, all scores stay in the second cache.
+ATTENTION_TILED = 1 << 25
+
+# Multiplications from which on a sum of products is one of matrices: NumPy's loops over any axes take ten times that.
+EINSUM_MULTIPLIED = 1 << 16
+
+# Columns up to which a product is one along rows, and the terms and rows from which on.
+THIN_COLUMNS, THIN_DEPTH, THIN_ROWS = 8, 32, 64
+
+# The longest side of the matrices of a stack whose product is compiled for their lengths, and the multiplications from
+# which on that pays.
+STACK_LARGEST, STACK_COMPILED = 64, 1 << 18

@@ -29,7 +29,12 @@ def worth_compiling(native: Array, dtype: DType, multiplications: int) -> bool:
 
     That code is the CPU's, and works on addresses: never for an array of another library's.
     """
-    if library_of(native) is not np or dtype.char not in "fd" or multiplications < CONTRACTION_COMPILED:
+    return library_of(native) is np and is_compiled(dtype, multiplications)
+
+
+def is_compiled(dtype: DType, multiplications: int) -> bool:
+    """Return whether so much work on NumPy's arrays of a dtype is done by code of ours, under the settings here."""
+    if dtype.char not in "fd" or multiplications < CONTRACTION_COMPILED:
         return False
     if settings().engine not in ("auto", "llvm"):
         return False
@@ -232,7 +237,7 @@ class Product:
 
 def turning(b: int, tos: int, into: int, columns: int, turned: Array, width: int) -> bytes:
     """Return what `turning_of` is told to write so many columns (turned: contiguous rows) across, as so many."""
-    return struct.pack("=7q", b, tos, into, columns, turned.shape[1], turned.strides[0] // turned.itemsize, width)
+    return struct.pack("=8q", b, tos, into, columns, turned.shape[1], turned.strides[0] // turned.itemsize, width, 0)
 
 
 def address(array: Array) -> int:

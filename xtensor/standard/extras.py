@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from string import ascii_letters
 from typing import Any, cast
 
@@ -11,9 +12,10 @@ from ..autograd.tape import differentiable
 from ..base.errors import expected
 from ..base.layout import Shape, as_index
 from ..calls.op import on
+from ..plan.costs import EINSUM_MULTIPLIED
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
-from .linear import on_diagonal
+from .linear import multiplied, on_diagonal
 
 __all__ = ["diag", "einsum"]
 
@@ -106,11 +108,52 @@ def _spelled_out(subscripts: str, ndims: Sequence[int]) -> list[str]:
 def einsum(subscripts: str, /, *operands: Tensor, optimize: Any = False) -> Tensor:
     """Return the sum of products that an Einstein subscript such as "ij,jk->ik" names.
 
-    optimize: as numpy.einsum takes it. Raises ValueError where subscripts and shapes do not fit. Source:
-    numpy.einsum.
+    optimize: as numpy.einsum takes it. Long sums of products of two are products of matrices. Raises ValueError where
+    subscripts and shapes do not fit. Source: numpy.einsum.
     """
     like = next((x for x in operands if isinstance(x, Tensor)), None)
     tensors = tuple(as_tensor(x, "einsum", "operands", like) for x in operands)
     if not isinstance(subscripts, str):
         raise TypeError(expected("einsum", "subscripts", "be a string", type(subscripts).__name__))
-    return on(tensors, "einsum", lambda xp, *natives: xp.einsum(subscripts, *natives, optimize=optimize))
+
+    def run(xp: Any, *natives: Any) -> Any:
+        found = _as_product(xp, subscripts, *natives) if len(natives) == 2 else None
+        return xp.einsum(subscripts, *natives, optimize=optimize) if found is None else found
+
+    return on(tensors, "einsum", run)
+
+
+def _as_product(xp: Any, subscripts: str, a: Any, b: Any) -> Any:
+    """Return a sum of products of two arrays as a product of stacks of matrices; None where it is none, or short."""
+    if a.dtype != b.dtype or a.dtype.kind not in "iufc" or a.dtype.char == "e":
+        return None
+    labels = _labels_of_product(subscripts, a.shape, b.shape)
+    if labels is None:
+        return None
+    first, second, output, lengths = labels
+    both = [x for x in first if x in second]
+    stacked, terms = ([x for x in both if (x in output) == there] for there in (True, False))
+    rows, columns = ([x for x in one if x not in both] for one in (first, second))
+    made = [*stacked, *rows, *columns]
+    if not terms or made == stacked or sorted(made) != sorted(output) or prod(lengths.values()) < EINSUM_MULTIPLIED:
+        return None
+    lead, depth = [lengths[x] for x in stacked], prod(lengths[x] for x in terms)
+    left = a.transpose([first.index(x) for x in stacked + rows + terms]).reshape(*lead, -1, depth)
+    right = b.transpose([second.index(x) for x in stacked + terms + columns]).reshape(*lead, depth, -1)
+    found = multiplied(xp, left, right).reshape([lengths[x] for x in made])
+    return found.transpose([made.index(x) for x in output])
+
+
+def _labels_of_product(subscripts: str, *shapes: Shape) -> tuple[str, str, str, dict[str, int]] | None:
+    """Return the labels of two operands and of the result, and their lengths; None where labels stand twice in one, or
+    lengths do not fit.
+    """
+    if subscripts.count(",") != 1:
+        return None
+    first, second, output = spelled = _spelled_out(subscripts, [len(shape) for shape in shapes])
+    lengths: dict[str, int] = {}
+    for labels, shape in zip(spelled, shapes, strict=False):
+        fits = len(labels) == len(set(labels)) == len(shape) and set(labels) <= set(ascii_letters)
+        if not fits or any(lengths.setdefault(x, n) != n for x, n in zip(labels, shape, strict=True)):
+            return None
+    return first, second, output, lengths

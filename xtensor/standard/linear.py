@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +21,7 @@ from ..calls.record import is_node
 from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
-from ..plan.costs import DIRECT_BELOW, INTEGERS_LEAST
+from ..plan.costs import DIRECT_BELOW, PRODUCT_LEAST
 from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
@@ -42,9 +43,9 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
-    if small(x1) is not None and small(x2) is not None and not thin_closed[0] and not _of_integers(x1._data):
+    if small(x1) is not None and small(x2) is not None and not thin_closed[0]:
         try:
-            return wrap(quickly(np.matmul, x1._data, x2._data), CPU_DEVICE)
+            return wrap(quickly(_multiplied_here, x1._data, x2._data), CPU_DEVICE)
         except REFUSED:
             pass  # what follows says what is wrong
     if not x1.shape or not x2.shape:
@@ -63,40 +64,33 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
             return later
         if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1 and not watchers:
             blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
-            on((x1, x2), "matmul", lambda xp, a, b: xp.matmul(a, b, out=blob.native()))
+            on((x1, x2), "matmul", lambda xp, a, b: multiplied(xp, a, b, blob.native()))
             return face(blob)
-    return on((x1, x2), "matmul", _multiplied)
+    return on((x1, x2), "matmul", multiplied)
 
 
-def _of_integers(a: Any) -> bool:
-    """Return whether generated code may be faster than NumPy's loops for a product of such an array."""
-    return a.size >= INTEGERS_LEAST and a.dtype.kind in "iu"
+def multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+    """Return the matrix product of native arrays, by whichever code is faster; out: where it goes, in C order."""
+    if a.size >= PRODUCT_LEAST or b.size >= PRODUCT_LEAST:
+        from ..run.matmul import product_of  # the code generator comes with it
+
+        found = product_of(a, b, out)
+        if found is not None:
+            return found
+    return xp.matmul(a, b, out=out)
 
 
-def _by_integers(a: Any, b: Any) -> Any:
-    """Return the matrix product of integers by generated code, None where NumPy is to compute it."""
-    if not _of_integers(a):
-        return None
-    from ..run.contractions import integer_product  # the code generator comes with it
-
-    return integer_product(a, b)
-
-
-def _multiplied(xp: Any, a: Any, b: Any) -> Any:
-    found = _by_integers(a, b)
-    return xp.matmul(a, b) if found is None else found
+_multiplied_here = partial(multiplied, np)
 
 
 def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequence[int]) -> Any:
     """Return tensordot; of integers as a product of matrices."""
-    if _of_integers(a):
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu":
         own, others = _left_out(a.ndim, first), _left_out(b.ndim, second)
         terms = prod(a.shape[axis] for axis in first)
-        found = _by_integers(
-            a.transpose(*own, *first).reshape(-1, terms), b.transpose(*second, *others).reshape(terms, -1)
-        )
-        if found is not None:
-            return found.reshape([*(a.shape[axis] for axis in own), *(b.shape[axis] for axis in others)])
+        shape = [*(a.shape[axis] for axis in own), *(b.shape[axis] for axis in others)]
+        a, b = a.transpose(*own, *first).reshape(-1, terms), b.transpose(*second, *others).reshape(terms, -1)
+        return multiplied(xp, a, b).reshape(shape)
     return xp.tensordot(a, b, axes=(first, second))
 
 
@@ -125,10 +119,10 @@ class _Product:
             dismiss()
             a, b = _turned(a) if turned[0] else a, _turned(b) if turned[1] else b
             if a.ndim != 2 or b.ndim != 2 or backend is not CPU:
-                return (np if backend is CPU else backend.xp).matmul(a, b)
+                return multiplied(np if backend is CPU else backend.xp, a, b)
             shape = (a.shape[0], b.shape[1])
             room = CPU.allocate(prod(shape) * a.itemsize)
-            return np.matmul(a, b, out=room.view(a.dtype).reshape(shape))
+            return multiplied(np, a, b, room.view(a.dtype).reshape(shape))
 
         return product
 

@@ -143,13 +143,13 @@ def kernel_of(form: Form, finish: Finish | None = None) -> Code:
     return handmade(source(form, finish))
 
 
-# What the packing of a panel of B is told, whose columns are contiguous. tos: where each term goes in the panel. wide:
-# columns that are written, of which those that there are not become zeros.
-TURNING = (("b", "tos", "to"), ("column.count", "depth", "b.step", "wide"))
+# What the packing of panels of B is told, whose columns are contiguous. tos: where each term goes in the panel. wide:
+# columns of a panel, of which those that there are not become zeros. next: elements from panel to panel.
+TURNING = (("b.0", "tos", "to.0"), ("columns", "depth", "b.step", "wide", "next"))
 
 
 def turning_of(form: Form) -> Code:
-    """Return the machine code that packs a panel of a turned B: registers of several columns are transposed."""
+    """Return the machine code that packs panels of a turned B: registers of several columns are transposed."""
     return _turning_of(form._replace(height=1, registers=1))
 
 
@@ -162,24 +162,24 @@ def source(form: Form, finish: Finish | None = None) -> str:
     """Return the IR. Raises LacksError where generated code lacks a step of what becomes of sums."""
     heights = [height for height in (form.height, form.height - 1) if height]
     tiles = product(heights, sorted({1, form.registers}))
-    parts = [_pack_rows(form), _pack_columns(form), _scatter(form), _gather(form), _driver(form, finish)]
-    declared, constants = _declared(form), dict[str, str]()
+    parts = [pack_rows(form), _pack_columns(form), _scatter(form), _gather(form), _driver(form, finish)]
+    known, constants = declared(form), dict[str, str]()
     for height, registers in tiles:
         ends = finish is not None and finish.in_registers and registers == form.registers
         steps = Steps(finish, form.lanes) if finish is not None and ends else None
-        parts.append(_micro(form, height, registers, steps))
-        declared |= set() if steps is None else steps.writer.declarations
+        parts.append(micro(form, height, registers, steps))
+        known |= set() if steps is None else steps.writer.declarations
     if finish is not None:
         steps = Steps(finish, form.lanes)
         parts.append(_finish_pieces(form, steps))
-        declared |= steps.writer.declarations
+        known |= steps.writer.declarations
         constants |= steps.writer.globals
     rows = ", ".join(f"i64 {row * form.width}" for row in range(form.height))
     tile = f"@tile.rows = private constant [{form.height} x i64] [{rows}]"
-    return "\n".join([*sorted(declared), tile, *constants.values(), *parts])
+    return "\n".join([*sorted(known), tile, *constants.values(), *parts])
 
 
-def _declared(form: Form) -> set[str]:
+def declared(form: Form) -> set[str]:
     vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
     found = {
         f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {vector})",
@@ -212,7 +212,7 @@ def splat(name: str, kind: str, vector: str, lanes: int, of: str = "") -> list[s
     ]
 
 
-def _mask(form: Form, name: str, count: str) -> list[str]:
+def first_lanes(form: Form, name: str, count: str) -> list[str]:
     """Return the lines that make %name the mask of the first lanes; count: an i64."""
     lanes = form.lanes
     ints = f"<{lanes} x i32>"
@@ -242,7 +242,7 @@ def _words(names: Sequence[str], base: str) -> Iterator[str]:
         yield f"  %{name} = load i64, ptr %{name}.p"
 
 
-def _pack_rows(form: Form) -> str:
+def pack_rows(form: Form) -> str:
     """Return the function that copies rows of a block of A side by side, as far as elements follow each other."""
     lines = [
         "define internal void @pack.rows(ptr %a, ptr %rows, ptr %ks, ptr %runs, ptr %to, i64 %height, i64 %depth) {",
@@ -255,7 +255,7 @@ def _pack_rows(form: Form) -> str:
         "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %ks.k = load i64, ptr %ks.at",
         f"  %left = sub i64 %depth, %k\n  %less = call i64 @llvm.smin.i64(i64 %left, i64 {form.lanes})",
         "  %count = call i64 @llvm.smin.i64(i64 %less, i64 %run)",
-        *_mask(form, "mask", "%count"),
+        *first_lanes(form, "mask", "%count"),
         f"  %some.at = getelementptr {form.kind}, ptr %from, i64 %ks.k",
         _masked_load(form, "%some.x", "%some.at", "%mask"),
         f"  %some.to = getelementptr {form.kind}, ptr %out, i64 %k",
@@ -276,7 +276,7 @@ def _pack_columns(form: Form) -> str:
         f"piece:\n  %n = phi i64 [0, %entry], [%n.n, %piece.next]\n  %at = mul i64 %n, {PIECE}",
         "  %this = getelementptr i64, ptr %pieces, i64 %at",
         *_words(["source", "lane", "columns"], "%this"),
-        *_mask(form, "mask", "%columns"),
+        *first_lanes(form, "mask", "%columns"),
         f"  %from = getelementptr {form.kind}, ptr %b, i64 %source",
         f"  %out = getelementptr {form.kind}, ptr %to, i64 %lane",
         f"  %is.full = icmp eq i64 %columns, {form.lanes}\n  br i1 %is.full, label %full, label %part",
@@ -332,7 +332,7 @@ def _pieces(form: Form, name: str, move: Sequence[str], around: Around | None = 
         f"piece:\n  %n = phi i64 [0, %row], [%n.n, %piece.next]\n  %at = mul i64 %n, {PIECE}",
         "  %this = getelementptr i64, ptr %pieces, i64 %at",
         *_words(["source", "lane", "columns", "target"], "%this"),
-        *_mask(form, "mask", "%columns"),
+        *first_lanes(form, "mask", "%columns"),
         f"  %in.tile = getelementptr {form.kind}, ptr %tile.row, i64 %lane",
         f"  %in.c = getelementptr {form.kind}, ptr %c.row, i64 %target",
         *move,
@@ -373,24 +373,28 @@ def _finish_pieces(form: Form, steps: Steps) -> str:
     return _pieces(form, "finish.pieces", lines, Around(", i64 %i, i64 %j, ptr %slots", begin, row))
 
 
-def _micro(form: Form, height: int, registers: int, steps: Steps | None) -> str:
+def micro(
+    form: Form, height: int, registers: int, steps: Steps | None = None, name: str = "micro", turned: bool = False
+) -> str:
     """Return the function that adds up a tile, or its first registers, and goes on where it ends: i, j, place: the
     numbers of its first element, and where in C that lies.
+
+    turned: whether the terms of A, and not its rows, lie `form.leading` apart.
     """
     vector, align = _vector(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
-        f"define internal void @micro{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
+        f"define internal void @{name}{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
         "ptr %bias.columns, i64 %depth, i1 %first, ptr %ks, i64 %left, i1 %ends, i64 %i, i64 %j, i64 %place, "
         "ptr %slots) {\nentry:"
     ]
     if form.direct:
         for v in range(registers):
-            lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *_mask(form, f"mask{v}", f"%left{v}")]
+            lines += [f"  %left{v} = sub i64 %left, {v * form.lanes}", *first_lanes(form, f"mask{v}", f"%left{v}")]
     if steps is not None:
         lines += ["  br i1 %ends, label %fetch, label %begin\nfetch:", *_fetched(form, cells, steps)]
         lines += ["  br label %begin\nbegin:"]
-    lines += [*_first_sums(form, height, registers), *_sum(form, cells)]
+    lines += [*_first_sums(form, height, registers), *_sum(form, cells, turned)]
     if steps is not None:
         lines += ["  br i1 %ends, label %finish, label %store\nfinish:", *_finished(form, cells, steps)]
         lines += ["  ret void\nstore:"]
@@ -461,12 +465,13 @@ def _first_sums(form: Form, height: int, registers: int) -> list[str]:
     return lines
 
 
-def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
+def _sum(form: Form, cells: Sequence[tuple[int, int]], turned: bool) -> list[str]:
     """Return the loop that adds up the terms of a tile: one step per turn, as of several LLVM moves the loads to the
     front and the registers to the stack.
     """
     kind, vector, align = form.kind, _vector(form), form.itemsize
     height, registers = (1 + last for last in cells[-1])
+    row, term = (1, form.leading) if turned else (form.leading, 1)
     phi = "phi {} [{}, %new], [{}, %old], [{}, %sum]".format
     lines = [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
     lines += [f"  %{x}.k = {phi('ptr', f'%{x}', f'%{x}', f'%{x}.n')}" for x in "ab"]
@@ -480,13 +485,14 @@ def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
         lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
     for r in range(height):
         lines += [
-            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.leading}\n  %x{r} = load {kind}, ptr %x{r}.at",
+            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * row}\n  %x{r} = load {kind}, ptr %x{r}.at",
             *splat(f"x{r}", kind, vector, form.lanes),
         ]
         for v in range(registers):
             lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
-        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
+        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {term}",
+        f"  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
     ]
     return lines
@@ -628,7 +634,7 @@ def _ending(finishes: bool) -> list[str]:
 
 
 def _turning_source(form: Form) -> str:
-    """Return the IR of the packing of a turned panel."""
+    """Return the IR of the packing of turned panels."""
     vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
     lanes, kind = form.lanes, form.kind
     names, shuffles = _transposed(form, [f"%x{t}" for t in range(lanes)])
@@ -636,11 +642,13 @@ def _turning_source(form: Form) -> str:
         f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {vector})",
         "define void @kernel(ptr %table) {\nentry:",
         *loads(*TURNING),
-        f"  %tile = alloca [{lanes * lanes} x {kind}], align 64\n  br label %register",
-        "register:\n  %j = phi i64 [0, %entry], [%j.n, %register.next]",
+        f"  %tile = alloca [{lanes * lanes} x {kind}], align 64\n  %b.next = mul i64 %wide, %b.step\n  br label %panel",
+        "panel:\n  %column.count = phi i64 [%columns, %entry], [%columns.left, %panel.next]",
+        *(f"  %{x} = phi ptr [%{x}.0, %entry], [%{x}.n, %panel.next]" for x in ("b", "to")),
+        "  br label %register\nregister:\n  %j = phi i64 [0, %panel], [%j.n, %register.next]",
         f"  %out = getelementptr {kind}, ptr %to, i64 %j\n  br label %terms",
         "terms:\n  %k = phi i64 [0, %register], [%k.n, %terms.next]\n  %left = sub i64 %depth, %k",
-        *_mask(form, "inside", "%left"),
+        *first_lanes(form, "inside", "%left"),
         f"  %from = getelementptr {kind}, ptr %b, i64 %k",
     ]
     for t in range(lanes):
@@ -667,7 +675,10 @@ def _turning_source(form: Form) -> str:
         f"terms.next:\n  %k.n = add i64 %k, {lanes}\n  %k.more = icmp slt i64 %k.n, %depth",
         "  br i1 %k.more, label %terms, label %register.next",
         f"register.next:\n  %j.n = add i64 %j, {lanes}\n  %j.more = icmp slt i64 %j.n, %wide",
-        "  br i1 %j.more, label %register, label %done\ndone:\n  ret void\n}",
+        "  br i1 %j.more, label %register, label %panel.next\npanel.next:",
+        *(f"  %{x}.n = getelementptr {kind}, ptr %{x}, i64 %{step}" for x, step in (("b", "b.next"), ("to", "next"))),
+        "  %columns.left = sub i64 %column.count, %wide\n  %more.panels = icmp sgt i64 %columns.left, 0",
+        "  br i1 %more.panels, label %panel, label %done\ndone:\n  ret void\n}",
     ]
     return "\n".join(["declare i64 @llvm.smin.i64(i64, i64)", *lines])
 

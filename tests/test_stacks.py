@@ -1,0 +1,221 @@
+"""Products of many small matrices by code made for their lengths: every kind of tile, and what it may touch.
+
+And sums of products by labels, which are products of stacks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_contraction import fenced as fenced  # fixtures
+from test_contraction import width as width
+
+import xtensor as xt
+from xtensor.codegen.cpu import compile as compile_
+from xtensor.codegen.cpu import stack
+from xtensor.plan import costs
+from xtensor.run import stacks
+from xtensor.run.stacks import is_stack, stacked_product
+from xtensor.standard import extras
+
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.skipif(compile_.host() is None, reason="there is no compiler")
+
+TOLERANCES = {"float32": 2e-6, "float64": 2e-15, "complex64": 2e-6, "complex128": 2e-15}
+DTYPES = [*TOLERANCES]
+
+
+@pytest.fixture(autouse=True)
+def small_stacks(monkeypatch: Any) -> None:
+    """Small stacks are computed by code of ours as well."""
+    monkeypatch.setattr(stacks, "STACK_COMPILED", 0)
+    monkeypatch.setattr(stacks, "NATIVE_PRODUCTS", 0)
+    stack.stack_kernel.cache_clear()
+
+
+def normal(*shape: int, dtype: str) -> Array:
+    """Return normal numbers."""
+    rng = np.random.default_rng(shape)
+    found: Array = rng.normal(size=shape).astype(dtype)
+    return found + (1j * rng.normal(size=shape)).astype(dtype) if dtype.startswith("complex") else found
+
+
+def check(found: Array, a: Array, b: Array) -> None:
+    """Compare with float64's product, relative to the sum of absolute products."""
+    wide = np.complex128 if found.dtype.kind == "c" else np.float64
+    wanted = a.astype(wide) @ b.astype(wide)
+    bound = abs(a.astype(wide)) @ abs(b.astype(wide))
+    assert (abs(found - wanted) <= TOLERANCES[found.dtype.name] * bound).all()
+
+
+SHAPES = [
+    (1, 1, 1),
+    (2, 3, 4),
+    (8, 8, 8),
+    (7, 16, 15),
+    (13, 17, 31),
+    (25, 5, 33),
+    (12, 40, 64),
+    (64, 64, 48),
+    (1, 64, 9),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products(shape: tuple[int, int, int], dtype: str, width: int) -> None:
+    """Lengths around whole registers and tiles, sums that are written out and such that are not."""
+    rows, depth, columns = shape
+    a, b = normal(5, rows, depth, dtype=dtype), normal(5, depth, columns, dtype=dtype)
+    check(stacked_product(a, b), a, b)
+
+
+@pytest.mark.parametrize("leads", [((2, 3), (2, 3)), ((), (2, 3)), ((1, 1), (2, 3)), ((6,), (6,)), ((6,), ())])
+def test_one_matrix_with_many(leads: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """An operand may be one matrix for all."""
+    a, b = normal(*leads[0], 4, 5, dtype="float64"), normal(*leads[1], 5, 6, dtype="float64")
+    assert is_stack(a, b)
+    found = xt.matmul(xt.asarray(a), xt.asarray(b)).numpy()
+    assert found.shape == (a @ b).shape
+    check(found, a, b)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((4, 4), (4, 4)),
+        ((4,), (9, 4, 4)),
+        ((9, 65, 4), (9, 4, 4)),
+        ((9, 4, 65), (9, 65, 4)),
+        ((9, 0, 4), (9, 4, 4)),
+        ((9, 64, 64), (9, 64, 1)),
+        ((2, 3, 4, 4), (3, 4, 4)),
+    ],
+)
+def test_what_is_left_to_the_library(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    """Two matrices, large ones, narrow ones, none, and stacks of which one is repeated."""
+    assert not is_stack(np.ones(a), np.ones(b))
+
+
+def test_strides_that_are_left_to_the_library() -> None:
+    """Matrices that are turned, and stacks with gaps."""
+    x, wide = np.ones((9, 4, 4)), np.ones((18, 4, 8))
+    assert is_stack(x, x)
+    for other in (x.mT, wide[::2, :, :4], wide[:9, :, ::2], x[::-1], x[:, ::-1], x.astype(np.float32)):
+        assert other.shape == x.shape
+        assert not is_stack(other, x)
+        assert not is_stack(x, other)
+
+
+def test_few_are_left_to_the_library(monkeypatch: Any) -> None:
+    """As many as a schedule calls one by one, and so little work that compiling does not pay."""
+    monkeypatch.undo()
+    few, many, short = (np.ones((count, n, n)) for count, n in ((costs.NATIVE_PRODUCTS, 64), (1000, 16), (100, 4)))
+    assert [is_stack(x, x) for x in (few, many, short)] == [False, True, False]
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (13, 17, 31), (7, 16, 40)])
+def test_nothing_beyond_the_operands_is_touched(fenced: Any, shape: tuple[int, int, int], at_end: bool) -> None:
+    """Operands and results right before and behind memory that must not be read or written."""
+    rows, depth, columns = shape
+    for dtype in DTYPES:
+        a, b = (fenced(normal(3, *one, dtype=dtype), at_end) for one in ((rows, depth), (depth, columns)))
+        found = fenced(np.zeros((3, rows, columns), dtype), at_end)
+        stacked_product(a, b, found)
+        check(found, a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_neither_threads_nor_laziness_change_a_bit(dtype: str) -> None:
+    """The same code runs however a product is asked for."""
+    a, b = xt.asarray(normal(5000, 9, 9, dtype=dtype)), xt.asarray(normal(5000, 9, 9, dtype=dtype))
+    wanted = xt.matmul(a, b).numpy()
+    for threads in (1, 2, 3, 7):
+        with xt.options(threads=threads):
+            np.testing.assert_array_equal(xt.matmul(a, b).numpy(), wanted)
+    with xt.options(lazy="always"):
+        np.testing.assert_array_equal((xt.matmul(a, b) + 0).numpy(), wanted)
+    fused = xt.fuse(lambda a, b: xt.matmul(a, b))
+    for _ in range(3):
+        np.testing.assert_array_equal(fused(a, b).numpy(), wanted)
+    np.testing.assert_array_equal(xt.matmul(a[:70, ...], b[:70, ...]).numpy(), wanted[:70])
+
+
+def test_what_is_not_finite() -> None:
+    """NaN and infinity go where the sums take them."""
+    a, b = normal(4, 6, 6, dtype="float64"), normal(4, 6, 6, dtype="float64")
+    a[1, 2, 3], b[2, 3, 4], a[3, 0, 0] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        wanted = a @ b
+    found = stacked_product(a, b)
+    for special in (np.isnan, np.isposinf, np.isneginf):
+        np.testing.assert_array_equal(special(found), special(wanted))
+
+
+def random_labels(seed: int) -> tuple[str, dict[str, int]]:
+    """Return the subscripts of two operands with labels of all kinds, in any order, and their lengths."""
+    rng = np.random.default_rng(seed)
+    kinds = {
+        "ab": (0, 3),
+        "cd": (0, 3),
+        "ef": (1, 3),
+        "gh": (0, 3),
+    }  # in both and kept, the first's, terms, the second's
+    chosen = {labels: "".join(labels[: int(rng.integers(*bounds))]) for labels, bounds in kinds.items()}
+    stacked, rows, terms, columns = chosen.values()
+    parts = (stacked + rows + terms, stacked + terms + columns, stacked + rows + columns)
+    first, second, output = ("".join(rng.permutation(list(part)) if part else part) for part in parts)
+    return f"{first},{second}->{output}", {label: int(rng.integers(1, 7)) for label in "abcdefgh"}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_einsum_as_a_product(seed: int, monkeypatch: Any) -> None:
+    """Whatever order labels stand in; integers wrap, and other sums are within rounding of NumPy's."""
+    monkeypatch.setattr(extras, "EINSUM_MULTIPLIED", 0)
+    subscripts, lengths = random_labels(seed)
+    rng = np.random.default_rng(seed)
+    shapes = [[lengths[label] for label in one] for one in subscripts.partition("->")[0].split(",")]
+    for dtype in ("int8", "int64", "float64", "complex128"):
+        a, b = (rng.integers(-100, 100, shape).astype(dtype) for shape in shapes)
+        found = xt.einsum(subscripts, xt.asarray(a), xt.asarray(b)).numpy()
+        wanted = np.einsum(subscripts, a, b)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)  # small integers: no sum is rounded
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "a", "b"),
+    [
+        ("ii,ij->j", (3, 3), (3, 4)),
+        ("ij,ij->ij", (3, 4), (3, 4)),
+        ("ij,ij->", (3, 4), (3, 4)),
+        ("ij,k->ik", (3, 4), (5,)),
+        ("ij,jk->ik", (3, 1), (4, 5)),
+        ("...ij,jk->...ik", (2, 3, 4), (4, 5)),
+        ("...ij,...jk->...ik", (2, 3, 4), (1, 4, 5)),
+        ("ij,jk", (3, 4), (4, 5)),
+        ("i...,j...", (3, 4), (5, 4)),
+    ],
+)
+def test_einsum_as_numpy_takes_it(subscripts: str, a: tuple[int, ...], b: tuple[int, ...], monkeypatch: Any) -> None:
+    """Diagonals, lengths of 1, ellipses, no arrow, labels of one operand that are summed over."""
+    monkeypatch.setattr(extras, "EINSUM_MULTIPLIED", 0)
+    x, y = normal(*a, dtype="float64"), normal(*b, dtype="float64")
+    found = xt.einsum(subscripts, xt.asarray(x), xt.asarray(y)).numpy()
+    np.testing.assert_allclose(found, np.einsum(subscripts, x, y), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("subscripts", ["ij,jk->iz", "ij,jkl->il", "ij->i", "ij,jk,kl->il", "1j,jk->1k", "ij,jk->ii"])
+def test_einsum_refuses_what_numpy_refuses(subscripts: str, monkeypatch: Any) -> None:
+    """With NumPy's error."""
+    monkeypatch.setattr(extras, "EINSUM_MULTIPLIED", 0)
+    x = np.ones((3, 3))
+    with pytest.raises(ValueError) as theirs:
+        np.einsum(subscripts, x, x)
+    with pytest.raises(ValueError) as ours:
+        xt.einsum(subscripts, xt.asarray(x), xt.asarray(x))
+    assert str(theirs.value) in str(ours.value)

@@ -1,0 +1,89 @@
+"""Products with a matrix of few columns, by code of ours: numbers of columns, rows and terms, and what it touches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_contraction import fenced as fenced  # fixture
+from test_stacks import check, normal
+
+import xtensor as xt
+from xtensor.codegen.cpu import compile as compile_
+from xtensor.codegen.cpu import thin as code
+from xtensor.run.thin import is_thin, thin_product
+
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.skipif(compile_.host() is None, reason="there is no compiler")
+
+
+@pytest.fixture(params=[64, 32, 16])
+def width(request: Any, monkeypatch: Any) -> None:
+    """Registers of so many bytes, as far as this machine has them."""
+    machine = compile_.host()
+    assert machine is not None
+    if request.param > machine.vector_bytes:
+        pytest.skip("the machine's registers are shorter")
+    monkeypatch.setattr(code, "host", lambda: machine._replace(vector_bytes=request.param))
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products(columns: int, dtype: str, width: None) -> None:
+    """Rows around what is made at a time, terms around whole registers; rows with gaps, and B in any order."""
+    for rows, depth in ((16, 1), (17, 15), (23, 16), (16, 17), (31, 64), (40, 100)):
+        a, b = normal(rows, depth + 3, dtype=dtype)[:, :depth], normal(columns, depth, dtype=dtype).T
+        check(thin_product(a, b), a, b)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("shape", [(16, 1, 2), (17, 33, 3), (40, 16, 8)])
+def test_nothing_beyond_the_operands_is_touched(fenced: Any, shape: tuple[int, int, int], at_end: bool) -> None:
+    """Operands and results right before and behind memory that must not be read or written."""
+    rows, depth, columns = shape
+    for dtype in ("float32", "float64"):
+        a, b = fenced(normal(rows, depth, dtype=dtype), at_end), fenced(normal(depth, columns, dtype=dtype), at_end)
+        found = fenced(np.zeros((rows, columns), dtype), at_end)
+        thin_product(a, b, found)
+        check(found, a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_neither_threads_nor_laziness_change_a_bit(dtype: str) -> None:
+    """The same code runs however a product is asked for; parts of the rows have the bits of the whole."""
+    a, b = normal(5003, 37, dtype=dtype), normal(37, 5, dtype=dtype)
+    assert is_thin(a, b)
+    x, y = xt.asarray(a), xt.asarray(b)
+    wanted = xt.matmul(x, y).numpy()
+    check(wanted, a, b)
+    for threads in (1, 2, 3, 7):
+        with xt.options(threads=threads):
+            np.testing.assert_array_equal(xt.matmul(x, y).numpy(), wanted)
+    with xt.options(lazy="always"):
+        np.testing.assert_array_equal((xt.matmul(x, y) + 0).numpy(), wanted)
+    np.testing.assert_array_equal(thin_product(a[100:200], b), wanted[100:200])
+
+
+def test_what_is_left_to_the_library() -> None:
+    """Many columns, one, few rows or terms, little work, other dtypes, rows that are not contiguous."""
+    a, b = np.ones((3000, 64)), np.ones((64, 8))
+    assert is_thin(a, b)
+    for other, one in ((a, np.ones((64, 9))), (a, b[:, :1]), (a[:, :31], b[:31]), (a[:63], b), (a[:100], b)):
+        assert not is_thin(other, one)
+    for other in (np.ones((64, 3000)).T, np.ones((3000, 128))[:, ::2], a.astype(np.int64), a.astype(np.float32)):
+        assert not is_thin(other, b.astype(other.dtype) if other.dtype.kind == "i" else b)
+    with xt.options(engine="interpret"):
+        assert not is_thin(a, b)
+
+
+def test_what_is_not_finite() -> None:
+    """NaN and infinity go where the sums take them, and not behind the last term."""
+    a, b = normal(70, 33, dtype="float64"), normal(33, 3, dtype="float64")
+    a[1, 32], b[2, 1], a[3, 0] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        wanted = a @ b
+    found = thin_product(a, b)
+    for special in (np.isnan, np.isposinf, np.isneginf):
+        np.testing.assert_array_equal(special(found), special(wanted))

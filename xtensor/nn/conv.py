@@ -22,6 +22,7 @@ from ..devices import library_of
 from ..run.contractions import worth_compiling
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
+from . import elsewhere
 from .contraction import Array, contract, contract_weights, empty, natively
 from .implicit import THIN_OUTPUTS, convolve_weights
 from .implicit import convolve as convolve_implicitly
@@ -415,7 +416,8 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
 
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
-            weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
+            if not elsewhere.direct(x, w, y, bias, axes):
+                weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
         elif not (thin and sweep(x, w, y, bias, axes)) and not convolve_implicitly(
             plan.function, x, w, y, bias, axes, plan.budget
         ):

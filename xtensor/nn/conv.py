@@ -53,7 +53,8 @@ __all__ = ["conv", "conv_transpose", "convolve", "correlate"]
 Algorithm = Literal["auto", "direct", "im2col", "tune"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
-WORKSPACE_MB = 64.0
+# Scratch in MB, on the CPU and on other devices.
+WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -88,7 +89,7 @@ def conv(
     groups: int = 1,
     layout: Any = None,
     padding_mode: PaddingMode = "zeros",
-    workspace_mb: float = WORKSPACE_MB,
+    workspace_mb: float | None = None,
     algorithm: Algorithm = "auto",
 ) -> Tensor:
     """Return the convolution, in the sense of neural networks, over 1, 2 or 3 spatial axes.
@@ -103,8 +104,8 @@ def conv(
     `pad`. groups: channels and outputs fall into so many groups that have nothing to do with each other.
     layout: "NCHW" or "NHWC" (1-d: "NCW", "NWC", 3-d: "NCDHW", "NDHWC"), or a pair for input and output.
 
-    workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; modes other than "zeros" copy x
-    besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up shifted inputs, "auto" decides by the
+    workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; None for 64, and 256 on a CUDA
+    device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up shifted inputs, "auto" decides by the
     shapes, "tune" by trying once for each kind of arguments.
 
     dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
@@ -119,7 +120,7 @@ def conv(
         first = 1 if x_last else 2
         x = pad(x, pairs, mode=padding_mode, axes=tuple(range(first, first + rank)))
         axes, _ = axes_of("conv", x.shape, spatial(x.shape, x_last), w.shape[2:], stride, 0, dilation)
-    plan = _plan("conv", axes, groups, x_last, y_last, workspace_mb, algorithm)
+    plan = _plan("conv", axes, groups, x_last, y_last, _workspace(x, workspace_mb), algorithm)
     return _outputs(x, w, bias, plan)
 
 
@@ -136,7 +137,7 @@ def conv_transpose(
     groups: int = 1,
     layout: Any = None,
     padding_mode: PaddingMode = "zeros",
-    workspace_mb: float = WORKSPACE_MB,
+    workspace_mb: float | None = None,
     algorithm: Algorithm = "auto",
 ) -> Tensor:
     """Return the transposed convolution: what `conv` with these parameters takes to x, gone back.
@@ -159,7 +160,7 @@ def conv_transpose(
     _check_bias("conv_transpose", bias, w.shape[1] * groups)
     lengths, window = spatial(x.shape, x_last), w.shape[2:]
     axes, pairs = _transposed_axes(x.shape, lengths, window, stride, padding, output_padding, dilation)
-    plan = _plan("conv_transpose", axes, groups, y_last, x_last, workspace_mb, algorithm)
+    plan = _plan("conv_transpose", axes, groups, y_last, x_last, _workspace(x, workspace_mb), algorithm)
     if padding_mode == "zeros":
         return _inputs(x, w, bias, plan)
     whole = tuple(axis._replace(size=axis.size + sum(pair), low=0) for axis, pair in zip(axes, pairs, strict=True))
@@ -264,7 +265,7 @@ def _slid(function: str, x: Tensor, w: Tensor, mode: Mode) -> Tensor:
         Axis(n, out, k, 1, 1, low) for n, out, k, (low, _) in zip(x.shape, lengths, w.shape, pairs, strict=True)
     )
     x, w, _, _ = _operands(function, x[None, None, ...], w[None, None, ...], None)
-    return _outputs(x, w, None, _plan(function, axes, 1, False, False, WORKSPACE_MB, "auto"))[0, 0, ...]
+    return _outputs(x, w, None, _plan(function, axes, 1, False, False, _workspace(x, None), "auto"))[0, 0, ...]
 
 
 # ---- arguments
@@ -303,6 +304,12 @@ def _check_groups(function: str, x: Tensor, w: Tensor, groups: Any, inputs: int,
 def _check_bias(function: str, bias: Tensor | None, outputs: int) -> None:
     if bias is not None and bias.shape != (outputs,):
         raise ValueError(expected(function, "bias", f"have shape ({outputs},)", f"shape {bias.shape}"))
+
+
+def _workspace(x: Tensor, given: float | None) -> float:
+    """Return the scratch memory in MB: what is given, or what the device of x has by default."""
+    usual = WORKSPACE_MB if x.device == "cpu" else WORKSPACE_MB_ELSEWHERE
+    return usual if given is None else given
 
 
 def _plan(

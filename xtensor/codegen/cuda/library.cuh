@@ -13,7 +13,8 @@ __device__ index taken(index& number, Length length) {
 }
 
 // ---- gather
-// y in C order: along one loop as indices say, along the others as x lies. A wrong index leaves a mark.
+// y in C order: along one loop as indices say, or EACH element's own index, along the others as x lies. A wrong index
+// leaves a mark.
 struct Arguments {
   const char* x; T* y; int* wrong; i64 count;
   const i64* at[ARRAYS]; i64 length[ARRAYS], step[ARRAYS];
@@ -31,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
     if (loop != ALONG) { from += (i64)i * a.steps[loop]; continue; }
     #pragma unroll
     for (int k = 0; k < ARRAYS; ++k) {
-      const i64 given = a.at[k][i], place = given < 0 ? given + a.length[k] : given;
+      const i64 given = a.at[k][EACH ? number : i], place = given < 0 ? given + a.length[k] : given;
       wrong = wrong || (u64)place >= (u64)a.length[k];
       from += place * a.step[k];
     }
@@ -135,7 +136,8 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
   for (int k = 0; k < 16; ++k) {
     if (!(votes[k] >> lane & 1)) continue;
     const i64 to = start + begins[k][warp] + __popc(votes[k] & ((1u << lane) - 1));
-    a.y[to] = VALUES ? a.x[begin + k * 256] : (T)(begin + k * 256);
+    if (VALUES) a.y[to] = a.x[begin + k * 256];
+    else ((i64*)a.y)[to] = begin + k * 256;
   }
 }
 

@@ -22,6 +22,7 @@ from xtensor.calls.op import REGISTRY, Op
 from xtensor.codegen.cpu.loop import PACKED, SAME, STRIDED
 from xtensor.codegen.cpu.primitives import LacksError
 from xtensor.codegen.cuda import kernel as cuda
+from xtensor.codegen.cuda import library
 from xtensor.codegen.cuda import nvrtc as cuda_build
 from xtensor.codegen.cuda.kernel import COLUMN, MAP, ROW, Form, lanes_of
 from xtensor.graph.node import pending_below
@@ -256,3 +257,69 @@ def test_row_programs(compiler: Compiler, dtype: str) -> None:
         for lanes, wide, shared in ((4, False, True), (1, False, True), (4, True, False)):
             texts.append(cuda_rows.source(rows, cuda_rows.RowForm(lanes, wide, shared)))
     compiles(texts, compiler)
+
+
+# ---- kernels written by hand
+
+WINDOW = {"K0": 1, "K1": 2, "K2": 3}
+MOVES = {"ARRAYS": 2, "LOOPS": 4, "ALONG": 1}
+KINDS = {name: library.memory_type(dtype) for name, dtype in ALL.items()}
+SECTIONS: dict[str, list[dict[str, Any]]] = {
+    "gather": [{"T": kind, **MOVES, "EACH": each} for kind in library.MOVED.values() for each in (0, 1)],
+    "check": [{"ARRAYS": 2, "REPEATS": repeats} for repeats in (0, 1)],
+    "scatter": [{"T": kind, **MOVES, "REPEATS": 1} for kind in library.MOVED.values()],
+    "mark": [{}],
+    "select": [{"T": kind, "VALUES": values} for kind in library.MOVED.values() for values in (0, 1)],
+    "turn": [{"T": kind, "LOOPS": 2} for kind in library.MOVED.values()],
+    "sort": [
+        {"T": kind, "K": "u64" if "64" in kind or kind == "double" else "u32", "ORDER": order}
+        | {"FLOATS": int(kind in ("float", "double")), "SIGNED": int(kind[0] == "i")}
+        for name, kind in KINDS.items()
+        if "complex" not in name
+        for order in (0, 1)
+    ],
+    "columns": [{"T": kind, "LAST": last, **WINDOW} for kind in library.MOVED.values() for last in (0, 1)],
+    "direct": [{"T": kind, "LAST": 1, "BIAS": 1, **WINDOW} for kind in ("float", "double", "i8", "u64")],
+    "weights": [{"T": kind, **WINDOW} for kind in ("float", "double", "i8", "u64")],
+    "pool": [
+        {"T": kind, "S": "i64" if wanted == 2 else kind, "LAST": 0, "WANTED": wanted, "SUM": 0, "PLACE": 2, **WINDOW}
+        | {"xt_least": "0"}
+        for kind in ("float", "double", "i16")
+        for wanted in range(3)
+    ],
+    "spread": [
+        {"T": kind, "S": "i32", "LAST": 1, "PLACED": placed, **WINDOW}
+        for kind in ("float", "double")
+        for placed in (0, 1)
+    ],
+}
+
+
+def scans() -> list[str]:
+    """Return running sums and products of every dtype, converted to each that they may have."""
+    texts = []
+    for one in ALL.values():
+        for other in (one, np.dtype(np.int64), np.dtype(np.complex128)):
+            if other.kind != "b" and (one.kind in "biu" or other.kind != "i"):
+                kind = library.register_type(other)
+                words = {"T": library.memory_type(one), "S": kind, "A": kind}
+                words["xt_start"] = f"{kind}{{ 0, 0 }}" if other.kind == "c" else "0"
+                before = [library.conversion("xt_converted", one, other), library.joining("xt_join", "multiply", other)]
+                texts += [library.text_of(name, words, False, before) for name in ("scan rows", "scan columns")]
+    return texts
+
+
+def test_every_section_is_compiled() -> None:
+    kernels = {name for name, body in library._sections().items() if "kernel(" in body}
+    assert kernels == {*SECTIONS, "scan rows", "scan columns"}
+
+
+@by_every_compiler
+def test_library(compiler: Compiler) -> None:
+    """Every section: on the oldest for every type that it is taken for, else for one, with indices of both widths."""
+    if compiler.architecture == ARCHITECTURES[0]:
+        compiles([library.text_of(name, one, False) for name, every in SECTIONS.items() for one in every], compiler)
+        compiles(scans(), compiler)
+    else:
+        texts = [library.text_of(name, every[0], wide) for name, every in SECTIONS.items() for wide in (False, True)]
+        compiles(texts + scans()[:4], compiler)

@@ -51,8 +51,13 @@ ROOMS = [
     "__main__.py",
 ]
 
-# The one exception: the list of devices loads the file of a device when it is asked for.
-LOADED_WHEN_ASKED = {("devices/__init__.py", "devices/cpu.py"), ("devices/__init__.py", "devices/cuda.py")}
+# The exceptions: the list of devices loads the file of a device when it is asked for, and a device its own kernels,
+# which are generated code.
+LOADED_WHEN_ASKED = {
+    ("devices/__init__.py", "devices/cpu.py"),
+    ("devices/__init__.py", "devices/cuda.py"),
+    ("devices/cuda_kernels.py", "codegen/cuda/library.py"),
+}
 
 OPTIONAL = {
     "llvmlite": ["codegen/cpu/compile.py"],

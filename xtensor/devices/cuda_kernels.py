@@ -60,7 +60,9 @@ def _loops(lengths: Sequence[int], *strides: Sequence[int]) -> Loops:
             found[-1] = (found[-1][0] * n, tuple(own))
         else:
             found.append((n, tuple(own)))
-    return Loops(tuple(n for n, _ in found), tuple(zip(*(own for _, own in found), strict=True)) or ((),) * len(strides))
+    return Loops(
+        tuple(n for n, _ in found), tuple(zip(*(own for _, own in found), strict=True)) or ((),) * len(strides)
+    )
 
 
 def _unit(itemsize: int, inner: Loops, others: Sequence[int]) -> int:
@@ -169,7 +171,15 @@ def _scatter(view: Array, arrays: Sequence[Array], at: int, value: Array, betwee
     loops = (*before.lengths, arrays[0].size, *after.lengths)
     steps, given = ((*b, own, *a) for b, own, a in zip(before.strides, (0, step), after.strides, strict=True))
     total = prod(loops)
-    numbers = [view, value, arrays[0] if last is None else last, total, *arrays, *view.shape[:count], *view.strides[:count]]
+    numbers = [
+        view,
+        value,
+        arrays[0] if last is None else last,
+        total,
+        *arrays,
+        *view.shape[:count],
+        *view.strides[:count],
+    ]
     numbers += [*map(library.Length, loops), *steps, *given]
     words = {"T": library.MOVED[unit], "ARRAYS": count, "LOOPS": len(loops), "ALONG": len(before.lengths)}
     words["REPEATS"] = int(last is not None)

@@ -156,7 +156,9 @@ def put(cp: Any, x: Array, key: Any, value: Array) -> None:
     mask = _only_mask(x, key)
     if mask is not None and value.size == 1 and value.ndim < 2:  # of a mask it need not be known how much it selects
         mask = asarray(cp, mask)
-        cp.copyto(x, astype(cp, value.reshape(()), x.dtype), where=mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)))
+        cp.copyto(
+            x, astype(cp, value.reshape(()), x.dtype), where=mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+        )
         return
     found = places(cp, x, key)
     if _scattered(cp, found, value):

@@ -105,8 +105,8 @@ def conv(
     layout: "NCHW" or "NHWC" (1-d: "NCW", "NWC", 3-d: "NCDHW", "NDHWC"), or a pair for input and output.
 
     workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; None for 64, and 256 on a CUDA
-    device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up shifted inputs, "auto" decides by the
-    shapes, "tune" by trying once for each kind of arguments.
+    device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up
+    shifted inputs, "auto" decides by the shapes, "tune" by trying once for each kind of arguments.
 
     dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
     parameters do not fit, TypeError for booleans.

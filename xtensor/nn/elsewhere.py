@@ -50,7 +50,9 @@ def contract_weights(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> N
     library = library_of(x)
     dtype = np.dtype(np.float32) if w.dtype == np.float16 else w.dtype
     rows = _in_rows(y)
-    total = library.zeros((w.shape[0], *((w.shape[1], prod(w.shape[2:])) if rows else (prod(w.shape[2:]), w.shape[1]))), dtype)
+    total = library.zeros(
+        (w.shape[0], *((w.shape[1], prod(w.shape[2:])) if rows else (prod(w.shape[2:]), w.shape[1]))), dtype
+    )
     for images, part, own in _tiles(x, axes, y.shape[2], dtype, budget):
         given = y[images, :, :, part].astype(dtype, copy=False)
         columns = _columns(x[images].astype(dtype, copy=False), own, rows)
@@ -93,9 +95,7 @@ def _seen_as_matrices(y: Array, rows: bool) -> Array | None:
     return y.reshape(1, 1, -1, y.shape[-1]) if rows else y.reshape(*y.shape[:3], -1)
 
 
-def _tiles(
-    x: Array, axes: Axes, outputs: int, dtype: DType, budget: int
-) -> Iterator[tuple[slice, slice, Axes]]:
+def _tiles(x: Array, axes: Axes, outputs: int, dtype: DType, budget: int) -> Iterator[tuple[slice, slice, Axes]]:
     """Yield ranges of images, or of positions along the first axis where one image is too much, and their windows.
 
     Beside columns there may be a copy of the outputs.

@@ -18,8 +18,8 @@ from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from .checks import whole
 from .contraction import empty, natively
-from .layers import check_classes
 from .kernels import LARGEST, PLACE, SUM, pool, spread
+from .layers import check_classes
 from .planes import sweep
 from .shifted import combine
 from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, outs, sizes, spatial, taps

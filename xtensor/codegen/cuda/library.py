@@ -16,7 +16,6 @@ from typing import Any
 from ...base.dtypes import DType
 from ...base.options import settings
 from ...devices import device_of
-from ..cpu.primitives import LacksError
 from . import nvrtc
 from .kernel import THREADS
 from .math import Value, Writer, cast, helpers, loaded, memory_type, primitive, register_type

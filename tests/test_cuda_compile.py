@@ -266,7 +266,8 @@ MOVES = {"ARRAYS": 2, "LOOPS": 4, "ALONG": 1}
 KINDS = {name: library.memory_type(dtype) for name, dtype in ALL.items()}
 SECTIONS: dict[str, list[dict[str, Any]]] = {
     "gather": [{"T": kind, **MOVES, "EACH": each} for kind in library.MOVED.values() for each in (0, 1)],
-    "check": [{"ARRAYS": 2, "REPEATS": repeats} for repeats in (0, 1)],
+    "check": [{"ARRAYS": 2, "LAST": repeats, "FLAT": 1 - repeats} for repeats in (0, 1)],
+    "add": [{"T": kind, "ARRAYS": 2, "LOOPS": 2, "JOINS": joins} for kind in {*KINDS.values()} for joins in (0, 1)],
     "scatter": [{"T": kind, **MOVES, "REPEATS": 1} for kind in library.MOVED.values()],
     "mark": [{}],
     "select": [{"T": kind, "VALUES": values} for kind in library.MOVED.values() for values in (0, 1)],

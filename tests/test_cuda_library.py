@@ -174,6 +174,33 @@ def test_few_writes_into_much(device: emulated.Launches, monkeypatch: pytest.Mon
     assert "scatter" not in launched(device, before)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.float64, np.complex64])
+def test_adding_at_indices(device: emulated.Launches, dtype: Any) -> None:
+    """Whole numbers, whose sums are exact; as many at one place as go through several chunks, and through a part."""
+    rng, before = np.random.default_rng(12), len(device.texts)
+    x = rng.integers(-9, 9, (11, 3, 4)).astype(dtype)
+    for i in (rng.integers(-11, 11, 150), np.repeat([3, -8, 0], [100, 1, 40]), np.full(65, 10), np.array([1, 1])):
+        value = rng.integers(-9, 9, (i.size, 3, 4)).astype(dtype)
+        ours, theirs = there(x), x.copy()
+        add_at(ours, (there(i),), there(value))
+        np.add.at(theirs, i, value)
+        identical(host(ours), theirs)
+        j = rng.integers(-4, 4, i.size)
+        add_at(ours, (there(i), slice(None), there(j)), there(value[:, :, 0]))
+        np.add.at(theirs, (i, slice(None), j), value[:, :, 0])
+        identical(host(ours), theirs)
+    assert launched(device, before) == {"check", "add"}
+    with pytest.raises(IndexError, match="index 11 is out of bounds for axis 0 with size 11"):
+        add_at(ours, (there(np.array([0, 11])),), there(value[:2]))
+    identical(host(ours), theirs)
+
+
+def add_at(x: xt.Tensor, key: tuple[Any, ...], value: xt.Tensor) -> None:
+    """Add in place, as gradients of `take` and of indexing do."""
+    natives = tuple(one.native() if isinstance(one, xt.Tensor) else one for one in key)
+    x.device.backend.add_at(x.native(), natives, value.native())
+
+
 # ---- masks
 
 

@@ -20,6 +20,9 @@ Array = Any  # a cupy.ndarray
 # The marks of assigned places are kept for so many places, or so many for each index.
 PLACES, PLACES_EACH = 1 << 22, 8
 
+# Rows that a thread adds up one after the other.
+CHUNK = 32
+
 # Elements of a mask that a block looks at.
 MASKED = 4096
 
@@ -142,18 +145,31 @@ def scatter(
     if reach > max(PLACES, PLACES_EACH * size):
         return False
     arrays = [cp.ascontiguousarray(one) for one in indices]
-    wrong, last = cp.zeros(1, np.int32), cp.full(reach or 1, -1, np.int32)
-    if repeats or not sure:
-        given = {"ARRAYS": count, "REPEATS": int(repeats)}
-        numbers = [wrong, last, size, *arrays, *view.shape[:count]]
-        if not library.launch("check", view, given, numbers, library.blocks_of(size), reach=size):
-            return False
-        if not sure:
-            _check(wrong)
+    last = cp.full(reach, -1, np.int32) if repeats else None
+    if (repeats or not sure) and not _checked(cp, view, arrays, last=last, sure=sure):
+        return False
     between = slice(at, at + indices[0].ndim)
     if len(_loops(value.shape[between], value.strides[between]).lengths) > 1:
         value = cp.ascontiguousarray(value)  # whose axes of the indices are one
-    return _scatter(view, arrays, at, value, between, last if repeats else None)
+    return _scatter(view, arrays, at, value, between, last)
+
+
+def _checked(
+    cp: Any, view: Array, arrays: Sequence[Array], *, last: Array | None = None, flat: Array | None = None, sure: bool
+) -> bool:
+    """Find which index names each place last, and the number of the place that each names, where there is an array for
+    it; return whether that was done. Waits, and raises IndexError where one is outside, unless they are `sure`.
+    """
+    library = _library()
+    size, count, wrong = arrays[0].size, len(arrays), cp.zeros(1, np.int32)
+    given = {"ARRAYS": count, "LAST": int(last is not None), "FLAT": int(flat is not None)}
+    outputs = [wrong if one is None else one for one in (last, flat)]
+    numbers = [wrong, *outputs, size, *arrays, *view.shape[:count]]
+    if not library.launch("check", view, given, numbers, library.blocks_of(size), reach=size):
+        return False
+    if not sure:
+        _check(wrong)
+    return True
 
 
 def _scatter(view: Array, arrays: Sequence[Array], at: int, value: Array, between: slice, last: Array | None) -> bool:
@@ -184,6 +200,34 @@ def _scatter(view: Array, arrays: Sequence[Array], at: int, value: Array, betwee
     words = {"T": library.MOVED[unit], "ARRAYS": count, "LOOPS": len(loops), "ALONG": len(before.lengths)}
     words["REPEATS"] = int(last is not None)
     return bool(library.launch("scatter", view, words, numbers, library.blocks_of(total), reach=total))
+
+
+def add(cp: Any, view: Array, indices: Sequence[Array], rows: Array, *, sure: bool) -> bool:
+    """Add rows, one for each index, to view[indices], those of one place in a fixed order; waits once.
+
+    Raises IndexError, with nothing written, where an index is outside.
+    """
+    library = _library()
+    count, size, places = len(indices), indices[0].size, prod(view.shape[: len(indices)])
+    kind = view.dtype
+    if not rows.size or kind.kind == "b" or kind == np.float16 or rows.dtype != kind or places >= library.REACH:
+        return False
+    flat = cp.empty(size, np.int64)
+    if not _checked(cp, view, [cp.ascontiguousarray(one) for one in indices], flat=flat, sure=sure):
+        return False
+    rest = _loops(view.shape[count:], view.strides[count:])
+    lengths, steps = (rest.lengths, rest.strides[0]) if rest.lengths else ((1,), (0,))
+    width, chunks = prod(lengths), -(-size // CHUNK)
+    heads, tails = (cp.empty((chunks, width), kind) for _ in range(2))
+    numbers = [view, cp.ascontiguousarray(rows), flat, cp.argsort(flat), heads, tails, size, CHUNK, chunks * width]
+    numbers += [*map(library.Length, view.shape[:count]), *view.strides[:count]]
+    numbers += [*map(library.Length, (width, *lengths)), *steps]
+    words = {"T": library.memory_type(kind), "ARRAYS": count, "LOOPS": len(lengths)}
+    for joins in range(2 if chunks > 1 else 1):
+        blocks = library.blocks_of(chunks * width)
+        if not library.launch("add", view, {**words, "JOINS": joins}, numbers, blocks, reach=rows.size):
+            return False
+    return True
 
 
 # ---- masks

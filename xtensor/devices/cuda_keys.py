@@ -190,12 +190,19 @@ def _scattered(cp: Any, found: Places, value: Array) -> bool:
 
 
 def add(cp: Any, x: Array, key: Any, value: Array) -> None:
-    """Add values to what an advanced key selects, those of one element in a fixed tree of sums.
+    """Add values to what an advanced key selects, those of one element in a fixed order.
 
     CuPy's own adds with atomics, in no order, and its reduceat subtracts running sums, which loses digits.
     """
-    found = places(cp, x, key).checked(cp)
+    found = places(cp, x, key)
     rows = _as_rows(cp, found, value)
+    try:
+        if kernels.add(cp, found.view, found.arrays, rows, sure=found.sure):
+            return
+    except IndexError:
+        found.checked(cp)  # which says where
+        raise
+    found = found.checked(cp)
     if not rows.size:
         return
     flat = _flat(cp, found)

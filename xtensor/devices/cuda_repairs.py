@@ -484,15 +484,15 @@ def _cumulative(name: str, start: int) -> Function:
     """With the first element the standard asks for, in the dtype NumPy gives; CuPy's scan takes no empty arrays."""
 
     def run(cp: Any, x: Array, axis: int, dtype: DType | None = None, include_initial: bool = False) -> Array:
-        dtype = dtype or getattr(np, name)(np.ones(1, x.dtype)).dtype
+        own: DType = dtype or getattr(np, name)(np.ones(1, x.dtype)).dtype
         combine = "multiply" if start else "add"
-        made = kernels.cumulative(cp, x, axis, dtype, combine, start, include_initial)
+        made = kernels.cumulative(cp, x, axis, own, combine, start, include_initial)
         if made is not None:
             return made
-        found = getattr(cp, name)(x, axis=axis, dtype=dtype) if x.size else cp.zeros(x.shape, dtype)
+        found = getattr(cp, name)(x, axis=axis, dtype=own) if x.size else cp.zeros(x.shape, own)
         if not include_initial:
             return found
-        first = cp.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), start, dtype)
+        first = cp.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), start, own)
         return cp.concatenate([first, found], axis=axis)
 
     return run

@@ -42,9 +42,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
 }
 
 // ---- check
-// Whether indices are inside; and of those that name one place of all, which comes last.
+// Whether indices are inside; of those that name one place of all, which comes last (LAST), or the number of the place
+// that each names.
 struct Arguments {
-  int* wrong; int* last; i64 count;
+  int* wrong; int* last; i64* flat; i64 count;
   const i64* at[ARRAYS]; i64 length[ARRAYS];
 };
 extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
@@ -58,7 +59,8 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
     flat = flat * a.length[k] + place;
   }
   if (wrong) atomicOr(a.wrong, 1);
-  else if (REPEATS) atomicMax(a.last + flat, (int)number);
+  else if (LAST) atomicMax(a.last + flat, (int)number);
+  if (FLAT) a.flat[number] = wrong ? 0 : flat;
 }
 
 // ---- scatter
@@ -90,6 +92,57 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
     if (REPEATS) is = a.last[flat] == (int)i;
   }
   if (is) *(T*)to = *(const T*)from;
+}
+
+// ---- add
+// Rows of y added to the places of x that they name, those of one place in a fixed order: `order` puts the numbers of
+// the places in order. A thread adds up one element of a chunk of rows; a place whose rows go on in later chunks is left
+// to a second launch (JOINS), as are the sums at a chunk's beginning (heads) and end (tails).
+struct Arguments {
+  char* x; const T* y; const i64* flat; const i64* order; T* heads; T* tails; i64 rows, chunk, count;
+  Length places[ARRAYS]; i64 step[ARRAYS];
+  Length width, loops[LOOPS]; i64 steps[LOOPS];
+};
+__device__ T* place_in(const Arguments& a, i64 flat, index element) {
+  char* to = a.x;
+  index rest = (index)flat;
+  for (int k = ARRAYS - 1; k >= 0; --k) to += (i64)taken(rest, a.places[k]) * a.step[k];
+  for (int loop = LOOPS - 1; loop >= 0; --loop) to += (i64)taken(element, a.loops[loop]) * a.steps[loop];
+  return (T*)to;
+}
+__device__ i64 key_of(const Arguments& a, i64 row) { return a.flat[a.order[row]]; }
+extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
+  const index number = (index)blockIdx.x * 256 + threadIdx.x;
+  if (number >= a.count) return;
+  index chunk = number;
+  const index element = taken(chunk, a.width);
+  const i64 begin = chunk * a.chunk, end = begin + a.chunk < a.rows ? begin + a.chunk : a.rows;
+  if (JOINS) {
+    const i64 key = key_of(a, end - 1);
+    if (end == a.rows || key_of(a, end) != key || (begin > 0 && key_of(a, begin - 1) == key)) return;
+    T sum = a.tails[number];
+    for (i64 next = end, other = number + a.width.by.n; next < a.rows && key_of(a, next) == key; next += a.chunk) {
+      sum = sum + a.heads[other];
+      other += a.width.by.n;
+    }
+    T* const to = place_in(a, key, element);
+    *to = *to + sum;
+    return;
+  }
+  i64 row = begin;
+  while (row < end) {
+    const i64 first = row, key = key_of(a, row);
+    T sum = a.y[a.order[row] * a.width.by.n + element];
+    for (++row; row < end && key_of(a, row) == key; ++row) sum = sum + a.y[a.order[row] * a.width.by.n + element];
+    if (first == begin && begin > 0 && key_of(a, begin - 1) == key) {
+      a.heads[number] = sum;
+    } else if (row == end && end < a.rows && key_of(a, end) == key) {
+      a.tails[number] = sum;
+    } else {
+      T* const to = place_in(a, key, element);
+      *to = *to + sum;
+    }
+  }
 }
 
 // ---- mark

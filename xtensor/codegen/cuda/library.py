@@ -106,7 +106,7 @@ def text_of(name: str, constants: Mapping[str, Any], wide: bool, before: Sequenc
     body = sections[name]
     shared = [sections["prelude"], *([sections["windows"]] if "Axis" in body else [])]
     given = [_given(*one) for one in constants.items()]
-    return "\n".join([f"#define WIDE {int(wide)}", *helpers([*before, body]), *given, *before, *shared, body])
+    return "\n".join([f"#define WIDE {int(wide)}", *helpers([*given, *before, body]), *given, *before, *shared, body])
 
 
 def _given(name: str, value: Any) -> str:

@@ -270,6 +270,7 @@ SECTIONS: dict[str, list[dict[str, Any]]] = {
     "add": [{"T": kind, "ARRAYS": 2, "LOOPS": 2, "JOINS": joins} for kind in {*KINDS.values()} for joins in (0, 1)],
     "scatter": [{"T": kind, **MOVES, "REPEATS": 1} for kind in library.MOVED.values()],
     "mark": [{}],
+    "number": [{"T": "float", "K": "u32", "FLOATS": 1, "SIGNED": 0}, {"T": "i8", "K": "u32", "FLOATS": 0, "SIGNED": 1}],
     "select": [{"T": kind, "VALUES": values} for kind in library.MOVED.values() for values in (0, 1)],
     "turn": [{"T": kind, "LOOPS": 2} for kind in library.MOVED.values()],
     "sort": [

@@ -300,11 +300,16 @@ def order(x: Array, axis: int, descending: bool) -> Array:
     return np.moveaxis(np.array(found, np.int64).reshape(places.shape), -1, axis)
 
 
-def test_rows_too_long_for_a_block(device: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.float32, np.float64])
+def test_rows_too_long_for_a_block(device: emulated.Launches, monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    """By one sort of all rows, whose numbers go with the keys; of eight bytes by CuPy."""
     monkeypatch.setattr(kernels, "SORTED", 16)
-    x, before = numbers(3, 17), len(device.texts)
-    identical(host(xt.sort(there(x))), np.sort(x, stable=True))
-    assert not launched(device, before)
+    x, before = numbers(3, 2, 37, dtype=dtype, seed=4), len(device.texts)
+    for axis in (0, 2):
+        places = order(x, axis, False)
+        identical(host(xt.argsort(there(x), axis=axis)), places)
+        identical(host(xt.sort(there(x), axis=axis)), np.take_along_axis(x, places, axis))
+    assert launched(device, before) == ({"sort", "number"} if dtype != np.float64 else {"sort"})
 
 
 # ---- copies

@@ -299,23 +299,44 @@ def cumulative(cp: Any, x: Array, axis: int, dtype: DType, combine: str, start: 
 def sort(cp: Any, x: Array, axis: int, *, order: bool) -> Array | None:
     """Return x sorted along an axis, or if `order` the indices that sort it; stable, NaN last."""
     library = _library()
-    length, size = x.shape[axis], x.dtype.itemsize
+    size, kind = x.dtype.itemsize, x.dtype.kind
+    if not x.size or kind not in "biuf" or x.dtype == np.float16:
+        return None
+    given = {"T": library.memory_type(x.dtype), "K": "u64" if size == 8 else "u32"}
+    given |= {"FLOATS": int(kind == "f"), "SIGNED": int(kind == "i")}
+    rows = copied(cp, cp.moveaxis(x, axis, -1))
+    found = (
+        _sorted_by_blocks(cp, rows, given, order) if x.shape[axis] <= SORTED else _sorted_whole(cp, rows, given, order)
+    )
+    return None if found is None else cp.moveaxis(found, -1, axis)
+
+
+def _sorted_by_blocks(cp: Any, rows: Array, given: dict[str, Any], order: bool) -> Array | None:
+    """Return rows sorted in shared memory, or the indices that do so."""
+    library = _library()
+    length, size = rows.shape[-1], rows.dtype.itemsize
     width = max(1 << (length - 1).bit_length(), 2)
-    shared = width * (max(size, 4) + 4)
-    if not x.size or x.dtype.kind not in "biuf" or x.dtype == np.float16 or length > SORTED:
+    shared, threads = width * (max(size, 4) + 4), min(max(width // 2, 32), 1024)
+    if shared > library.most_shared(rows):
         return None
-    if shared > library.most_shared(x):
+    found = cp.empty(rows.shape, np.int64 if order else rows.dtype)
+    numbers, blocks = [rows, found, found, length, width], rows.size // length
+    words = {**given, "ORDER": int(order)}
+    return found if library.launch("sort", rows, words, numbers, blocks, threads=threads, shared=shared) else None
+
+
+def _sorted_whole(cp: Any, rows: Array, given: dict[str, Any], order: bool) -> Array | None:
+    """Return several rows sorted by one radix sort of CuPy's, of numbers that begin with the row's, or the indices."""
+    library = _library()
+    length = rows.shape[-1]
+    if rows.size == length or rows.dtype.itemsize > 4 or rows.size >= library.REACH:
         return None
-    rows = cp.moveaxis(x, axis, -1)
-    rows = copied(cp, rows)
-    found = cp.empty(rows.shape, np.int64 if order else x.dtype)
-    given = {"T": library.memory_type(x.dtype), "K": "u64" if size == 8 else "u32", "ORDER": int(order)}
-    given |= {"FLOATS": int(x.dtype.kind == "f"), "SIGNED": int(x.dtype.kind == "i")}
-    threads = min(max(width // 2, 32), 1024)
-    numbers = [rows, found, found, length, width]
-    if not library.launch("sort", x, given, numbers, rows.size // length, threads=threads, shared=shared):
+    keys = cp.empty(rows.size, np.uint64)
+    numbers = [rows, keys, rows.size, library.Length(length)]
+    if not library.launch("number", rows, given, numbers, library.blocks_of(rows.size)):
         return None
-    return cp.moveaxis(found, -1, axis)
+    places = cp.argsort(keys).astype(np.int64, copy=False)
+    return (places % length if order else rows.reshape(-1)[places]).reshape(rows.shape)
 
 
 # ---- copies

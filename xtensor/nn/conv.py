@@ -431,7 +431,7 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":
-        run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget), run))
+        run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget, library_of(y)), run, y))
     elif plan.algorithm == "auto":
         if not (thin and sweep(x, w, y, bias, axes)):
             run("direct" if thin and not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)) else "im2col")
@@ -439,15 +439,20 @@ def _forward(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes:
         run(plan.algorithm)
 
 
-def _tuned(kind: Any, run: Callable[[str], None]) -> str:
-    """Return the faster algorithm for a kind of arguments, each timed once after a first call; it is remembered."""
+def _tuned(kind: Any, run: Callable[[str], None], y: Array) -> str:
+    """Return the faster algorithm for a kind of arguments, each timed once after a first call; it is remembered.
+
+    y: what is written, whose device is waited for.
+    """
     found = _fastest.get(kind)
     if found is None:
         times = {}
         for algorithm in ("direct", "im2col"):
             run(algorithm)
+            elsewhere.wait(y)
             start = perf_counter()
             run(algorithm)
+            elsewhere.wait(y)
             times[algorithm] = perf_counter() - start
         if len(_fastest) >= TUNED:
             _fastest.clear()

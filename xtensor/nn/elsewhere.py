@@ -74,6 +74,13 @@ def direct(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool
     return own_kernels.direct(x, w, y, bias, axes)
 
 
+def wait(y: Array) -> None:
+    """Wait for what is computed on an array's device, if that is not the CPU."""
+    library = library_of(y)
+    if library is not np:
+        library.cuda.get_current_stream().synchronize()
+
+
 def _in_rows(y: Array) -> bool:
     """Return whether a window is a row of its matrix: where all channels of y lie together and next to each other."""
     return bool(y.shape[1] == 1 and abs(y.strides[2]) < abs(y.strides[-1]))

@@ -169,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
 // The true elements of each block of 4096, or where they are, behind those of the blocks before it.
 struct Arguments { const u8* mask; const T* x; T* y; const i64* ends; i64 count; };
 extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
-  __shared__ int begins[16][8];
+  __shared__ int begins[16][8], totals[8];
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const i64 begin = (i64)blockIdx.x * 4096 + thread;
   unsigned votes[16];
@@ -179,10 +179,17 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
     if (lane == 0) begins[k][warp] = __popc(votes[k]);
   }
   __syncthreads();
-  int before = 0;
-  if (thread < 128) for (int n = 0; n < thread; ++n) before += begins[n / 8][n % 8];
+  const int own = thread < 128 ? begins[thread / 8][thread % 8] : 0;
+  int upto = own;
+  #pragma unroll
+  for (int d = 1; d < 32; d <<= 1) {
+    const int other = __shfl_up_sync(0xffffffffu, upto, d);
+    if (lane >= d) upto += other;
+  }
+  if (lane == 31) totals[warp] = upto;
   __syncthreads();
-  if (thread < 128) begins[thread / 8][thread % 8] = before;
+  for (int w = 0; w < warp; ++w) upto += totals[w];
+  if (thread < 128) begins[thread / 8][thread % 8] = upto - own;
   __syncthreads();
   const i64 start = blockIdx.x ? a.ends[blockIdx.x - 1] : 0;
   #pragma unroll
@@ -300,10 +307,8 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
   }
 }
 
-// ---- sort
-// Rows in order by a bitonic network in shared memory, over (key, place): a block takes a row. Keys are numbers without
-// sign in the order of the elements, all NaN alike behind infinity, zeros of both signs alike.
-struct Arguments { const T* x; T* y; i64* order; i64 length, width; };
+// ---- keys
+// Numbers without sign in the order of the elements: all NaN alike behind infinity, zeros of both signs alike.
 __device__ K key_of(T x) {
   if (x != x) return (K)-1;
   if (x == (T)0) x = (T)0;
@@ -314,6 +319,10 @@ __device__ K key_of(T x) {
   if (FLOATS) return bits.key & sign ? (K)(~bits.key & (2 * sign - 1)) : (K)(bits.key | sign);
   return SIGNED ? (K)(bits.key ^ sign) : bits.key;
 }
+
+// ---- sort
+// Rows in order by a bitonic network in shared memory, over (key, place): a block takes a row.
+struct Arguments { const T* x; T* y; i64* order; i64 length, width; };
 extern "C" __global__ void __launch_bounds__(1024) kernel(const Arguments a) {
   extern __shared__ u64 memory[];
   K* const keys = (K*)memory;
@@ -344,6 +353,14 @@ extern "C" __global__ void __launch_bounds__(1024) kernel(const Arguments a) {
     if (ORDER) a.order[(i64)blockIdx.x * a.length + i] = place;
     else a.y[(i64)blockIdx.x * a.length + i] = x[place];
   }
+}
+
+// ---- number
+// The key of each element behind the number of its row: what is sorted in one go where rows are long.
+struct Arguments { const T* x; u64* y; i64 count; Length length; };
+extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
+  const index number = (index)blockIdx.x * 256 + threadIdx.x;
+  if (number < a.count) a.y[number] = (u64)over(number, a.length.by) << 32 | key_of(a.x[number]);
 }
 
 // ---- windows

@@ -104,7 +104,9 @@ def text_of(name: str, constants: Mapping[str, Any], wide: bool, before: Sequenc
     """Return the CUDA C++ of a kernel."""
     sections = _sections()
     body = sections[name]
-    shared = [sections["prelude"], *([sections["windows"]] if "Axis" in body else [])]
+    shared = [sections["prelude"]]
+    shared += [sections["windows"]] if "Axis axes" in body else []
+    shared += [sections["keys"]] if "SIGNED" in constants else []
     given = [_given(*one) for one in constants.items()]
     return "\n".join([f"#define WIDE {int(wide)}", *helpers([*given, *before, body]), *given, *before, *shared, body])
 

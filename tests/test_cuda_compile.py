@@ -325,3 +325,25 @@ def test_library(compiler: Compiler) -> None:
     else:
         texts = [library.text_of(name, every[0], wide) for name, every in SECTIONS.items() for wide in (False, True)]
         compiles(texts + scans()[:4], compiler)
+
+
+# Of one thread for the words of SECTIONS[...][0]: registers, of which 64 let 1024 threads share a processor.
+REGISTERS = {"turn": 32, "gather": 32, "scan rows": 40, "select": 64, "sort": 32, "columns": 40, "direct": 40, "weights": 64}
+
+
+@pytest.mark.parametrize("name", REGISTERS)
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_registers(name: str) -> None:
+    """Nothing is spilled, and the registers leave room for as many threads as hide the memory's delays."""
+    words = SECTIONS[name][0] if name in SECTIONS else None
+    float32 = np.dtype(np.float32)
+    before = [library.conversion("xt_converted", float32, float32), library.joining("xt_join", "add", float32)]
+    scan = {"T": "float", "S": "float", "A": "float", "xt_start": "0"}
+    text = library.text_of(name, scan, False, before) if words is None else library.text_of(name, words, False)
+    release = releases()[max(releases())]
+    program = release.createProgram(text, "kernel.cu", (), ())
+    release.compileProgram(program, (*cuda_build.options_of("sm_90", True), "--ptxas-options=-v"))
+    log = release.getProgramLog(program)
+    release.destroyProgram(program)
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
+    assert int(re.search(r"Used (\d+) registers", log)[1]) <= REGISTERS[name]

@@ -45,7 +45,7 @@ def columns(x: Array, y: Array, axes: Axes, rows: bool) -> bool:
 
 def direct(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool:
     """Write a convolution of few channels into y, with a thread for each output."""
-    if not _are_computed(x, w, y):
+    if not _are_computed(x, w, y) or not x.size:
         return False
     if not y.size:
         return True
@@ -125,7 +125,7 @@ def _three(lengths: Sequence[int], one: int = 1) -> list[int]:
 def _axes(axes: Axes) -> list[int]:
     """Return the numbers of three axes as the struct Axis has them."""
     three = [*[_NONE] * (3 - len(axes)), *axes]
-    return [n for a in three for n in (a.size, a.stride, a.dilation, a.low, Length(max(a.out, 1)))]
+    return [n for a in three for n in (a.size, Length(a.stride), a.dilation, a.low, Length(max(a.out, 1)))]
 
 
 def _window(axes: Axes) -> dict[str, int]:

@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
 // ---- select
 // The true elements of each block of 4096, or where they are, behind those of the blocks before it.
 struct Arguments { const u8* mask; const T* x; T* y; const i64* ends; i64 count; };
-extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
+extern "C" __global__ void __launch_bounds__(256, 4) kernel(const Arguments a) {
   __shared__ int begins[16][8], totals[8];
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const i64 begin = (i64)blockIdx.x * 4096 + thread;
@@ -366,11 +366,11 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
 // ---- windows
 // What windows are, along an axis: lengths of the input and of the output, and where window o begins. K0, K1 and K2 are
 // the lengths of the window.
-struct Axis { i64 size, stride, dilation, low; Length out; };
+struct Axis { i64 size; Length stride; i64 dilation, low; Length out; };
 
 // The place of element k of window o, below 0 or beyond the size where that is outside.
 __device__ offset place_of(const Axis& axis, offset o, int k) {
-  return o * (offset)axis.stride + k * (offset)axis.dilation - (offset)axis.low;
+  return o * (offset)axis.stride.by.n + k * (offset)axis.dilation - (offset)axis.low;
 }
 
 __device__ bool inside(const Axis& axis, offset place) { return (index)place < (index)axis.size; }
@@ -381,8 +381,10 @@ __device__ offset along(const i64* steps, offset i, offset j, offset k) {
 
 // The output whose element k lies at a place, -1 for none.
 __device__ offset output_at(const Axis& axis, offset place, int k) {
-  const offset from = place + (offset)axis.low - k * (offset)axis.dilation, o = from / (offset)axis.stride;
-  return from < 0 || from != o * (offset)axis.stride || (index)o >= axis.out.by.n ? -1 : o;
+  const offset from = place + (offset)axis.low - k * (offset)axis.dilation;
+  if (from < 0) return -1;
+  const index o = over((index)from, axis.stride.by);
+  return o * axis.stride.by.n == (index)from && o < axis.out.by.n ? (offset)o : -1;
 }
 
 // ---- columns
@@ -440,21 +442,19 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
   for (int axis = 2; axis >= 0; --axis) o[axis] = taken(rest, a.axes[axis].out);
   if (!LAST) { f = taken(rest, a.outputs); g = taken(rest, a.groups); }
   const i64 filter = (i64)g * a.outputs.by.n + f;
-  const T* const x = a.x + (i64)rest * a.image + (i64)g * a.group;
+  const T* x = a.x + (i64)rest * a.image + (i64)g * a.group;
   const T* w = a.w + filter * a.channels * (K0 * K1 * K2);
+  const offset h = place_of(a.axes[0], o[0], 0), i = place_of(a.axes[1], o[1], 0), j = place_of(a.axes[2], o[2], 0);
+  const offset first = along(a.steps, h, i, j);
   T sum = 0;
-  for (i64 c = 0; c < a.channels; ++c) {
-    for (int k = 0; k < K0; ++k) {
-      const offset i = place_of(a.axes[0], o[0], k);
-      for (int l = 0; l < K1; ++l) {
-        const offset j = place_of(a.axes[1], o[1], l);
-        #pragma unroll 8
-        for (int m = 0; m < K2; ++m, ++w) {
-          const offset n = place_of(a.axes[2], o[2], m);
-          if (inside(a.axes[0], i) && inside(a.axes[1], j) && inside(a.axes[2], n))
-            sum += x[c * a.channel + along(a.steps, i, j, n)] * *w;
-        }
-      }
+  for (offset c = 0; c < (offset)a.channels; ++c, x += a.channel, w += K0 * K1 * K2) {
+    #pragma unroll
+    for (int k = 0; k < K0 * K1 * K2; ++k) {
+      const offset p = k / (K1 * K2) * (offset)a.axes[0].dilation, q = k / K2 % K1 * (offset)a.axes[1].dilation;
+      const offset r = k % K2 * (offset)a.axes[2].dilation;
+      const bool is = inside(a.axes[0], h + p) && inside(a.axes[1], i + q) && inside(a.axes[2], j + r);
+      const T value = x[is ? first + along(a.steps, p, q, r) : 0];
+      sum = is ? sum + value * w[k] : sum;
     }
   }
   if (BIAS) sum += a.bias[filter];

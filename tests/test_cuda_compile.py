@@ -328,7 +328,16 @@ def test_library(compiler: Compiler) -> None:
 
 
 # Of one thread for the words of SECTIONS[...][0]: registers, of which 64 let 1024 threads share a processor.
-REGISTERS = {"turn": 32, "gather": 32, "scan rows": 40, "select": 64, "sort": 32, "columns": 40, "direct": 40, "weights": 64}
+REGISTERS = {
+    "turn": 32,
+    "gather": 32,
+    "scan rows": 40,
+    "select": 64,
+    "sort": 32,
+    "columns": 40,
+    "direct": 40,
+    "weights": 64,
+}
 
 
 @pytest.mark.parametrize("name", REGISTERS)

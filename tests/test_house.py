@@ -63,12 +63,13 @@ OPTIONAL = {
     "llvmlite": ["codegen/cpu/compile.py"],
     "cupy": ["devices/cuda.py", "codegen/cuda/nvrtc.py"],
     "cupyx": ["devices/cuda.py", "codegen/cuda/kernel.py"],
+    "cudnn": ["nn/cudnn.py"],
     "dask": ["dask.py"],
     "einops": ["einops.py"],
     "sklearn": ["__main__.py"],
     "scipy": ["__main__.py", "devices/cpu.py"],
 }
-NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "dask", "einops", "scipy", "sklearn", "array_api_compat"]
+NOT_AT_IMPORT = ["llvmlite", "cupy", "cupyx", "cudnn", "dask", "einops", "scipy", "sklearn", "array_api_compat"]
 
 FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 25_950
 

@@ -13,6 +13,8 @@ from math import gcd
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import NUMERIC, DType, promote
@@ -22,7 +24,7 @@ from ..devices import library_of
 from ..run.contractions import worth_compiling
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
-from . import elsewhere
+from . import cudnn, elsewhere
 from .contraction import Array, contract, contract_weights, empty, natively
 from .implicit import THIN_OUTPUTS, convolve_weights
 from .implicit import convolve as convolve_implicitly
@@ -355,6 +357,8 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
 
     def run(a: Array, k: Array, b: Array | None = None) -> Array:
         y = empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype, a)
+        if _by_cudnn(cudnn.OUTPUTS, a, k, y, b, plan):
+            return y
         _forward(_split(a, plan.x_last, plan.groups), _grouped(k, plan), _split(y, plan.y_last, plan.groups), b, plan)
         return y
 
@@ -372,6 +376,8 @@ def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tens
 
     def run(g: Array, k: Array, b: Array | None = None) -> Array:
         x = empty(batched(g.shape[0], k.shape[1] * plan.groups, sizes(plan.axes), plan.x_last), dtype, g)
+        if _by_cudnn(cudnn.INPUTS, x, k, g, b, plan):
+            return x
         _backward(_split(g, plan.y_last, plan.groups), _grouped(k, plan), _split(x, plan.x_last, plan.groups), b, plan)
         return x
 
@@ -387,14 +393,31 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     dtype = _common(x, results)
 
     def run(a: Array, g: Array) -> Array:
+        channels, outputs = (one.shape[-1 if last else 1] for one, last in ((a, plan.x_last), (g, plan.y_last)))
+        w = empty((outputs, channels // plan.groups, *kernels(plan.axes)), dtype, a)
+        if _by_cudnn(cudnn.WEIGHTS, a, w, g, None, plan):
+            return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
-        w = empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype, a)
         given = plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget
         if not convolve_weights(*given):
             contract_weights(*given)
         return w
 
     return natively(plan.function, (x, results), run)
+
+
+def _by_cudnn(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
+    """Write what is wanted of inputs, weights and outputs, with its bias, by cuDNN; return whether that was done."""
+    library = library_of(x)
+    if library is np or plan.algorithm != "auto":
+        return False
+    x, y = (library.moveaxis(a, -1, 1) if last else a for a, last in ((x, plan.x_last), (y, plan.y_last)))
+    if not cudnn.computes(wanted, x, w, y, plan.axes, plan.budget):
+        return False
+    if bias is not None:
+        target = y if wanted == cudnn.OUTPUTS else x
+        target += bias.reshape(-1, *[1] * len(plan.axes))
+    return True
 
 
 def _common(*tensors: Tensor | None) -> DType:

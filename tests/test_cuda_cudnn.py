@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.nn import cudnn
+from xtensor.nn import cudnn_plans as cudnn
 
 pytestmark = pytest.mark.skipif(bool(host_cupy.MISSING), reason=str(host_cupy.MISSING))
 

@@ -63,7 +63,7 @@ OPTIONAL = {
     "llvmlite": ["codegen/cpu/compile.py"],
     "cupy": ["devices/cuda.py", "codegen/cuda/nvrtc.py"],
     "cupyx": ["devices/cuda.py", "codegen/cuda/kernel.py"],
-    "cudnn": ["nn/cudnn.py"],
+    "cudnn": ["nn/cudnn_plans.py"],
     "dask": ["dask.py"],
     "einops": ["einops.py"],
     "sklearn": ["__main__.py"],

@@ -24,7 +24,8 @@ from ..devices import library_of
 from ..run.contractions import worth_compiling
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
-from . import cudnn, elsewhere
+from . import cudnn_plans as cudnn
+from . import elsewhere
 from .contraction import Array, contract, contract_weights, empty, natively
 from .implicit import THIN_OUTPUTS, convolve_weights
 from .implicit import convolve as convolve_implicitly

@@ -571,7 +571,7 @@ def install() -> None:
     from xtensor.codegen.cuda import library
 
     stand_in = module()
-    library._without.add(0)
+    library._without.update((0, name) for name in library.names())
     real.cuda.set_allocator(_allocate)
     sys.modules.update({"cupy": stand_in, "cupy.linalg": stand_in.linalg, "cupy.fft": stand_in.fft})
     sys.modules["cupyx"] = SimpleNamespace(errstate=_errstate, empty_pinned=_empty_pinned)  # type: ignore[assignment]

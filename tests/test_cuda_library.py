@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[emulated.Launches]:
+def cuda() -> Iterator[emulated.Launches]:
     with emulated.device() as launches:
         yield launches
 
@@ -65,9 +65,8 @@ def identical(found: Array, wanted: Any) -> None:
 
 def launched(launches: emulated.Launches, before: int) -> set[str]:
     """Return the names of the sections that were launched since there were `before` texts."""
-    sections = library._sections()
-    texts = launches.texts[before:]
-    return {name for name, body in sections.items() if "kernel(" in body and any(body in text for text in texts)}
+    texts, sections = launches.texts[before:], library._sections()
+    return {name for name in library.names() if any(sections[name] in text for text in texts)}
 
 
 # ---- elements at indices
@@ -87,40 +86,40 @@ READS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64, np.complex128, bool])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_elements_at_indices(device: emulated.Launches, read: Any, dtype: Any) -> None:
+def test_elements_at_indices(cuda: emulated.Launches, read: Any, dtype: Any) -> None:
     x = numbers(13, 7, 8, dtype=dtype)
-    before = len(device.texts)
+    before = len(cuda.texts)
     found = read(there(x), there(ROWS), there(COLUMNS))
     identical(host(found), read(x, ROWS, COLUMNS))
-    assert "gather" in launched(device, before)
+    assert "gather" in launched(cuda, before)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_take(device: emulated.Launches, axis: int) -> None:
-    x, before = numbers(7, 8, 16), len(device.texts)
+def test_take(cuda: emulated.Launches, axis: int) -> None:
+    x, before = numbers(7, 8, 16), len(cuda.texts)
     i, each = np.array([[3, -1], [0, -7]]), np.random.default_rng(1).integers(-7, 7, (7, 8, 16))
     identical(host(xt.take(there(x), there(i[0]), axis=axis)), np.take(x, i[0], axis=axis))
     shape = [slice(None)] * 3
     shape[axis] = slice(0, 5)
     each = each[tuple(shape)]
     identical(host(xt.take_along_axis(there(x), there(each), axis=axis)), np.take_along_axis(x, each, axis=axis))
-    assert launched(device, before) == {"gather"}
+    assert launched(cuda, before) == {"gather"}
 
 
-def test_rows_move_by_sixteen_bytes(device: emulated.Launches) -> None:
+def test_rows_move_by_sixteen_bytes(cuda: emulated.Launches) -> None:
     """Where rows and addresses are multiples of that; else by the largest unit that fits."""
     i = there(np.array([2, 0, 1]))
     for width, kind in ((8, "uint4"), (6, "u64"), (5, "u32")):
         x = numbers(3, width)
         identical(host(there(x)[i]), x[[2, 0, 1]])
-        assert f"typedef {kind} T;" in device.texts[-1]
+        assert f"typedef {kind} T;" in cuda.texts[-1]
     x = numbers(3, 12)
     identical(host(there(x)[:, 1:9][i]), x[:, 1:9][[2, 0, 1]])  # begins between vectors
-    assert "typedef u32 T;" in device.texts[-1]
+    assert "typedef u32 T;" in cuda.texts[-1]
 
 
 @pytest.mark.parametrize("bad", [13, -14, 1 << 40])
-def test_what_is_outside_raises(device: emulated.Launches, bad: int) -> None:
+def test_what_is_outside_raises(cuda: emulated.Launches, bad: int) -> None:
     """With the index and its axis, and nothing written."""
     x, i = numbers(13, 7), np.array([0, bad, 1])
     ours = there(x)
@@ -155,29 +154,29 @@ WRITES: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_writes_at_indices(device: emulated.Launches, name: str) -> None:
+def test_writes_at_indices(cuda: emulated.Launches, name: str) -> None:
     """Places are named several times: the last value stays."""
     key, shape = WRITES[name]
-    x, value, before = numbers(13, 7, 8), numbers(*shape, seed=1), len(device.texts)
+    x, value, before = numbers(13, 7, 8), numbers(*shape, seed=1), len(cuda.texts)
     found = written(there(x), there(ROWS), there(COLUMNS), key, there(value))
     identical(host(found), written(x, ROWS, COLUMNS, key, value))
-    assert launched(device, before) >= {"check", "scatter"}
+    assert launched(cuda, before) >= {"check", "scatter"}
 
 
-def test_few_writes_into_much(device: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_writes_into_much(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without marks for all places: in another way, with the same result."""
     monkeypatch.setattr(kernels, "PLACES", 4)
     monkeypatch.setattr(kernels, "PLACES_EACH", 1)
-    x, value, before = numbers(13, 7, 8), numbers(7, 7, 8, seed=1), len(device.texts)
+    x, value, before = numbers(13, 7, 8), numbers(7, 7, 8, seed=1), len(cuda.texts)
     found = written(there(x), there(ROWS), there(COLUMNS), lambda i, j: i, there(value))
     identical(host(found), written(x, ROWS, COLUMNS, lambda i, j: i, value))
-    assert "scatter" not in launched(device, before)
+    assert "scatter" not in launched(cuda, before)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32, np.float64, np.complex64])
-def test_adding_at_indices(device: emulated.Launches, dtype: Any) -> None:
+def test_adding_at_indices(cuda: emulated.Launches, dtype: Any) -> None:
     """Whole numbers, whose sums are exact; as many at one place as go through several chunks, and through a part."""
-    rng, before = np.random.default_rng(12), len(device.texts)
+    rng, before = np.random.default_rng(12), len(cuda.texts)
     x = rng.integers(-9, 9, (11, 3, 4)).astype(dtype)
     for i in (rng.integers(-11, 11, 150), np.repeat([3, -8, 0], [100, 1, 40]), np.full(65, 10), np.array([1, 1])):
         value = rng.integers(-9, 9, (i.size, 3, 4)).astype(dtype)
@@ -189,7 +188,7 @@ def test_adding_at_indices(device: emulated.Launches, dtype: Any) -> None:
         add_at(ours, (there(i), slice(None), there(j)), there(value[:, :, 0]))
         np.add.at(theirs, (i, slice(None), j), value[:, :, 0])
         identical(host(ours), theirs)
-    assert launched(device, before) == {"check", "add"}
+    assert launched(cuda, before) == {"check", "add"}
     with pytest.raises(IndexError, match="index 11 is out of bounds for axis 0 with size 11"):
         add_at(ours, (there(np.array([0, 11])),), there(value[:2]))
     identical(host(ours), theirs)
@@ -208,18 +207,18 @@ def add_at(x: xt.Tensor, key: tuple[Any, ...], value: xt.Tensor) -> None:
     ("dtype", "share"),
     [(np.uint8, 0.5), (np.int16, 0.0), (np.float32, 0.03), (np.complex64, 0.5), (np.complex128, 1.0)],
 )
-def test_masks(device: emulated.Launches, dtype: Any, share: float) -> None:
+def test_masks(cuda: emulated.Launches, dtype: Any, share: float) -> None:
     """Over all axes and over the first ones, of more than one block."""
     x = numbers(131, 5, 7, dtype=dtype)
     whole, rows = (np.random.default_rng(2).random(shape) < share for shape in (x.shape, x.shape[:2]))
-    before = len(device.texts)
+    before = len(cuda.texts)
     identical(host(there(x)[there(whole)]), x[whole])
     identical(host(there(x)[there(rows)]), x[rows])
     identical(host(there(x).mT[there(np.ascontiguousarray(whole.mT))]), x.mT[whole.mT])
-    assert launched(device, before) >= {"mark", "select"}
+    assert launched(cuda, before) >= {"mark", "select"}
 
 
-def test_writes_at_masks(device: emulated.Launches) -> None:
+def test_writes_at_masks(cuda: emulated.Launches) -> None:
     x, mask = numbers(131, 5, 7), np.random.default_rng(2).random((131, 5, 7)) < 0.3
     for where, value in ((mask, np.float32(-0.0)), (mask, numbers(mask.sum())), (mask[:, 0, 0], numbers(5, 7))):
         ours, theirs = there(x), x.copy()
@@ -239,19 +238,19 @@ SUMMED = [bool, np.uint8, np.int32, np.float32, np.float64, np.complex64]
     [*((shape, np.float32) for shape in LENGTHS), *(((3, 9, 2), dtype) for dtype in SUMMED)],
     ids=str,
 )
-def test_running_results(device: emulated.Launches, shape: tuple[int, ...], dtype: Any) -> None:
+def test_running_results(cuda: emulated.Launches, shape: tuple[int, ...], dtype: Any) -> None:
     """Along every axis, of more than one step of a block; whole numbers, whose sums are exact."""
     x = np.random.default_rng(3).integers(0, 2 if dtype is bool else 9, shape).astype(dtype)
     factors = (x != 0).astype(dtype)
     for axis in range(len(shape)):
-        before = len(device.texts)
+        before = len(cuda.texts)
         found = xt.cumulative_sum(there(x), axis=axis, include_initial=axis == 0)
         identical(host(found), np.cumulative_sum(x, axis=axis, include_initial=axis == 0))
         identical(host(xt.cumulative_prod(there(factors), axis=axis)), np.cumprod(factors, axis=axis))
-        assert launched(device, before) & {"scan rows", "scan columns"}
+        assert launched(cuda, before) & {"scan rows", "scan columns"}
 
 
-def test_running_results_of_special_values(device: emulated.Launches) -> None:
+def test_running_results_of_special_values(cuda: emulated.Launches) -> None:
     """An infinity and NaN count for what comes after them, and for that alone."""
     x = np.ones((3, 1100), np.float32)
     x[0, 1050], x[1, 7], x[2, 30], x[2, 700] = np.inf, np.nan, np.inf, -np.inf
@@ -262,10 +261,10 @@ def test_running_results_of_special_values(device: emulated.Launches) -> None:
     identical(host(xt.cumulative_sum(there(small), axis=1, dtype=xt.int8)), np.cumsum(small, axis=1, dtype=np.int8))
 
 
-def test_few_long_rows_are_cupys(device: emulated.Launches) -> None:
-    x, before = np.ones(kernels.SHORT + 1, np.int32), len(device.texts)
+def test_few_long_rows_are_cupys(cuda: emulated.Launches) -> None:
+    x, before = np.ones(kernels.SHORT + 1, np.int32), len(cuda.texts)
     identical(host(xt.cumulative_sum(there(x))), np.cumsum(x))
-    assert not launched(device, before)
+    assert not launched(cuda, before)
 
 
 # ---- sort
@@ -273,20 +272,20 @@ def test_few_long_rows_are_cupys(device: emulated.Launches) -> None:
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint16, np.int32, np.int64, np.uint64, np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(2, 1), (3, 17), (2, 40, 2)], ids=str)
-def test_sort(device: emulated.Launches, shape: tuple[int, ...], dtype: Any) -> None:
+def test_sort(cuda: emulated.Launches, shape: tuple[int, ...], dtype: Any) -> None:
     """Stable in both orders; zeros of both signs are equal, NaN last, or first where the order is descending."""
     x = numbers(*shape, dtype=dtype, seed=4)
     if np.dtype(dtype).kind in "iu":
         x[0, 0] = np.iinfo(dtype).min
         x[-1, -1] = np.iinfo(dtype).max
     for axis in range(len(shape)):
-        before = len(device.texts)
+        before = len(cuda.texts)
         for descending in (False, True):
             ours = there(x)
             identical(host(xt.argsort(ours, axis=axis, descending=descending)), order(x, axis, descending))
             wanted = np.take_along_axis(x, order(x, axis, descending), axis)
             identical(host(xt.sort(ours, axis=axis, descending=descending)), wanted)
-        assert "sort" in launched(device, before)
+        assert "sort" in launched(cuda, before)
 
 
 def order(x: Array, axis: int, descending: bool) -> Array:
@@ -301,15 +300,15 @@ def order(x: Array, axis: int, descending: bool) -> Array:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.float32, np.float64])
-def test_rows_too_long_for_a_block(device: emulated.Launches, monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+def test_rows_too_long_for_a_block(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
     """By one sort of all rows, whose numbers go with the keys; of eight bytes by CuPy."""
     monkeypatch.setattr(kernels, "SORTED", 16)
-    x, before = numbers(3, 2, 37, dtype=dtype, seed=4), len(device.texts)
+    x, before = numbers(3, 2, 37, dtype=dtype, seed=4), len(cuda.texts)
     for axis in (0, 2):
         places = order(x, axis, False)
         identical(host(xt.argsort(there(x), axis=axis)), places)
         identical(host(xt.sort(there(x), axis=axis)), np.take_along_axis(x, places, axis))
-    assert launched(device, before) == ({"sort", "number"} if dtype != np.float64 else {"sort"})
+    assert launched(cuda, before) == ({"sort", "number"} if dtype != np.float64 else {"sort"})
 
 
 # ---- copies
@@ -328,9 +327,9 @@ TURNED: dict[str, Callable[[Any], Any]] = {
     ("turn", "dtype"),
     [*((turn, np.float32) for turn in TURNED), *(("turned", dtype) for dtype in (np.uint8, np.float16, np.complex128))],
 )
-def test_transposed_copies(device: emulated.Launches, turn: str, dtype: Any) -> None:
+def test_transposed_copies(cuda: emulated.Launches, turn: str, dtype: Any) -> None:
     """Tiles that are whole and tiles that are not."""
-    x, before = numbers(33, 3, 40, dtype=dtype), len(device.texts)
+    x, before = numbers(33, 3, 40, dtype=dtype), len(cuda.texts)
     named, turn = turn, TURNED[turn]
     ours = turn(there(x))
     identical(host(ours.copy()), turn(x).copy())
@@ -338,23 +337,49 @@ def test_transposed_copies(device: emulated.Launches, turn: str, dtype: Any) -> 
     into = xt.zeros(ours.shape, dtype=ours.dtype, device="cuda:0")
     into[...] = ours
     identical(host(into), turn(x))
-    assert launched(device, before) == ({"turn"} if named != "two axes" else set())
+    assert launched(cuda, before) == ({"turn"} if named != "two axes" else set())
+
+
+# ---- which of them are taken
+
+
+def test_a_kernel_that_cannot_be_built(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is said once, and done without; others are not."""
+    x, other = numbers(5, 6), numbers(5, 6, dtype=np.int16)  # of which no row is sorted elsewhere
+    monkeypatch.setitem(library._sections(), "sort", library._sections()["sort"].replace("__syncthreads", "no_such"))
+    monkeypatch.setattr(library, "_without", set())
+    with pytest.warns(RuntimeWarning, match="no code that NVRTC takes.*\n.*no_such"):
+        identical(host(xt.sort(there(other))), np.sort(other))
+    before = len(cuda.texts)
+    identical(host(xt.sort(there(x))), np.sort(x, stable=True))
+    assert not launched(cuda, before)
+    identical(host(there(x)[there(x > 0)]), x[x > 0])
+    assert launched(cuda, before) == {"mark", "select"}
+
+
+def test_direct_is_cupys(cuda: emulated.Launches) -> None:
+    x, before = numbers(5, 6), len(cuda.texts)
+    with xt.options(engine="direct"):
+        identical(host(xt.sort(there(x))), np.sort(x, stable=True))
+        identical(host(there(x)[there(np.array([1, -1]))]), x[[1, -1]])
+        identical(host(xt.cumulative_sum(there(x), axis=0)), np.cumsum(x, axis=0))
+    assert not launched(cuda, before)
 
 
 # ---- both widths of indices
 
 
-def test_wide_indices(device: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_indices(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
     """The texts with 64-bit indices, taken for small arrays as if 32 bits did not reach them."""
     monkeypatch.setattr(library, "REACH", 200)
-    x, before = numbers(13, 7, 8), len(device.texts)
+    x, before = numbers(13, 7, 8), len(cuda.texts)
     identical(host(there(x)[there(ROWS), there(COLUMNS)]), x[ROWS, COLUMNS])
     identical(host(there(x)[there(x > 0)]), x[x > 0])
     identical(host(xt.sort(there(x))), np.sort(x, stable=True))
     image = numbers(2, 3, 9, 9, dtype=np.int32)
     wanted = host(xt.nn.max_pool(xt.asarray(image), 2))
     identical(host(xt.nn.max_pool(there(image), 2)), wanted)
-    texts = [text for text in device.texts[before:] if re.search("struct Length", text)]
+    texts = [text for text in cuda.texts[before:] if re.search("struct Length", text)]
     assert len(texts) >= 5 and all("#define WIDE 1" in text for text in texts)
 
 
@@ -389,7 +414,7 @@ def agrees(function: Callable[..., Any], *arrays: Array) -> None:
     ],
     ids=str,
 )
-def test_convolutions(device: emulated.Launches, view: str, layout: Any) -> None:
+def test_convolutions(cuda: emulated.Launches, view: str, layout: Any) -> None:
     """By columns and directly, strided, padded, dilated, grouped, transposed, forward and backward."""
     taken = layout if isinstance(layout, str) else layout[0]
 
@@ -397,7 +422,7 @@ def test_convolutions(device: emulated.Launches, view: str, layout: Any) -> None
         x = VIEWS[view](x)
         return xt.permute_dims(x, (0, 2, 3, 1)) if taken == "NHWC" else x
 
-    rng, before = np.random.default_rng(6), len(device.texts)
+    rng, before = np.random.default_rng(6), len(cuda.texts)
     x, bias = rng.normal(size=(2, 4, 7, 6)), rng.normal(size=8)
     for groups in (1, 2, 4):
         w = rng.normal(size=(8, 4 // groups, 3, 2))
@@ -406,35 +431,52 @@ def test_convolutions(device: emulated.Launches, view: str, layout: Any) -> None
     agrees(
         lambda a, k, ways=ways: xt.nn.conv_transpose(laid(a), k, dilation=2, **ways), x, rng.normal(size=(4, 1, 3, 2))
     )
-    assert launched(device, before) >= {"columns", "direct", "weights"}
+    assert launched(cuda, before) >= {"columns", "direct", "weights"}
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("workspace", [0.004, None])
-def test_workspace(device: emulated.Launches, workspace: float | None, layout: str) -> None:
+def test_workspace(cuda: emulated.Launches, workspace: float | None, layout: str) -> None:
     """In steps of few positions, and in one."""
     rng = np.random.default_rng(7)
     x, w = rng.normal(size=(2, 3, 8, 7) if layout == "NCHW" else (2, 8, 7, 3)), rng.normal(size=(5, 3, 3, 3))
-    before = len(device.texts)
+    before = len(cuda.texts)
 
     def call(a: Any, k: Any) -> Any:
         given = workspace if a.device == "cuda:0" else None  # the CPU's own needs more
         return xt.nn.conv(a, k, padding=1, layout=layout, workspace_mb=given)
 
     agrees(call, x, w)
-    steps = sum(library._sections()["columns"] in text for text in device.texts[before:])
+    steps = sum(library._sections()["columns"] in text for text in cuda.texts[before:])
     assert steps > 8 if workspace else steps == 3
 
 
-def test_windows_of_one_element_are_not_laid_out(device: emulated.Launches) -> None:
-    rng, before = np.random.default_rng(8), len(device.texts)
+@pytest.mark.parametrize("dtype", [np.int32, np.float16, np.complex128])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_other_dtypes(cuda: emulated.Launches, groups: int, dtype: Any) -> None:
+    """Whole numbers, whose sums are exact; by columns, and directly where kernels compute with the dtype."""
+    x, w = (
+        np.random.default_rng(13).integers(-4, 5, shape).astype(dtype)
+        for shape in ((2, 4, 5, 4), (4, 4 // groups, 3, 2))
+    )
+    before = len(cuda.texts)
+    ours, theirs = (
+        xt.nn.conv(xt.asarray(x, device=d), xt.asarray(w, device=d), groups=groups) for d in ("cuda:0", "cpu")
+    )
+    identical(host(ours), host(theirs))
+    assert launched(cuda, before) <= {"columns", "direct"}
+    assert ("direct" in launched(cuda, before)) == (groups == 4 and dtype is np.int32)
+
+
+def test_windows_of_one_element_are_not_laid_out(cuda: emulated.Launches) -> None:
+    rng, before = np.random.default_rng(8), len(cuda.texts)
     agrees(lambda a, k: xt.nn.conv(a, k), rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(6, 3, 1, 1)))
     agrees(lambda a, k: xt.nn.conv(a, k, layout="NHWC"), rng.normal(size=(2, 4, 5, 3)), rng.normal(size=(6, 3, 1, 1)))
-    assert "columns" not in launched(device, before)
+    assert "columns" not in launched(cuda, before)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
-def test_other_ranks(device: emulated.Launches, rank: int) -> None:
+def test_other_ranks(cuda: emulated.Launches, rank: int) -> None:
     rng = np.random.default_rng(9)
     x, w = rng.normal(size=(2, 4, *[5, 4, 3][:rank])), rng.normal(size=(4, 1, *[3, 2, 2][:rank]))
     agrees(lambda a, k: xt.nn.conv(a, k, groups=4, padding=1), x, w)
@@ -444,22 +486,22 @@ def test_other_ranks(device: emulated.Launches, rank: int) -> None:
 
 
 @pytest.mark.parametrize(("view", "layout"), [("packed", "NCHW"), ("every other", "NHWC"), ("turned", "NHWC")])
-def test_pools(device: emulated.Launches, view: str, layout: str) -> None:
+def test_pools(cuda: emulated.Launches, view: str, layout: str) -> None:
     """Windows that overlap and reach into the padding; several largest elements."""
 
     def laid(x: Any) -> Any:
         x = VIEWS[view](x)
         return xt.permute_dims(x, (0, 2, 3, 1)) if layout == "NHWC" else x
 
-    x, before = np.random.default_rng(10).integers(-3, 3, (2, 3, 7, 6)).astype(np.float64), len(device.texts)
+    x, before = np.random.default_rng(10).integers(-3, 3, (2, 3, 7, 6)).astype(np.float64), len(cuda.texts)
     ways: dict[str, Any] = {"stride": (2, 1), "padding": (1, 0), "layout": layout}
     agrees(lambda a: xt.nn.max_pool(laid(a), (3, 2), **ways), x)
     agrees(lambda a: xt.nn.max_pool(laid(a), (2, 2), dilation=2, layout=layout), x)
     agrees(lambda a: xt.nn.avg_pool(laid(a), (3, 2), **ways), x)
-    assert launched(device, before) == {"pool", "spread"}
+    assert launched(cuda, before) == {"pool", "spread"}
 
 
-def test_places_of_special_values(device: emulated.Launches) -> None:
+def test_places_of_special_values(cuda: emulated.Launches) -> None:
     """NaN is the largest; of windows of the lowest value, and of nothing but padding, the place is the CPU's too."""
     x = numbers(2, 3, 7, 9, seed=11)
     x[0, 0] = -np.inf

@@ -28,8 +28,8 @@ REACH = 1 << 31
 # The types that move elements of so many bytes.
 MOVED = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "uint4"}
 
-# Devices, by number, for which no kernel could be built.
-_without: set[int] = set()
+# The kernels that could not be built, by the number of the device and their names.
+_without: set[tuple[int, str]] = set()
 
 
 class Length(int):
@@ -58,14 +58,14 @@ def launch(
     backend: Any = device_of(like).backend
     if not blocks:
         return True
-    if settings().engine in ("direct", "interpret") or backend.number in _without or blocks >= REACH:
+    if settings().engine in ("direct", "interpret") or (backend.number, name) in _without or blocks >= REACH:
         return False
     wide = max(reach, 2 * blocks * threads) >= REACH
     key = (name, tuple(constants.items()), wide, *before)
     try:
         function = nvrtc.function_of(key, lambda: text_of(name, constants, wide, before), backend, contract)
     except nvrtc.BuildError as error:
-        _without.add(backend.number)
+        _without.add((backend.number, name))
         text = f"xtensor: no {error}; the library's functions do the work"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return False
@@ -78,8 +78,13 @@ def blocks_of(count: int) -> int:
     return -(-count // THREADS)
 
 
+def names() -> list[str]:
+    """Return the names of all kernels."""
+    return [name for name, body in _sections().items() if "kernel(" in body]
+
+
 def forget() -> None:
-    """Try again to build kernels for devices for which that failed."""
+    """Try again to build kernels for which that failed."""
     _without.clear()
 
 

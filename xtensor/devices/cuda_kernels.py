@@ -233,23 +233,14 @@ def add(cp: Any, view: Array, indices: Sequence[Array], rows: Array, *, sure: bo
 # ---- masks
 
 
-def select(cp: Any, x: Array, mask: Array) -> Array | None:
-    """Return the elements of x, or its parts along the first axes, where a mask over these is true; waits once."""
-    if not x.size:
-        return None
-    whole = mask.ndim == x.ndim
-    found = _selected(cp, mask, cp.ascontiguousarray(x) if whole else None)
-    if found is None or whole:
-        return found
-    rows = cp.ascontiguousarray(x).reshape(mask.size, *x.shape[mask.ndim :])
-    return gather(cp, rows, (found,), 0, (found.size, *rows.shape[1:]), sure=True) if found.size else None
-
-
-def _selected(cp: Any, mask: Array, values: Array | None) -> Array | None:
-    """Return the values at the true elements of a mask, or where these are in C order."""
+def selected(cp: Any, mask: Array, x: Array | None = None) -> Array | None:
+    """Return the elements of x where a mask of its shape is true, or without x where that is, in C order; waits once."""
     library = _library()
     mask = cp.ascontiguousarray(mask)
+    values = None if x is None else cp.ascontiguousarray(x)
     blocks = -(-mask.size // MASKED)
+    if not blocks:
+        return None
     counts = cp.empty(blocks, np.int64)
     if not library.launch("mark", mask, {}, [mask, counts, mask.size], blocks, reach=mask.size):
         return None

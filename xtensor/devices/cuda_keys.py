@@ -48,6 +48,11 @@ class Places(NamedTuple):
 
 def places(cp: Any, x: Array, key: Any) -> Places:
     """Return what an advanced key selects; raises IndexError where it does not fit."""
+    mask = _only_mask(x, key)
+    flat = kernels.selected(cp, asarray(cp, mask)) if mask is not None and x.flags.c_contiguous else None
+    if flat is not None:
+        view = x.reshape(mask.size, *x.shape[mask.ndim :])
+        return Places(view, (flat,), 0, (flat.size, *view.shape[1:]), False, True, ((flat, 0),))
     basic: list[Any] = []
     given: list[tuple[int, int, int, Any]] = []  # position in the key, axis of x, axis of the view, indices
     own = 0
@@ -128,7 +133,7 @@ def _broadcast(cp: Any, arrays: list[Array]) -> tuple[Array, ...]:
 def get(cp: Any, x: Array, key: Any) -> Array:
     """Return a copy of what an advanced key selects."""
     mask = _only_mask(x, key)
-    made = None if mask is None else kernels.select(cp, x, asarray(cp, mask))
+    made = kernels.selected(cp, asarray(cp, mask), x) if mask is not None and mask.ndim == x.ndim else None
     if made is not None:
         return made
     found = places(cp, x, key)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from benchmarks import gpu_layers
 from xtensor.codegen.cuda import library
 from xtensor.devices import cuda_kernels as kernels
 
@@ -364,6 +365,24 @@ def test_direct_is_cupys(cuda: emulated.Launches) -> None:
         identical(host(there(x)[there(np.array([1, -1]))]), x[[1, -1]])
         identical(host(xt.cumulative_sum(there(x), axis=0)), np.cumsum(x, axis=0))
     assert not launched(cuda, before)
+
+
+@pytest.mark.parametrize("row", gpu_layers.ROWS, ids=lambda row: row.name)
+def test_what_the_benchmark_times(cuda: emulated.Launches, row: gpu_layers.Row) -> None:
+    """Each line by a kernel, and right."""
+    x = (np.random.default_rng(14).permutation(1600) - 800).reshape(40, 40).astype(np.float32)  # none is there twice
+    i = np.arange(40)[::-1].copy()
+    before = len(cuda.texts)
+    identical(host(row.xtensor(xt, there(x), there(i))), row.cupy(np, x, i))
+    assert launched(cuda, before)
+
+
+def test_layers_that_the_benchmark_times(cuda: emulated.Launches) -> None:
+    x, w = (np.random.default_rng(15).normal(size=shape) for shape in ((1, 2, 4, 4), (2, 1, 3, 3)))
+    ways = {"stride": 1, "padding": 1, "groups": 2}
+    for of in (gpu_layers._forward, gpu_layers._gradients):
+        ours, theirs = (of("xtensor", xt, [xt.asarray(a, device=d) for a in (x, w)], ways)() for d in ("cuda:0", "cpu"))
+        np.testing.assert_allclose(host(ours), host(theirs), rtol=1e-10)
 
 
 # ---- both widths of indices

@@ -234,7 +234,7 @@ def add(cp: Any, view: Array, indices: Sequence[Array], rows: Array, *, sure: bo
 
 
 def selected(cp: Any, mask: Array, x: Array | None = None) -> Array | None:
-    """Return the elements of x where a mask of its shape is true, or without x where that is, in C order; waits once."""
+    """Return x's elements where a mask of its shape is true, or without x their places, in C order; waits once."""
     library = _library()
     mask = cp.ascontiguousarray(mask)
     values = None if x is None else cp.ascontiguousarray(x)

@@ -49,10 +49,11 @@ class Places(NamedTuple):
 def places(cp: Any, x: Array, key: Any) -> Places:
     """Return what an advanced key selects; raises IndexError where it does not fit."""
     mask = _only_mask(x, key)
-    flat = kernels.selected(cp, asarray(cp, mask)) if mask is not None and x.flags.c_contiguous else None
-    if flat is not None:
-        view = x.reshape(mask.size, *x.shape[mask.ndim :])
-        return Places(view, (flat,), 0, (flat.size, *view.shape[1:]), False, True, ((flat, 0),))
+    if mask is not None and x.flags.c_contiguous:
+        flat = kernels.selected(cp, asarray(cp, mask))
+        if flat is not None:
+            view = x.reshape(mask.size, *x.shape[mask.ndim :])
+            return Places(view, (flat,), 0, (flat.size, *view.shape[1:]), False, True, ((flat, 0),))
     basic: list[Any] = []
     given: list[tuple[int, int, int, Any]] = []  # position in the key, axis of x, axis of the view, indices
     own = 0

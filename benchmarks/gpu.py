@@ -1,4 +1,5 @@
-"""Expressions on a CUDA device beside CuPy, PyTorch and JAX, the bandwidth of a copy, and what launching costs.
+"""Expressions on a CUDA device beside CuPy, PyTorch and JAX, the bandwidth of a copy, what launching costs, and the
+tables of gpu_layers.py.
 
 Times are the device's: two events with all its work between them. Every result is compared with CuPy's in float64
 before it is timed; a wrong one is not timed. Where an expression jumps, a rounding may take a result to the other side:
@@ -24,6 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from . import gpu_layers
 from .machine import versions
 from .measure import table
 from .peers import torch_names
@@ -168,6 +170,8 @@ def main(device: str = "cuda:0", quick: bool = False) -> None:
     attempt(lambda: first_kernels(device))
     attempt(lambda: launch_costs(entered))
     attempt(lambda: compared_by_size(entered, quick))
+    attempt(lambda: gpu_layers.layouts(seconds_of, *([512] if quick else [])))
+    attempt(lambda: gpu_layers.layers(seconds_of))
 
 
 def attempt(measurement: Callable[[], str]) -> None:

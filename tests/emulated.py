@@ -24,6 +24,7 @@ from ptx import build
 
 import xtensor as xt
 from xtensor.autograd import rules
+from xtensor.codegen.cuda import library as cuda_library
 from xtensor.codegen.cuda import nvrtc as cuda_build
 
 MISSING = host_cupy.MISSING or build.missing()
@@ -151,6 +152,7 @@ def device(architecture: str = "compute_90") -> Iterator[Launches]:
 
 
 def as_a_new_device() -> None:
-    """Forget kernels, and which threads have the device's context."""
+    """Forget kernels, that there were none, and which threads have the device's context."""
     cuda_build.forget()
+    cuda_library.forget()
     cuda_build._bound = cuda_build._Bound()

@@ -567,8 +567,11 @@ def _errstate(*, linalg: str) -> Iterator[None]:
 
 
 def install() -> None:
-    """Put the stand-in in the place of CuPy, for this process."""
+    """Put the stand-in in the place of CuPy, for this process; no kernel of xtensor's runs on it."""
+    from xtensor.codegen.cuda import library
+
     stand_in = module()
+    library._without.update((0, name) for name in library.names())
     real.cuda.set_allocator(_allocate)
     sys.modules.update({"cupy": stand_in, "cupy.linalg": stand_in.linalg, "cupy.fft": stand_in.fft})
     sys.modules["cupyx"] = SimpleNamespace(errstate=_errstate, empty_pinned=_empty_pinned)  # type: ignore[assignment]
@@ -606,6 +609,7 @@ def pytest_load_initial_conftests() -> None:
 def installed() -> Iterator[Any]:
     """Put the stand-in in the place of CuPy inside a `with` block, and give it."""
     from xtensor import devices
+    from xtensor.codegen.cuda import library
 
     before = {name: module for name, module in sys.modules.items() if _is_ours(name)}
     known = dict(devices._known)
@@ -617,6 +621,7 @@ def installed() -> Iterator[Any]:
             del sys.modules[name]
         sys.modules.update(before)
         real.cuda.set_allocator(real.get_default_memory_pool().malloc)
+        library.forget()
         devices._known.clear()
         devices._known.update(known)
 

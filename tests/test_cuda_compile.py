@@ -22,6 +22,7 @@ from xtensor.calls.op import REGISTRY, Op
 from xtensor.codegen.cpu.loop import PACKED, SAME, STRIDED
 from xtensor.codegen.cpu.primitives import LacksError
 from xtensor.codegen.cuda import kernel as cuda
+from xtensor.codegen.cuda import library
 from xtensor.codegen.cuda import nvrtc as cuda_build
 from xtensor.codegen.cuda.kernel import COLUMN, MAP, ROW, Form, lanes_of
 from xtensor.graph.node import pending_below
@@ -256,3 +257,101 @@ def test_row_programs(compiler: Compiler, dtype: str) -> None:
         for lanes, wide, shared in ((4, False, True), (1, False, True), (4, True, False)):
             texts.append(cuda_rows.source(rows, cuda_rows.RowForm(lanes, wide, shared)))
     compiles(texts, compiler)
+
+
+# ---- kernels written by hand
+
+WINDOW = {"K0": 1, "K1": 2, "K2": 3}
+MOVES = {"ARRAYS": 2, "LOOPS": 4, "ALONG": 1}
+KINDS = {name: library.memory_type(dtype) for name, dtype in ALL.items()}
+SECTIONS: dict[str, list[dict[str, Any]]] = {
+    "gather": [{"T": kind, **MOVES, "EACH": each} for kind in library.MOVED.values() for each in (0, 1)],
+    "check": [{"ARRAYS": 2, "LAST": repeats, "FLAT": 1 - repeats} for repeats in (0, 1)],
+    "add": [{"T": kind, "ARRAYS": 2, "LOOPS": 2, "JOINS": joins} for kind in {*KINDS.values()} for joins in (0, 1)],
+    "scatter": [{"T": kind, **MOVES, "REPEATS": 1} for kind in library.MOVED.values()],
+    "mark": [{}],
+    "number": [{"T": "float", "K": "u32", "FLOATS": 1, "SIGNED": 0}, {"T": "i8", "K": "u32", "FLOATS": 0, "SIGNED": 1}],
+    "select": [{"T": kind, "VALUES": values} for kind in library.MOVED.values() for values in (0, 1)],
+    "turn": [{"T": kind, "LOOPS": 2} for kind in library.MOVED.values()],
+    "sort": [
+        {"T": kind, "K": "u64" if "64" in kind or kind == "double" else "u32", "ORDER": order}
+        | {"FLOATS": int(kind in ("float", "double")), "SIGNED": int(kind[0] == "i")}
+        for name, kind in KINDS.items()
+        if "complex" not in name
+        for order in (0, 1)
+    ],
+    "columns": [{"T": kind, "LAST": last, **WINDOW} for kind in library.MOVED.values() for last in (0, 1)],
+    "direct": [{"T": kind, "LAST": 1, "BIAS": 1, **WINDOW} for kind in ("float", "double", "i8", "u64")],
+    "weights": [{"T": kind, **WINDOW} for kind in ("float", "double", "i8", "u64")],
+    "pool": [
+        {"T": kind, "S": "i64" if wanted == 2 else kind, "LAST": 0, "WANTED": wanted, "SUM": 0, "PLACE": 2, **WINDOW}
+        | {"xt_least": "0"}
+        for kind in ("float", "double", "i16")
+        for wanted in range(3)
+    ],
+    "spread": [
+        {"T": kind, "S": "i32", "LAST": 1, "PLACED": placed, **WINDOW}
+        for kind in ("float", "double")
+        for placed in (0, 1)
+    ],
+}
+
+
+def scans() -> list[str]:
+    """Return running sums and products of every dtype, converted to each that they may have."""
+    texts = []
+    for one in ALL.values():
+        for other in (one, np.dtype(np.int64), np.dtype(np.complex128)):
+            if other.kind != "b" and (one.kind in "biu" or other.kind != "i"):
+                kind = library.register_type(other)
+                words = {"T": library.memory_type(one), "S": kind, "A": kind}
+                words["xt_start"] = f"{kind}{{ 0, 0 }}" if other.kind == "c" else "0"
+                before = [library.conversion("xt_converted", one, other), library.joining("xt_join", "multiply", other)]
+                texts += [library.text_of(name, words, False, before) for name in ("scan rows", "scan columns")]
+    return texts
+
+
+def test_every_section_is_compiled() -> None:
+    assert set(library.names()) == {*SECTIONS, "scan rows", "scan columns"}
+
+
+@by_every_compiler
+def test_library(compiler: Compiler) -> None:
+    """Every section: on the oldest for every type that it is taken for, else for one, with indices of both widths."""
+    if compiler.architecture == ARCHITECTURES[0]:
+        compiles([library.text_of(name, one, False) for name, every in SECTIONS.items() for one in every], compiler)
+        compiles(scans(), compiler)
+    else:
+        texts = [library.text_of(name, every[0], wide) for name, every in SECTIONS.items() for wide in (False, True)]
+        compiles(texts + scans()[:4], compiler)
+
+
+# Of one thread for the words of SECTIONS[...][0]: registers, of which 64 let 1024 threads share a processor.
+REGISTERS = {
+    "turn": 32,
+    "gather": 32,
+    "scan rows": 40,
+    "select": 64,
+    "sort": 32,
+    "columns": 40,
+    "direct": 40,
+    "weights": 64,
+}
+
+
+@pytest.mark.parametrize("name", REGISTERS)
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_registers(name: str) -> None:
+    """Nothing is spilled, and the registers leave room for as many threads as hide the memory's delays."""
+    words = SECTIONS[name][0] if name in SECTIONS else None
+    float32 = np.dtype(np.float32)
+    before = [library.conversion("xt_converted", float32, float32), library.joining("xt_join", "add", float32)]
+    scan = {"T": "float", "S": "float", "A": "float", "xt_start": "0"}
+    text = library.text_of(name, scan, False, before) if words is None else library.text_of(name, words, False)
+    release = releases()[max(releases())]
+    program = release.createProgram(text, "kernel.cu", (), ())
+    release.compileProgram(program, (*cuda_build.options_of("sm_90", True), "--ptxas-options=-v"))
+    log = release.getProgramLog(program)
+    release.destroyProgram(program)
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
+    assert int(re.search(r"Used (\d+) registers", log)[1]) <= REGISTERS[name]

@@ -19,6 +19,7 @@ import pytest
 
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compiling
+from xtensor.codegen.cuda import library
 from xtensor.codegen.cuda import nvrtc as cuda_build
 from xtensor.codegen.cuda.nvrtc import BuildError, Function, LoadError
 from xtensor.devices import Device
@@ -198,7 +199,7 @@ def double_of(dtype: str) -> Any:
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 5, 7, 641, 1 << 16, (1 << 31) - 1])
 def test_division_by_a_factor_is_exact(divisor: int) -> None:
-    n, factor, shift = cuda_run._divisor(divisor)
+    n, factor, shift = library.divisor(divisor)
     assert factor < 1 << 32
     for x in {0, 1, n - 1, n, n + 1, 2 * n - 1, 2 * n, (1 << 31) - 1, (1 << 31) - n}:
         assert x >= 1 << 31 or ((x * factor >> 32) + x) >> shift == x // n

@@ -34,6 +34,31 @@ from test_cuda_emulated import (  # noqa: F401 - likewise, with this file's `cud
     test_what_is_not_generated,
     test_writes_in_place,
 )
+from test_cuda_library import (  # noqa: F401 - likewise
+    test_a_kernel_that_cannot_be_built,
+    test_adding_at_indices,
+    test_direct_is_cupys,
+    test_elements_at_indices,
+    test_few_long_rows_are_cupys,
+    test_few_writes_into_much,
+    test_masks,
+    test_other_dtypes,
+    test_places_of_special_values,
+    test_pools,
+    test_rows_move_by_sixteen_bytes,
+    test_rows_too_long_for_a_block,
+    test_running_results,
+    test_running_results_of_special_values,
+    test_sort,
+    test_take,
+    test_transposed_copies,
+    test_what_is_outside_raises,
+    test_wide_indices,
+    test_windows_of_one_element_are_not_laid_out,
+    test_workspace,
+    test_writes_at_indices,
+    test_writes_at_masks,
+)
 
 import xtensor as xt
 from tests.test_cuda_backend import (  # noqa: F401 - run here once more, with this file's `cp`
@@ -221,6 +246,30 @@ def test_pooling(cp: Any) -> None:
             for d in ("cpu", CUDA)
         ]
         np.testing.assert_allclose(found[1].host(), found[0].host(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64], ids=lambda dtype: dtype.__name__)
+def test_large_arrays_by_kernels(dtype: Any, cp: Any) -> None:
+    """Whole numbers, whose sums are exact; rows that take more shared memory than a block has without asking."""
+    x = np.random.default_rng(2).integers(-50, 50, (1000, 4097)).astype(dtype)
+    i, j = (np.random.default_rng(seed).integers(-1000, 1000, 3000) for seed in (3, 4))
+    ours, k, n = xt.asarray(x, device=CUDA), xt.asarray(i, device=CUDA), xt.asarray(j, device=CUDA)
+    for axis in (0, 1):
+        places = np.argsort(x, axis=axis, stable=True)
+        np.testing.assert_array_equal(host(xt.argsort(ours, axis=axis)), places)
+        np.testing.assert_array_equal(host(xt.sort(ours, axis=axis)), np.take_along_axis(x, places, axis))
+        np.testing.assert_array_equal(host(xt.cumulative_sum(ours, axis=axis)), np.cumsum(x, axis=axis))
+        np.testing.assert_array_equal(host(xt.take(ours, k, axis=axis)), np.take(x, i, axis=axis))
+    np.testing.assert_array_equal(host(ours[k, n]), x[i, j])
+    np.testing.assert_array_equal(host(ours[ours > 3]), x[x > 3])
+    np.testing.assert_array_equal(host(ours.T.copy()), x.T)
+    value = np.arange(3000 * 4097).reshape(3000, 4097).astype(dtype)
+    ours[k], x[i] = xt.asarray(value, device=CUDA), value
+    np.testing.assert_array_equal(host(ours), x)
+    total = x.copy()
+    np.add.at(total, i, value // 4097)
+    ours.device.backend.add_at(ours.native(), (k.native(),), xt.asarray(value // 4097, device=CUDA).native())
+    np.testing.assert_array_equal(host(ours), total)
 
 
 def test_several_devices(cp: Any) -> None:

@@ -51,20 +51,26 @@ ROOMS = [
     "__main__.py",
 ]
 
-# The one exception: the list of devices loads the file of a device when it is asked for.
-LOADED_WHEN_ASKED = {("devices/__init__.py", "devices/cpu.py"), ("devices/__init__.py", "devices/cuda.py")}
+# The exceptions: the list of devices loads the file of a device when it is asked for, and a device its own kernels,
+# which are generated code.
+LOADED_WHEN_ASKED = {
+    ("devices/__init__.py", "devices/cpu.py"),
+    ("devices/__init__.py", "devices/cuda.py"),
+    ("devices/cuda_kernels.py", "codegen/cuda/library.py"),
+}
 
 OPTIONAL = {
     "llvmlite": ["codegen/cpu/compile.py"],
     "cupy": ["devices/cuda.py", "codegen/cuda/nvrtc.py"],
     "cupyx": ["devices/cuda.py", "codegen/cuda/kernel.py"],
+    "cudnn": ["nn/cudnn_plans.py"],
     "dask": ["dask.py"],
     "einops": ["einops.py"],
     "sklearn": ["__main__.py"],
     "scipy": ["__main__.py", "devices/cpu.py"],
 }
 NOT_AT_IMPORT = [
-    *("llvmlite", "cupy", "cupyx", "dask", "einops", "scipy", "sklearn", "array_api_compat"),
+    *("llvmlite", "cupy", "cupyx", "cudnn", "dask", "einops", "scipy", "sklearn", "array_api_compat"),
     *("logging", "pathlib", "tempfile", "xtensor.run.native", "xtensor.codegen.cpu.compile"),
 ]
 

@@ -748,6 +748,7 @@ def test_the_short_way_is_open_again() -> None:
         ),
         ({"threads": 0}, ValueError, "options: threads must be a positive integer, got 0"),
         ({"fast_math": 1}, TypeError, "options: fast_math must be True or False, got 1"),
+        ({"tf32": "yes"}, TypeError, "options: tf32 must be True or False, got 'yes'"),
         ({"cache_dir": 3}, TypeError, "options: cache_dir must be a string or None, got 3"),
         ({"show": "plans"}, ValueError, "options: show must name some of plan, llvm, got 'plans'"),
     ],

@@ -105,6 +105,16 @@ def test_convolutions(algorithm: Any, groups: int, layout: Any, view: str, cp: A
     agrees(lambda a, k, b: xt.nn.conv_transpose(laid(a), k, b, stride=(2, 1), dilation=2, **ways), x, w, bias)
 
 
+def test_algorithms_are_timed_to_their_end(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device is waited for before and after what is timed."""
+    waits = []
+    monkeypatch.setattr(host_cupy.Stream, "synchronize", lambda self: waits.append(self))
+    x, w = (xt.asarray(numbers(*shape), device=CUDA) for shape in ((1, 3, 6, 5), (2, 3, 3, 2)))
+    for _ in range(2):
+        xt.nn.conv(x, w, algorithm="tune")
+    assert len(waits) == 4
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.complex128], ids=lambda dtype: dtype.__name__)
 @pytest.mark.parametrize("workspace", [0.05, 64])
 def test_convolutions_of_other_dtypes(workspace: float, dtype: Any, cp: Any) -> None:

@@ -36,6 +36,7 @@ class Settings:
     device: the device of arrays created without `device=`.
     threads: how many threads a computation may use; None for as many as the process has processors.
     fast_math: whether generated code may contract a * b + c into one rounding.
+    tf32: whether cuDNN may round the operands of float32 convolutions to 10 bits, as tensor cores do.
     fuse_limit: a pending graph of more steps than this is evaluated.
     pinned_limit: when all that is pending keeps more bytes alive than this, which nobody else holds, it is evaluated;
         a call whose result alone is larger is not recorded. None for half of the memory that is free, whatever the
@@ -53,6 +54,7 @@ class Settings:
     device: str = "cpu"
     threads: int | None = field(default=None, metadata={"environment": "XTENSOR_NUM_THREADS"})
     fast_math: bool = False
+    tf32: bool = False
     fuse_limit: int = 1024
     pinned_limit: int | None = None
     cache_dir: str | None = None
@@ -65,8 +67,9 @@ class Settings:
             check_choice("options", name, getattr(self, name), words)
         if not isinstance(self.device, str):
             raise TypeError(expected("options", "device", "be a string", repr(self.device)))
-        if not isinstance(self.fast_math, bool):
-            raise TypeError(expected("options", "fast_math", "be True or False", repr(self.fast_math)))
+        for name in ("fast_math", "tf32"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(expected("options", name, "be True or False", repr(getattr(self, name))))
         for name in ("fuse_limit", "pinned_limit", "threads"):
             value = getattr(self, name)
             if name != "fuse_limit" and value is None:

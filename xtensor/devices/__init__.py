@@ -111,6 +111,10 @@ class Backend(Protocol):
         """Return a native array converted to another dtype."""
         ...
 
+    def packed(self, native: Native) -> Native:
+        """Return a copy of a native array, packed in C order."""
+        ...
+
     def index(self, native: Native, key: Any) -> Native:
         """Return what an advanced key selects; raises IndexError."""
         ...

@@ -19,6 +19,7 @@ from ..base.errors import expected
 from ..base.layout import Layout, Shape
 from ..base.machine import free_memory
 from ..storage.pool import POOL, POOLED, aligned, cut
+from . import device_of
 
 
 def _quiet_context() -> Context:
@@ -130,6 +131,8 @@ _TILE = 512
 
 def packed_copy(native: Any, order: Any = "C") -> Any:
     """Return a copy, packed in C order if not told otherwise; of a large transpose in a quarter of NumPy's time."""
+    if not isinstance(native, np.ndarray) and order == "C":
+        return device_of(native).backend.packed(native)  # of another device
     if type(native) is not np.ndarray or native.nbytes < REUSED or order != "C" or not (native.ndim and native.size):
         return native.copy(order=order)
     copy: Any = np.ndarray(native.shape, native.dtype, CPU.allocate(native.nbytes))
@@ -249,6 +252,9 @@ class CPUBackend:
 
     def astype(self, native: Any, dtype: DType) -> Any:
         return self.call(native.astype, dtype)
+
+    def packed(self, native: Any) -> Any:
+        return packed_copy(native)
 
     def index(self, native: Any, key: Any) -> Any:
         whole = type(key) is tuple and all(type(one) is slice and one == slice(None) for one in key[1:])

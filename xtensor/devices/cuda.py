@@ -18,6 +18,7 @@ from ..base.dtypes import DType
 from ..base.errors import expected, one_of
 from ..base.layout import Layout, Shape
 from ..base.profiling import LIBRARY, WAIT, noted, observers
+from . import cuda_kernels as kernels
 from . import cuda_keys as keys
 from . import cuda_repairs as repairs
 from .cpu import CPU
@@ -165,6 +166,10 @@ class CUDA:
     def astype(self, native: Any, dtype: DType) -> Any:
         return self.call(repairs.astype, self.library, native, dtype)
 
+    def packed(self, native: Any) -> Any:
+        found = self.call(kernels.copied, self.library, native)
+        return self.call(native.copy) if found is native else found
+
     # ---- elements
 
     def index(self, native: Any, key: Any) -> Any:
@@ -182,9 +187,15 @@ class CUDA:
         elif native.dtype.kind in "iu" and value.dtype.kind == "f":
             value = self.astype(value, native.dtype)
         if _is_basic(key):
-            self.call(native.__setitem__, key, value)
+            if not (isinstance(value, cp.ndarray) and value.ndim > 1 and self._turned(native[key], value)):
+                self.call(native.__setitem__, key, value)
         else:
             self.call(keys.put, cp, native, key, value)
+
+    def _turned(self, target: Any, value: Any) -> bool:
+        """Assign an array that lies along other axes than its target; return whether it does."""
+        alike = value.dtype == target.dtype and value.shape == target.shape
+        return alike and bool(self.call(kernels.turned, value, target))
 
     def add_at(self, native: Any, key: Any, values: Any) -> None:
         self.call(keys.add, self.library, native, key, values)

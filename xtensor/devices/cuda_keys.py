@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.layout import Shape
-from .cuda_repairs import asarray, within
+from . import cuda_kernels as kernels
+from .cuda_repairs import asarray, astype, within
 
 Array = Any  # a cupy.ndarray
 
@@ -21,7 +22,8 @@ Array = Any  # a cupy.ndarray
 class Places(NamedTuple):
     """What a key selects: view[arrays], whose first axes, those of the arrays, then move to axis `at`.
 
-    shape: that of the result. repeats: whether the arrays may name an element twice.
+    arrays: int64 of one shape, counted from either end. shape: that of the result. repeats: whether the arrays may
+    name an element twice. sure: whether they are known to be inside. named: the key's own arrays, and their axes.
     """
 
     view: Array
@@ -29,6 +31,13 @@ class Places(NamedTuple):
     at: int
     shape: Shape
     repeats: bool
+    sure: bool
+    named: tuple[tuple[Array, int], ...]
+
+    def checked(self, cp: Any) -> Places:
+        """Return it with arrays counted from the start; raises IndexError where one is out of bounds, and waits."""
+        own = [within(cp, one, n, axis) for n, (one, axis) in zip(self.view.shape, self.named, strict=False)]
+        return self._replace(arrays=_broadcast(cp, own), sure=True)
 
     @property
     def axes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -38,7 +47,13 @@ class Places(NamedTuple):
 
 
 def places(cp: Any, x: Array, key: Any) -> Places:
-    """Return what an advanced key selects; raises IndexError where it does not fit or is out of bounds."""
+    """Return what an advanced key selects; raises IndexError where it does not fit."""
+    mask = _only_mask(x, key)
+    if mask is not None and x.flags.c_contiguous:
+        flat = kernels.selected(cp, asarray(cp, mask))
+        if flat is not None:
+            view = x.reshape(mask.size, *x.shape[mask.ndim :])
+            return Places(view, (flat,), 0, (flat.size, *view.shape[1:]), False, True, ((flat, 0),))
     basic: list[Any] = []
     given: list[tuple[int, int, int, Any]] = []  # position in the key, axis of x, axis of the view, indices
     own = 0
@@ -54,13 +69,16 @@ def places(cp: Any, x: Array, key: Any) -> Places:
         own += isinstance(item, slice)
     view = x[tuple(basic)]
     axes = [axis for _, _, axis, _ in given]
-    arrays = _broadcast(cp, [within(cp, asarray(cp, one), view.shape[axis], n) for _, n, axis, one in given])
+    named = [(asarray(cp, one).astype(np.int64, copy=False), n) for _, n, _, one in given]
+    arrays = _broadcast(cp, [one for one, _ in named])
     together = [position for position, *_ in given] == list(range(given[0][0], given[0][0] + len(given)))
     at = axes[0] if together else 0
     rest = [n for axis, n in enumerate(view.shape) if axis not in axes]
     shape = (*rest[:at], *arrays[0].shape, *rest[at:])
-    repeats = any(hasattr(item, "dtype") and not _is_mask(item) for item in (key if isinstance(key, tuple) else (key,)))
-    return Places(cp.moveaxis(view, axes, range(len(axes))), arrays, at, shape, repeats)
+    items = key if isinstance(key, tuple) else (key,)
+    repeats = any(hasattr(item, "dtype") and not _is_mask(item) for item in items)
+    sure = all(item is None or item is Ellipsis or isinstance(item, slice) or _is_mask(item) for item in items)
+    return Places(cp.moveaxis(view, axes, range(len(axes))), arrays, at, shape, repeats, sure, tuple(named))
 
 
 def _spelled_out(cp: Any, x: Array, key: tuple[Any, ...]) -> list[Any]:
@@ -115,13 +133,43 @@ def _broadcast(cp: Any, arrays: list[Array]) -> tuple[Array, ...]:
 
 def get(cp: Any, x: Array, key: Any) -> Array:
     """Return a copy of what an advanced key selects."""
+    mask = _only_mask(x, key)
+    made = kernels.selected(cp, asarray(cp, mask), x) if mask is not None and mask.ndim == x.ndim else None
+    if made is not None:
+        return made
     found = places(cp, x, key)
+    try:
+        made = kernels.gather(cp, found.view, found.arrays, found.at, found.shape, sure=found.sure)
+    except IndexError:
+        found.checked(cp)  # which says where
+        raise
+    if made is not None:
+        return made
+    found = found.checked(cp)
     return cp.moveaxis(found.view[found.arrays], *found.axes)
+
+
+def _only_mask(x: Array, key: Any) -> Any:
+    """Return the one mask over x's first axes that a key is, None where it is something else."""
+    items = key if isinstance(key, tuple) else (key,)
+    mask = items[0] if len(items) == 1 and _is_mask(items[0]) else None
+    fits = mask is not None and np.ndim(mask) and tuple(mask.shape) == x.shape[: mask.ndim]
+    return mask if fits else None
 
 
 def put(cp: Any, x: Array, key: Any, value: Array) -> None:
     """Assign an array or an array of one number to what an advanced key selects."""
+    mask = _only_mask(x, key)
+    if mask is not None and value.size == 1 and value.ndim < 2:  # of a mask it need not be known how much it selects
+        mask = asarray(cp, mask)
+        cp.copyto(
+            x, astype(cp, value.reshape(()), x.dtype), where=mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+        )
+        return
     found = places(cp, x, key)
+    if _scattered(cp, found, value):
+        return
+    found = found.checked(cp)
     arrays, value = found.arrays, _as_rows(cp, found, value)
     if found.repeats and arrays[0].size > 1:
         flat = _flat(cp, found)
@@ -134,13 +182,33 @@ def put(cp: Any, x: Array, key: Any, value: Array) -> None:
     found.view[arrays] = value
 
 
+def _scattered(cp: Any, found: Places, value: Array) -> bool:
+    """Assign by a kernel; return whether there is one."""
+    if not np.can_cast(value.dtype, found.view.dtype, "same_kind") and value.dtype.kind == "c":
+        return False
+    value = cp.broadcast_to(_trimmed(found, astype(cp, value, found.view.dtype, copy=False)), found.shape)
+    given = {"sure": found.sure, "repeats": found.repeats and found.arrays[0].size > 1}
+    try:
+        return kernels.scatter(cp, found.view, found.arrays, found.at, value, **given)
+    except IndexError:
+        found.checked(cp)  # which says where
+        raise
+
+
 def add(cp: Any, x: Array, key: Any, value: Array) -> None:
-    """Add values to what an advanced key selects, those of one element in a fixed tree of sums.
+    """Add values to what an advanced key selects, those of one element in a fixed order.
 
     CuPy's own adds with atomics, in no order, and its reduceat subtracts running sums, which loses digits.
     """
     found = places(cp, x, key)
     rows = _as_rows(cp, found, value)
+    try:
+        if kernels.add(cp, found.view, found.arrays, rows, sure=found.sure):
+            return
+    except IndexError:
+        found.checked(cp)  # which says where
+        raise
+    found = found.checked(cp)
     if not rows.size:
         return
     flat = _flat(cp, found)
@@ -169,9 +237,13 @@ def _flat(cp: Any, found: Places) -> Array:
 
 def _as_rows(cp: Any, found: Places, value: Array) -> Array:
     """Return a value, stretched to what a key selects, as rows of what lies at each index."""
-    extra = value.ndim - len(found.shape)
-    value = value.reshape(value.shape[extra:]) if extra > 0 else value
     front, own = found.axes
-    moved = cp.moveaxis(cp.broadcast_to(value, found.shape), own, front)
+    moved = cp.moveaxis(cp.broadcast_to(_trimmed(found, value), found.shape), own, front)
     count = prod(found.arrays[0].shape)
     return moved.reshape(count, *moved.shape[len(front) :])
+
+
+def _trimmed(found: Places, value: Array) -> Array:
+    """Return a value without leading axes of length 1 beyond those of what a key selects."""
+    extra = value.ndim - len(found.shape)
+    return value.reshape(value.shape[extra:]) if extra > 0 else value

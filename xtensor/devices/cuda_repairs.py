@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..base.dtypes import DType, promote
+from . import cuda_kernels as kernels
 from .cpu import CPU, log1p
 
 Array = Any  # a cupy.ndarray
@@ -399,9 +400,32 @@ KERNELS: dict[str, Function] = {
 # ---- library functions
 
 
-def _taking(name: str) -> Function:
+def _take(cp: Any, x: Array, indices: Array, axis: int) -> Array:
     """CuPy wraps an index out of bounds around; looking waits for the device."""
-    return lambda cp, x, i, axis: getattr(cp, name)(x, within(cp, i, x.shape[axis], axis), axis=axis)
+    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    made = _gathered(cp, cp.moveaxis(x, axis, 0), indices, axis, shape, indices, each=False)
+    return cp.take(x, within(cp, indices, x.shape[axis], axis), axis=axis) if made is None else made
+
+
+def _take_along_axis(cp: Any, x: Array, indices: Array, axis: int) -> Array:
+    """As `_take`."""
+    shape = list(np.broadcast_shapes(*([*a.shape[:axis], *a.shape[axis + 1 :]] for a in (x, indices))))
+    own, places = (cp.moveaxis(a, axis, 0) for a in (x, indices))
+    own = cp.broadcast_to(own, (own.shape[0], *shape))
+    places = cp.moveaxis(cp.broadcast_to(places, (places.shape[0], *shape)), 0, axis)
+    made = _gathered(cp, own, places, axis, places.shape, indices, each=True)
+    return cp.take_along_axis(x, within(cp, indices, x.shape[axis], axis), axis=axis) if made is None else made
+
+
+def _gathered(
+    cp: Any, view: Array, places: Array, axis: int, shape: tuple[int, ...], given: Array, *, each: bool
+) -> Array | None:
+    """Return elements of a view's first axis at places, which are those given; raises IndexError as `within` does."""
+    try:
+        return kernels.gather(cp, view, (places.astype(np.int64, copy=False),), axis, shape, sure=False, each=each)
+    except IndexError:
+        within(cp, given, view.shape[0], axis)  # which says where
+        raise
 
 
 def within(cp: Any, indices: Array, length: int, axis: int) -> Array:
@@ -444,11 +468,14 @@ def _sorted(name: str) -> Function:
     def run(cp: Any, x: Array, axis: int, descending: bool = False, stable: bool = True) -> Array:
         if not x.size:
             return x.copy() if name == "sort" else cp.zeros(x.shape, np.int64)
-        if name == "sort":
-            found = cp.sort(x, axis=axis)
-            return cp.flip(found, axis=axis) if descending else found
-        found = cp.argsort(cp.flip(x, axis=axis) if descending else x, axis=axis).astype(np.int64, copy=False)
-        return x.shape[axis] - 1 - cp.flip(found, axis=axis) if descending else found
+        order = name == "argsort"
+        given = cp.flip(x, axis=axis) if descending and order else x
+        found = kernels.sort(cp, given, axis, order=order)
+        found = getattr(cp, name)(given, axis=axis) if found is None else found
+        if order:
+            found = found.astype(np.int64, copy=False)
+            return x.shape[axis] - 1 - cp.flip(found, axis=axis) if descending else found
+        return cp.flip(found, axis=axis) if descending else found
 
     return run
 
@@ -457,11 +484,15 @@ def _cumulative(name: str, start: int) -> Function:
     """With the first element the standard asks for, in the dtype NumPy gives; CuPy's scan takes no empty arrays."""
 
     def run(cp: Any, x: Array, axis: int, dtype: DType | None = None, include_initial: bool = False) -> Array:
-        dtype = dtype or getattr(np, name)(np.ones(1, x.dtype)).dtype
-        found = getattr(cp, name)(x, axis=axis, dtype=dtype) if x.size else cp.zeros(x.shape, dtype)
+        own: DType = dtype or getattr(np, name)(np.ones(1, x.dtype)).dtype
+        combine = "multiply" if start else "add"
+        made = kernels.cumulative(cp, x, axis, own, combine, start, include_initial)
+        if made is not None:
+            return made
+        found = getattr(cp, name)(x, axis=axis, dtype=own) if x.size else cp.zeros(x.shape, own)
         if not include_initial:
             return found
-        first = cp.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), start, dtype)
+        first = cp.full((*x.shape[:axis], 1, *x.shape[axis + 1 :]), start, own)
         return cp.concatenate([first, found], axis=axis)
 
     return run
@@ -519,8 +550,8 @@ FUNCTIONS: dict[str, Function] = {
     "repeat": _repeat,
     "searchsorted": _searchsorted,
     "sort": _sorted("sort"),
-    "take": _taking("take"),
-    "take_along_axis": _taking("take_along_axis"),
+    "take": _take,
+    "take_along_axis": _take_along_axis,
     "tensordot": tensordot,
     "vecdot": vecdot,
 }

@@ -15,6 +15,8 @@ from operator import itemgetter
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import NUMERIC, DType, promote
@@ -27,6 +29,8 @@ from ..run.contractions import worth_compiling
 from ..run.joined import Ending
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
+from . import cudnn_plans as cudnn
+from . import elsewhere
 from .contraction import Array, contract, contract_weights, empty, natively
 from .implicit import THIN_OUTPUTS, can_end, convolve_weights
 from .implicit import convolve as convolve_implicitly
@@ -61,7 +65,8 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 # Those that may go on with what follows.
 JOINED = ("auto", "im2col")
 
-WORKSPACE_MB = 64.0
+# Scratch in MB, on the CPU and on other devices.
+WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -102,7 +107,7 @@ def conv(
     groups: int = 1,
     layout: Any = None,
     padding_mode: PaddingMode = "zeros",
-    workspace_mb: float = WORKSPACE_MB,
+    workspace_mb: float | None = None,
     algorithm: Algorithm = "auto",
 ) -> Tensor:
     """Return the convolution, in the sense of neural networks, over 1, 2 or 3 spatial axes.
@@ -117,9 +122,9 @@ def conv(
     `pad`. groups: channels and outputs fall into so many groups that have nothing to do with each other.
     layout: "NCHW" or "NHWC" (1-d: "NCW", "NWC", 3-d: "NCDHW", "NDHWC"), or a pair for input and output.
 
-    workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; modes other than "zeros" copy x
-    besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up shifted inputs, "auto" decides by the
-    shapes, "tune" by trying once for each kind of arguments.
+    workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; None for 64, and 256 on a CUDA
+    device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up
+    shifted inputs, "auto" decides by the shapes, "tune" by trying once for each kind of arguments.
 
     dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
     parameters do not fit, TypeError for booleans.
@@ -133,7 +138,7 @@ def conv(
         first = 1 if x_last else 2
         x = pad(x, pairs, mode=padding_mode, axes=tuple(range(first, first + rank)))
         axes, _ = axes_of("conv", x.shape, spatial(x.shape, x_last), w.shape[2:], stride, 0, dilation)
-    plan = _plan("conv", axes, groups, x_last, y_last, workspace_mb, algorithm)
+    plan = _plan("conv", axes, groups, x_last, y_last, _workspace(x, workspace_mb), algorithm)
     return _outputs(x, w, bias, plan)
 
 
@@ -150,7 +155,7 @@ def conv_transpose(
     groups: int = 1,
     layout: Any = None,
     padding_mode: PaddingMode = "zeros",
-    workspace_mb: float = WORKSPACE_MB,
+    workspace_mb: float | None = None,
     algorithm: Algorithm = "auto",
 ) -> Tensor:
     """Return the transposed convolution: what `conv` with these parameters takes to x, gone back.
@@ -173,7 +178,7 @@ def conv_transpose(
     _check_bias("conv_transpose", bias, w.shape[1] * groups)
     lengths, window = spatial(x.shape, x_last), w.shape[2:]
     axes, pairs = _transposed_axes(x.shape, lengths, window, stride, padding, output_padding, dilation)
-    plan = _plan("conv_transpose", axes, groups, y_last, x_last, workspace_mb, algorithm)
+    plan = _plan("conv_transpose", axes, groups, y_last, x_last, _workspace(x, workspace_mb), algorithm)
     if padding_mode == "zeros":
         return _inputs(x, w, bias, plan)
     whole = tuple(axis._replace(size=axis.size + sum(pair), low=0) for axis, pair in zip(axes, pairs, strict=True))
@@ -278,7 +283,7 @@ def _slid(function: str, x: Tensor, w: Tensor, mode: Mode) -> Tensor:
         Axis(n, out, k, 1, 1, low) for n, out, k, (low, _) in zip(x.shape, lengths, w.shape, pairs, strict=True)
     )
     x, w, _, _ = _operands(function, x[None, None, ...], w[None, None, ...], None)
-    return _outputs(x, w, None, _plan(function, axes, 1, False, False, WORKSPACE_MB, "auto"))[0, 0, ...]
+    return _outputs(x, w, None, _plan(function, axes, 1, False, False, _workspace(x, None), "auto"))[0, 0, ...]
 
 
 # ---- arguments
@@ -317,6 +322,12 @@ def _check_groups(function: str, x: Tensor, w: Tensor, groups: Any, inputs: int,
 def _check_bias(function: str, bias: Tensor | None, outputs: int) -> None:
     if bias is not None and bias.shape != (outputs,):
         raise ValueError(expected(function, "bias", f"have shape ({outputs},)", f"shape {bias.shape}"))
+
+
+def _workspace(x: Tensor, given: float | None) -> float:
+    """Return the scratch memory in MB: what is given, or what the device of x has by default."""
+    usual = WORKSPACE_MB if x.device == "cpu" else WORKSPACE_MB_ELSEWHERE
+    return usual if given is None else given
 
 
 def _plan(
@@ -384,8 +395,11 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     dtype = _common(x, results)
 
     def run(a: Array, g: Array) -> Array:
+        channels, outputs = (one.shape[-1 if last else 1] for one, last in ((a, plan.x_last), (g, plan.y_last)))
+        w = empty((outputs, channels // plan.groups, *kernels(plan.axes)), dtype, a)
+        if _by_cudnn(cudnn.WEIGHTS, a, w, g, None, plan):
+            return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
-        w = empty((g.shape[1] * g.shape[2], a.shape[2], *kernels(plan.axes)), dtype, a)
         given = plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget
         if not convolve_weights(*given):
             contract_weights(*given)
@@ -398,6 +412,8 @@ def _compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias
     """Return outputs of native arrays, or write them and what follows."""
     shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
     y = empty(shape, _common(x, w, bias), x) if ending is None else ending.target
+    if ending is None and _by_cudnn(cudnn.OUTPUTS, x, w, y, bias, plan):
+        return y
     split = partial(_split, last=plan.y_last, groups=plan.groups)
     given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), split(y), bias, plan, plan.axes
     _forward(*given, None if ending is None else ending.seen(split))
@@ -408,10 +424,26 @@ def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array,
     """Return inputs of native arrays, or write them and what follows."""
     shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
     x = empty(shape, _common(results, w, bias), results) if ending is None else ending.target
+    if ending is None and _by_cudnn(cudnn.INPUTS, x, w, results, bias, plan):
+        return x
     split = partial(_split, last=plan.x_last, groups=plan.groups)
     given = _split(results, plan.y_last, plan.groups), _grouped(w, plan), split(x), bias, plan
     _backward(*given, None if ending is None else ending.seen(split))
     return x
+
+
+def _by_cudnn(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
+    """Write what is wanted of inputs, weights and outputs, with its bias, by cuDNN; return whether that was done."""
+    library = library_of(x)
+    if library is np or plan.algorithm != "auto":
+        return False
+    x, y = (library.moveaxis(a, -1, 1) if last else a for a, last in ((x, plan.x_last), (y, plan.y_last)))
+    if not cudnn.computes(wanted, x, w, y, plan.axes, plan.budget):
+        return False
+    if bias is not None:
+        target = y if wanted == cudnn.OUTPUTS else x
+        target += bias.reshape(-1, *[1] * len(plan.axes))
+    return True
 
 
 def _common(*tensors: Any) -> DType:
@@ -448,14 +480,15 @@ def _forward(
 
     def run(algorithm: str) -> None:
         if algorithm == "direct" and x.shape[2]:
-            weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
+            if not elsewhere.direct(x, w, y, bias, axes):
+                weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
         elif not (thin and sweep(x, w, y, bias, axes)) and not convolve_implicitly(
             plan.function, x, w, y, bias, axes, plan.budget
         ):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":
-        run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget), run))
+        run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget, library_of(y)), run, y))
     elif plan.algorithm == "auto":
         if not (thin and sweep(x, w, y, bias, axes)):
             run("direct" if thin and not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)) else "im2col")
@@ -463,15 +496,20 @@ def _forward(
         run(plan.algorithm)
 
 
-def _tuned(kind: Any, run: Callable[[str], None]) -> str:
-    """Return the faster algorithm for a kind of arguments, each timed once after a first call; it is remembered."""
+def _tuned(kind: Any, run: Callable[[str], None], y: Array) -> str:
+    """Return the faster algorithm for a kind of arguments, each timed once after a first call; it is remembered.
+
+    y: what is written, whose device is waited for.
+    """
     found = _fastest.get(kind)
     if found is None:
         times = {}
         for algorithm in ("direct", "im2col"):
             run(algorithm)
+            elsewhere.wait(y)
             start = perf_counter()
             run(algorithm)
+            elsewhere.wait(y)
             times[algorithm] = perf_counter() - start
         if len(_fastest) >= TUNED:
             _fastest.clear()

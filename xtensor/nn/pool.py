@@ -18,6 +18,7 @@ from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from .checks import whole
 from .contraction import empty, natively
+from .kernels import LARGEST, PLACE, SUM, pool, spread
 from .layers import check_classes
 from .planes import sweep
 from .shifted import combine
@@ -37,8 +38,8 @@ __all__ = [
 
 SCRATCH = 64_000_000
 
-# So many elements are placed at a time, to which indices of eight bytes are made.
-FLAT = 1 << 16
+# So many elements are placed at a time, to which indices of eight bytes are made; and on other devices than the CPU.
+FLAT, FLAT_ELSEWHERE = 1 << 16, 1 << 24
 
 
 class Plan(NamedTuple):
@@ -294,7 +295,10 @@ def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
     def run(a: Any) -> Any:
         y = _empty(a, outs(plan.axes), plan.last)
         given, target = _view(a, plan.last), _view(y, plan.last)
-        if not sweep(given, None, target, None, plan.axes, largest=largest):
+        wanted = LARGEST if largest else SUM
+        if not sweep(given, None, target, None, plan.axes, largest=largest) and not pool(
+            given[:, :, 0], target[:, :, 0], plan.axes, wanted
+        ):
             both, fill = (xt.maximum, _least(a.dtype)) if largest else (xt.add, 0)
             combine(given, target, plan.axes, lambda _: lambda one, _: one, both, fill, SCRATCH)
         return y
@@ -308,8 +312,10 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
 
     def run(a: Any) -> Any:
         x = _empty(a, sizes(plan.axes), plan.last)
-        x[...] = 0
         given, target = _view(a, plan.last), _view(x, plan.last)
+        if spread(given[:, :, 0], None, target[:, :, 0], plan.axes):
+            return x
+        x[...] = 0
         for _, places, targets in taps(plan.axes):
             target[(..., *targets)] += given[(..., *places)]
         return x
@@ -318,7 +324,7 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
 
 
 def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:
-    return _placed(g, _origins(x, y, plan), sizes(plan.axes), plan.last)
+    return _placed(g, _origins(x, y, plan), sizes(plan.axes), plan.last, plan.axes)
 
 
 @differentiable(x=_of_largest)
@@ -345,6 +351,8 @@ def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
         library = library_of(b)
         offsets = library.empty(b.shape, kind)
         given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
+        if pool(given[:, :, 0], target[:, :, 0], plan.axes, PLACE):
+            return offsets
         combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
         begins = [library.asarray(one) for one in _begins(plan.axes, steps, kind)]
         starts, inside = (one[..., None] if plan.last else one for one in begins)
@@ -381,11 +389,18 @@ def _of_placed(g: Tensor, places: Tensor, last: bool) -> Tensor:
 
 
 @differentiable(g=_of_placed)
-def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool) -> Tensor:
-    """Return zeros over spatial lengths with elements added at their places."""
+def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool, axes: Axes | None = None) -> Tensor:
+    """Return zeros over spatial lengths with elements added at their places.
+
+    axes: the windows of which each has its place among its own elements, if that is so.
+    """
 
     def run(a: Any, where: Any) -> Any:
         x = _empty(a, lengths, last)
+        if axes is not None:
+            given, named, target = (_view(one, last)[:, :, 0] for one in (a, where, x))
+            if spread(given, named, target, axes):
+                return x
         x[...] = 0
         add_at = device_of(x).backend.add_at
         for part, flat in _flat(where, x.shape, last):
@@ -415,8 +430,8 @@ def _flat(places: Any, shape: Shape, last: bool) -> Iterator[tuple[slice, Any]]:
     volume, channels = prod(spatial(shape, last)), shape[-1] if last else 1
     rows = places.reshape(-1, channels)
     images = rows.shape[0] // max(shape[0] * (1 if last else shape[1]), 1)
-    step = max(FLAT // max(channels, 1), 1)
     library = library_of(places)
+    step = max((FLAT if library is np else FLAT_ELSEWHERE) // max(channels, 1), 1)
     for first in range(0, rows.shape[0], step):
         own = rows[first : first + step]
         image = (library.arange(first, first + own.shape[0]) // images)[:, None]

@@ -30,6 +30,7 @@ from ..codegen.cuda.kernel import (
     lanes_of,
     source,
 )
+from ..codegen.cuda.library import REACH, divisor
 from ..devices.cpu import CPU
 from ..plan.layouts import Meta, strides_over, strides_reduced
 from ..plan.program import Kernel, Named, Program, Reduction
@@ -45,9 +46,6 @@ ROW_PIECE, COLUMN_PIECE, MOST_PER_PIECE, BLOCKS = 2048, 512, 32, 1024
 
 # Columns below which a block goes along them one after the other.
 NARROW = 8
-
-# What 32-bit indices reach.
-REACH = 1 << 31
 
 
 class Launch(NamedTuple):
@@ -247,7 +245,7 @@ class _Maker:
             if about[0] == "divisor":
                 loop = about[1]
                 n = nest.lengths[loop] if loop >= 0 else -(-nest.lengths[-1] // form.lanes)
-                values += [n] if form.wide else _divisor(n)
+                values += [n] if form.wide else list(divisor(n))
             elif about[0] == "stride":
                 values.append(nest.strides[about[1]][about[2]])
             else:
@@ -262,12 +260,6 @@ class _Maker:
             function = cuda_build.function_of((program, form), lambda: source(program, form), self.backend, contract)
         head = struct.Struct(f"={len(self.sizes) + len(program.reductions)}Q").pack
         return Launch(function, grid, THREADS, 0, head, tail.ljust(-(-len(tail) // 8) * 8, b"\0"))
-
-
-def _divisor(n: int) -> list[int]:
-    """Return what division by n takes: n, a factor of 32 bits, a shift."""
-    shift = (n - 1).bit_length()
-    return [n, ((1 << 32) * ((1 << shift) - n)) // n + 1, shift]
 
 
 def _pieces(count: int, blocks: int, least: int, most: int) -> int:

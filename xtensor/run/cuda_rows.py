@@ -24,13 +24,14 @@ from ..codegen.cuda.kernel import (
     whole_text,
     write_steps,
 )
+from ..codegen.cuda.library import REACH
 from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
 from ..plan.layouts import Meta
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
 from ..storage.blob import TBlob
 from ..storage.storage import Storage
-from .cuda import BLOCKS, REACH, Launch
+from .cuda import BLOCKS, Launch
 from .native import scalar_words
 from .nest import joined
 

@@ -66,6 +66,15 @@ template <typename T> __device__ T xt_down(T x, int lanes) {
   return b.whole;
 }
 
+// The value of the thread so many lanes before; of the first ones their own.
+template <typename T> __device__ T xt_up(T x, int lanes) {
+  const int words = (sizeof(T) + 3) / 4;
+  union Words { T whole; int part[words]; __device__ Words() {} } a, b;
+  a.whole = x;
+  for (int w = 0; w < words; ++w) b.part[w] = __shfl_up_sync(0xffffffffu, a.part[w], lanes);
+  return b.whole;
+}
+
 // The value of the first of so many threads.
 template <typename T> __device__ T xt_first(T x, int width) {
   const int words = (sizeof(T) + 3) / 4;

@@ -1,0 +1,176 @@
+"""Convolution by cuDNN, through its frontend for Python (the extra `cudnn`): float32 on CUDA devices.
+
+Plans are found once for shapes and strides, which takes up to half a second, and remembered. They round as float32 does
+(no tensor cores, unless `xt.options(tf32=True)`), give the same bits every time, and need no more scratch than allowed.
+Where there is no plan, or no cuDNN, the convolution goes on as without it. Source: the frontend's documentation,
+https://docs.nvidia.com/deeplearning/cudnn/frontend.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.locks import fork_safe_lock
+from ..base.options import settings
+from ..devices import device_of, library_of
+from .windows import Axes, Axis
+
+Array = Any  # a cupy.ndarray
+
+# The release of cuDNN whose plans these are.
+MAJOR = 9
+
+# What begins on a multiple of so many bytes, as cuDNN takes for granted.
+ALIGNED = 16
+
+# Plans remembered; beyond so many all are forgotten.
+PLANS = 1024
+
+# What a plan computes of inputs, weights and outputs: outputs, inputs or weights.
+OUTPUTS, INPUTS, WEIGHTS = "conv_fprop", "conv_dgrad", "conv_wgrad"
+
+
+class Plan(NamedTuple):
+    """A plan that is ready: the frontend's graph, its names for inputs, weights and outputs, bytes of scratch."""
+
+    graph: Any
+    names: tuple[Any, Any, Any]
+    scratch: int
+
+
+_plans: dict[Any, Plan | None] = {}
+_planning = fork_safe_lock()
+_own = threading.local()
+
+
+def computes(wanted: str, x: Array, w: Array, y: Array, axes: Axes, budget: int) -> bool:
+    """Compute one of inputs (batch, channels, *lengths), weights (outputs, channels / groups, *window) and outputs from
+    the two others, and return whether that was done.
+    """
+    if library_of(x) is np or settings().engine != "auto" or frontend() is None:
+        return False
+    if any(a.dtype != np.float32 or not a.size or a.data.ptr % ALIGNED for a in (x, w, y)):
+        return False
+    weights = w
+    if x.strides[1] == x.itemsize and x.shape[1] > 1:  # whose weights have their channels last, too
+        cp = library_of(w)
+        packed = cp.moveaxis(w, 1, -1)
+        packed = cp.empty(packed.shape, w.dtype) if wanted == WEIGHTS else cp.ascontiguousarray(packed)
+        weights = cp.moveaxis(packed, -1, 1)
+    if not _run(wanted, tuple(_two_axes(a) for a in (x, weights, y)), axes, budget):
+        return False
+    if wanted == WEIGHTS and weights is not w:
+        w[...] = weights
+    return True
+
+
+def _two_axes(a: Array) -> Array:
+    """Return an array of at least two spatial axes."""
+    return a[:, :, None] if a.ndim == 3 else a
+
+
+def _run(wanted: str, arrays: tuple[Array, ...], axes: Axes, budget: int) -> bool:
+    axes = (Axis(1, 1, 1, 1, 1, 0), *axes) if len(axes) == 1 else axes
+    device: Any = device_of(arrays[0])
+    shapes = tuple((a.shape, a.strides) for a in arrays)
+    key = (wanted, shapes, axes, settings().tf32, budget, str(device))
+    if key not in _plans:
+        with _planning:
+            if len(_plans) >= PLANS:
+                _plans.clear()
+            _plans[key] = _planned(wanted, shapes, axes, budget, _handle(device))
+    plan = _plans.get(key)
+    if plan is None:
+        return False
+    scratch = library_of(arrays[0]).empty(max(plan.scratch, 1), np.uint8)
+    pointers = {name: a.data.ptr for name, a in zip(plan.names, arrays, strict=True)}
+    plan.graph.execute(pointers, scratch.data.ptr, handle=_handle(device))
+    return True
+
+
+def _handle(device: Any) -> Any:
+    """Return this thread's handle of a device, on its current stream."""
+    handles = _own.__dict__.setdefault("handles", {})
+    if str(device) not in handles:
+        handles[str(device)] = frontend().create_handle()
+    frontend().set_stream(handle=handles[str(device)], stream=device.backend.stream())
+    return handles[str(device)]
+
+
+def _planned(wanted: str, shapes: tuple[Any, ...], axes: Axes, budget: int, handle: Any) -> Plan | None:
+    """Return a plan, None where cuDNN has none that rounds as asked, repeats its bits and fits the scratch."""
+    after = [max((a.out - 1) * a.stride + a.span - a.size - a.low, 0) for a in axes]
+    outs = [(a.size + a.low + n - a.span) // a.stride + 1 for a, n in zip(axes, after, strict=True)]
+    if min(a.low for a in axes) < 0 or outs != [a.out for a in axes]:
+        return None
+    own = frontend()
+    single = own.data_type.FLOAT
+    facts = dict.fromkeys(("io_data_type", "intermediate_data_type", "compute_data_type"), single)
+    try:
+        graph = own.pygraph(handle=handle, **facts)
+        names = _described(graph, wanted, shapes, axes, after)
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([own.heur_mode.A, own.heur_mode.FALLBACK])
+        graph.deselect_numeric_notes(_refused(own))
+        graph.deselect_workspace_greater_than(budget)
+        graph.check_support()
+        graph.build_plans(own.build_plan_policy.HEURISTICS_CHOICE)
+        scratch = graph.get_workspace_size()
+    except (own.cudnnGraphNotSupportedError, RuntimeError):  # there is no such plan
+        return None
+    return Plan(graph, names, scratch) if scratch <= budget else None
+
+
+def _described(graph: Any, wanted: str, shapes: tuple[Any, ...], axes: Axes, after: list[int]) -> tuple[Any, Any, Any]:
+    """Write a convolution into a graph; return its inputs, weights and outputs."""
+    single = frontend().data_type.FLOAT
+    steps = [(list(shape), [stride // 4 for stride in strides]) for shape, strides in shapes]
+    given = {
+        "pre_padding": [axis.low for axis in axes],
+        "post_padding": after,
+        "stride": [axis.stride for axis in axes],
+        "dilation": [axis.dilation for axis in axes],
+    }
+    roles = {OUTPUTS: ("image", "weight", None), INPUTS: (None, "filter", "loss"), WEIGHTS: ("image", None, "loss")}[
+        wanted
+    ]
+    names: list[Any] = []
+    for role, (dim, stride) in zip(roles, steps, strict=True):
+        names.append(None if role is None else graph.tensor(dim=dim, stride=stride, data_type=single))
+    operands = {role: name for role, name in zip(roles, names, strict=True) if role is not None}
+    found = getattr(graph, wanted)(**operands, **given)
+    place = roles.index(None)
+    found.set_output(True).set_data_type(single).set_dim(steps[place][0]).set_stride(steps[place][1])
+    names[place] = found
+    return names[0], names[1], names[2]
+
+
+def _refused(own: Any) -> list[Any]:
+    """Return what plans may not do: take sums in another order each time, and round as less than float32."""
+    notes = own.numerical_note
+    narrow = [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+    return [notes.NONDETERMINISTIC, *([] if settings().tf32 else narrow)]
+
+
+@cache
+def frontend() -> Any:
+    """Return cuDNN's frontend, None where it is not installed; where it cannot be used, that is said once."""
+    try:
+        import cudnn
+    except ImportError:
+        return None
+    try:
+        major = cudnn.backend_version() // 10000
+        problem = f"it is of release {major}, not {MAJOR}" if major != MAJOR else None
+    except Exception as error:  # whatever a missing or broken library raises
+        problem = str(error)
+    if problem is not None:
+        warnings.warn(f"xtensor: cuDNN is not used: {problem}", RuntimeWarning, stacklevel=2)
+        return None
+    return cudnn

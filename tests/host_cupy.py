@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -500,11 +501,26 @@ _entered = [0]  # the last is current
 
 class Stream:
     """A stream that is only a number. waited: its own, those whose events it waits for, and the devices, negative, on
-    which it was waited for.
+    which it was waited for. captured: what is launched on it while it is captured, else None.
     """
 
-    def __init__(self, pointer: int) -> None:
-        self.ptr, self.waited = pointer, [pointer]
+    def __init__(self, pointer: int | None = None, *, non_blocking: bool = False) -> None:
+        self.ptr = next(_fresh) if pointer is None else pointer
+        self.waited = [self.ptr]
+        self.captured: list[Callable[[], None]] | None = None
+
+    def begin_capture(self, mode: Any = None) -> None:
+        assert self.ptr and self.captured is None, "cudaErrorStreamCaptureUnsupported"
+        self.captured = capturing[self.ptr] = []
+
+    def end_capture(self) -> Graph:
+        assert self.captured is not None, "cudaErrorIllegalState"
+        graph, self.captured = Graph(self.captured), None
+        del capturing[self.ptr]
+        return graph
+
+    def is_capturing(self) -> bool:
+        return self.captured is not None
 
     @classmethod
     def from_external(cls, other: Any) -> Stream:
@@ -532,6 +548,26 @@ class Stream:
         _streams.pop()
 
 
+class Graph:
+    """What was launched on a stream while it was captured. launched: the kernels of each graph that was launched."""
+
+    launched: ClassVar[list[int]] = []
+
+    def __init__(self, calls: list[Callable[[], None]]) -> None:
+        self._calls = calls
+
+    def launch(self, stream: Stream | None = None) -> None:
+        pointer = (stream or _streams[-1]).ptr
+        if pointer in capturing:
+            capturing[pointer] += self._calls
+            return
+        Graph.launched.append(len(self._calls))
+        for call in self._calls:
+            call()
+
+
+_fresh = count(1 << 20)
+capturing: dict[int, list[Callable[[], None]]] = {}  # streams that are captured, and what was launched on each
 _streams = [Stream(0)]  # the last is current
 _pinned: set[int] = set()  # where page-locked memory begins
 

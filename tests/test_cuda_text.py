@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ class Host(CPUBackend):
     def architecture(self) -> str:
         return "sm_90"
 
-    def stream(self) -> int:
-        return 7
+    def current_stream(self) -> Any:
+        return SimpleNamespace(ptr=7)
 
 
 DEVICE = Device("cuda:0", Host())
@@ -176,9 +177,9 @@ def test_arguments_fill_the_struct(stub: Stub) -> None:
     z = (x * 2.5 + y).evaluate()
     function, grid, block, _, arguments = stub.launches[-1]
     members = re.search(r"struct Arguments \{\n(.*?)\};", function.text, re.DOTALL).group(1).split("\n")[:-1]  # type: ignore[union-attr]
-    assert [member.split()[-1] for member in members] == ["p0;", "p1;", "p2;", "c0;", "count;", "length;"]
+    assert [member.split()[-1] for member in members] == ["table;", "p0;", "p1;", "p2;", "c0;", "count;", "length;"]
     address = [one.blob.address for one in (x, y, z)]
-    assert struct.unpack("=3Qf4x2i", arguments) == (*address, 2.5, 500, 1_000)
+    assert struct.unpack("=4Qf4x2i", arguments) == (0, *address, 2.5, 500, 1_000)
     assert (grid, block) == ((2, 1), 256)
 
 

@@ -209,9 +209,23 @@ class CUDA:
                 raise
             raise RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})") from error
 
-    def stream(self) -> int:
+    def current_stream(self) -> Any:
         """Return CuPy's current stream of this device."""
-        return int(self.library.cuda.get_current_stream(self.number).ptr)
+        return self.library.cuda.get_current_stream(self.number)
+
+    def graph(self, launch: Callable[[int], None]) -> Any:
+        """Return a CUDA graph of what a function launches on a stream, whose number it is given; nothing of it runs."""
+        return self.call(self._graph, launch)
+
+    def _graph(self, launch: Callable[[int], None]) -> Any:
+        stream = self.library.cuda.Stream(non_blocking=True)  # the null stream records nothing
+        with stream:
+            stream.begin_capture()
+            try:
+                launch(stream.ptr)
+            finally:
+                graph = stream.end_capture()
+        return graph
 
     def architecture(self) -> str:
         """Return what NVRTC calls this device's kind: "sm_90"."""

@@ -28,11 +28,9 @@ from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_typ
 from ..plan.layouts import Meta
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
-from ..storage.blob import TBlob
-from ..storage.storage import Storage
-from .cuda import BLOCKS, REACH, Launch
-from .native import scalar_words
+from .cuda import BLOCKS, REACH, Launches, launch_of
 from .nest import joined
+from .work import Work
 
 
 class RowForm(NamedTuple):
@@ -236,47 +234,55 @@ def _of(values: Sequence[Value], writer: Writer) -> list[Value]:
 # ---- from a plan
 
 
-class Prepared(NamedTuple):
-    """A row program ready for a plan's values of one shape. numbers: of the values whose addresses it takes, or None
-    for memory that is handed on, of these bytes.
-    """
-
-    launch: Launch
-    numbers: tuple[int | None, ...]
-    nbytes: tuple[int, ...]
-
-
 class Launcher:
     """All kernels of a plan as one launch over rows, made for how operands are aligned; everything lies packed.
 
-    numbers, scalars: of the values that it takes.
+    numbers, scalars: of the values that it takes; dtypes: of the scalars.
     """
 
-    def __init__(self, plan: Plan, shape: Shape, metas: Mapping[int, Meta], contract: bool) -> None:
-        self.plan, self.shape, self.metas, self.contract = plan, shape, metas, contract
-        self._made: dict[tuple[int, ...], Prepared | None] = {}
-        inside = {n for kernel in plan.kernels for n in kernel.results} - plan.kept
-        self.numbers = [n for n in numbers_of(plan) if n not in inside]
-        self.scalars = [number for one in plan.kernels for number in one.scalars]
-        self._dtypes = [dtype for one in plan.kernels for dtype in one.program.scalars]
+    def __init__(self, work: Work, shape: Shape) -> None:
+        self.plan, self.shape, self.metas = work.plan, shape, work.metas
+        self.contract, self.backend = work.limits.fast_math, work.device.backend
+        inside = {n for kernel in self.plan.kernels for n in kernel.results} - self.plan.kept
+        self.numbers = [n for n in numbers_of(self.plan) if n not in inside]
+        self.scalars = [number for one in self.plan.kernels for number in one.scalars]
+        self.dtypes = [dtype for one in self.plan.kernels for dtype in one.program.scalars]
+        self._made: dict[tuple[int, ...], Launches | LacksError] = {}
 
-    def run(self, blobs: Mapping[int, TBlob], scalars: Sequence[Any]) -> bool:
-        """Launch on the values of `numbers` and `scalars`; return False, with nothing done, where memory begins where
-        that cannot be.
-        """
-        device = blobs[self.numbers[-1]].device
-        backend: Any = device.backend
-        aligned = tuple([blob.address % VECTOR for blob in blobs.values()])
-        if aligned not in self._made:
-            self._made[aligned] = _prepared(self.plan, self.shape, self.metas, blobs, backend, self.contract)
-        made = self._made[aligned]
+    def launches(self, addresses: Sequence[int]) -> Launches | LacksError:
+        """Return the launch for values that lie at these addresses, or why there is none."""
+        aligned = tuple([address % VECTOR for address in addresses])
+        made = self._made.get(aligned)
         if made is None:
-            return False
-        memory = [Storage(device, nbytes) for nbytes in made.nbytes]
-        own = iter([one.address for one in memory])
-        addresses = [next(own) if number is None else blobs[number].address for number in made.numbers]
-        made.launch(addresses, scalar_words(scalars, self._dtypes), backend.stream())
-        return True
+            try:
+                made = self._launches(dict(zip(self.numbers, aligned, strict=True)))
+            except LacksError as lack:
+                made = lack
+            self._made[aligned] = made
+        return made
+
+    def _launches(self, behind: Mapping[int, int]) -> Launches:
+        rows, cells, backend = prod(self.shape[: self.plan.rows]), prod(self.shape[self.plan.rows :]), self.backend
+        program, form, (numbers, strides, (shift, nbytes)) = _formed(
+            self.plan,
+            self.shape,
+            self.metas,
+            behind.__getitem__,
+            backend.number,  # type: ignore[attr-defined]
+        )
+        function = cuda_build.function_of((program, form), lambda: source(program, form), backend, self.contract)
+        outside = _outside(program, form)
+        tail = [rows, cells, shift, nbytes, *(strides[place] for place in outside)]
+        packed = struct.pack(f"={len(tail)}{'q' if form.wide else 'i'}", *tail)
+        inside = [place for place in outside if program.items[place].role == INSIDE]
+        grid = (-(-rows // (THREADS >> shift)), 1)
+        shared = nbytes * (THREADS >> shift) if form.shared else 0
+        given = {number: place for place, number in enumerate(self.numbers)}
+        between = {place: len(given) + at for at, place in enumerate(inside)}
+        takes = [between.get(place, given.get(numbers[place], 0)) for place in outside]
+        return Launches(
+            (launch_of(function, grid, shared, takes, packed),), tuple([strides[place] * rows for place in inside])
+        )
 
 
 def text_of(plan: Plan, shape: Shape, values: Mapping[int, Any], number: int) -> str:
@@ -317,31 +323,6 @@ def _formed(
         raise LacksError("room for a row in shared memory")
     wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
     return program, RowForm(lanes, wide >= REACH, shared), (numbers, strides, (shift, nbytes))
-
-
-def _prepared(
-    plan: Plan, shape: Shape, values: Mapping[int, Any], blobs: Mapping[int, TBlob], backend: Any, contract: bool
-) -> Prepared | None:
-    rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
-
-    def behind(number: int) -> int:
-        return blobs[number].address % VECTOR
-
-    try:
-        program, form, (numbers, strides, (shift, nbytes)) = _formed(plan, shape, values, behind, backend.number)
-        function = cuda_build.function_of((program, form), lambda: source(program, form), backend, contract)
-    except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
-        return None
-    outside = _outside(program, form)
-    tail = [rows, cells, shift, nbytes, *(strides[place] for place in outside)]
-    packed = struct.pack(f"={len(tail)}{'q' if form.wide else 'i'}", *tail)
-    inside = [place for place in outside if program.items[place].role == INSIDE]
-    grid = (-(-rows // (THREADS >> shift)), 1)
-    shared = nbytes * (THREADS >> shift) if form.shared else 0
-    head = struct.Struct(f"={len(outside)}Q").pack
-    launch = Launch(function, grid, THREADS, shared, head, packed.ljust(-(-len(packed) // 8) * 8, b"\0"))
-    taken = tuple([None if place in inside else numbers[place] for place in outside])
-    return Prepared(launch, taken, tuple([strides[place] * rows for place in inside]))
 
 
 def _row_program(

@@ -24,6 +24,13 @@ struct divisor { u32 n, factor, shift; };
 __device__ index over(index x, divisor d) { return (__umulhi(x, d.factor) + x) >> d.shift; }
 #endif
 
+// Where an operand is: at its address, or where there is a table, so many bytes after one of the table's addresses.
+__device__ char* xt_place(char* const* table, char* p) {
+  if (table) p = table[(u64)p & 0xffff] + ((i64)p >> 16);
+  __builtin_assume(__isGlobal(p));
+  return p;
+}
+
 template <typename T, int N> struct alignas(sizeof(T) * N) vector { T v[N]; };
 
 // Neighbours of a row from element i on, as many as there are: side by side, each a step apart, or all the same.

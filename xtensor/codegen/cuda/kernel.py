@@ -240,18 +240,34 @@ def whole_text(parameters: Sequence[str], wide: bool, before: Sequence[str], bod
     """Return the text of a kernel: what it uses, its parameters, its body."""
     head = [
         f"#define WIDE {int(wide)}",
-        *helpers([*parameters, *before, *body]),
+        *helpers(["xt_place", *parameters, *before, *body]),
         "struct Arguments {",
+        "char* const* table;",
         *parameters,
         "};",
     ]
-    start = f'extern "C" __global__ void __launch_bounds__({THREADS}) kernel(const Arguments a) {{'
+    start = f'extern "C" __global__ void __launch_bounds__({THREADS}) kernel(const Arguments given) {{'
+    addresses = [one.split()[-1].rstrip(";") for one in parameters if one.startswith("char*")]
+    placed = [f"a.{one} = xt_place(given.table, given.{one});" for one in addresses]
     lines, depth = [*head, *before], 0
-    for line in (start, *body, "}"):
+    for line in (start, "Arguments a = given;", *placed, *body, "}"):
         depth -= line.startswith("}")
         lines.append("  " * depth + line)
         depth += line.endswith("{")
     return "\n".join([*lines, ""])
+
+
+def placed(entry: int, after: int) -> int:
+    """Return how a kernel is told of an operand that lies so many bytes after an entry of a table of addresses."""
+    return (after << 16 | entry) % (1 << 64)
+
+
+def table_text(entries: int) -> str:
+    """Return the text of the kernel that fills a table of so many addresses: what it is told is there when it runs."""
+    parameters = ["char** table;", f"char* given[{entries}];"]
+    body = ["#pragma unroll", f"for (int k = 0; k < {entries}; ++k) a.table[k] = a.given[k];"]
+    start = 'extern "C" __global__ void kernel(const Arguments a) {'
+    return "\n".join(["struct Arguments {", *parameters, "};", start, *body, "}", ""])
 
 
 def scalar_parameters(dtypes: Sequence[DType], prefix: str = "c") -> list[str]:

@@ -100,7 +100,7 @@ class Launcher:
             try:
                 made = maker.work(self.kernel, self._shape, self._metas)
             except LacksError as lack:
-                made = lack
+                made = lack.with_traceback(None)  # which would keep the memory of the run
             self._made[aligned] = made
         return made
 

@@ -257,7 +257,7 @@ class Launcher:
             try:
                 made = self._launches(dict(zip(self.numbers, aligned, strict=True)))
             except LacksError as lack:
-                made = lack
+                made = lack.with_traceback(None)
             self._made[aligned] = made
         return made
 

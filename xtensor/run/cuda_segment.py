@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import struct
 import warnings
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet, ref
 
 from ..base.dtypes import DType
 from ..codegen.cpu.primitives import LacksError
@@ -30,6 +30,10 @@ from .work import Task
 # for its table), how many graphs there are at most, and of a segment; the sizes that tables have.
 REPEATS, LEAST, MOST, STREAMS = 4, 3, 256, 4
 TABLES = (16, 64, 256)
+
+# The graphs there are, and how often they were launched.
+_graphs: WeakSet[Graph] = WeakSet()
+_uses = count()
 
 
 class Launcher(Protocol):
@@ -84,7 +88,6 @@ class Segment:
         stream = self.device.backend.current_stream()  # type: ignore[attr-defined]
         graph = self.graphs.get(stream.ptr)
         if graph is not None and graph.launch(run):
-            _used(self, stream.ptr)
             return
         found = [self._launched(step, run, stream.ptr) for step in self.steps]
         if graph is None and stream.ptr not in self.graphs:
@@ -112,8 +115,11 @@ class Segment:
         works = [one for one in found if isinstance(one, Launches)]
         pays = len(works) == len(found) and sum([len(one.launches) for one in works]) >= LEAST
         self.graphs[stream.ptr] = _recorded(self, run, stream, works) if pays else None
-        if self.graphs[stream.ptr] is not None:
-            _used(self, stream.ptr)
+
+    def forget(self, graph: Graph) -> None:
+        """Drop a graph; it is recorded anew when the segment has come as often again."""
+        self.graphs.pop(graph.stream.ptr, None)
+        self._runs.pop(graph.stream.ptr, None)
 
 
 # ---- graphs
@@ -124,10 +130,11 @@ class Graph:
 
     words: of a run, those that its table tells of; aligned: how far each was behind a multiple of a vector; room: the
     bytes, of which the table tells last, in which launches hand something on. scalars: of the runs that it stands for.
+    used: counts up over all graphs.
     """
 
     def __init__(self, segment: Segment, run: Any, stream: Any, works: Sequence[Launches]) -> None:
-        self.device, self.stream, self.scalars = segment.device, stream, run.scalars
+        self.segment, self.device, self.stream, self.scalars = ref(segment), segment.device, stream, run.scalars
         self.tells = any([step.scalars for step in segment.steps])
         self.words = list(dict.fromkeys([word for step in segment.steps for word, _ in step.places]))
         self.aligned = [run.words[word] % VECTOR for word in self.words]
@@ -142,6 +149,7 @@ class Graph:
         self.filled = b""
         self.launches = [one for work in works for one in work.launches]  # whose code lives as long
         self.graph = backend.graph(lambda number: self._record(segment, run, works, number))
+        self.used = next(_uses)
 
     def _record(self, segment: Segment, run: Any, works: Sequence[Launches], stream: int) -> None:
         entry = {word: place for place, word in enumerate(self.words)}
@@ -170,6 +178,7 @@ class Graph:
             cuda_build.launch(self.fill, (1, 1), 1, 0, (told,), self.stream.ptr)
             self.filled = told
         self.device.backend.call(self.graph.launch, self.stream)  # type: ignore[attr-defined]
+        self.used = next(_uses)
         return True
 
 
@@ -179,30 +188,19 @@ def _rounded(nbytes: int) -> int:
 
 def _recorded(segment: Segment, run: Any, stream: Any, works: Sequence[Launches]) -> Graph | None:
     """Return a graph of a segment; None where CUDA refuses to record one."""
+    while len(_graphs) >= MOST:
+        oldest = min(_graphs, key=lambda graph: graph.used)
+        _graphs.discard(oldest)
+        owner = oldest.segment()
+        if owner is not None:
+            owner.forget(oldest)
     try:
-        return Graph(segment, run, stream, works)
+        graph = Graph(segment, run, stream, works)
+        _graphs.add(graph)
+        return graph
     except LacksError:
         return None
     except RuntimeError as error:  # CUDARuntimeError
         text = f"xtensor: no CUDA graph: {error}; kernels are launched one after the other"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return None
-
-
-# Which segment has a graph on which stream, the one used longest ago first.
-_graphs: OrderedDict[tuple[weakref.ref[Segment], int], None] = OrderedDict()
-
-
-def _used(segment: Segment, stream: int) -> None:
-    """Take note that a graph is used; where there are too many, the one used longest ago is recorded anew when it
-    comes again.
-    """
-    key = (weakref.ref(segment), stream)
-    _graphs[key] = None
-    _graphs.move_to_end(key)
-    if len(_graphs) > MOST:
-        (reference, number), _ = _graphs.popitem(last=False)
-        old = reference()
-        if old is not None:
-            old.graphs.pop(number, None)
-            old._runs.pop(number, None)

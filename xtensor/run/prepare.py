@@ -498,7 +498,7 @@ class _Apart:
     """
 
     def __init__(self, work: Work, numbers: Sequence[int], base: int) -> None:
-        self._work, self._numbers, self._base = work, numbers, base
+        self._work, self._numbers, self._base = work._replace(trace=work.trace.structure()), numbers, base
         self._schedule: Schedule | None = None
 
     def __call__(self, run: Run, lack: LacksError) -> None:

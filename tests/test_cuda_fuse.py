@@ -233,8 +233,8 @@ def test_repeated_segments_become_graphs(
 def test_a_table_that_is_right_is_not_filled_again(cuda: emulated.Launches) -> None:
     def steps(x: Any, y: Any) -> None:
         for _ in range(2):
-            x[1:-1] += 0.25 * (y[2:] - y[:-2])
-            y[1:-1] += 0.25 * (x[2:] - x[:-2])
+            x[1:] += y[:-1]
+            y[:-1] -= x[1:]
 
     fused, (x, y), (a, b) = xt.fuse(steps, strict=True), lines(0, "cuda:0"), lines(0, "cpu")
     with xt.options(lazy="auto"):
@@ -249,7 +249,7 @@ def test_a_table_that_is_right_is_not_filled_again(cuda: emulated.Launches) -> N
 
 
 def test_results_of_graphs_are_memory_of_their_own(cuda: emulated.Launches) -> None:
-    """A later call changes nothing that an earlier one returned, and a result may be an argument of the next."""
+    """A later call changes nothing that an earlier one returned."""
     fused = xt.fuse(waves, strict=True)
     with xt.options(lazy="auto"):
         (x, y), (a, b) = lines(0, "cuda:0"), lines(0, "cpu")
@@ -257,10 +257,8 @@ def test_results_of_graphs_are_memory_of_their_own(cuda: emulated.Launches) -> N
         for _ in range(REPEATS + 4):
             found.append(fused(x, y))
             expected.append(waves(a, b))
-            x, a = found[-1][0], expected[-1][0].copy()
-            found[-1] = (found[-1][1], found[-1][2], y.copy())
-            expected[-1] = (expected[-1][1], expected[-1][2], b.copy())
-            x = x.copy()
+            x, y = xt.tanh(found[-1][0]), xt.tanh(y)
+            a, b = xt.tanh(expected[-1][0]), xt.tanh(b)
     for one, other in zip(on_host(tuple(found)), on_host(tuple(expected)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10)
 

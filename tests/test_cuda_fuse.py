@@ -212,9 +212,7 @@ def assert_call(fused: Any, program: Any, call: int, views: Any = lambda a: a, k
 
 @pytest.mark.parametrize(("program", "segments"), [(waves, 1), (around_a_library, 2), (rows, 1)])
 @pytest.mark.parametrize("keeps", [False, True], ids=["memory comes again", "memory is always another"])
-def test_repeated_segments_become_graphs(
-    program: Any, segments: int, keeps: bool, cuda: emulated.Launches
-) -> None:
+def test_repeated_segments_become_graphs(program: Any, segments: int, keeps: bool, cuda: emulated.Launches) -> None:
     """From the fifth run on a segment is one launch, and one of its table where memory is another than before."""
     fused, kept = xt.fuse(program, strict=True), list[Any]() if keeps else None
     with xt.options(lazy="auto"):

@@ -25,7 +25,6 @@ from ..codegen.cuda.kernel import (
     write_steps,
 )
 from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
-from ..plan.layouts import Meta
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
 from .cuda import BLOCKS, REACH, Launches, launch_of

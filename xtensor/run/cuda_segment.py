@@ -22,7 +22,7 @@ from ..codegen.cuda.kernel import VECTOR, placed, table_text
 from ..devices import Device
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Storage
-from .cuda import Launch, Launches
+from .cuda import Launches
 from .native import scalar_words
 from .work import Task
 
@@ -39,14 +39,15 @@ _uses = count()
 class Launcher(Protocol):
     """What makes the launches of a step. dtypes: of the scalars that it is told."""
 
-    dtypes: Sequence[DType]
+    @property
+    def dtypes(self) -> Sequence[DType]: ...
 
     def launches(self, addresses: Sequence[int]) -> Launches | LacksError: ...
 
 
 class Step(NamedTuple):
     """One kernel, or several that run as one. places: of each operand, the word of a run that tells of it, and what is
-    added. scalars: the places of its scalars among those of a run. instead: does its work where nothing can be launched.
+    added. scalars: the places of its scalars among those of a run. instead: does its work where nothing is launched.
     """
 
     launcher: Launcher
@@ -64,7 +65,7 @@ class Step(NamedTuple):
 
 
 class Segment:
-    """Steps in order. The first runs launch one kernel after the other; later ones a graph, on streams that have one."""
+    """Steps in order. First runs launch one kernel after the other; later ones a graph, on streams that have one."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -177,7 +178,7 @@ class Graph:
             self.filled = b""
             cuda_build.launch(self.fill, (1, 1), 1, 0, (told,), self.stream.ptr)
             self.filled = told
-        self.device.backend.call(self.graph.launch, self.stream)  # type: ignore[attr-defined]
+        self.device.backend.call(self.graph.launch, self.stream)
         self.used = next(_uses)
         return True
 

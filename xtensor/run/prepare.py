@@ -239,7 +239,7 @@ class _Maker:
 
     where: of each value and scalar, the word of a run that tells of it and what is to be added. needed: the values that
     must be found as blobs. again: all there is to enter where the very same work comes another time, None where that
-    is not machine code alone. is_there: whether the work is another device's than the CPU.
+    is not kernels alone. is_there: whether the work is another device's than the CPU.
     """
 
     def __init__(
@@ -258,7 +258,8 @@ class _Maker:
         self.own = frozenset(own)
         self.is_there = work.device.backend is not CPU
         self.needed = self._find_needed(own)
-        self.again: list[Makes] | None = None
+        self.again: Sequence[Makes | cuda_segment.Step] | None = None
+        self._steps: list[cuda_segment.Step] = []
 
     def enter(self, makes: Mapping[int, Makes]) -> None:
         """Enter all instructions."""
@@ -341,12 +342,13 @@ class _Maker:
                 made, launcher = self._made(kernel.results), cuda_run.Launcher(kernel, self.work)
                 instead = partial(_instead, kernel, self.base)
                 self._enter_launched(launcher, made, drops, instead, self.work.task([kernel]))
+                alone = alone and not made and not drops
             else:
                 self._enter_blobwise(kernel, choice.engine, drops)
             for number in last:
                 self.builder.temporaries.release(self.base + number)
         if alone and len(self.builder.instructions) == before:
-            self.again = [makes[place] for place in sorted(makes)]
+            self.again = [*[makes[place] for place in sorted(makes)], *self._steps]  # of which there is one kind
 
     def _enter_blobwise(self, kernel: Kernel, engine: str, drops: list[int]) -> None:
         """Enter a kernel that takes blobs."""
@@ -394,7 +396,8 @@ class _Maker:
         """Enter a kernel that is launched."""
         places = [self.where[number] for number in launcher.numbers]
         scalars = [self.builder.scalars[self.base + number] for number in launcher.scalars]
-        self.builder.launched(cuda_segment.Step(launcher, places, scalars, instead, task), made, drops)
+        self._steps.append(cuda_segment.Step(launcher, places, scalars, instead, task))
+        self.builder.launched(self._steps[-1], made, drops)
 
     def _enter_rows_there(self) -> None:
         """Enter rows on another device."""

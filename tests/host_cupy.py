@@ -301,8 +301,14 @@ def _ufunc(name: str) -> Callable[..., Any]:
             found = np.asarray(function(*arrays)).astype(result)
             if name in _OTHER_SPECIALS and found.dtype.kind == "c":
                 found = np.where(np.isfinite(arrays[0]) & (arrays[0] != 0), found, complex(np.nan, np.nan))
-        return made(found)
+        out = params.get("out")
+        if out is None:
+            return made(found)
+        assert np.can_cast(found.dtype, out.dtype, params.get("casting", "same_kind")) and out.shape == found.shape
+        seen(out)[...] = found
+        return out
 
+    run.types = loops  # type: ignore[attr-defined]
     return wraps(getattr(np, name))(run)
 
 
@@ -590,7 +596,9 @@ def _cuda() -> Any:
         get_current_stream=lambda device=-1: _streams[-1],
         pinned_memory=SimpleNamespace(is_memory_pinned=lambda address: address in _pinned),
         runtime=SimpleNamespace(
-            getDeviceCount=lambda: 1, CUDARuntimeError=real.cuda.runtime.CUDARuntimeError, getDevice=lambda: 0
+            getDeviceCount=lambda: 1,
+            CUDARuntimeError=real.cuda.runtime.CUDARuntimeError,
+            getDevice=lambda: _entered[-1],
         ),
     )
 

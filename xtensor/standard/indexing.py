@@ -15,11 +15,11 @@ from ..autograd.history import refuse_leaf, written
 from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, differentiable, recording, step_of, steps_of
 from ..base.dtypes import INTEGER, check_real
-from ..base.errors import expected, prefixed
+from ..base.errors import REFUSED, expected, prefixed
 from ..base.layout import Shape, as_axis, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
-from ..calls.op import REFUSED, cast_later, on
+from ..calls.op import cast_later, on
 from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
 from ..devices import Backend
 from ..devices.cpu import CPU, assign, quickly

@@ -261,7 +261,7 @@ def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native |
 
 def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op, whatever its operands depend on."""
-    known = None if thin_closed[0] else call_known(op, operands)
+    known = call_known(op, operands) if op.known_there and not thin_closed[0] else None
     if known is not None:
         return known
     exposed: list[Storage] = []
@@ -331,7 +331,7 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
 
     Of a whole array it is asked of the library first, of other axes only where others can write to the operand.
     """
-    known = None if thin_closed[0] else reduce_known(op, x, params)
+    known = reduce_known(op, x, params) if op.known_there and not thin_closed[0] else None
     if known is not None:
         return known
     whole = params["axis"] is None and op.composed is None

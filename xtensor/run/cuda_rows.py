@@ -1,7 +1,8 @@
 """Row programs on CUDA: all kernels of a plan as one, in which some threads of a block take a row through all of them.
 
-What several kernels read of a row, or one hands to the next, lies in shared memory where it fits; otherwise inputs are
-read again, and what is handed on lies in memory of its own. Every thread reads only cells that it wrote.
+What several kernels read of a row, or one hands to the next, stays in registers where a row has few enough cells, else
+in shared memory where it fits; otherwise inputs are read again, and what is handed on lies in memory of its own. Every
+thread reads only cells that it wrote.
 """
 
 from __future__ import annotations
@@ -32,14 +33,21 @@ from .nest import joined
 from .work import Work
 
 
+# Chunks of an item of a row that a thread holds in registers, at most, and of all items together.
+MOST_HELD, MOST_CHUNKS = 8, 32
+
+
 class RowForm(NamedTuple):
     """What text depends on besides the program. lanes: cells a thread takes at a time; wide: whether indices have 64
-    bits; shared: whether what is read again lies in shared memory.
+    bits; shared: whether what is read again lies in shared memory. held: how often a thread takes cells where all it
+    takes stays in registers, and shift: the logarithm of how many threads then share a row; 0 where that is not so.
     """
 
     lanes: int
     wide: bool
     shared: bool
+    held: int = 0
+    shift: int = 0
 
 
 def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
@@ -69,9 +77,26 @@ def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
 
 
 def _outside(rows: RowProgram, form: RowForm) -> list[int]:
-    """Return the items that have an address: what is given and kept, and what is handed on outside shared memory."""
-    items = enumerate(rows.items)
-    return [n for n, item in items if item.role != INSIDE or (item.wide and not form.shared)]
+    """Return the items that have an address: what is given and kept, and what is handed on in memory of its own."""
+    items, apart = enumerate(rows.items), not (form.shared or form.held)
+    return [n for n, item in items if item.role != INSIDE or (item.wide and apart)]
+
+
+def _held(rows: RowProgram, chunks: int) -> tuple[int, int]:
+    """Return how often a thread takes a chunk of a row that lies in registers, and the logarithm of a row's threads;
+    zeros for rows that are too long. Up to 8 threads take one chunk each, up to a block two, and a block up to eight.
+    """
+    fresh, met = 0, set[int]()
+    for stage in rows.stages:
+        wide = {number for number in stage.inputs if rows.items[number].wide}
+        fresh, met = max(fresh, len(wide - met)), met | wide | set(stage.results)
+    items = len(set(slots_of(rows).values())) + fresh
+    most = min(MOST_CHUNKS // max(items, 1), MOST_HELD)
+    for held in (1, 2, 4, 8):
+        shift = (-(-chunks // held) - 1).bit_length()
+        if held <= most and 1 << shift <= (8 if held == 1 else THREADS):
+            return held, shift
+    return 0, 0
 
 
 def source(rows: RowProgram, form: RowForm) -> str:
@@ -86,7 +111,9 @@ class _Text:
         self.rows, self.form = rows, form
         self.lines: list[str] = []
         self.before: list[str] = []
+        self.again = set(slots_of(rows))
         self.slots = slots_of(rows) if form.shared else {}
+        self.shift = str(form.shift) if form.held else "a.shift"
         self.narrow: dict[int, Value] = {}
         self.met: set[int] = set()
         self.folds = 0
@@ -108,9 +135,14 @@ class _Text:
 
     def _begin(self, outside: Sequence[int]) -> None:
         self._add("const int thread = threadIdx.x;")
-        self._add("const index step = (index)1 << a.shift, lane = thread & (step - 1);")
-        self._add("const index row = (index)blockIdx.x * (blockDim.x >> a.shift) + (thread >> a.shift);")
-        self._add("const bool is = row < a.rows;", "const index cells = is ? a.cells : 0;")
+        self._add(f"const index step = (index)1 << {self.shift}, lane = thread & (step - 1);")
+        row = f"(index)blockIdx.x * ({THREADS} >> {self.shift}) + (thread >> {self.shift})"
+        if self.form.held:  # who has no row goes through the last one, and keeps nothing
+            self._add(f"const index own = {row}, row = own < a.rows ? own : a.rows - 1;")
+            self._add("const bool is = own < a.rows;", "const index cells = a.cells;")
+        else:
+            self._add(f"const index row = {row};")
+            self._add("const bool is = row < a.rows;", "const index cells = is ? a.cells : 0;")
         for number in outside:
             self._add(f"char* const b{number} = a.p{number} + (offset)row * a.s{number};")
         slots = sorted(set(self.slots.values()))
@@ -168,10 +200,13 @@ class _Text:
             self._add(f"{fold.type} acc{fold.place}[{lanes}];")
             self._add(f"for (int k = 0; k < {lanes}; ++k) acc{fold.place}[k] = {fold.start};")
         outputs = stage.results[: len(program.outputs)]
-        self._add(f"for (index i = lane * {lanes}; i < cells; i += step * {lanes}) {{")
-        for number in dict.fromkeys(stage.inputs):
-            if self.rows.items[number].wide:
-                self._load(number)
+        inputs = [number for number in dict.fromkeys(stage.inputs) if self.rows.items[number].wide]
+        if self.form.held:
+            self._hold(inputs, outputs)
+        else:
+            self._add(f"for (index i = lane * {lanes}; i < cells; i += step * {lanes}) {{")
+        for number in inputs:
+            self._load(number)
         for number in outputs:
             self._add(f"{self._vector(number)} x{number};")
         self._add("#pragma unroll", f"for (int k = 0; k < {lanes}; ++k) {{")
@@ -179,9 +214,22 @@ class _Text:
         self._add("}")
         for number in outputs:
             self._store(number)
-        self._add("}")
+        self._add("}", *(["}"] if self.form.held else []))
         for fold, number in zip(folds, stage.results[len(program.outputs) :], strict=True):
             self._join(fold, number)
+
+    def _hold(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Load what is read for the first time, all of it before any of it is used, and begin the loop."""
+        lanes, held = self.form.lanes, self.form.held
+        fresh = [number for number in inputs if number not in self.met]
+        for number in [*fresh, *[number for number in outputs if number in self.again]]:
+            self._add(f"{self._vector(number)} y{number}[{held}];")
+        turns = ["#pragma unroll", f"for (int r = 0; r < {held}; ++r) {{"]
+        place = f"const index i = (lane + r * step) * {lanes};"
+        if fresh:
+            self._add(*turns, place, "const index at = i < cells ? i : 0;")
+            self._add(*[f"y{number}[r] = {self._at(number, f'b{number}', 'at')};" for number in fresh], "}")
+        self._add(*turns, place, "if (i < cells) {")
 
     def _cell(self, stage: Stage, scalars: list[Value], folds: Sequence[Fold]) -> None:
         """Write the steps of one cell."""
@@ -201,11 +249,14 @@ class _Text:
     def _vector(self, number: int) -> str:
         return f"vector<{memory_type(self.rows.items[number].dtype)}, {self.form.lanes}>"
 
-    def _at(self, number: int, base: str) -> str:
+    def _at(self, number: int, base: str, index: str = "i") -> str:
         size = self.rows.items[number].dtype.itemsize
-        return f"*({self._vector(number)}*)({base} + (offset)i * {size})"
+        return f"*({self._vector(number)}*)({base} + (offset){index} * {size})"
 
     def _load(self, number: int) -> None:
+        if self.form.held:
+            self._add(f"const {self._vector(number)} x{number} = y{number}[r];")
+            return
         slot = self.slots.get(number)
         again = slot is not None and number in self.met
         source = f"m{slot[0]}" if again and slot else f"b{number}"
@@ -214,6 +265,12 @@ class _Text:
             self._add(f"{self._at(number, f'm{slot[0]}')} = x{number};")
 
     def _store(self, number: int) -> None:
+        if self.form.held:
+            if number in self.again:
+                self._add(f"y{number}[r] = x{number};")
+            if self.rows.items[number].role == KEPT:
+                self._add(f"if (is) {self._at(number, f'b{number}')} = x{number};")
+            return
         if number in self.slots:
             self._add(f"{self._at(number, f'm{self.slots[number][0]}')} = x{number};")
         if self.rows.items[number].role == KEPT or not self.form.shared:
@@ -221,7 +278,7 @@ class _Text:
 
     def _join(self, fold: Fold, number: int) -> None:
         """Write how a row's accumulators become one."""
-        self._add(*fold.together())
+        self._add(*fold.together(shift=self.shift))
         self._keep_narrow(number, f"result{fold.place}")
 
 
@@ -313,6 +370,10 @@ def _formed(
         if item.wide and apart:
             lanes = 1
     chunks = cells // lanes
+    wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
+    held, shift = _held(program, chunks)
+    if held:
+        return program, RowForm(lanes, wide >= REACH, False, held, shift), (numbers, strides, (shift, 0))
     shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8
     slots = set(slots_of(program).values())
     nbytes = sum(-(-cells * size // VECTOR) * VECTOR for _, size in slots)
@@ -320,7 +381,6 @@ def _formed(
     shared = nbytes * (THREADS >> shift) + sums * THREADS // 2 <= cuda_build.most_shared(number)
     if not shared and rows < BLOCKS // 4:
         raise LacksError("room for a row in shared memory")
-    wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
     return program, RowForm(lanes, wide >= REACH, shared), (numbers, strides, (shift, nbytes))
 
 

@@ -200,11 +200,11 @@ class Fold:
     def of(self, a: str, b: str) -> str:
         return f"xt_fold{self.place}::of({a}, {b})"
 
-    def together(self, column: bool = False) -> list[str]:
-        """Return how the threads of a row, or those above each other, join what they have to result<place>."""
+    def together(self, column: bool = False, shift: str = "a.shift") -> list[str]:
+        """Return how the 2^shift threads of a row, or those above each other, join what they have to result<place>."""
         own, count = f"xt_fold{self.place}", THREADS if column else THREADS // 32
         how = f"xt_along<{own}>" if column else f"xt_across<{own}>"
-        joined = f"{how}(xt_tree<{own}>(acc{self.place}), {SIDE if column else 'a.shift'}, shared{self.place})"
+        joined = f"{how}(xt_tree<{own}>(acc{self.place}), {SIDE if column else shift}, shared{self.place})"
         shared = f"__shared__ {self.type} shared{self.place}[{count}];"
         return [shared, f"const {self.type} result{self.place} = {joined};"]
 

@@ -96,13 +96,16 @@ class Launcher:
         aligned = tuple([address % VECTOR for address in addresses])
         made = self._made.get(aligned)
         if made is None:
-            maker = _Maker(self.kernel.program, aligned, self.backend, self.contract)
-            try:
-                made = maker.work(self.kernel, self._shape, self._metas)
-            except LacksError as lack:
-                made = lack.with_traceback(None)  # which would keep the memory of the run
-            self._made[aligned] = made
+            made = self._made[aligned] = self.new(aligned)
         return made
+
+    def new(self, aligned: Sequence[int]) -> Launches | LacksError:
+        """Make them anew for operands that begin so far behind multiples of a vector."""
+        try:
+            maker = _Maker(self.kernel.program, aligned, self.backend, self.contract)
+            return maker.work(self.kernel, self._shape, self._metas)
+        except LacksError as lack:
+            return lack.with_traceback(None)  # which would keep the memory of the run
 
 
 def texts(kernel: Kernel, work: Work) -> list[str]:

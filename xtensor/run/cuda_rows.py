@@ -32,7 +32,6 @@ from .cuda import BLOCKS, REACH, Launches, launch_of
 from .nest import joined
 from .work import Work
 
-
 # Chunks of an item of a row that a thread holds in registers, at most, and of all items together.
 MOST_HELD, MOST_CHUNKS = 8, 32
 
@@ -310,12 +309,15 @@ class Launcher:
         aligned = tuple([address % VECTOR for address in addresses])
         made = self._made.get(aligned)
         if made is None:
-            try:
-                made = self._launches(dict(zip(self.numbers, aligned, strict=True)))
-            except LacksError as lack:
-                made = lack.with_traceback(None)
-            self._made[aligned] = made
+            made = self._made[aligned] = self.new(aligned)
         return made
+
+    def new(self, aligned: Sequence[int]) -> Launches | LacksError:
+        """Make it anew for operands that begin so far behind multiples of a vector."""
+        try:
+            return self._launches(dict(zip(self.numbers, aligned, strict=True)))
+        except LacksError as lack:
+            return lack.with_traceback(None)
 
     def _launches(self, behind: Mapping[int, int]) -> Launches:
         rows, cells, backend = prod(self.shape[: self.plan.rows]), prod(self.shape[self.plan.rows :]), self.backend

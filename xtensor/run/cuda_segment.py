@@ -37,12 +37,18 @@ _uses = count()
 
 
 class Launcher(Protocol):
-    """What makes the launches of a step. dtypes: of the scalars that it is told."""
+    """What makes the launches of a step. dtypes: of the scalars that it is told; contract: whether multiply-adds are
+    contracted.
+    """
+
+    contract: bool
 
     @property
     def dtypes(self) -> Sequence[DType]: ...
 
     def launches(self, addresses: Sequence[int]) -> Launches | LacksError: ...
+
+    def new(self, aligned: Sequence[int]) -> Launches | LacksError: ...
 
 
 class Step(NamedTuple):
@@ -56,8 +62,9 @@ class Step(NamedTuple):
     instead: Callable[[Any, LacksError], None]
     task: Task
 
-    def launches(self, words: Sequence[int]) -> Launches | LacksError:
-        return self.launcher.launches([words[word] + after for word, after in self.places])
+    def addresses(self, words: Sequence[int]) -> list[int]:
+        """Return where its operands are."""
+        return [words[word] + after for word, after in self.places]
 
     def told(self, scalars: Sequence[Any]) -> bytes:
         """Return the words of its scalars."""
@@ -90,19 +97,29 @@ class Segment:
         graph = self.graphs.get(stream.ptr)
         if graph is not None and graph.launch(run):
             return
+        if not self._runs and len(self.steps) > 1:
+            self._build(run.words)
         found = [self._launched(step, run, stream.ptr) for step in self.steps]
         if graph is None and stream.ptr not in self.graphs:
             self._count(run, stream, found)
 
+    def _build(self, words: Sequence[int]) -> None:
+        """Build the kernels of all steps side by side."""
+        with cuda_build.drafting() as texts:
+            for launcher, addresses in [(step.launcher, step.addresses(words)) for step in self.steps]:
+                launcher.new([address % VECTOR for address in addresses])
+        if len(texts) > 1:
+            cuda_build.build_ahead(texts, self.device.backend, self.steps[0].launcher.contract)
+
     def _launched(self, step: Step, run: Any, stream: int) -> Launches | LacksError:
         """Launch a step; what its launches hand on lies in memory that the stream's later work may use again."""
-        words = run.words
-        found = step.launches(words)
+        addresses = step.addresses(run.words)
+        found = step.launcher.launches(addresses)
         if not isinstance(found, Launches):
             step.instead(run, found)
             return found
         memory = [Storage(self.device, nbytes) for nbytes in found.between]
-        addresses = [words[word] + after for word, after in step.places] + [one.address for one in memory]
+        addresses += [one.address for one in memory]
         scalars = step.told(run.scalars)
         for launch in found.launches:
             launch(addresses, scalars, stream)

@@ -743,11 +743,11 @@ def calls_of_cupy(call: Any) -> list[str]:
     found = []
 
     def note(frame: Any, event: str, argument: Any) -> None:
-        caller = frame.f_back
-        if event == "call" and frame.f_code.co_filename == host_cupy.__file__ and caller is not None:
-            if Path(caller.f_code.co_filename).is_relative_to(HOUSE):
-                name = frame.f_locals.get("name") or getattr(frame.f_locals.get("own"), "__name__", None)
-                found.append(name or frame.f_code.co_name)
+        if event != "call" or frame.f_code.co_filename != host_cupy.__file__ or frame.f_back is None:
+            return
+        if Path(frame.f_back.f_code.co_filename).is_relative_to(HOUSE):
+            name = frame.f_locals.get("name") or getattr(frame.f_locals.get("own"), "__name__", None)
+            found.append(name or frame.f_code.co_name)
 
     sys.setprofile(note)
     try:

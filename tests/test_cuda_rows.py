@@ -101,3 +101,30 @@ def test_instructions_an_element(program: Callable[[Any, Any], Any], cells: int,
     text = build.compiled(cuda.texts[-1])
     loads = set(re.findall(r"\bld\.global\S*", text)) - {"ld.global.u64"}  # which reads a table of addresses
     assert loads and all("v4" in load for load in loads)
+
+
+@pytest.mark.parametrize("shape", [(40, 128), (9, 1000), (3, 5, 30), (7, 7)])
+@pytest.mark.parametrize("name", ["var", "std", "mean of squares"])
+def test_reductions_without_the_axes_are_one_pass(name: str, shape: tuple[int, ...], cuda: emulated.Launches) -> None:
+    """The mean, the distances from it, their sum and the quotient: memory is read once, whatever axes are kept."""
+    functions = {"mean of squares": lambda x, xp: xp.sqrt(xp.mean(x * x, axis=-1)) + 1.0}
+    function = functions.get(name, lambda x, xp: getattr(xp, name)(x, axis=-1))
+    x = np.random.default_rng(0).uniform(-3, 3, shape).astype(np.float32)
+    before = len(cuda.texts)
+    found, truth = host(function(there(x), xt)), function(x.astype(np.float64), np)
+    assert len(cuda.texts) == before + 1
+    np.testing.assert_allclose(found, truth, rtol=4e-6)
+
+
+def test_what_a_row_has_one_of_may_lie_along_cells(cuda: emulated.Launches) -> None:
+    """In a square array a value of each row, read without the axes of cells, goes along the cells of every row."""
+    x, y = np.random.default_rng(0).uniform(1, 3, (2, 12, 12))
+    programs: list[Any] = [
+        lambda x, y, xp: x - xp.mean(x, axis=1),
+        lambda x, y, xp: xp.sum(x * y[0], axis=1) * 0.5 + y[0],
+        lambda x, y, xp: xp.max(x, axis=1) + xp.sum(y, axis=0),
+        lambda x, y, xp: xp.sum(x - xp.sum(y, axis=1), axis=1) + xp.sum(y, axis=1),
+        lambda x, y, xp: xp.sum(x, axis=1, keepdims=True) * 2.0 + xp.sum(y, axis=1),
+    ]
+    for program in programs:
+        np.testing.assert_allclose(host(program(there(x), there(y), xt)), program(x, y, np), rtol=1e-13)

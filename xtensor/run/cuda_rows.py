@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
-from ..base.layout import Shape, c_strides
+from ..base.layout import Layout, Shape, c_strides
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import (
@@ -26,6 +27,8 @@ from ..codegen.cuda.kernel import (
     write_steps,
 )
 from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
+from ..devices.cpu import CPU
+from ..plan.layouts import Meta
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
 from .cuda import BLOCKS, REACH, Launches, launch_of
@@ -287,6 +290,50 @@ def _of(values: Sequence[Value], writer: Writer) -> list[Value]:
 
 
 # ---- from a plan
+
+
+def with_cells(work: Work) -> Work:
+    """Return work over rows as row programs have it: what a row has one element of has all axes, those of its cells
+    with length 1, also where a reduction has dropped them. Any other work is returned as it is.
+    """
+    plan, metas = work.plan, work.metas
+    reducing = [kernel for kernel in plan.kernels if kernel.program.reductions]
+    if plan.rows or len(plan.kernels) < 2 or not reducing or work.device.backend is CPU:
+        return work
+    shape, axes = metas[reducing[0].domain].shape, reducing[0].axes
+    rows = len(shape) - len(axes)
+    dropped = _dropped(plan, metas, shape, rows) if rows and sorted(axes) == list(range(rows, len(shape))) else None
+    if dropped is None:
+        return work
+    longer = {number: _with_cells(metas[number], len(axes)) for number in dropped}
+    return work._replace(plan=replace(plan, rows=rows), metas=metas | longer)
+
+
+def _dropped(plan: Plan, metas: Mapping[int, Meta], shape: Shape, rows: int) -> set[int] | None:
+    """Return the values of one element a row that lack the axes of its cells; None where kernels cannot go over rows,
+    or such a value is read by one that goes over cells too, along which it lies there.
+    """
+    lead, narrow, axes = shape[:rows], (*shape[:rows], *(1,) * (len(shape) - rows)), set(range(rows, len(shape)))
+    dropped, read = set[int](), set[int]()
+    for kernel in plan.kernels:
+        domain, numbers = metas[kernel.domain].shape, {*kernel.inputs, *kernel.results}
+        if kernel.direct is not None or domain not in (shape, narrow, lead):
+            return None
+        if kernel.program.reductions and (domain != shape or set(kernel.axes) != axes):
+            return None
+        if domain != lead:
+            read |= set(kernel.inputs)
+        elif any([metas[number].shape != lead for number in numbers]):
+            return None
+        dropped |= {number for number in kernel.results if metas[number].shape == lead}
+        dropped |= set(kernel.inputs) if domain == lead else set()
+    return None if dropped & read else dropped
+
+
+def _with_cells(meta: Meta, axes: int) -> Meta:
+    """Return a value with so many more axes of length 1."""
+    shape, layout = (*meta.shape, *(1,) * axes), meta.layout
+    return meta._replace(shape=shape, layout=Layout(shape, (*layout.strides, *(0,) * axes), layout.offset))
 
 
 class Launcher:

@@ -403,7 +403,7 @@ class _Maker:
         """Enter rows on another device."""
         work = self.work
         made = self._made([n for kernel in self.outline.kernels for n in kernel.results if n in work.plan.kept])
-        launcher = cuda_rows.Launcher(work, self.outline.shape)
+        launcher = cuda_rows.Launcher(cuda_rows.with_cells(work), self.outline.shape)
         task = work.task(self.outline.kernels, together=True)
         self._enter_launched(launcher, made, [], _Apart(work, launcher.numbers, self.base), task)
 

@@ -720,7 +720,8 @@ def test_every_kernel_has_loops_for_the_dtypes_it_is_given() -> None:
 
 # ---- what a small call costs the host
 
-# Calls of small tensors, and the one function of CuPy's that each calls.
+# Calls of small tensors, and the one function of CuPy's that each calls; those of which it is said how many functions of
+# the package they enter.
 SMALL_CALLS: dict[str, tuple[Any, str]] = {
     "x + y": (lambda x, y: x + y, "add"),
     "2.5 * x": (lambda x, y: 2.5 * x, "multiply"),
@@ -734,8 +735,10 @@ SMALL_CALLS: dict[str, tuple[Any, str]] = {
     "x += y": (lambda x, y: x.__iadd__(y), "add"),
     "x *= 0.5": (lambda x, y: x.__imul__(0.5), "multiply"),
     "x[2:500] = 1.0": (lambda x, y: x.__setitem__(slice(2, 500), 1.0), "__setitem__"),
-    "x[2:500]": (lambda x, y: x[2:500], ""),
+    "x[2:500] = y[:498]": (lambda x, y: x.__setitem__(slice(2, 500), y), "__setitem__"),
+    "x[2:500]": (lambda x, y: x[2:500], "__getitem__"),
 }
+ENTERED = {"x + y": 20, "exp": 17, "sum": 21, "x[2:500] = 1.0": 15, "x[2:500]": 18}
 
 
 def calls_of_cupy(call: Any) -> list[str]:
@@ -761,10 +764,66 @@ def calls_of_cupy(call: Any) -> list[str]:
 def test_a_small_call_is_one_call_of_cupy(name: str, cp: Any) -> None:
     """One launch, and no conversion, copy, wait or change of the device beside it; once the call is known."""
     call, wanted = SMALL_CALLS[name]
+    x, y = moved(np.linspace(0.0, 1.0, 1000), np.linspace(1.0, 2.0, 498 if "y[:498]" in name else 1000))
+    call(x, y)
+    assert calls_of_cupy(lambda: call(x, y)) == [wanted]
+
+
+@pytest.mark.parametrize("name", ENTERED)
+def test_a_small_call_enters_few_functions(name: str, cp: Any) -> None:
     x, y = moved(np.linspace(0.0, 1.0, 1000), np.linspace(1.0, 2.0, 1000))
-    first = call(x, y)
-    assert calls_of_cupy(lambda: call(x, y)) == ([wanted] if wanted else [])
-    assert first is None or type(first) is xt.Tensor
+    call, _ = SMALL_CALLS[name]
+    call(x, y)
+    entered = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and Path(frame.f_code.co_filename).is_relative_to(HOUSE):
+            entered.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call(x, y)
+    finally:
+        sys.setprofile(None)
+    assert len(entered) <= ENTERED[name], entered
+
+
+def test_assigning_without_questions_is_assigning(cp: Any) -> None:
+    """Memory that overlaps, numbers that do not fit, keys of all kinds, views and readers: as on the CPU, each time."""
+    rng = np.random.default_rng(0)
+    keys: list[Any] = [
+        0,
+        -1,
+        9,
+        slice(1, 4),
+        slice(None, None, -1),
+        (0, 1),
+        (..., 0),
+        (None, 1),
+        (slice(0, 0), 1),
+        (0, 0, 0),
+        ...,
+    ]
+    values: list[Any] = [1, 0, -1, 2.5, -0.0, float("nan"), 300, True, 1j]
+    for dtype in ("float32", "int8", "bool", "complex64"):
+        plain = rng.integers(0, 2, (5, 5)).astype(dtype)
+        for key in keys:
+            row = np.arange(5).astype(dtype)
+            for value in [*values, row, row[:1], row[:2], lambda a: a[::-1], lambda a: a[0], lambda a: a]:
+                outcomes = []
+                for device in ("cpu", CUDA):
+                    x = xt.asarray(plain, device=device, copy=True)
+                    part, reader = x[1:], x + x
+                    given = (
+                        value(x)
+                        if callable(value)
+                        else xt.asarray(value, device=device)
+                        if isinstance(value, np.ndarray)
+                        else value
+                    )
+                    error = outcome(lambda x=x, given=given, key=key: x.__setitem__(key, given))
+                    outcomes.append((repr(error), [one.host().tolist() for one in (x, part, reader)]))
+                assert repr(outcomes[0]) == repr(outcomes[1]), (dtype, key, value)
 
 
 def test_known_calls_are_what_the_first_ones_were(cp: Any) -> None:

@@ -15,6 +15,7 @@ from ..base.errors import REFUSED
 from ..base.profiling import observers
 from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
+from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Tensor, face
@@ -36,14 +37,18 @@ class Known(NamedTuple):
     dtype: DType
 
 
-def small_blob(x: Tensor) -> TBlob | None:
-    """Return what is behind a tensor that is small, computed and on another device than the CPU; None for others."""
+def blob_there(x: Tensor) -> TBlob | None:
+    """Return what is behind a tensor that is computed and on another device than the CPU; None for others."""
     blob: Any = x._data
     if type(blob) is Node and blob.blob is not None:
         blob = x._data = blob.blob
-    if type(blob) is not TBlob or blob.device is CPU_DEVICE or observers:
-        return None
-    return blob if blob.nbytes <= DIRECT_BELOW else None
+    return None if type(blob) is not TBlob or blob.device is CPU_DEVICE or observers else blob
+
+
+def small_blob(x: Tensor) -> TBlob | None:
+    """The same of a tensor that is small."""
+    blob = blob_there(x)
+    return blob if blob is not None and blob.nbytes <= DIRECT_BELOW else None
 
 
 def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
@@ -91,6 +96,50 @@ def _called(known: Known, natives: list[Any], device: Device) -> Tensor | None:
     if native.dtype != known.dtype:
         native = backend.astype(native, known.dtype)
     return face(TBlob.of(None, native, device))
+
+
+def view_there(x: Tensor, key: Any) -> Tensor | None:
+    """Return the view that a basic key selects of a tensor on another device than the CPU, as its library makes it; None
+    for any other tensor, and for a key that the library refuses.
+    """
+    blob = blob_there(x)
+    if blob is None or x._step is not None or blob.constant or blob.fixed:
+        return None
+    try:
+        native = blob.native()[key]
+    except REFUSED:
+        return None
+    view = TBlob.of(blob.owner, native, blob.device)
+    view.writeable = blob.writeable
+    return face(view)
+
+
+def assign_there(x: Tensor, key: Any, value: Any) -> bool:
+    """Assign a number, or what lies in other memory, to a basic key of a tensor on another device than the CPU, by one
+    call of its library; return whether it took the call. What it refuses the long way says.
+    """
+    blob = blob_there(x)
+    if blob is None or not blob.writeable or blob.owner.shared:
+        return False
+    given, kind = value, type(value)
+    if kind is Tensor:
+        source = blob_there(value)
+        if source is None or source.device is not blob.device or source.dtype != blob.dtype:
+            return False
+        if source is blob or source.owner is blob.owner or source.owner.shared:
+            return False
+        given = source.native()
+    elif not (kind is float and blob.dtype.kind == "f" and value) and not (
+        kind is int and 0 <= value <= 127 and blob.dtype.kind in "iuf"
+    ):  # -0.0 and what may not fit are for the long way
+        return False
+    native = blob.native()
+    before_write(blob.owner)
+    try:
+        blob.device.backend.call(native.__setitem__, key, given)
+    except REFUSED:
+        return False
+    return True
 
 
 def _told(value: Any) -> Any:

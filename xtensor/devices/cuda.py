@@ -281,8 +281,10 @@ class Namespace:
 
 
 def _number(value: Any, dtype: DType) -> Any:
-    """Return one number as an array of one element; raises OverflowError for an integer that does not fit."""
-    return np.array([value], dtype) if type(value) is int else np.array([value]).astype(dtype)
+    """Return one number as an array of one element; raises what NumPy raises for one that cannot be assigned."""
+    found = np.empty(1, dtype)
+    found[0] = value
+    return found
 
 
 def _is_basic(key: Any) -> bool:

@@ -99,8 +99,8 @@ def _called(known: Known, natives: list[Any], device: Device) -> Tensor | None:
 
 
 def view_there(x: Tensor, key: Any) -> Tensor | None:
-    """Return the view that a basic key selects of a tensor on another device than the CPU, as its library makes it; None
-    for any other tensor, and for a key that the library refuses.
+    """Return the view that a basic key selects of a tensor on another device than the CPU, as its library makes it;
+    None for any other tensor, and for a key that the library refuses.
     """
     blob = blob_there(x)
     if blob is None or x._step is not None or blob.constant or blob.fixed:

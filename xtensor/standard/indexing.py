@@ -423,7 +423,9 @@ def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:
 
 def _set_there(x: Tensor, key: Any, value: Any) -> bool:
     """Assign to a basic key of a tensor that is there on another device; return whether it was of that kind."""
-    return not active[0] and _is_basic(key) and assign_there(x, key, value)
+    if active[0] and steps_of((x, value)) is not None:
+        return False
+    return _is_basic(key) and assign_there(x, key, value)
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:

@@ -720,8 +720,8 @@ def test_every_kernel_has_loops_for_the_dtypes_it_is_given() -> None:
 
 # ---- what a small call costs the host
 
-# Calls of small tensors, and the one function of CuPy's that each calls; of some, how many functions of the package they
-# enter.
+# Calls of small tensors, and the one function of CuPy's that each calls; of some, how many functions of the package
+# they enter.
 SMALL_CALLS: dict[str, tuple[Any, str]] = {
     "x + y": (lambda x, y: x + y, "add"),
     "2.5 * x": (lambda x, y: 2.5 * x, "multiply"),

@@ -71,7 +71,9 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
             natives.append(x)
         else:
             return None
-    known = None if device is None else op.known_there.get((device.backend, *key))
+    if device is None:
+        return None
+    known = op.known_there.get((device.backend, *key))
     return None if known is None else _called(known, natives, device)
 
 

@@ -128,3 +128,13 @@ def test_what_a_row_has_one_of_may_lie_along_cells(cuda: emulated.Launches) -> N
     ]
     for program in programs:
         np.testing.assert_allclose(host(program(there(x), there(y), xt)), program(x, y, np), rtol=1e-13)
+
+
+def test_few_long_rows_are_shared_out_among_blocks(cuda: emulated.Launches) -> None:
+    """A block for each of two rows would leave the device idle, whether the axis is kept or not."""
+    x = np.random.default_rng(0).uniform(-3, 3, (2, 70_000)).astype(np.float32)
+    for keepdims in (False, True):
+        before = len(cuda.grids)
+        found = host(xt.mean(there(x), axis=1, keepdims=keepdims))
+        np.testing.assert_allclose(found, x.mean(axis=1, keepdims=keepdims, dtype=np.float64), rtol=1e-4, atol=1e-5)
+        assert max(blocks * pieces for (blocks, pieces), _, _ in cuda.grids[before:]) > 8

@@ -427,8 +427,10 @@ def _formed(
     slots = set(slots_of(program).values())
     nbytes = sum(-(-cells * size // VECTOR) * VECTOR for _, size in slots)
     sums = sum(len(stage.program.reductions) for stage in program.stages)  # each has an array of up to 16 bytes a warp
-    shared = nbytes * (THREADS >> shift) + sums * THREADS // 2 <= cuda_build.most_shared(number)
-    if not shared and rows < BLOCKS // 4:
+    room = cuda_build.most_shared(number)
+    shared = nbytes * (THREADS >> shift) + sums * THREADS // 2 <= room
+    longest = cells * max(item.dtype.itemsize for item in program.items if item.wide)
+    if rows < BLOCKS // 4 and (not shared or longest > room):  # more blocks than one had better share a row
         raise LacksError("room for a row in shared memory")
     return program, RowForm(lanes, wide >= REACH, shared), (numbers, strides, (shift, nbytes))
 

@@ -169,6 +169,7 @@ def main(device: str = "cuda:0", quick: bool = False) -> None:
     print("\n".join(reasons))
     attempt(lambda: first_kernels(device))
     attempt(lambda: launch_costs(entered))
+    attempt(lambda: graph_costs(device))
     attempt(lambda: compared_by_size(entered, quick))
     attempt(lambda: gpu_layers.layouts(seconds_of, *([512] if quick else [])))
     attempt(lambda: gpu_layers.layers(seconds_of))
@@ -367,6 +368,28 @@ def launch_costs(entered: Sequence[Contestant]) -> str:
         except Exception as error:  # likewise
             lines.append([name, type(error).__name__])
     return table("a * 2.5 + a over 1000 elements: microseconds of the host per call", ["library", "us"], lines)
+
+
+def graph_costs(device: str) -> str:
+    """Return what a fused function of ten kernels costs the host, which are launched one by one and as a CUDA graph."""
+    xt, segments = import_module("xtensor"), import_module("xtensor.run.cuda_segment")
+
+    def waves(x: Any, y: Any) -> None:
+        for _ in range(5):
+            x[1:] += y[:-1]
+            y[1:] -= x[:-1]
+
+    lines, least = [], segments.LEAST
+    for name, launches in (("one by one", 1 << 30), ("as a graph", least)):
+        fused, (x, y) = xt.fuse(waves), [xt.zeros(1000, device=device) for _ in range(2)]
+        try:
+            segments.LEAST = launches  # from which on a graph is recorded
+            for _ in range(2 * segments.REPEATS):
+                fused(x, y)
+            lines.append([name, f"{_host_seconds(partial(fused, x, y)) * 1e6:.1f}"])
+        finally:
+            segments.LEAST = least
+    return table("ten kernels of a fused function: microseconds of the host per call", ["launched", "us"], lines)
 
 
 def _host_seconds(call: Call) -> float:

@@ -3,8 +3,8 @@
 #   benchmarks/gpu_report.sh [FILE]      FILE: build/gpu/report.txt if not given; DEVICE=cuda:N, PYTHON=... can be set
 # Needs the extras cuda12 or cuda13, and test; takes PyTorch and JAX along where they are installed, and the array API
 # test suite where conformance/run.py finds it ($ARRAY_API_TESTS_DIR), also a copy without git's records, whose commit
-# nobody can tell. Parts run to their ends; only what hangs, for LIMIT seconds (an hour), is stopped, and the next part
-# begins. The last lines say what passed and failed.
+# nobody can tell; and compute-sanitizer, which checks every access of some tests. Parts run to their ends; only what
+# hangs, for LIMIT seconds (an hour), is stopped, and the next part begins. The last lines say what passed and failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -55,6 +55,11 @@ part "Tests on the device (pytest -m gpu)" "$python" -m pytest -m gpu -q -p no:c
     --continue-on-collection-errors -W default::DeprecationWarning -W default::UserWarning tests
 part "Conformance, 200 examples" "$python" conformance/run.py --device "$device" --examples 200 --workers "$workers" \
     --if-found --any-commit
+if command -v compute-sanitizer >/dev/null; then  # comes with the CUDA toolkit
+    part "Accesses of kernels (compute-sanitizer)" compute-sanitizer --tool memcheck --error-exitcode 9 "$python" \
+        -m pytest -m gpu -q -p no:cacheprovider -p tests.unpooled \
+        -k "random_programs or row_programs or reductions or graphs" tests/test_gpu.py
+fi
 
 printf '\n=== Summary\n' | tee -a "$report"
 printf '%s\n' "${summary[@]}" | tee -a "$report"

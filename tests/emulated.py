@@ -12,7 +12,7 @@ import struct
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
@@ -42,7 +42,8 @@ _codes: list[bytes] = []
 class Launches:
     """What was launched, and the parts of CuPy that load and launch, with an interpreter in the driver's place.
 
-    threads: those that have the device's context. limits: how much shared memory functions were allowed.
+    grids: of what was launched kernel by kernel; graphs: the kernels of each graph. threads: those that have the
+    device's context. limits: how much shared memory functions were allowed.
     """
 
     def __init__(self) -> None:
@@ -88,15 +89,30 @@ class Launches:
         module = module_of(_codes[pointer - 1])
         kernel = module.functions["kernel"]
         assert get_ident() in self.threads, "no context in this thread"
-        assert (height, depth, stream, extra) == (1, 1, 0, 0)
+        assert (height, depth, extra) == (1, 1, 0)
         assert shared + kernel.shared_bytes <= max(PLAIN_SHARED, self.limits.get(pointer, 0) + kernel.shared_bytes)
         assert shared + kernel.shared_bytes <= MOST_SHARED
         at = (ctypes.c_void_p * len(kernel.params)).from_address(parameters)
         arguments = [ctypes.string_at(one, param.size) for one, param in zip(at, kernel.params, strict=True)]
+        run = partial(self.run, module, grid, block, shared, arguments)
+        if stream in host_cupy.capturing:
+            host_cupy.capturing[stream].append(run)
+            return
+        assert stream == host_cupy._streams[-1].ptr
         self.grids.append(((grid[0], grid[1]), block, shared))
+        run()
+
+    def run(self, module: ptx.Module, grid: list[int], block: int, shared: int, arguments: list[bytes]) -> None:
+        """Run a kernel on the allocations that it is told of, also by a table of addresses."""
         packed = b"".join(arguments)
         words = struct.unpack(f"{len(packed) // 8}Q", packed[: len(packed) // 8 * 8])
-        self.steps += module.run("kernel", grid, block, arguments, shared, self.named(words))
+        tables = [] if not words or not words[0] else self.named(words[:1])
+        entries = [entry for table in tables for entry in table[: table.size // 8 * 8].view(np.uint64).tolist()]
+        self.steps += module.run("kernel", grid, block, arguments, shared, self.named([*words, *entries]))
+
+    @property
+    def graphs(self) -> list[int]:
+        return host_cupy.Graph.launched
 
 
 class Module:

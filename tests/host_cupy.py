@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -300,8 +301,14 @@ def _ufunc(name: str) -> Callable[..., Any]:
             found = np.asarray(function(*arrays)).astype(result)
             if name in _OTHER_SPECIALS and found.dtype.kind == "c":
                 found = np.where(np.isfinite(arrays[0]) & (arrays[0] != 0), found, complex(np.nan, np.nan))
-        return made(found)
+        out = params.get("out")
+        if out is None:
+            return made(found)
+        assert np.can_cast(found.dtype, out.dtype, params.get("casting", "same_kind")) and out.shape == found.shape
+        seen(out)[...] = found
+        return out
 
+    run.types = loops  # type: ignore[attr-defined]
     return wraps(getattr(np, name))(run)
 
 
@@ -500,11 +507,26 @@ _entered = [0]  # the last is current
 
 class Stream:
     """A stream that is only a number. waited: its own, those whose events it waits for, and the devices, negative, on
-    which it was waited for.
+    which it was waited for. captured: what is launched on it while it is captured, else None.
     """
 
-    def __init__(self, pointer: int) -> None:
-        self.ptr, self.waited = pointer, [pointer]
+    def __init__(self, pointer: int | None = None, *, non_blocking: bool = False) -> None:
+        self.ptr = next(_fresh) if pointer is None else pointer
+        self.waited = [self.ptr]
+        self.captured: list[Callable[[], None]] | None = None
+
+    def begin_capture(self, mode: Any = None) -> None:
+        assert self.ptr and self.captured is None, "cudaErrorStreamCaptureUnsupported"
+        self.captured = capturing[self.ptr] = []
+
+    def end_capture(self) -> Graph:
+        assert self.captured is not None, "cudaErrorIllegalState"
+        graph, self.captured = Graph(self.captured), None
+        del capturing[self.ptr]
+        return graph
+
+    def is_capturing(self) -> bool:
+        return self.captured is not None
 
     @classmethod
     def from_external(cls, other: Any) -> Stream:
@@ -532,6 +554,26 @@ class Stream:
         _streams.pop()
 
 
+class Graph:
+    """What was launched on a stream while it was captured. launched: the kernels of each graph that was launched."""
+
+    launched: ClassVar[list[int]] = []
+
+    def __init__(self, calls: list[Callable[[], None]]) -> None:
+        self._calls = calls
+
+    def launch(self, stream: Stream | None = None) -> None:
+        pointer = (stream or _streams[-1]).ptr
+        if pointer in capturing:
+            capturing[pointer] += self._calls
+            return
+        Graph.launched.append(len(self._calls))
+        for call in self._calls:
+            call()
+
+
+_fresh = count(1 << 20)
+capturing: dict[int, list[Callable[[], None]]] = {}  # streams that are captured, and what was launched on each
 _streams = [Stream(0)]  # the last is current
 _pinned: set[int] = set()  # where page-locked memory begins
 
@@ -554,7 +596,9 @@ def _cuda() -> Any:
         get_current_stream=lambda device=-1: _streams[-1],
         pinned_memory=SimpleNamespace(is_memory_pinned=lambda address: address in _pinned),
         runtime=SimpleNamespace(
-            getDeviceCount=lambda: 1, CUDARuntimeError=real.cuda.runtime.CUDARuntimeError, getDevice=lambda: 0
+            getDeviceCount=lambda: 1,
+            CUDARuntimeError=real.cuda.runtime.CUDARuntimeError,
+            getDevice=lambda: _entered[-1],
         ),
     )
 

@@ -278,10 +278,10 @@ def test_without_cuda_headers_it_says_what_to_install(cp: Any, monkeypatch: pyte
 
 def test_the_current_stream(cp: Any) -> None:
     backend: Any = devices.as_device(CUDA, "tests").backend
-    assert backend.stream() == 0
+    assert backend.current_stream().ptr == 0
     assert backend.architecture() == "sm_90"
     with cp.cuda.Stream(5):
-        assert backend.stream() == 5
+        assert backend.current_stream().ptr == 5
 
 
 def test_transfers_on_a_stream(cp: Any) -> None:
@@ -716,3 +716,160 @@ def test_every_kernel_has_loops_for_the_dtypes_it_is_given() -> None:
         for dtype in op.accepts.dtypes():
             taken = len(op.parameters) * [dtype]
             assert any(all(map(np.can_cast, taken, loop)) for loop in loops), f"cupy.{name} takes no {dtype}"
+
+
+# ---- what a small call costs the host
+
+# Calls of small tensors, and the one function of CuPy's that each calls; of some, how many functions of the package
+# they enter.
+SMALL_CALLS: dict[str, tuple[Any, str]] = {
+    "x + y": (lambda x, y: x + y, "add"),
+    "2.5 * x": (lambda x, y: 2.5 * x, "multiply"),
+    "x - 1": (lambda x, y: x - 1, "subtract"),
+    "x < y": (lambda x, y: x < y, "less"),
+    "exp": (lambda x, y: xt.exp(x), "exp"),
+    "sqrt": (lambda x, y: xt.sqrt(x), "sqrt"),
+    "sum": (lambda x, y: xt.sum(x), "sum"),
+    "sum of an axis": (lambda x, y: xt.sum(x, axis=0, keepdims=True), "sum"),
+    "x @ y": (lambda x, y: x @ y, "matmul"),
+    "x += y": (lambda x, y: x.__iadd__(y), "add"),
+    "x *= 0.5": (lambda x, y: x.__imul__(0.5), "multiply"),
+    "x[2:500] = 1.0": (lambda x, y: x.__setitem__(slice(2, 500), 1.0), "__setitem__"),
+    "x[2:500] = y[:498]": (lambda x, y: x.__setitem__(slice(2, 500), y), "__setitem__"),
+    "x[2:500]": (lambda x, y: x[2:500], "__getitem__"),
+}
+ENTERED = {"x + y": 26, "exp": 22, "sum": 26, "x[2:500] = 1.0": 22, "x[2:500]": 23}
+
+
+def calls_of_cupy(call: Any) -> list[str]:
+    """Return the stand-in's functions that the package calls: what would launch, copy, wait, or change the device."""
+    found = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event != "call" or frame.f_code.co_filename != host_cupy.__file__ or frame.f_back is None:
+            return
+        if Path(frame.f_back.f_code.co_filename).is_relative_to(HOUSE):
+            name = frame.f_locals.get("name") or getattr(frame.f_locals.get("own"), "__name__", None)
+            found.append(name or frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return [name for name in found if name != "<lambda>"]  # of the device that is current
+
+
+@pytest.mark.parametrize("name", SMALL_CALLS)
+def test_a_small_call_is_one_call_of_cupy(name: str, cp: Any) -> None:
+    """One launch, and no conversion, copy, wait or change of the device beside it; once the call is known."""
+    call, wanted = SMALL_CALLS[name]
+    x, y = moved(np.linspace(0.0, 1.0, 1000), np.linspace(1.0, 2.0, 498 if "y[:498]" in name else 1000))
+    call(x, y)
+    assert calls_of_cupy(lambda: call(x, y)) == [wanted]
+
+
+@pytest.mark.parametrize("name", ENTERED)
+def test_a_small_call_enters_few_functions(name: str, cp: Any) -> None:
+    """Some more where gradients were asked for before, of anything."""
+    x, y = moved(np.linspace(0.0, 1.0, 1000), np.linspace(1.0, 2.0, 1000))
+    call, _ = SMALL_CALLS[name]
+    call(x, y)
+    entered = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and Path(frame.f_code.co_filename).is_relative_to(HOUSE):
+            entered.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call(x, y)
+    finally:
+        sys.setprofile(None)
+    assert len(entered) <= ENTERED[name], entered
+
+
+def test_assigning_without_questions_is_assigning(cp: Any) -> None:
+    """Memory that overlaps, numbers that do not fit, keys of all kinds, views and readers: as on the CPU, each time."""
+    rng = np.random.default_rng(0)
+    keys: list[Any] = [
+        0,
+        -1,
+        9,
+        slice(1, 4),
+        slice(None, None, -1),
+        (0, 1),
+        (..., 0),
+        (None, 1),
+        (slice(0, 0), 1),
+        (0, 0, 0),
+        ...,
+    ]
+    values: list[Any] = [1, 0, -1, 2.5, -0.0, float("nan"), 300, True, 1j]
+    for dtype in ("float32", "int8", "bool", "complex64"):
+        plain = rng.integers(0, 2, (5, 5)).astype(dtype)
+        for key in keys:
+            row = np.arange(5).astype(dtype)
+            for value in [*values, row, row[:1], row[:2], lambda a: a[::-1], lambda a: a[0], lambda a: a]:
+                outcomes = []
+                for device in ("cpu", CUDA):
+                    x = xt.asarray(plain, device=device, copy=True)
+                    part, reader = x[1:], x + x
+                    given = (
+                        value(x)
+                        if callable(value)
+                        else xt.asarray(value, device=device)
+                        if isinstance(value, np.ndarray)
+                        else value
+                    )
+                    error = outcome(lambda x=x, given=given, key=key: x.__setitem__(key, given))
+                    outcomes.append((repr(error), [one.host().tolist() for one in (x, part, reader)]))
+                assert repr(outcomes[0]) == repr(outcomes[1]), (dtype, key, value)
+
+
+def test_known_calls_are_what_the_first_ones_were(cp: Any) -> None:
+    """Dtypes, shapes, numbers that do not fit, parameters of other types: as on the CPU, each time."""
+    rng = np.random.default_rng(0)
+    arrays = [
+        rng.integers(0, 100, (3, 4)).astype(dtype) for dtype in ("float32", "float64", "int8", "uint8", "int64", "bool")
+    ]
+    calls: list[Any] = [
+        lambda a, b=b: a + (xt.asarray(b, device=a.device) if isinstance(b, np.ndarray) else b)
+        for b in (*arrays, 1, 2.5, 300, -1, True, 1j)
+    ]
+    calls += [
+        lambda a, way=way: xt.sum(a, **way)
+        for way in (
+            {},
+            {"axis": 0},
+            {"axis": 1, "keepdims": True},
+            {"axis": (0, 1)},
+            {"axis": 5},
+            {"axis": True},
+            {"keepdims": 1},
+            {"axis": 1.0},
+            {"dtype": xt.float64},
+        )
+    ]
+    calls += [
+        lambda a: (
+            a ** xt.asarray(-1, dtype=a.dtype, device=a.device) if a.dtype != xt.bool and a.dtype != xt.uint8 else a
+        )
+    ]
+    calls += [
+        lambda a: a - a,
+        lambda a: -a,
+        lambda a: xt.exp(a),
+        lambda a: a[:, :0] + a[:, :0],
+        lambda a: xt.max(a[:0]),
+    ]
+    for values in arrays:
+        x = moved(values)[0]
+        for call in calls:
+            wanted = outcome(lambda call=call, values=values: call(xt.asarray(values)).host())
+            for _ in range(3):
+                found = outcome(lambda call=call, x=x: host(call(x)))
+                if isinstance(wanted, Exception) or isinstance(found, Exception):
+                    assert repr(found) == repr(wanted)
+                else:
+                    assert same(found, wanted, cp), (found, wanted)

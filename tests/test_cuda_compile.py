@@ -248,14 +248,20 @@ ROWS = {"softmax": (softmax, 1), "log_softmax": (log_softmax, 1), "layer_norm": 
 @by_every_compiler
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_row_programs(compiler: Compiler, dtype: str) -> None:
-    """Rows in shared memory and outside it, by vectors and one by one, with indices of both widths."""
+    """Rows in registers, in shared memory and outside it, by vectors and one by one, with indices of both widths."""
     texts = []
     for function, count in ROWS.values():
         trace, plan = expressed(function, *((1024, 32), (32,), (32,))[:count], dtype=dtype)
         shape = (1024, 32)
         rows, _, _ = cuda_rows._formed(plan, shape, trace.values, lambda number: 0, 0)
-        for lanes, wide, shared in ((4, False, True), (1, False, True), (4, True, False)):
-            texts.append(cuda_rows.source(rows, cuda_rows.RowForm(lanes, wide, shared)))
+        for form in (
+            (4, False, True),
+            (1, False, True),
+            (4, True, False),
+            (4, False, False, 2, 3),
+            (1, True, False, 8, 8),
+        ):
+            texts.append(cuda_rows.source(rows, cuda_rows.RowForm(*form)))
     compiles(texts, compiler)
 
 

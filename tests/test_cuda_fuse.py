@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import emulated
+import host_cupy
 import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.run import cuda_segment
+from xtensor.run.cuda_segment import LEAST, REPEATS
 
 if emulated.MISSING:
     pytest.skip(emulated.MISSING, allow_module_level=True)
@@ -155,3 +160,199 @@ def test_one_expression_on_two_devices(cuda: emulated.Launches) -> None:
         here, there = (xt.exp(a) * 0.5 - a).evaluate(), (xt.exp(x) * 0.5 - x).evaluate()
         assert len(cuda.grids) == before + 1
         np.testing.assert_allclose(*on_host((there, here)), rtol=1e-14)
+
+
+# ---- CUDA graphs
+
+
+def waves(x: Any, y: Any) -> Any:
+    """Writes that later steps read: launches that cannot be one, a reduction in two of them, results of its own."""
+    for _ in range(2):
+        x[1:-1] += 0.25 * (y[2:] - y[:-2])
+        y[1:-1] += 0.25 * (x[2:] - x[:-2])
+    z = x * y
+    z[0] = 1.0
+    return z, xt.sum(z[1:] * 0.5), z[::2]
+
+
+def around_a_library(x: Any, y: Any) -> Any:
+    for _ in range(2):
+        x[1:-1] += 0.25 * (y[2:] - y[:-2])
+        y[1:-1] += 0.25 * (x[2:] - x[:-2])
+    x[...] = xt.sort(x)
+    for _ in range(2):
+        x[1:-1] += 0.25 * (y[2:] - y[:-2])
+        y[1:-1] += 0.25 * (x[2:] - x[:-2])
+    return xt.cumulative_sum(x)
+
+
+def rows(x: Any, y: Any) -> Any:
+    for _ in range(2):
+        shaped = xt.reshape(x, (6, -1))
+        e = xt.exp(shaped - xt.max(shaped, axis=1, keepdims=True))
+        shaped[...] = e / xt.sum(e, axis=1, keepdims=True)
+        y += x * 0.5
+    return xt.var(y)
+
+
+def lines(call: int, device: Any, size: int = 6000) -> list[Any]:
+    rng = np.random.default_rng(call)
+    return [xt.asarray(rng.standard_normal(size).round(2), device=device) for _ in range(2)]
+
+
+def assert_call(fused: Any, program: Any, call: int, views: Any = lambda a: a, kept: list[Any] | None = None) -> None:
+    """Compare a call on the device with one on the CPU, arguments that are written included."""
+    given, plain = lines(call, "cuda:0"), lines(call, "cpu")
+    found, expected = fused(*map(views, given)), program(*map(views, plain))
+    for one, other in zip(on_host((found, *given)), on_host((expected, *plain)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+    if kept is not None:
+        kept += [given, found]
+
+
+@pytest.mark.parametrize(("program", "segments"), [(waves, 1), (around_a_library, 2), (rows, 1)])
+@pytest.mark.parametrize("keeps", [False, True], ids=["memory comes again", "memory is always another"])
+def test_repeated_segments_become_graphs(program: Any, segments: int, keeps: bool, cuda: emulated.Launches) -> None:
+    """From the fifth run on a segment is one launch, and one of its table where memory is another than before."""
+    fused, kept = xt.fuse(program, strict=True), list[Any]() if keeps else None
+    with xt.options(lazy="auto"):
+        for call in range(REPEATS + 1):
+            assert_call(fused, program, call, kept=kept)
+        for call in range(3):
+            before = len(cuda.grids), len(cuda.graphs)
+            assert_call(fused, program, call, kept=kept)
+            assert len(cuda.graphs) - before[1] == segments
+            assert all(count >= LEAST for count in cuda.graphs[before[1] :])
+            assert len(cuda.grids) - before[0] <= segments
+            assert keeps <= (len(cuda.grids) - before[0])
+    assert "launched as a CUDA graph" in str(xt.explain(fused))
+
+
+def test_a_table_that_is_right_is_not_filled_again(cuda: emulated.Launches) -> None:
+    def steps(x: Any, y: Any) -> None:
+        for _ in range(4):
+            x[1:] += y[:-1]
+            y[1:] -= x[:-1]
+
+    fused, (x, y), (a, b) = xt.fuse(steps, strict=True), lines(0, "cuda:0"), lines(0, "cpu")
+    with xt.options(lazy="auto"):
+        for call in range(REPEATS + 6):
+            before = len(cuda.grids)
+            fused(x, y)
+            steps(a, b)
+            if call > REPEATS + 1:
+                assert len(cuda.grids) == before
+    for one, other in zip(on_host((x, y)), on_host((a, b)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+def test_results_of_graphs_are_memory_of_their_own(cuda: emulated.Launches) -> None:
+    """A later call changes nothing that an earlier one returned."""
+    fused = xt.fuse(waves, strict=True)
+    with xt.options(lazy="auto"):
+        (x, y), (a, b) = lines(0, "cuda:0"), lines(0, "cpu")
+        found, expected = [], []
+        for _ in range(REPEATS + 4):
+            found.append(fused(x, y))
+            expected.append(waves(a, b))
+            x, y = xt.tanh(found[-1][0]), xt.tanh(y)
+            a, b = xt.tanh(expected[-1][0]), xt.tanh(b)
+    for one, other in zip(on_host(tuple(found)), on_host(tuple(expected)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_views_that_begin_between_vectors(cuda: emulated.Launches) -> None:
+    """A graph stands for memory that is aligned as when it was recorded, and for no other."""
+    fused = xt.fuse(waves, strict=True)
+    with xt.options(lazy="auto"):
+        for begin in (*[0] * (REPEATS + 2), 1, 2, 3, 0, 1):
+            assert_call(fused, waves, begin, lambda a, begin=begin: a[begin : begin + 5000])
+
+
+def test_each_stream_has_a_graph_of_its_own(cuda: emulated.Launches) -> None:
+    """On a stream that somebody captures kernels are launched one by one: his graph would lack the table."""
+    fused, stream = xt.fuse(waves, strict=True), host_cupy.Stream()
+    with xt.options(lazy="auto"):
+        for _ in range(2):
+            for call in range(REPEATS + 2):
+                assert_call(fused, waves, call)
+                with stream:
+                    assert_call(fused, waves, call)
+        with stream:
+            before = len(cuda.graphs)
+            arguments = lines(0, "cuda:0")
+            stream.begin_capture()
+            fused(*arguments)
+            assert len(stream.captured or ()) >= LEAST
+            stream.end_capture()
+            assert len(cuda.graphs) == before
+
+
+def test_graphs_are_bounded_and_go_with_their_function(
+    cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_segment, "MOST", 2)
+    programs = [lambda x, y, n=n: (waves(x, y), x * float(n)) for n in range(4)]
+    fused = [xt.fuse(program, strict=True) for program in programs]
+    with xt.options(lazy="auto"):
+        for call in range(2 * REPEATS + 2):
+            for one, program in zip(fused, programs, strict=True):
+                assert_call(one, program, call)
+            assert len(cuda_segment._graphs) <= 2
+    del fused, one
+    gc.collect()
+    assert not cuda_segment._graphs
+
+
+def test_what_cuda_does_not_record_is_launched(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(self: Any, mode: Any = None) -> None:
+        raise RuntimeError("cudaErrorNotSupported")
+
+    monkeypatch.setattr(host_cupy.Stream, "begin_capture", refuses)
+    fused, before = xt.fuse(waves, strict=True), len(cuda.graphs)
+    with xt.options(lazy="auto"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for call in range(REPEATS + 4):
+            assert_call(fused, waves, call)
+    assert len(cuda.graphs) == before
+    assert [str(one.message) for one in caught] == [
+        "xtensor: no CUDA graph: cudaErrorNotSupported; kernels are launched one after the other"
+    ]
+
+
+def test_too_many_addresses_for_a_table(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_segment, "TABLES", (2,))
+    fused, before = xt.fuse(waves, strict=True), len(cuda.graphs)
+    with xt.options(lazy="auto"):
+        for call in range(REPEATS + 3):
+            assert_call(fused, waves, call)
+    assert len(cuda.graphs) == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs_as_graphs(seed: int, cuda: emulated.Launches) -> None:
+    """Writes, views that overlap, reductions: call by call as on the CPU, memory always another."""
+    rng = np.random.default_rng(seed)
+    steps = [(*rng.integers(0, 5, 3), *rng.integers(1, 4, 2)) for _ in range(6)]
+
+    def program(x: Any, y: Any) -> Any:
+        made = x + y
+        for what, first, second, a, b in steps:
+            arrays = (x, y, made)
+            one, other = arrays[first % 3], arrays[second % 3]
+            if what == 0:
+                one[a:-b] = other[b:-a] * 0.5
+            elif what == 1:
+                one[::2] += xt.mean(other) + xt.tanh(other[1::2])
+            elif what == 2:
+                made = one[::-1] - other * 0.25
+            elif what == 3:
+                one -= xt.max(other) * 0.125
+            else:
+                one[a] = 0.5 * other[b]
+        return made, made[::3]
+
+    fused, kept = xt.fuse(program, strict=True), list[Any]()
+    with xt.options(lazy="auto"):
+        for call in range(REPEATS + 3):
+            assert_call(fused, program, call, kept=kept)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,8 @@ class Host(CPUBackend):
     def architecture(self) -> str:
         return "sm_90"
 
-    def stream(self) -> int:
-        return 7
+    def current_stream(self) -> Any:
+        return SimpleNamespace(ptr=7)
 
 
 DEVICE = Device("cuda:0", Host())
@@ -130,14 +131,42 @@ def test_reductions_of_other_sizes_build_nothing(stub: Stub, axis: int | None) -
     assert len(stub.texts) == (1 if axis == 1 else 2)  # one reduces, one joins parts where results are few
 
 
-def test_rows_of_other_sizes_build_nothing(stub: Stub) -> None:
-    for shape in ((300, 64), (64, 1024), (5, 4096)):
-        x = zeros(*shape)
-        e = xt.exp(x - xt.max(x, axis=1, keepdims=True))
-        (e / xt.sum(e, axis=1, keepdims=True)).evaluate()
-    assert len(stub.texts) == 1
-    assert [launch[3] for launch in stub.launches] == [16 * 64 * 4, 1024 * 4, 4096 * 4]  # one slot: e takes that of x
-    assert "extern __shared__" in stub.texts[0][0]
+def test_rows_of_other_sizes_build_nothing(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows in registers, where as many threads take as much; of longer ones in shared memory, whatever they have."""
+    monkeypatch.setattr(cuda_build, "most_shared", lambda number: 228 << 10)
+    alike = [((300, 64), (100, 60)), ((64, 1024), (9, 1000)), ((5, 4096), (7, 3000)), ((3, 12_000), (2, 20_000))]
+    for built, shapes in enumerate(alike, 1):
+        for rows, cells in shapes:
+            x = zeros(rows, cells)
+            e = xt.exp(x - xt.max(x, axis=1, keepdims=True))
+            (e / xt.sum(e, axis=1, keepdims=True)).evaluate()
+            assert len(stub.texts) == built
+            in_registers = cells <= 8192
+            assert stub.launches[-1][3] == (0 if in_registers else 4 * cells)  # one slot: e takes that of x
+            assert ("extern __shared__" in stub.texts[-1][0]) != in_registers
+
+
+def test_kernels_that_follow_each_other_are_built_side_by_side(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, before the first of them is launched; what is there already is not built again."""
+    built, tasks = list[int](), list[int]()
+    monkeypatch.setattr(cuda_build, "run", lambda todo: tasks.append(len(todo)) or [task() for task in todo])
+    launch = stub.launch
+    monkeypatch.setattr(cuda_build, "launch", lambda *given: built.append(len(stub.texts)) or launch(*given))
+    for size in (1000, 2000):
+        x = zeros(size)
+        total = xt.sum(xt.exp(x))
+        ((x - total) * xt.max(xt.sin(x - total))).evaluate()
+    launches = len(built) // 2
+    assert launches >= 3 and built == [len(stub.texts)] * len(built)
+    assert tasks == [len(stub.texts)]
+
+
+def test_what_is_refused_ahead_is_refused_again(stub: Stub) -> None:
+    stub.refuses = BuildError("code that NVRTC takes: error")
+    x = there(np.arange(10.0))
+    with pytest.warns(RuntimeWarning, match="no code that NVRTC takes"):
+        z = ((x - xt.sum(x)) * xt.max(x * 2.0)).evaluate()
+    assert z.blob.native().tolist() == ((np.arange(10.0) - 45.0) * 18.0).tolist()
 
 
 def test_long_rows_go_outside_shared_memory(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,9 +206,9 @@ def test_arguments_fill_the_struct(stub: Stub) -> None:
     z = (x * 2.5 + y).evaluate()
     function, grid, block, _, arguments = stub.launches[-1]
     members = re.search(r"struct Arguments \{\n(.*?)\};", function.text, re.DOTALL).group(1).split("\n")[:-1]  # type: ignore[union-attr]
-    assert [member.split()[-1] for member in members] == ["p0;", "p1;", "p2;", "c0;", "count;", "length;"]
+    assert [member.split()[-1] for member in members] == ["table;", "p0;", "p1;", "p2;", "c0;", "count;", "length;"]
     address = [one.blob.address for one in (x, y, z)]
-    assert struct.unpack("=3Qf4x2i", arguments) == (*address, 2.5, 500, 1_000)
+    assert struct.unpack("=4Qf4x2i", arguments) == (0, *address, 2.5, 500, 1_000)
     assert (grid, block) == ((2, 1), 256)
 
 

@@ -34,6 +34,7 @@ from test_cuda_emulated import (  # noqa: F401 - likewise, with this file's `cud
     test_what_is_not_generated,
     test_writes_in_place,
 )
+from test_cuda_fuse import around_a_library, assert_call, rows, waves
 from test_cuda_library import (  # noqa: F401 - likewise
     test_a_kernel_that_cannot_be_built,
     test_adding_at_indices,
@@ -89,6 +90,7 @@ from tests.test_nn_device import (  # noqa: F401 - likewise
     test_windows,
 )
 from xtensor.codegen.cuda import nvrtc as cuda_build
+from xtensor.run.cuda_segment import REPEATS
 
 
 def why_not() -> str:
@@ -190,7 +192,7 @@ def test_streams(cp: Any) -> None:
     backend: Any = xt.zeros(1, device=CUDA).device.backend
     values = numbers(1 << 20)
     with one:
-        assert backend.stream() == one.ptr
+        assert backend.current_stream().ptr == one.ptr
         x = xt.asarray(values, device=CUDA)
         for _ in range(50):
             x = xt.sin(x) + x
@@ -283,3 +285,15 @@ def test_several_devices(cp: Any) -> None:
     np.testing.assert_array_equal(both.host(), 2 * numbers(1000))
     for made in (y.copy(), y[::2].copy(), y[xt.asarray([0, 1], device="cuda:1")], xt.sort(y), y * 2.0 + 1.0):
         assert made.native().data.device_id == 1
+
+
+@pytest.mark.parametrize("program", [waves, around_a_library, rows])
+@pytest.mark.parametrize("keeps", [False, True], ids=["memory comes again", "memory is always another"])
+def test_repeated_functions_become_graphs(program: Any, keeps: bool, cp: Any) -> None:
+    """CUDA records them, on streams of all kinds, and the values are a plain call's, whatever memory they are in."""
+    fused, kept = xt.fuse(program, strict=True), list[Any]() if keeps else None
+    for stream in (cp.cuda.Stream.null, cp.cuda.Stream(), cp.cuda.Stream(non_blocking=True)):
+        with stream:
+            for call in range(REPEATS + 5):
+                assert_call(fused, program, call, kept=kept)
+    assert "launched as a CUDA graph" in str(xt.explain(fused))

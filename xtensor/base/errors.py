@@ -18,6 +18,10 @@ class StrangerError(TypeError):
     """An operand of a type xtensor knows nothing of; an operator answers it with NotImplemented."""
 
 
+# What a library function raises for operands that are not for it.
+REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
+
+
 def expected(function: str, argument: str, must: str, got: object) -> str:
     """Return the message for one wrong argument: `clip: min must be real, got complex64`."""
     return f"{function}: {argument} must {must}, got {got}"

@@ -14,7 +14,7 @@ import numpy as np
 from ..autograd.rules import Rule
 from ..autograd.tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
 from ..base.dtypes import Category, DType, canonical, check_real, promote
-from ..base.errors import expected, mismatch, prefixed
+from ..base.errors import REFUSED, expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
 from ..base.options import settings, thin_closed
 from ..base.profiling import noting, observers
@@ -30,6 +30,7 @@ from ..storage.storage import Native, Storage, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, valued, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .compositions import macro_of
+from .elsewhere import Known, call_known, reduce_known, remember_call, remember_reduction
 from .record import (
     can_generate,
     enter,
@@ -63,6 +64,7 @@ class Op:
     recorded: the result dtypes of calls recorded before, by their nodes' signatures.
     reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
         shape and dtype, or for a composed one what stands for all it records, None where nothing can.
+    known_there: what small calls on other devices than the CPU came to (see elsewhere.py).
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Op:
         self.slow = SLOW.get(self.name, "")
         self.recorded: dict[int, DType] = {}
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
+        self.known_there: dict[tuple[Any, ...], Known] = {}
         self._dtypes: dict[Any, DType] = {}
         REGISTRY[self.name] = self
 
@@ -201,10 +204,6 @@ def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tenso
     return result
 
 
-# What a library function raises for operands that are not for it.
-REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
-
-
 def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., Any]) -> Native | None:
     """Return what the library gives for operands of at most so many bytes that are computed and on the CPU; None where
     one is not, or is refused. call: how its functions are called.
@@ -263,6 +262,9 @@ def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native |
 
 def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op, whatever its operands depend on."""
+    known = call_known(op, operands) if op.known_there and not thin_closed[0] else None
+    if known is not None:
+        return known
     exposed: list[Storage] = []
     recorded = recorded_before(op, operands, exposed)
     if recorded is not None:
@@ -330,6 +332,9 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
 
     Of a whole array it is asked of the library first, of other axes only where others can write to the operand.
     """
+    known = reduce_known(op, x, params) if op.known_there and not thin_closed[0] else None
+    if known is not None:
+        return known
     whole = params["axis"] is None and op.composed is None
     reduced = _reduce_quickly(op, x, params) if whole else None
     if reduced is None:
@@ -349,7 +354,10 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     axes = _reduced_axes(op, x, params)
     _check_params(op, x, params)
     if not _recordable(op, (x,), (x.dtype,), x.shape):
-        return _direct(op, (x,), (x.dtype,), params, x.device)
+        result = _direct(op, (x,), (x.dtype,), params, x.device)
+        if x.device is not CPU_DEVICE:
+            remember_reduction(op, x, values, params, result.dtype)
+        return result
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
@@ -578,6 +586,8 @@ def _direct(
         raise op.refusal(kinds, error) from None
     except (ValueError, OverflowError) as error:
         raise prefixed(op.name, error) from None
+    if backend is not CPU and op.kind == "elementwise":
+        remember_call(op, operands, cast(DType, dtype), device)
     return valued(wrap(backend.asarray(result, dtype), device))
 
 

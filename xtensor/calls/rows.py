@@ -17,7 +17,7 @@ import numpy as np
 from ..autograd.rules import RULES, Pull, Rule, pull_of
 from ..autograd.tape import active
 from ..base.dtypes import ANY, Category
-from ..base.errors import StrangerError, expected, one_of
+from ..base.errors import REFUSED, StrangerError, expected, one_of
 from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly
 from ..plan.costs import DIRECT_BELOW
@@ -25,7 +25,7 @@ from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
 from ..tensor.operands import SCALARS
 from ..tensor.operators import COMPARED, SPELLED, Operators
-from .op import REFUSED, Op, apply, reduce, reduce_on_tape, reduce_small
+from .op import Op, apply, reduce, reduce_on_tape, reduce_small
 from .record import pays_to_wait
 from .writes import changed_value, update
 

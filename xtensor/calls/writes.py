@@ -61,7 +61,7 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     try:
         if backend is not CPU and not (isinstance(operand, Tensor) or fits(operand, (target.dtype,))):
             CPU.call(op.kernel(CPU), np.ones(1, target.dtype), operand)  # which refuses it
-        if isinstance(kernel, np.ufunc) and not op.fails_on_values(target.dtype, kind):
+        if hasattr(kernel, "types") and not op.fails_on_values(target.dtype, kind):  # a ufunc, NumPy's or CuPy's
             native = writable(target, name)
             call(kernel, native, native_of(operand), out=native, casting="same_kind")
         else:  # computed aside first: a value may be refused half way

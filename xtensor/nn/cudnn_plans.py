@@ -98,7 +98,7 @@ def _handle(device: Any) -> Any:
     handles = _own.__dict__.setdefault("handles", {})
     if str(device) not in handles:
         handles[str(device)] = frontend().create_handle()
-    frontend().set_stream(handle=handles[str(device)], stream=device.backend.stream())
+    frontend().set_stream(handle=handles[str(device)], stream=int(device.backend.current_stream().ptr))
     return handles[str(device)]
 
 

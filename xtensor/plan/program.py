@@ -283,6 +283,10 @@ class Trace:
         bare.costly = self.costly
         return bare
 
+    def structure(self) -> Trace:
+        """Return the trace of the same steps and scalars, which keeps no memory alive."""
+        return self.without_values().of([None if type(value) is TBlob else bare(value) for value in self.values])
+
     def of(self, values: list[Any]) -> Trace:
         """Return the trace of other values in this structure."""
         other = Trace.__new__(Trace)

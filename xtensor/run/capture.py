@@ -26,7 +26,7 @@ from ..codegen.cpu.compile import host
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
 from ..plan.layouts import Meta
-from ..plan.program import Plan, Trace, bare
+from ..plan.program import Plan, Trace
 from ..storage.blob import TBlob
 from ..storage.pool import address_of
 from ..storage.storage import Native, Storage, watchers
@@ -242,11 +242,9 @@ class Capture:
                 spots[number] = self._spot(blob, is_made=number != work.into)
             if work.into is not None:
                 self._note_write(spots[work.into].root)
-        values = [value if type(value) is not TBlob else None for value in map(bare, trace.values)]
-        structure = trace.without_values().of(values)
         calls = self._library_calls(work)
         self._calls += calls
-        step = Evaluated(structure, work.plan, work.metas, spots, work.into)
+        step = Evaluated(trace.structure(), work.plan, work.metas, spots, work.into)
         self._enter(step)
         if key is not None and not calls:
             self._before[key] = step

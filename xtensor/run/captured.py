@@ -18,6 +18,7 @@ from ..plan import costs
 from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot, with_kernels
+from .cuda_segment import Step
 from .executor import before_write
 from .native import Makes
 from .prepare import APART, Builder
@@ -142,7 +143,7 @@ class _Joined:
         self.given = arguments | {n: place for n, place in places.items() if n not in self.copied}
         self.places = {number: (place, 0) for number, place in self.given.items()}
         self.numbers: dict[int, int] = {}
-        self._again: dict[int, list[Makes]] = {}
+        self._again: dict[int, Sequence[Makes | Step]] = {}
         self.builder = Builder(captured.device, limits, len(captured.begins) + len(fixed))
         self._join()
         made = sorted([number for number in self.own if number not in self.given])
@@ -206,8 +207,11 @@ class _Joined:
         """Enter an evaluation: results that only later steps read lie in the arena."""
         builder, again = self.builder, self._again.get(id(step))
         if again is not None:
-            for makes in again:
-                builder.compiled(makes, (), ())
+            for one in again:
+                if isinstance(one, Makes):
+                    builder.compiled(one, (), ())
+                else:
+                    builder.launched(one, (), ())
             return
         own, where, leaves, fresh = set[int](), dict[int, tuple[int, int]](), list[Leaf](), dict[int, int]()
         for number, spot in step.spots.items():

@@ -35,9 +35,6 @@ from ..devices.cpu import CPU
 from ..plan.layouts import Meta, strides_over, strides_reduced
 from ..plan.program import Kernel, Named, Program, Reduction
 from ..plan.program import program as the_program
-from ..storage.blob import TBlob
-from ..storage.storage import Storage
-from .native import scalar_words
 from .nest import Nest, lie_of, nest_of
 from .work import Work
 
@@ -49,58 +46,64 @@ NARROW = 8
 
 
 class Launch(NamedTuple):
-    """A kernel ready for a device: everything but addresses and scalars. head: packs the addresses."""
+    """A kernel ready for a device: everything but addresses and scalars.
+
+    takes: the places of its addresses among those of the operands and, after them, of the memory between launches.
+    scalars: whether it is told scalars. head: packs where the table of addresses is, and the addresses.
+    """
 
     function: cuda_build.Function
     grid: tuple[int, int]
     block: int
     shared: int
+    takes: tuple[int, ...]
+    scalars: bool
     head: Callable[..., bytes]
     tail: bytes
 
-    def __call__(self, addresses: Sequence[int], scalars: bytes, stream: int) -> None:
-        arguments = self.head(*addresses) + scalars + self.tail
+    def __call__(self, addresses: Sequence[int], scalars: bytes, stream: int, table: int = 0) -> None:
+        """Launch it; with a table of addresses, `addresses` are places in that (see `placed`)."""
+        told = [addresses[place] for place in self.takes]
+        arguments = self.head(table, *told) + (scalars if self.scalars else b"") + self.tail
         cuda_build.launch(self.function, self.grid, self.block, self.shared, (arguments,), stream)
 
 
 class Launches(NamedTuple):
-    """Launches in turn. The first one's results may be parts, which the second joins; `parts` are their bytes."""
+    """Launches in turn, and the bytes of each piece of memory in which they hand something on to each other."""
 
-    first: Launch
-    parts: tuple[int, ...] = ()
-    second: Launch | None = None
+    launches: tuple[Launch, ...]
+    between: tuple[int, ...] = ()
 
 
 class Launcher:
-    """One kernel of a schedule over a shape that has elements; its launches are made for how operands are aligned."""
+    """One kernel of a schedule over a shape that has elements; its launches are made for how operands are aligned.
 
-    def __init__(self, kernel: Kernel, shape: Shape, contract: bool) -> None:
-        self.kernel, self.shape, self.contract = kernel, shape, contract
-        self._works: dict[tuple[int, ...], Launches] = {}
+    numbers, scalars: of the values that it takes; dtypes: of the scalars.
+    """
 
-    def run(self, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> None:
-        """Launch the kernel on its inputs and results; raises LacksError, with nothing done, where that cannot be."""
-        program = self.kernel.program
-        addresses = [blob.address for blob in blobs]
+    def __init__(self, kernel: Kernel, work: Work) -> None:
+        self.kernel, self.contract, self.backend = kernel, work.limits.fast_math, work.device.backend
+        self.numbers, self.scalars = (*kernel.inputs, *kernel.results), kernel.scalars
+        self.dtypes = kernel.program.scalars
+        self._shape = work.metas[kernel.domain].shape
+        self._metas = [work.metas[number] for number in self.numbers]
+        self._made: dict[tuple[int, ...], Launches | LacksError] = {}
+
+    def launches(self, addresses: Sequence[int]) -> Launches | LacksError:
+        """Return the launches for inputs and results that lie at these addresses, or why there are none."""
         aligned = tuple([address % VECTOR for address in addresses])
-        work = self._works.get(aligned)
-        device = blobs[-1].device
-        if work is None:
-            maker = _Maker(program, aligned, device.backend, self.contract)
-            work = self._works[aligned] = maker.work(self.kernel, self.shape, blobs)
-        launched(work, addresses, scalar_words(scalars, program.scalars), device, len(program.reductions))
+        made = self._made.get(aligned)
+        if made is None:
+            made = self._made[aligned] = self.new(aligned)
+        return made
 
-
-def launched(work: Launches, addresses: list[int], scalars: bytes, device: Any, reductions: int) -> None:
-    """Launch prepared work on the current stream; parts lie in memory that the stream's later work may reuse."""
-    stream = device.backend.stream()
-    if work.second is None:
-        work.first(addresses, scalars, stream)
-        return
-    memory = [Storage(device, nbytes) for nbytes in work.parts]
-    parts = [one.address for one in memory]
-    work.first([*addresses[:-reductions], *parts], scalars, stream)
-    work.second([*parts, *addresses[-reductions:]], b"", stream)
+    def new(self, aligned: Sequence[int]) -> Launches | LacksError:
+        """Make them anew for operands that begin so far behind multiples of a vector."""
+        try:
+            maker = _Maker(self.kernel.program, aligned, self.backend, self.contract)
+            return maker.work(self.kernel, self._shape, self._metas)
+        except LacksError as lack:
+            return lack.with_traceback(None)  # which would keep the memory of the run
 
 
 def texts(kernel: Kernel, work: Work) -> list[str]:
@@ -109,7 +112,7 @@ def texts(kernel: Kernel, work: Work) -> list[str]:
     aligned = [work.begins.get(number, 0) % VECTOR for number in numbers]
     maker = _Maker(kernel.program, aligned, None, work.limits.fast_math)
     made = maker.work(kernel, work.metas[kernel.domain].shape, [work.metas[number] for number in numbers])
-    return [launch.function.text for launch in (made.first, made.second) if launch is not None]
+    return [launch.function.text for launch in made.launches]
 
 
 def generated(kernel: Kernel, values: Sequence[Any]) -> Kernel | None:
@@ -136,16 +139,18 @@ class _Maker:
         self.program, self.aligned, self.backend, self.contract = program, aligned, backend, contract
         self.sizes = [dtype.itemsize for dtype in program.moved]
 
-    def work(self, kernel: Kernel, shape: Shape, blobs: Sequence[TBlob | Meta]) -> Launches:
+    def work(self, kernel: Kernel, shape: Shape, metas: Sequence[Meta]) -> Launches:
         """Return a kernel's launches; raises LacksError where none can be made."""
         program, moved = self.program, len(self.sizes)
-        strides = [strides_over(blob.layout, shape) for blob in blobs[:moved]]
-        strides += [strides_reduced(blob.layout, shape, kernel.axes) for blob in blobs[moved:]]
-        for place, blob in enumerate(blobs):
-            natural = min(blob.dtype.itemsize, 8)
+        strides = [strides_over(meta.layout, shape) for meta in metas[:moved]]
+        strides += [strides_reduced(meta.layout, shape, kernel.axes) for meta in metas[moved:]]
+        for place, meta in enumerate(metas):
+            natural = min(meta.dtype.itemsize, 8)
             if self.aligned[place] % natural or any([stride % natural for stride in strides[place]]):
                 raise LacksError("way to read what lies between multiples of its size")
-        return self.reduction(shape, strides, kernel.axes) if program.reductions else Launches(self.map(shape, strides))
+        if program.reductions:
+            return self.reduction(shape, strides, kernel.axes)
+        return Launches((self.map(shape, strides),))
 
     # ---- elementwise
 
@@ -218,8 +223,9 @@ class _Maker:
         pieces = -(-numbers["count"] // piece)
         numbers |= {"piece": piece, "parts": [0] * len(self.program.reductions)}
         if pieces == 1:
-            return Launches(self._launch(form, nest, numbers, (blocks, 1)))
+            return Launches((self._launch(form, nest, numbers, (blocks, 1)),))
         program, joining = _in_parts(self.program)
+        count = len(self.program.reductions)
         rows, moved = nest.lengths[: form.kept], len(self.sizes)
         pitch = -(-pieces // VECTOR) * VECTOR
         sizes = [dtype.itemsize for dtype in joining.inputs]
@@ -232,8 +238,13 @@ class _Maker:
         every = [*((*one, size) for one, size in zip(own, sizes, strict=True))]
         every += [(*one[: form.kept], 0) for one in nest.strides[moved:]]
         last = Nest((*rows, pieces), tuple(every), (False,) * form.kept + (True,))
-        second = _Maker(joining, (0,) * len(sizes), self.backend, self.contract)._rows(last, form.kept)
-        return Launches(launch, tuple(prod(rows) * pitch * size for size in sizes), second.first)
+        (second,) = _Maker(joining, (0,) * len(sizes), self.backend, self.contract)._rows(last, form.kept).launches
+        parts = tuple(range(moved + count, moved + 2 * count))
+        launches = (
+            launch._replace(takes=(*range(moved), *parts)),
+            second._replace(takes=(*parts, *range(moved, moved + count)), scalars=False),
+        )
+        return Launches(launches, tuple(prod(rows) * pitch * size for size in sizes))
 
     # ---- launches
 
@@ -258,8 +269,15 @@ class _Maker:
             function = cuda_build.Function(0, None, 0, source(program, form))
         else:
             function = cuda_build.function_of((program, form), lambda: source(program, form), self.backend, contract)
-        head = struct.Struct(f"={len(self.sizes) + len(program.reductions)}Q").pack
-        return Launch(function, grid, THREADS, 0, head, tail.ljust(-(-len(tail) // 8) * 8, b"\0"))
+        return launch_of(function, grid, 0, range(len(self.sizes) + len(program.reductions)), tail)
+
+
+def launch_of(
+    function: cuda_build.Function, grid: tuple[int, int], shared: int, takes: Sequence[int], tail: bytes
+) -> Launch:
+    """Return a kernel ready for a device; tail: its numbers, packed."""
+    head = struct.Struct(f"={1 + len(takes)}Q").pack
+    return Launch(function, grid, THREADS, shared, tuple(takes), True, head, tail.ljust(-(-len(tail) // 8) * 8, b"\0"))
 
 
 def _pieces(count: int, blocks: int, least: int, most: int) -> int:

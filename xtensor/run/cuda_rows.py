@@ -1,17 +1,19 @@
 """Row programs on CUDA: all kernels of a plan as one, in which some threads of a block take a row through all of them.
 
-What several kernels read of a row, or one hands to the next, lies in shared memory where it fits; otherwise inputs are
-read again, and what is handed on lies in memory of its own. Every thread reads only cells that it wrote.
+What several kernels read of a row, or one hands to the next, stays in registers where a row has few enough cells, else
+in shared memory where it fits; otherwise inputs are read again, and what is handed on lies in memory of its own. Every
+thread reads only cells that it wrote.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
-from ..base.layout import Shape, c_strides
+from ..base.layout import Layout, Shape, c_strides
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import (
@@ -26,24 +28,29 @@ from ..codegen.cuda.kernel import (
 )
 from ..codegen.cuda.library import REACH
 from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
+from ..devices.cpu import CPU
 from ..plan.layouts import Meta
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
-from ..storage.blob import TBlob
-from ..storage.storage import Storage
-from .cuda import BLOCKS, Launch
-from .native import scalar_words
+from .cuda import BLOCKS, Launches, launch_of
 from .nest import joined
+from .work import Work
+
+# Chunks of an item of a row that a thread holds in registers, at most, and of all items together.
+MOST_HELD, MOST_CHUNKS = 8, 32
 
 
 class RowForm(NamedTuple):
     """What text depends on besides the program. lanes: cells a thread takes at a time; wide: whether indices have 64
-    bits; shared: whether what is read again lies in shared memory.
+    bits; shared: whether what is read again lies in shared memory. held: how often a thread takes cells where all it
+    takes stays in registers, and shift: the logarithm of how many threads then share a row; 0 where that is not so.
     """
 
     lanes: int
     wide: bool
     shared: bool
+    held: int = 0
+    shift: int = 0
 
 
 def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
@@ -73,9 +80,26 @@ def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
 
 
 def _outside(rows: RowProgram, form: RowForm) -> list[int]:
-    """Return the items that have an address: what is given and kept, and what is handed on outside shared memory."""
-    items = enumerate(rows.items)
-    return [n for n, item in items if item.role != INSIDE or (item.wide and not form.shared)]
+    """Return the items that have an address: what is given and kept, and what is handed on in memory of its own."""
+    items, apart = enumerate(rows.items), not (form.shared or form.held)
+    return [n for n, item in items if item.role != INSIDE or (item.wide and apart)]
+
+
+def _held(rows: RowProgram, chunks: int) -> tuple[int, int]:
+    """Return how often a thread takes a chunk of a row that lies in registers, and the logarithm of a row's threads;
+    zeros for rows that are too long. Up to 8 threads take one chunk each, up to a block two, and a block up to eight.
+    """
+    fresh, met = 0, set[int]()
+    for stage in rows.stages:
+        wide = {number for number in stage.inputs if rows.items[number].wide}
+        fresh, met = max(fresh, len(wide - met)), met | wide | set(stage.results)
+    items = len(set(slots_of(rows).values())) + fresh
+    most = min(MOST_CHUNKS // max(items, 1), MOST_HELD)
+    for held in (1, 2, 4, 8):
+        shift = (-(-chunks // held) - 1).bit_length()
+        if held <= most and 1 << shift <= (8 if held == 1 else THREADS):
+            return held, shift
+    return 0, 0
 
 
 def source(rows: RowProgram, form: RowForm) -> str:
@@ -90,7 +114,9 @@ class _Text:
         self.rows, self.form = rows, form
         self.lines: list[str] = []
         self.before: list[str] = []
+        self.again = set(slots_of(rows))
         self.slots = slots_of(rows) if form.shared else {}
+        self.shift = str(form.shift) if form.held else "a.shift"
         self.narrow: dict[int, Value] = {}
         self.met: set[int] = set()
         self.folds = 0
@@ -112,9 +138,14 @@ class _Text:
 
     def _begin(self, outside: Sequence[int]) -> None:
         self._add("const int thread = threadIdx.x;")
-        self._add("const index step = (index)1 << a.shift, lane = thread & (step - 1);")
-        self._add("const index row = (index)blockIdx.x * (blockDim.x >> a.shift) + (thread >> a.shift);")
-        self._add("const bool is = row < a.rows;", "const index cells = is ? a.cells : 0;")
+        self._add(f"const index step = (index)1 << {self.shift}, lane = thread & (step - 1);")
+        row = f"(index)blockIdx.x * ({THREADS} >> {self.shift}) + (thread >> {self.shift})"
+        if self.form.held:  # who has no row goes through the last one, and keeps nothing
+            self._add(f"const index own = {row}, row = own < a.rows ? own : a.rows - 1;")
+            self._add("const bool is = own < a.rows;", "const index cells = a.cells;")
+        else:
+            self._add(f"const index row = {row};")
+            self._add("const bool is = row < a.rows;", "const index cells = is ? a.cells : 0;")
         for number in outside:
             self._add(f"char* const b{number} = a.p{number} + (offset)row * a.s{number};")
         slots = sorted(set(self.slots.values()))
@@ -172,10 +203,13 @@ class _Text:
             self._add(f"{fold.type} acc{fold.place}[{lanes}];")
             self._add(f"for (int k = 0; k < {lanes}; ++k) acc{fold.place}[k] = {fold.start};")
         outputs = stage.results[: len(program.outputs)]
-        self._add(f"for (index i = lane * {lanes}; i < cells; i += step * {lanes}) {{")
-        for number in dict.fromkeys(stage.inputs):
-            if self.rows.items[number].wide:
-                self._load(number)
+        inputs = [number for number in dict.fromkeys(stage.inputs) if self.rows.items[number].wide]
+        if self.form.held:
+            self._hold(inputs, outputs)
+        else:
+            self._add(f"for (index i = lane * {lanes}; i < cells; i += step * {lanes}) {{")
+        for number in inputs:
+            self._load(number)
         for number in outputs:
             self._add(f"{self._vector(number)} x{number};")
         self._add("#pragma unroll", f"for (int k = 0; k < {lanes}; ++k) {{")
@@ -183,9 +217,22 @@ class _Text:
         self._add("}")
         for number in outputs:
             self._store(number)
-        self._add("}")
+        self._add("}", *(["}"] if self.form.held else []))
         for fold, number in zip(folds, stage.results[len(program.outputs) :], strict=True):
             self._join(fold, number)
+
+    def _hold(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Load what is read for the first time, all of it before any of it is used, and begin the loop."""
+        lanes, held = self.form.lanes, self.form.held
+        fresh = [number for number in inputs if number not in self.met]
+        for number in [*fresh, *[number for number in outputs if number in self.again]]:
+            self._add(f"{self._vector(number)} y{number}[{held}];")
+        turns = ["#pragma unroll", f"for (int r = 0; r < {held}; ++r) {{"]
+        place = f"const index i = (lane + r * step) * {lanes};"
+        if fresh:
+            self._add(*turns, place, "const index at = i < cells ? i : 0;")
+            self._add(*[f"y{number}[r] = {self._at(number, f'b{number}', 'at')};" for number in fresh], "}")
+        self._add(*turns, place, "if (i < cells) {")
 
     def _cell(self, stage: Stage, scalars: list[Value], folds: Sequence[Fold]) -> None:
         """Write the steps of one cell."""
@@ -205,11 +252,14 @@ class _Text:
     def _vector(self, number: int) -> str:
         return f"vector<{memory_type(self.rows.items[number].dtype)}, {self.form.lanes}>"
 
-    def _at(self, number: int, base: str) -> str:
+    def _at(self, number: int, base: str, index: str = "i") -> str:
         size = self.rows.items[number].dtype.itemsize
-        return f"*({self._vector(number)}*)({base} + (offset)i * {size})"
+        return f"*({self._vector(number)}*)({base} + (offset){index} * {size})"
 
     def _load(self, number: int) -> None:
+        if self.form.held:
+            self._add(f"const {self._vector(number)} x{number} = y{number}[r];")
+            return
         slot = self.slots.get(number)
         again = slot is not None and number in self.met
         source = f"m{slot[0]}" if again and slot else f"b{number}"
@@ -218,6 +268,12 @@ class _Text:
             self._add(f"{self._at(number, f'm{slot[0]}')} = x{number};")
 
     def _store(self, number: int) -> None:
+        if self.form.held:
+            if number in self.again:
+                self._add(f"y{number}[r] = x{number};")
+            if self.rows.items[number].role == KEPT:
+                self._add(f"if (is) {self._at(number, f'b{number}')} = x{number};")
+            return
         if number in self.slots:
             self._add(f"{self._at(number, f'm{self.slots[number][0]}')} = x{number};")
         if self.rows.items[number].role == KEPT or not self.form.shared:
@@ -225,7 +281,7 @@ class _Text:
 
     def _join(self, fold: Fold, number: int) -> None:
         """Write how a row's accumulators become one."""
-        self._add(*fold.together())
+        self._add(*fold.together(shift=self.shift))
         self._keep_narrow(number, f"result{fold.place}")
 
 
@@ -237,47 +293,102 @@ def _of(values: Sequence[Value], writer: Writer) -> list[Value]:
 # ---- from a plan
 
 
-class Prepared(NamedTuple):
-    """A row program ready for a plan's values of one shape. numbers: of the values whose addresses it takes, or None
-    for memory that is handed on, of these bytes.
+def with_cells(work: Work) -> Work:
+    """Return work over rows as row programs have it: what a row has one element of has all axes, those of its cells
+    with length 1, also where a reduction has dropped them. Any other work is returned as it is.
     """
+    plan, metas = work.plan, work.metas
+    reducing = [kernel for kernel in plan.kernels if kernel.program.reductions]
+    if plan.rows or len(plan.kernels) < 2 or not reducing or work.device.backend is CPU:
+        return work
+    shape, axes = metas[reducing[0].domain].shape, reducing[0].axes
+    rows = len(shape) - len(axes)
+    dropped = _dropped(plan, metas, shape, rows) if rows and sorted(axes) == list(range(rows, len(shape))) else None
+    if dropped is None:
+        return work
+    longer = {number: _with_cells(metas[number], len(axes)) for number in dropped}
+    return work._replace(plan=replace(plan, rows=rows), metas=metas | longer)
 
-    launch: Launch
-    numbers: tuple[int | None, ...]
-    nbytes: tuple[int, ...]
+
+def _dropped(plan: Plan, metas: Mapping[int, Meta], shape: Shape, rows: int) -> set[int] | None:
+    """Return the values of one element a row that lack the axes of its cells; None where kernels cannot go over rows,
+    or such a value is read by one that goes over cells too, along which it lies there.
+    """
+    lead, narrow, axes = shape[:rows], (*shape[:rows], *(1,) * (len(shape) - rows)), set(range(rows, len(shape)))
+    dropped, read = set[int](), set[int]()
+    for kernel in plan.kernels:
+        domain, numbers = metas[kernel.domain].shape, {*kernel.inputs, *kernel.results}
+        if kernel.direct is not None or domain not in (shape, narrow, lead):
+            return None
+        if kernel.program.reductions and (domain != shape or set(kernel.axes) != axes):
+            return None
+        if domain != lead:
+            read |= set(kernel.inputs)
+        elif any([metas[number].shape != lead for number in numbers]):
+            return None
+        dropped |= {number for number in kernel.results if metas[number].shape == lead}
+        dropped |= set(kernel.inputs) if domain == lead else set()
+    return None if dropped & read else dropped
+
+
+def _with_cells(meta: Meta, axes: int) -> Meta:
+    """Return a value with so many more axes of length 1."""
+    shape, layout = (*meta.shape, *(1,) * axes), meta.layout
+    return meta._replace(shape=shape, layout=Layout(shape, (*layout.strides, *(0,) * axes), layout.offset))
 
 
 class Launcher:
     """All kernels of a plan as one launch over rows, made for how operands are aligned; everything lies packed.
 
-    numbers, scalars: of the values that it takes.
+    numbers, scalars: of the values that it takes; dtypes: of the scalars.
     """
 
-    def __init__(self, plan: Plan, shape: Shape, metas: Mapping[int, Meta], contract: bool) -> None:
-        self.plan, self.shape, self.metas, self.contract = plan, shape, metas, contract
-        self._made: dict[tuple[int, ...], Prepared | None] = {}
-        inside = {n for kernel in plan.kernels for n in kernel.results} - plan.kept
-        self.numbers = [n for n in numbers_of(plan) if n not in inside]
-        self.scalars = [number for one in plan.kernels for number in one.scalars]
-        self._dtypes = [dtype for one in plan.kernels for dtype in one.program.scalars]
+    def __init__(self, work: Work, shape: Shape) -> None:
+        self.plan, self.shape, self.metas = work.plan, shape, work.metas
+        self.contract, self.backend = work.limits.fast_math, work.device.backend
+        inside = {n for kernel in self.plan.kernels for n in kernel.results} - self.plan.kept
+        self.numbers = [n for n in numbers_of(self.plan) if n not in inside]
+        self.scalars = [number for one in self.plan.kernels for number in one.scalars]
+        self.dtypes = [dtype for one in self.plan.kernels for dtype in one.program.scalars]
+        self._made: dict[tuple[int, ...], Launches | LacksError] = {}
 
-    def run(self, blobs: Mapping[int, TBlob], scalars: Sequence[Any]) -> bool:
-        """Launch on the values of `numbers` and `scalars`; return False, with nothing done, where memory begins where
-        that cannot be.
-        """
-        device = blobs[self.numbers[-1]].device
-        backend: Any = device.backend
-        aligned = tuple([blob.address % VECTOR for blob in blobs.values()])
-        if aligned not in self._made:
-            self._made[aligned] = _prepared(self.plan, self.shape, self.metas, blobs, backend, self.contract)
-        made = self._made[aligned]
+    def launches(self, addresses: Sequence[int]) -> Launches | LacksError:
+        """Return the launch for values that lie at these addresses, or why there is none."""
+        aligned = tuple([address % VECTOR for address in addresses])
+        made = self._made.get(aligned)
         if made is None:
-            return False
-        memory = [Storage(device, nbytes) for nbytes in made.nbytes]
-        own = iter([one.address for one in memory])
-        addresses = [next(own) if number is None else blobs[number].address for number in made.numbers]
-        made.launch(addresses, scalar_words(scalars, self._dtypes), backend.stream())
-        return True
+            made = self._made[aligned] = self.new(aligned)
+        return made
+
+    def new(self, aligned: Sequence[int]) -> Launches | LacksError:
+        """Make it anew for operands that begin so far behind multiples of a vector."""
+        try:
+            return self._launches(dict(zip(self.numbers, aligned, strict=True)))
+        except LacksError as lack:
+            return lack.with_traceback(None)
+
+    def _launches(self, behind: Mapping[int, int]) -> Launches:
+        rows, cells, backend = prod(self.shape[: self.plan.rows]), prod(self.shape[self.plan.rows :]), self.backend
+        program, form, (numbers, strides, (shift, nbytes)) = _formed(
+            self.plan,
+            self.shape,
+            self.metas,
+            behind.__getitem__,
+            backend.number,  # type: ignore[attr-defined]
+        )
+        function = cuda_build.function_of((program, form), lambda: source(program, form), backend, self.contract)
+        outside = _outside(program, form)
+        tail = [rows, cells, shift, nbytes, *(strides[place] for place in outside)]
+        packed = struct.pack(f"={len(tail)}{'q' if form.wide else 'i'}", *tail)
+        inside = [place for place in outside if program.items[place].role == INSIDE]
+        grid = (-(-rows // (THREADS >> shift)), 1)
+        shared = nbytes * (THREADS >> shift) if form.shared else 0
+        given = {number: place for place, number in enumerate(self.numbers)}
+        between = {place: len(given) + at for at, place in enumerate(inside)}
+        takes = [between.get(place, given.get(numbers[place], 0)) for place in outside]
+        return Launches(
+            (launch_of(function, grid, shared, takes, packed),), tuple([strides[place] * rows for place in inside])
+        )
 
 
 def text_of(plan: Plan, shape: Shape, values: Mapping[int, Any], number: int) -> str:
@@ -309,40 +420,20 @@ def _formed(
         if item.wide and apart:
             lanes = 1
     chunks = cells // lanes
+    wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
+    held, shift = _held(program, chunks)
+    if held:
+        return program, RowForm(lanes, wide >= REACH, False, held, shift), (numbers, strides, (shift, 0))
     shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8
     slots = set(slots_of(program).values())
     nbytes = sum(-(-cells * size // VECTOR) * VECTOR for _, size in slots)
     sums = sum(len(stage.program.reductions) for stage in program.stages)  # each has an array of up to 16 bytes a warp
-    shared = nbytes * (THREADS >> shift) + sums * THREADS // 2 <= cuda_build.most_shared(number)
-    if not shared and rows < BLOCKS // 4:
+    room = cuda_build.most_shared(number)
+    shared = nbytes * (THREADS >> shift) + sums * THREADS // 2 <= room
+    longest = cells * max(item.dtype.itemsize for item in program.items if item.wide)
+    if rows < BLOCKS // 4 and (not shared or longest > room):  # more blocks than one had better share a row
         raise LacksError("room for a row in shared memory")
-    wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
     return program, RowForm(lanes, wide >= REACH, shared), (numbers, strides, (shift, nbytes))
-
-
-def _prepared(
-    plan: Plan, shape: Shape, values: Mapping[int, Any], blobs: Mapping[int, TBlob], backend: Any, contract: bool
-) -> Prepared | None:
-    rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
-
-    def behind(number: int) -> int:
-        return blobs[number].address % VECTOR
-
-    try:
-        program, form, (numbers, strides, (shift, nbytes)) = _formed(plan, shape, values, behind, backend.number)
-        function = cuda_build.function_of((program, form), lambda: source(program, form), backend, contract)
-    except LacksError:  # the kernels then run one after the other, and find out which of them lacks what
-        return None
-    outside = _outside(program, form)
-    tail = [rows, cells, shift, nbytes, *(strides[place] for place in outside)]
-    packed = struct.pack(f"={len(tail)}{'q' if form.wide else 'i'}", *tail)
-    inside = [place for place in outside if program.items[place].role == INSIDE]
-    grid = (-(-rows // (THREADS >> shift)), 1)
-    shared = nbytes * (THREADS >> shift) if form.shared else 0
-    head = struct.Struct(f"={len(outside)}Q").pack
-    launch = Launch(function, grid, THREADS, shared, head, packed.ljust(-(-len(packed) // 8) * 8, b"\0"))
-    taken = tuple([None if place in inside else numbers[place] for place in outside])
-    return Prepared(launch, taken, tuple([strides[place] * rows for place in inside]))
 
 
 def _row_program(

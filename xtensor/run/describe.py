@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from ..base.layout import Shape
@@ -184,8 +184,8 @@ class Description:
         """Return the code that takes rows or columns through all kernels; that of the CPU is compiled for it."""
         work, plan, shape = self.work, self.plan, self.outline.shape
         if self.code == "cuda":
-            backend: Any = work.device.backend
-            return cuda_rows.text_of(plan, shape, work.metas, backend.number).rstrip()
+            backend, work = cast(Any, work.device.backend), cuda_rows.with_cells(work)
+            return cuda_rows.text_of(work.plan, shape, work.metas, backend.number).rstrip()
         if self.outline.together == ROWS:
             return rows_launch(plan, shape, work.metas, self._making()).code.text.rstrip()
         assert plan.columns is not None
@@ -221,7 +221,8 @@ class Description:
         if moved < stepwise:
             lines[0] += f" (step by step: {size_text(stepwise)})"
         if outline.together == ROWS:
-            lines.append(f"together, row by row of {prod(outline.shape[self.plan.rows :])} elements")
+            rows = cuda_rows.with_cells(self.work).plan.rows
+            lines.append(f"together, row by row of {prod(outline.shape[rows:])} elements")
         if outline.together == COLUMNS:
             assert self.plan.columns is not None
             length = prod(outline.shape[: self.plan.columns.lead])

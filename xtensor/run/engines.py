@@ -77,7 +77,8 @@ def outlined(work: Work, *, apart: bool = False) -> Outline:
     outline = Outline(kernels, tuple(choices), "", shape, largest, joined)
     if apart or not reducing:
         return outline
-    if plan.rows and _by_rows(work, outline):
+    by_rows = cuda_rows.with_cells(work)
+    if by_rows.plan.rows and _by_rows(by_rows, outline):
         return outline._replace(together=ROWS)
     if plan.columns is not None and _by_columns(work, outline):
         alike = outline.choices[:1] * len(plan.columns.kernels)

@@ -23,7 +23,7 @@ from ..plan.program import Kernel, Program
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
-from . import cuda_rows, engines, interpret
+from . import cuda_rows, cuda_segment, engines, interpret
 from .columns import columns_launch
 from .engines import CUDA, INTERPRET, JOINED, LLVM, ROWS, Outline, outlined
 from .joined import Joint, joint_of
@@ -32,7 +32,7 @@ from .native import Launch, Makes, Making, Place, Segment, packable, scalar_form
 from .products import product_makes
 from .reduce import reduction_launches
 from .rows import rows_launch
-from .schedule import Blobwise, Compiled, Facts, Instruction, Library, Made, Run, Schedule, Shown
+from .schedule import Blobwise, Compiled, Facts, Instruction, Launched, Library, Made, Run, Schedule, Shown
 from .work import Leaf, Task, Work
 
 # Bytes of results for which it is asked at once whether there is room: their loops have many parts.
@@ -67,7 +67,8 @@ class Builder:
 
     Values are numbered through: those of each work begin at a base. given: what is not made by an instruction.
     constants: the scalars of all works, in order. arena: of what one work leaves to others; temporaries: of what each
-    needs while it runs, at the same places whenever it comes again.
+    needs while it runs, at the same places whenever it comes again; lying: where some of those are that may be asked
+    for as blobs.
     """
 
     def __init__(self, device: Device, limits: Settings, given: int) -> None:
@@ -85,7 +86,9 @@ class Builder:
         self.placed: dict[int, tuple[int, Meta]] = {}
         self.numbers = 0
         self._before: dict[Any, tuple[Outline, dict[int, Makes]]] = {}
+        self.lying: dict[int, tuple[int, Meta]] = {}
         self._segment: Segment | None = None
+        self._launches: cuda_segment.Segment | None = None
         self._makes: list[Made] = []
         self._drops: list[int] = []
 
@@ -109,11 +112,13 @@ class Builder:
         own: Iterable[int],
         *,
         keeps_scalars: bool,
+        apart: bool = False,
     ) -> _Maker:
         """Enter work; what generated code turns out to lack for it is done by others.
 
         where: of values that have memory already, the word that tells of it and what is to be added. own: the results
-        that get memory of their own. keeps_scalars: whether scalars are the same at every run.
+        that get memory of their own. keeps_scalars: whether scalars are the same at every run. apart: whether kernels
+        run one after the other in any case.
         """
         base, self.numbers = self.numbers, self.numbers + len(work.trace.values)
         for leaf in leaves:
@@ -127,7 +132,7 @@ class Builder:
         same = tuple([first.setdefault(begin, number) for number, begin in work.begins.items()])
         key = (work.plan, tuple(work.metas.items()), work.into, aligned, same)
         if key not in self._before:
-            self._before[key] = _compiled(work)
+            self._before[key] = _compiled(work, apart)
         outline, makes = self._before[key]
         maker = _Maker(self, work, outline, base, where, set(own), keeps_scalars)
         maker.enter({place: one._replace(where=maker.where) for place, one in makes.items()})
@@ -142,16 +147,26 @@ class Builder:
         self._makes += made
         self._drops += drops
 
+    def launched(self, step: cuda_segment.Step, made: Iterable[Made], drops: Iterable[int]) -> None:
+        """Enter a kernel of another device than the CPU."""
+        if self._launches is None:
+            self._launches = cuda_segment.Segment(self.device)
+        self._launches.steps.append(step)
+        self._makes += made
+        self._drops += drops
+
     def instruct(self, instruction: Instruction) -> None:
-        """Enter an instruction that is not machine code."""
+        """Enter an instruction that is neither machine code nor launched."""
         self.close()
         self.instructions.append(instruction)
 
     def close(self) -> None:
-        """Make the kernels of machine code since the last other instruction one instruction."""
+        """Make the kernels since the last other instruction one instruction."""
         if self._segment is not None:
             self.instructions.append(Compiled(self._makes, self._segment, self._drops))
-        self._segment, self._makes, self._drops = None, [], []
+        if self._launches is not None:
+            self.instructions.append(Launched(self._makes, self._launches, self._drops))
+        self._segment, self._launches, self._makes, self._drops = None, None, [], []
 
     def schedule(self, results: Sequence[int]) -> Schedule:
         """Return the schedule, which returns the values of these numbers."""
@@ -159,6 +174,7 @@ class Builder:
         for instruction in self.instructions:
             if isinstance(instruction, Compiled):
                 instruction.segment.close()  # all words of a run are known now
+        lying = {number: (self.arena.nbytes + place, meta) for number, (place, meta) in self.lying.items()}
         facts = Facts(
             self.device,
             self.words,
@@ -167,19 +183,19 @@ class Builder:
             self.packed,
             (self.arena_word, self.arena.nbytes + self.temporaries.nbytes),
             (self.temporaries_word, self.arena.nbytes),
-            self.placed,
+            self.placed | lying,
             results,
             tuple(self.waiting),
         )
         return Schedule(facts, self.instructions, self.limits)
 
 
-def _compiled(work: Work) -> tuple[Outline, dict[int, Makes]]:
+def _compiled(work: Work, apart: bool) -> tuple[Outline, dict[int, Makes]]:
     """Return who does what of some work, and what makes the launches of the kernels of machine code, by their places.
 
     What generated code turns out to lack is done by others.
     """
-    outline = outlined(work)
+    outline = outlined(work, apart=apart)
     while True:
         chosen = [(n, k) for n, k in enumerate(outline.kernels) if outline.choices[n].engine == LLVM]
         kernel, found = None, dict[int, Makes]()
@@ -224,7 +240,7 @@ class _Maker:
 
     where: of each value and scalar, the word of a run that tells of it and what is to be added. needed: the values that
     must be found as blobs. again: all there is to enter where the very same work comes another time, None where that
-    is not machine code alone.
+    is not kernels alone. is_there: whether the work is another device's than the CPU.
     """
 
     def __init__(
@@ -241,13 +257,15 @@ class _Maker:
         self.chosen = list(zip(outline.kernels, outline.choices, strict=True))
         self.where, self.keeps_scalars = where, keeps_scalars
         self.own = frozenset(own)
+        self.is_there = work.device.backend is not CPU
         self.needed = self._find_needed(own)
-        self.again: list[Makes] | None = None
+        self.again: Sequence[Makes | cuda_segment.Step] | None = None
+        self._steps: list[cuda_segment.Step] = []
 
     def enter(self, makes: Mapping[int, Makes]) -> None:
         """Enter all instructions."""
         self._enter_scalars()
-        if self.outline.together and self.work.device.backend is not CPU:
+        if self.outline.together and self.is_there:
             self._enter_rows_there()
         elif self.outline.together:
             made = self._made([n for one in self.outline.kernels for n in one.results if n in self.work.plan.kept])
@@ -269,12 +287,12 @@ class _Maker:
                         builder.packed.append((self.where[number][0], place, dtype))
 
     def _find_needed(self, own: set[int]) -> set[int]:
-        """Return the values that must be found as blobs: those with memory of their own, what all but machine code
-        takes and gives, and what such values are views of.
+        """Return the values that must be found as blobs: those with memory of their own, what all but machine code and
+        launches take and give, and what such values are views of.
         """
         needed = own
         for kernel, choice in reversed(self.chosen):
-            if choice.engine == LLVM or (self._is_view(kernel) and kernel.direct not in needed):
+            if choice.engine in (LLVM, CUDA) or (self._is_view(kernel) and kernel.direct not in needed):
                 continue
             needed.update((*kernel.inputs, *kernel.results))
         return needed
@@ -302,6 +320,8 @@ class _Maker:
             else:
                 place = builder.temporaries.place(self.base + number, meta.nbytes)
                 self.where[number] = builder.temporaries_word, place
+                if self.is_there:
+                    builder.lying[self.base + number] = place, meta
         return found
 
     # ---- one kernel after the other
@@ -324,12 +344,17 @@ class _Maker:
                 self._enter_joined(place, kernel, drops)
             elif kernel.direct is not None:
                 self._enter_direct(kernel, drops)
+            elif choice.engine == CUDA:
+                made, launcher = self._made(kernel.results), cuda_run.Launcher(kernel, self.work)
+                instead = partial(_instead, kernel, self.base)
+                self._enter_launched(launcher, made, drops, instead, self.work.task([kernel]))
+                alone = alone and not made and not drops
             else:
                 self._enter_blobwise(kernel, choice.engine, drops)
             for number in last:
                 self.builder.temporaries.release(self.base + number)
         if alone and len(self.builder.instructions) == before:
-            self.again = [makes[place] for place in sorted(makes)]
+            self.again = [*[makes[place] for place in sorted(makes)], *self._steps]  # of which there is one kind
 
     def _last_uses(self) -> list[list[int]]:
         """Return which values nobody needs after each kernel: what a contraction reads, or what that is a view of, is
@@ -352,11 +377,9 @@ class _Maker:
         """Enter a kernel that takes blobs."""
         shape, base = self.work.metas[kernel.domain].shape, self.base
         made, task = self._made(kernel.results), self.work.task([kernel])
+        run: Callable[[Run], None] = partial(_step_by_step, kernel, base)
         if engine == INTERPRET:
-            run: Callable[[Run], None] = partial(_interpreted, kernel, shape, base)
-        else:
-            launcher = cuda_run.Launcher(kernel, shape, self.work.limits.fast_math) if engine == CUDA else None
-            run = partial(_on_device, kernel, launcher, base)
+            run = partial(_interpreted, kernel, shape, base)
         self.builder.instruct(Blobwise(made, run, drops, engine, task))
 
     def _enter_joined(self, place: int, kernel: Kernel, drops: list[int]) -> None:
@@ -376,6 +399,8 @@ class _Maker:
             after = own.layout.offset - work.metas[whole].layout.offset
             word, more = self.where[whole]
             self.where[number] = word, more + after
+            if self.is_there:
+                self.builder.given.setdefault(base + number, (Leaf(number, -1 - base - whole, after), own))
             if number in self.needed:
                 writeable = node.op.may_be_written
                 self.builder.instruct(Shown(base + number, base + whole, after, own, writeable, drops))
@@ -389,19 +414,32 @@ class _Maker:
         task = work.task([kernel])
         self.builder.instruct(Library(base + number, self.where[number][0], operands, function, drops, task))
 
-    # ---- machine code
+    # ---- other devices
+
+    def _enter_launched(
+        self,
+        launcher: cuda_run.Launcher | cuda_rows.Launcher,
+        made: Iterable[Made],
+        drops: list[int],
+        instead: Callable[[Run, LacksError], None],
+        task: Task,
+    ) -> None:
+        """Enter a kernel that is launched."""
+        places = [self.where[number] for number in launcher.numbers]
+        scalars = [self.builder.scalars[self.base + number] for number in launcher.scalars]
+        self._steps.append(cuda_segment.Step(launcher, places, scalars, instead, task))
+        self.builder.launched(self._steps[-1], made, drops)
 
     def _enter_rows_there(self) -> None:
-        """Enter rows on another device, and what is done where memory turns out to begin where rows cannot."""
-        work, builder = self.work, self.builder
+        """Enter rows on another device."""
+        work = self.work
         made = self._made([n for kernel in self.outline.kernels for n in kernel.results if n in work.plan.kept])
-        launcher = cuda_rows.Launcher(work.plan, self.outline.shape, work.metas, work.limits.fast_math)
-        before = len(builder.instructions)
-        self._enter_kernels({})
-        apart = builder.instructions[before:]
-        run = partial(_rows_on_device, launcher, apart, self.base)
+        launcher = cuda_rows.Launcher(cuda_rows.with_cells(work), self.outline.shape)
         task = work.task(self.outline.kernels, together=True)
-        builder.instructions[before:] = [Blobwise(made, run, [], CUDA, task)]
+        self._enter_launched(launcher, made, [], _Apart(work, launcher.numbers, self.base), task)
+
+
+# ---- machine code
 
 
 def launches_of(kernel: Kernel, work: Work) -> Callable[[Making], list[Launch]]:
@@ -469,23 +507,17 @@ def _interpreted(kernel: Kernel, shape: Shape, base: int, run: Run) -> None:
         result[...] = CPU.call(function, found[reduction.arg], **dict(reduction.params))
 
 
-def _on_device(kernel: Kernel, launcher: cuda_run.Launcher | None, base: int, run: Run) -> None:
-    """Run a kernel on another device than the CPU, without waiting for it."""
-    blobs = [run.blob(base + number) for number in (*kernel.inputs, *kernel.results)]
-    scalars, notes = [run.operand(base + number) for number in kernel.scalars], kernel.program.notes
-    if launcher is not None and engines.LACKING_THERE not in notes:
-        try:
-            launcher.run(blobs, scalars)
-            return
-        except LacksError as lack:  # found out before anything is launched
-            engines.lacks_there(kernel.program, lack)
-    _step_by_step(kernel, scalars, base, run)
+def _instead(kernel: Kernel, base: int, run: Run, lack: LacksError) -> None:
+    """Run a kernel of another device that cannot be launched there."""
+    if engines.LACKING_THERE not in kernel.program.notes:
+        engines.lacks_there(kernel.program, lack)
+    _step_by_step(kernel, base, run)
 
 
-def _step_by_step(kernel: Kernel, scalars: Sequence[Any], base: int, run: Run) -> None:
+def _step_by_step(kernel: Kernel, base: int, run: Run) -> None:
     """Run a kernel's steps and reductions as calls of the device's library."""
     program, backend = kernel.program, run.facts.device.backend
-    values = [*[run.operand(base + number) for number in kernel.inputs], *scalars]
+    values = [run.operand(base + number) for number in (*kernel.inputs, *kernel.scalars)]
     for step in program.steps:
         operands = [values[arg] for arg in step.args]
         value = backend.call(step.op.kernel(backend), *operands, **dict(step.params))
@@ -498,9 +530,23 @@ def _step_by_step(kernel: Kernel, scalars: Sequence[Any], base: int, run: Run) -
         backend.call(setitem, run.operand(base + number), ..., value)
 
 
-def _rows_on_device(launcher: cuda_rows.Launcher, apart: Sequence[Instruction], base: int, run: Run) -> None:
-    """Run all kernels as one launch, or one after the other where memory begins where that cannot be."""
-    blobs = {number: run.blob(base + number) for number in launcher.numbers}
-    if not launcher.run(blobs, [run.operand(base + number) for number in launcher.scalars]):
-        for instruction in apart:
-            instruction.run(run)
+class _Apart:
+    """Kernels that cannot run as one over rows, as memory begins where that cannot be: one after the other.
+
+    numbers: of the values that are given, those that are kept among them.
+    """
+
+    def __init__(self, work: Work, numbers: Sequence[int], base: int) -> None:
+        self._work, self._numbers, self._base = work._replace(trace=work.trace.structure()), numbers, base
+        self._schedule: Schedule | None = None
+
+    def __call__(self, run: Run, lack: LacksError) -> None:
+        work, base = self._work, self._base
+        if self._schedule is None:
+            leaves = [Leaf(number, place) for place, number in enumerate(self._numbers)]
+            builder = Builder(work.device, work.limits, len(leaves))
+            where = {leaf.number: (leaf.given, 0) for leaf in leaves}
+            builder.enter(work, where, leaves, (), keeps_scalars=False, apart=True)
+            self._schedule = builder.schedule(())
+        scalars = [run.operand(base + number) for number in range(len(work.trace.values)) if number not in work.metas]
+        self._schedule.run([run.blob(base + number) for number in self._numbers], scalars)

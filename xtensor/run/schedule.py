@@ -22,7 +22,7 @@ from ..plan.layouts import Meta
 from ..plan.program import Program
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
-from . import engines
+from . import cuda_segment, engines
 from .native import Segment, packable
 from .work import Leaf, Task
 
@@ -67,8 +67,36 @@ class Compiled(NamedTuple):
             run.drop(self.drops)
 
 
+class Launched(NamedTuple):
+    """Kernels of another device than the CPU, one after the other. drops: the values that nobody needs afterwards."""
+
+    makes: list[Made]
+    segment: cuda_segment.Segment
+    drops: list[int]
+
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return self.segment.words()
+
+    @property
+    def engine(self) -> str:
+        return engines.CUDA
+
+    def tasks(self, facts: Facts) -> Sequence[Task]:
+        """Return what it computes."""
+        return self.segment.tasks
+
+    def run(self, run: Run) -> None:
+        run.make(self.makes)
+        self.segment.run(run)
+        if self.drops:
+            run.drop(self.drops)
+
+
 class Blobwise(NamedTuple):
-    """A kernel that takes blobs: one of the interpreter's, or of another device. work: runs it. engine: its name."""
+    """A kernel that takes blobs: the interpreter's, or steps that a device's library does. work: runs it. engine: its
+    name.
+    """
 
     makes: list[Made]
     work: Callable[[Run], None]
@@ -80,7 +108,7 @@ class Blobwise(NamedTuple):
         """Return what it does, in words."""
         if self.engine == engines.LLVM:
             return f"machine code: {self.task.words}"
-        return "a kernel, by the interpreter or on another device"
+        return "a kernel, by the interpreter or as calls of the library"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
         """Return what it computes."""
@@ -238,7 +266,7 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", function)).replace(".<locals>.<lambda>", "")
 
 
-Instruction = Compiled | Blobwise | Library | Shown | Call | Copied | Blank
+Instruction = Compiled | Launched | Blobwise | Library | Shown | Call | Copied | Blank
 
 
 def _noted(instruction: Instruction, run: Run) -> None:
@@ -247,7 +275,7 @@ def _noted(instruction: Instruction, run: Run) -> None:
     if not tasks:
         instruction.run(run)
         return
-    if isinstance(instruction, (Compiled, Blobwise)):
+    if isinstance(instruction, (Compiled, Launched, Blobwise)):
         kind, by = KERNEL, instruction.engine
     else:
         kind, by = LIBRARY, run.facts.device.backend.library.__name__
@@ -262,7 +290,7 @@ class Facts(NamedTuple):
     number. scalars: of each scalar, the place of its value among those that a run is given. packed: the word, that
     place and the dtype of those that machine code takes. arena: the word of its address and its bytes; temporaries: the
     word of the address of those of one work, and where in the arena they begin. placed: values
-    in it that are more than temporaries of one plan, and where they begin.
+    in it that may be asked for as blobs, and where they begin.
     results: the numbers of what a run returns. waiting: programs to be compiled when they have come more often, and
     the elements of the largest loop.
     """

@@ -15,11 +15,11 @@ import numpy as np
 from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, begin, differentiable, is_recording, recording
 from ..base.dtypes import DEFAULTS, DType, canonical, check_real, real_of
-from ..base.errors import check_choice, expected
+from ..base.errors import REFUSED, check_choice, expected
 from ..base.layout import Shape, as_index, as_shape
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
-from ..calls.op import REFUSED, on
+from ..calls.op import on
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW

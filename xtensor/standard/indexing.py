@@ -15,11 +15,12 @@ from ..autograd.history import refuse_leaf, written
 from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, differentiable, recording, step_of, steps_of
 from ..base.dtypes import INTEGER, check_real
-from ..base.errors import expected, prefixed
+from ..base.errors import REFUSED, expected, prefixed
 from ..base.layout import Shape, as_axis, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
-from ..calls.op import REFUSED, cast_later, on
+from ..calls.elsewhere import assign_there, view_there
+from ..calls.op import cast_later, on
 from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
 from ..devices import Backend
 from ..devices.cpu import CPU, assign, quickly
@@ -177,6 +178,10 @@ def _view(x: Tensor, key: tuple[Any, ...]) -> Tensor:
         view = _native_view(native, key)
         if view is not None:
             return x.window(view)
+    elif not thin_closed[0]:
+        there = view_there(x, key)
+        if there is not None:
+            return there
     later = _part(x, key) or seen_later(x._data, "index", key)
     return x.viewed(x.blob.layout.index(key)) if later is None else face(later)
 
@@ -249,7 +254,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.
     """
-    if not thin_closed[0] and _set_at_once(x, key, value):
+    if not thin_closed[0] and (_set_at_once(x, key, value) or _set_there(x, key, value)):
         return
     if isinstance(value, (list, tuple)):
         value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
@@ -414,6 +419,13 @@ def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:
         return False
     before_write(x.owner)
     return assign(native, key, given)
+
+
+def _set_there(x: Tensor, key: Any, value: Any) -> bool:
+    """Assign to a basic key of a tensor that is there on another device; return whether it was of that kind."""
+    if active[0] and steps_of((x, value)) is not None:
+        return False
+    return _is_basic(key) and assign_there(x, key, value)
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:

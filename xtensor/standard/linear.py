@@ -12,11 +12,11 @@ import numpy as np
 from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable, is_recording
 from ..base.dtypes import NUMERIC
-from ..base.errors import StrangerError, expected, mismatch
+from ..base.errors import REFUSED, StrangerError, expected, mismatch
 from ..base.layout import as_axes, as_axis, as_index, broadcast_shapes
 from ..base.options import thin_closed
 from ..base.threads import dismiss
-from ..calls.op import REFUSED, library_later, on
+from ..calls.op import library_later, on
 from ..calls.record import is_node
 from ..calls.writes import check_cast
 from ..devices import Backend

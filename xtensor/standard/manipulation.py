@@ -15,10 +15,10 @@ from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import differentiable
 from ..base import layout as layouts
 from ..base.dtypes import DType, promote
-from ..base.errors import expected, prefixed
+from ..base.errors import REFUSED, expected, prefixed
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
-from ..calls.op import REFUSED, on
+from ..calls.op import on
 from ..calls.writes import assign_captured
 from ..devices.cpu import packed_copy, quickly
 from ..run.executor import seen_later

@@ -24,6 +24,13 @@ struct divisor { u32 n, factor, shift; };
 __device__ index over(index x, divisor d) { return (__umulhi(x, d.factor) + x) >> d.shift; }
 #endif
 
+// Where an operand is: at its address, or where there is a table, so many bytes after one of the table's addresses.
+__device__ char* xt_place(char* const* table, char* p) {
+  if (table) p = table[(u64)p & 0xffff] + ((i64)p >> 16);
+  __builtin_assume(__isGlobal(p));
+  return p;
+}
+
 template <typename T, int N> struct alignas(sizeof(T) * N) vector { T v[N]; };
 
 // Neighbours of a row from element i on, as many as there are: side by side, each a step apart, or all the same.
@@ -94,18 +101,17 @@ template <typename F, typename T, int N> __device__ T xt_tree(T (&x)[N]) {
   return x[0];
 }
 
-// What the 2^shift threads of a row have, at most 32 or all of the block; every one gets the result.
+// What the 2^shift threads of a row have; every one gets the result. Who joins what depends on the shift alone.
 template <typename F, typename T> __device__ T xt_across(T x, index shift, T* warps) {
   const int thread = threadIdx.x;
   for (int d = shift > 5 ? 16 : (1 << shift) >> 1; d > 0; d >>= 1) x = F::of(x, xt_down(x, d));
   if (shift <= 5) return xt_first(x, 1 << shift);
   if (thread % 32 == 0) warps[thread / 32] = x;
   __syncthreads();
-  for (int d = blockDim.x / 64; d > 0; d >>= 1) {
-    if (thread < d) warps[thread] = F::of(warps[thread], warps[thread + d]);
-    __syncthreads();
-  }
-  return warps[0];
+  const T* const own = warps + ((thread >> shift) << (shift - 5));
+  x = own[0];
+  for (int w = 1; w < 1 << (shift - 5); ++w) x = F::of(x, own[w]);
+  return x;
 }
 
 // What the threads of a column have, of which so many stand side by side.

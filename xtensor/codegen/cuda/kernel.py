@@ -200,11 +200,11 @@ class Fold:
     def of(self, a: str, b: str) -> str:
         return f"xt_fold{self.place}::of({a}, {b})"
 
-    def together(self, column: bool = False) -> list[str]:
-        """Return how the threads of a row, or those above each other, join what they have to result<place>."""
+    def together(self, column: bool = False, shift: str = "a.shift") -> list[str]:
+        """Return how the 2^shift threads of a row, or those above each other, join what they have to result<place>."""
         own, count = f"xt_fold{self.place}", THREADS if column else THREADS // 32
         how = f"xt_along<{own}>" if column else f"xt_across<{own}>"
-        joined = f"{how}(xt_tree<{own}>(acc{self.place}), {SIDE if column else 'a.shift'}, shared{self.place})"
+        joined = f"{how}(xt_tree<{own}>(acc{self.place}), {SIDE if column else shift}, shared{self.place})"
         shared = f"__shared__ {self.type} shared{self.place}[{count}];"
         return [shared, f"const {self.type} result{self.place} = {joined};"]
 
@@ -240,18 +240,34 @@ def whole_text(parameters: Sequence[str], wide: bool, before: Sequence[str], bod
     """Return the text of a kernel: what it uses, its parameters, its body."""
     head = [
         f"#define WIDE {int(wide)}",
-        *helpers([*parameters, *before, *body]),
+        *helpers(["xt_place", *parameters, *before, *body]),
         "struct Arguments {",
+        "char* const* table;",
         *parameters,
         "};",
     ]
-    start = f'extern "C" __global__ void __launch_bounds__({THREADS}) kernel(const Arguments a) {{'
+    start = f'extern "C" __global__ void __launch_bounds__({THREADS}) kernel(const Arguments given) {{'
+    addresses = [one.split()[-1].rstrip(";") for one in parameters if one.startswith("char*")]
+    placed = [f"a.{one} = xt_place(given.table, given.{one});" for one in addresses]
     lines, depth = [*head, *before], 0
-    for line in (start, *body, "}"):
+    for line in (start, "Arguments a = given;", *placed, *body, "}"):
         depth -= line.startswith("}")
         lines.append("  " * depth + line)
         depth += line.endswith("{")
     return "\n".join([*lines, ""])
+
+
+def placed(entry: int, after: int) -> int:
+    """Return how a kernel is told of an operand that lies so many bytes after an entry of a table of addresses."""
+    return (after << 16 | entry) % (1 << 64)
+
+
+def table_text(entries: int) -> str:
+    """Return the text of the kernel that fills a table of so many addresses: what it is told is there when it runs."""
+    parameters = ["char** table;", f"char* given[{entries}];"]
+    body = ["#pragma unroll", f"for (int k = 0; k < {entries}; ++k) a.table[k] = a.given[k];"]
+    start = 'extern "C" __global__ void kernel(const Arguments a) {'
+    return "\n".join(["struct Arguments {", *parameters, "};", start, *body, "}", ""])
 
 
 def scalar_parameters(dtypes: Sequence[DType], prefix: str = "c") -> list[str]:

@@ -69,7 +69,7 @@ def launch(
         text = f"xtensor: no {error}; the library's functions do the work"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
         return False
-    nvrtc.launch(function, (blocks, 1), threads, shared, (packed(arguments, wide),), backend.stream())
+    nvrtc.launch(function, (blocks, 1), threads, shared, (packed(arguments, wide),), int(backend.current_stream().ptr))
     return True
 
 

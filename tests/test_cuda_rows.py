@@ -1,0 +1,140 @@
+"""Row programs on CUDA, emulated: every form of them against NumPy, and how many instructions an element takes.
+
+Instructions are those of NVRTC's PTX that the emulated threads execute, idle threads' among them; what the driver makes
+of them for a GPU is not counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import emulated
+import numpy as np
+import pytest
+from ptx import build
+from test_cuda_emulated import host, softmax, there
+from test_cuda_text import as_in_another_process
+
+import xtensor as xt
+from xtensor.run import cuda_rows
+
+if emulated.MISSING:
+    pytest.skip(emulated.MISSING, allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def cuda() -> Iterator[emulated.Launches]:
+    with emulated.device() as launches:
+        as_in_another_process()
+        yield launches
+    as_in_another_process()
+
+
+def scaled_norm(x: Any, xp: Any) -> Any:
+    """A norm with a weight that all rows share."""
+    centred = x - xp.mean(x, axis=-1, keepdims=True)
+    weight = np.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype)
+    variance = xp.mean(centred * centred, axis=-1, keepdims=True)
+    return centred / xp.sqrt(variance + 1e-5) * (there(weight) if xp is xt else weight)
+
+
+def spread(x: Any, xp: Any) -> Any:
+    return xp.std(x, axis=-1, keepdims=True)
+
+
+# The cells of a row, and how often a thread takes four of them; None where one takes them one by one, or a row is too
+# long for registers.
+LENGTHS = [(4, 1), (32, 1), (36, 2), (128, 2), (1000, 2), (2052, 4), (4100, 8), (8192, 8), (8196, None)]
+
+
+@pytest.mark.parametrize("program", [softmax, scaled_norm, spread])
+@pytest.mark.parametrize(("cells", "held"), LENGTHS)
+def test_every_form(program: Callable[[Any, Any], Any], cells: int, held: int | None, cuda: emulated.Launches) -> None:
+    """One kernel, whose last block is not full, with nothing in shared memory but the sums of warps."""
+    for rows in (1, 3, 67) if cells < 64 else (3,):
+        x = np.random.default_rng(cells).uniform(-3, 3, (rows, cells)).astype(np.float32)
+        before = len(cuda.texts)
+        found, truth = host(program(there(x), xt)), program(x.astype(np.float64), np)
+        assert np.max(np.abs(found - truth)) < 4e-6 * np.max(np.abs(truth))
+        if held is not None:
+            assert len(cuda.texts) == before + 1
+            assert f"r < {held};" in cuda.texts[-1] and cuda.grids[-1][2] == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("cells", [3, 33, 250])
+def test_rows_outside_registers(
+    cells: int, dtype: str, cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In shared memory, and in memory of their own where that has no room for them."""
+    monkeypatch.setattr(cuda_rows, "MOST_HELD", 0)
+    for most in (48 << 10, 0):
+        monkeypatch.setattr(cuda_rows.cuda_build, "most_shared", lambda number, most=most: most)
+        rows = 300 if cells < 64 else 260
+        x = np.random.default_rng(cells).uniform(-3, 3, (rows + (most > 0), cells)).astype(dtype)
+        found, truth = host(softmax(there(x), xt)), softmax(x.astype(np.longdouble), np)
+        assert np.max(np.abs(found - truth)) < 16 * np.finfo(dtype).eps * np.max(truth)
+        assert (cuda.grids[-1][2] > 0) == (most > 0) and "r < " not in cuda.texts[-1]
+
+
+# Instructions an element: at most so many. Where rows lay in shared memory, 256 threads taking one chunk each, it were
+# 120, 100 and 90 for 1000 cells, and 82, 67 and 58 for 128.
+COUNTS = {
+    softmax: {128: 38, 1000: 46, 8192: 32},
+    scaled_norm: {128: 24, 1000: 30, 8192: 18},
+    spread: {128: 20, 1000: 25, 8192: 15},
+}
+
+
+@pytest.mark.parametrize("program", COUNTS)
+@pytest.mark.parametrize("cells", [128, 1000, 8192])
+def test_instructions_an_element(program: Callable[[Any, Any], Any], cells: int, cuda: emulated.Launches) -> None:
+    rows = 16
+    x = there(np.random.default_rng(0).uniform(-3, 3, (rows, cells)).astype(np.float32))
+    made = program(x, xt)
+    before = cuda.steps
+    made.evaluate()
+    (blocks, _), threads, _ = cuda.grids[-1]
+    assert (cuda.steps - before) * blocks * threads / (rows * cells) <= COUNTS[program][cells]
+    text = build.compiled(cuda.texts[-1])
+    loads = set(re.findall(r"\bld\.global\S*", text)) - {"ld.global.u64"}  # which reads a table of addresses
+    assert loads and all("v4" in load for load in loads)
+
+
+@pytest.mark.parametrize("shape", [(40, 128), (9, 1000), (3, 5, 30), (7, 7)])
+@pytest.mark.parametrize("name", ["var", "std", "mean of squares"])
+def test_reductions_without_the_axes_are_one_pass(name: str, shape: tuple[int, ...], cuda: emulated.Launches) -> None:
+    """The mean, the distances from it, their sum and the quotient: memory is read once, whatever axes are kept."""
+    functions = {"mean of squares": lambda x, xp: xp.sqrt(xp.mean(x * x, axis=-1)) + 1.0}
+    function = functions.get(name, lambda x, xp: getattr(xp, name)(x, axis=-1))
+    x = np.random.default_rng(0).uniform(-3, 3, shape).astype(np.float32)
+    before = len(cuda.texts)
+    found, truth = host(function(there(x), xt)), function(x.astype(np.float64), np)
+    assert len(cuda.texts) == before + 1
+    np.testing.assert_allclose(found, truth, rtol=4e-6)
+
+
+def test_what_a_row_has_one_of_may_lie_along_cells(cuda: emulated.Launches) -> None:
+    """In a square array a value of each row, read without the axes of cells, goes along the cells of every row."""
+    x, y = np.random.default_rng(0).uniform(1, 3, (2, 12, 12))
+    programs: list[Any] = [
+        lambda x, y, xp: x - xp.mean(x, axis=1),
+        lambda x, y, xp: xp.sum(x * y[0], axis=1) * 0.5 + y[0],
+        lambda x, y, xp: xp.max(x, axis=1) + xp.sum(y, axis=0),
+        lambda x, y, xp: xp.sum(x - xp.sum(y, axis=1), axis=1) + xp.sum(y, axis=1),
+        lambda x, y, xp: xp.sum(x, axis=1, keepdims=True) * 2.0 + xp.sum(y, axis=1),
+    ]
+    for program in programs:
+        np.testing.assert_allclose(host(program(there(x), there(y), xt)), program(x, y, np), rtol=1e-13)
+
+
+def test_few_long_rows_are_shared_out_among_blocks(cuda: emulated.Launches) -> None:
+    """A block for each of two rows would leave the device idle, whether the axis is kept or not."""
+    x = np.random.default_rng(0).uniform(-3, 3, (2, 70_000)).astype(np.float32)
+    for keepdims in (False, True):
+        before = len(cuda.grids)
+        found = host(xt.mean(there(x), axis=1, keepdims=keepdims))
+        np.testing.assert_allclose(found, x.mean(axis=1, keepdims=keepdims, dtype=np.float64), rtol=1e-4, atol=1e-5)
+        assert max(blocks * pieces for (blocks, pieces), _, _ in cuda.grids[before:]) > 8

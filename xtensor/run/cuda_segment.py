@@ -1,0 +1,224 @@
+"""Kernels of a CUDA device that follow each other without anything else between them: launches, and graphs of them.
+
+A segment that comes again and again on one stream is recorded as a CUDA graph, which the host launches at once. What a
+graph's kernels are told is fixed, but addresses differ from run to run: its kernels read them from a table on the
+device, which a kernel launched before the graph fills in. The table is the graph's alone, and the graph its stream's:
+so nothing writes the table before all that reads it is done.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet, ref
+
+from ..base.dtypes import DType
+from ..codegen.cpu.primitives import LacksError
+from ..codegen.cuda import nvrtc as cuda_build
+from ..codegen.cuda.kernel import VECTOR, placed, table_text
+from ..devices import Device
+from ..storage.pool import ALIGNMENT
+from ..storage.storage import Storage
+from .cuda import Launches
+from .native import scalar_words
+from .work import Task
+
+# Runs on a stream after which a graph is recorded, the launches from which on it pays (a graph takes two, one of them
+# for its table), how many graphs there are at most, and of a segment; the sizes that tables have.
+REPEATS, LEAST, MOST, STREAMS = 4, 3, 256, 4
+TABLES = (16, 64, 256)
+
+# The graphs there are, and how often they were launched.
+_graphs: WeakSet[Graph] = WeakSet()
+_uses = count()
+
+
+class Launcher(Protocol):
+    """What makes the launches of a step. dtypes: of the scalars that it is told; contract: whether multiply-adds are
+    contracted.
+    """
+
+    contract: bool
+
+    @property
+    def dtypes(self) -> Sequence[DType]: ...
+
+    def launches(self, addresses: Sequence[int]) -> Launches | LacksError: ...
+
+    def new(self, aligned: Sequence[int]) -> Launches | LacksError: ...
+
+
+class Step(NamedTuple):
+    """One kernel, or several that run as one. places: of each operand, the word of a run that tells of it, and what is
+    added. scalars: the places of its scalars among those of a run. instead: does its work where nothing is launched.
+    """
+
+    launcher: Launcher
+    places: Sequence[tuple[int, int]]
+    scalars: Sequence[int]
+    instead: Callable[[Any, LacksError], None]
+    task: Task
+
+    def addresses(self, words: Sequence[int]) -> list[int]:
+        """Return where its operands are."""
+        return [words[word] + after for word, after in self.places]
+
+    def told(self, scalars: Sequence[Any]) -> bytes:
+        """Return the words of its scalars."""
+        return scalar_words([scalars[place] for place in self.scalars], self.launcher.dtypes) if self.scalars else b""
+
+
+class Segment:
+    """Steps in order. First runs launch one kernel after the other; later ones a graph, on streams that have one."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.steps: list[Step] = []
+        self.graphs: dict[int, Graph | None] = {}
+        self._runs: dict[int, int] = {}
+
+    @property
+    def tasks(self) -> list[Task]:
+        """What its steps compute."""
+        return [step.task for step in self.steps]
+
+    def words(self) -> str:
+        """Return what it does, in words."""
+        graphs = sum([graph is not None for graph in self.graphs.values()])
+        how = "as a CUDA graph" if graphs else "one after the other"
+        return f"{len(self.steps)} kernels on {self.device}, launched {how}"
+
+    def run(self, run: Any) -> None:
+        """Launch all steps of a run on the current stream, without waiting for them."""
+        stream = self.device.backend.current_stream()  # type: ignore[attr-defined]
+        graph = self.graphs.get(stream.ptr)
+        if graph is not None and graph.launch(run):
+            return
+        if not self._runs and len(self.steps) > 1:
+            self._build(run.words)
+        found = [self._launched(step, run, stream.ptr) for step in self.steps]
+        if graph is None and stream.ptr not in self.graphs:
+            self._count(run, stream, found)
+
+    def _build(self, words: Sequence[int]) -> None:
+        """Build the kernels of all steps side by side."""
+        with cuda_build.drafting() as texts:
+            for launcher, addresses in [(step.launcher, step.addresses(words)) for step in self.steps]:
+                launcher.new([address % VECTOR for address in addresses])
+        if len(texts) > 1:
+            cuda_build.build_ahead(texts, self.device.backend, self.steps[0].launcher.contract)
+
+    def _launched(self, step: Step, run: Any, stream: int) -> Launches | LacksError:
+        """Launch a step; what its launches hand on lies in memory that the stream's later work may use again."""
+        addresses = step.addresses(run.words)
+        found = step.launcher.launches(addresses)
+        if not isinstance(found, Launches):
+            step.instead(run, found)
+            return found
+        memory = [Storage(self.device, nbytes) for nbytes in found.between]
+        addresses += [one.address for one in memory]
+        scalars = step.told(run.scalars)
+        for launch in found.launches:
+            launch(addresses, scalars, stream)
+        return found
+
+    def _count(self, run: Any, stream: Any, found: Sequence[Launches | LacksError]) -> None:
+        """Count a run on a stream, and record a graph where there have been enough."""
+        runs = self._runs[stream.ptr] = self._runs.get(stream.ptr, 0) + 1
+        if runs < REPEATS or len(self.graphs) >= STREAMS:
+            return
+        works = [one for one in found if isinstance(one, Launches)]
+        pays = len(works) == len(found) and sum([len(one.launches) for one in works]) >= LEAST
+        self.graphs[stream.ptr] = _recorded(self, run, stream, works) if pays else None
+
+    def forget(self, graph: Graph) -> None:
+        """Drop a graph; it is recorded anew when the segment has come as often again."""
+        self.graphs.pop(graph.stream.ptr, None)
+        self._runs.pop(graph.stream.ptr, None)
+
+
+# ---- graphs
+
+
+class Graph:
+    """A segment's launches as one, on a stream.
+
+    words: of a run, those that its table tells of; aligned: how far each was behind a multiple of a vector; room: the
+    bytes, of which the table tells last, in which launches hand something on. scalars: of the runs that it stands for.
+    used: counts up over all graphs.
+    """
+
+    def __init__(self, segment: Segment, run: Any, stream: Any, works: Sequence[Launches]) -> None:
+        self.segment, self.device, self.stream, self.scalars = ref(segment), segment.device, stream, run.scalars
+        self.tells = any([step.scalars for step in segment.steps])
+        self.words = list(dict.fromkeys([word for step in segment.steps for word, _ in step.places]))
+        self.aligned = [run.words[word] % VECTOR for word in self.words]
+        self.room = max([sum(map(_rounded, one.between)) for one in works])
+        entries = next((size for size in TABLES if size > len(self.words)), 0)
+        if not entries:
+            raise LacksError("table of so many addresses")
+        backend: Any = segment.device.backend
+        self.fill = cuda_build.function_of(("table", entries), lambda: table_text(entries), backend, False)
+        self.table = Storage(segment.device, 8 * entries)
+        self.pack = struct.Struct(f"={1 + len(self.words) + 1}Q{8 * (entries - len(self.words) - 1)}x").pack
+        self.filled = b""
+        self.launches = [one for work in works for one in work.launches]  # whose code lives as long
+        self.graph = backend.graph(lambda number: self._record(segment, run, works, number))
+        self.used = next(_uses)
+
+    def _record(self, segment: Segment, run: Any, works: Sequence[Launches], stream: int) -> None:
+        entry = {word: place for place, word in enumerate(self.words)}
+        for step, work in zip(segment.steps, works, strict=True):
+            places = [placed(entry[word], after) for word, after in step.places]
+            begin = 0
+            for nbytes in work.between:
+                places.append(placed(len(self.words), begin))
+                begin += _rounded(nbytes)
+            for launch in work.launches:
+                launch(places, step.told(run.scalars), stream, self.table.address)
+
+    def launch(self, run: Any) -> bool:
+        """Launch it for the memory of a run; return False, with nothing done, where it does not stand for that run."""
+        words = [run.words[word] for word in self.words]
+        if self.tells and self.scalars is not run.scalars:
+            return False
+        if self.stream.ptr and self.stream.is_capturing():  # somebody's own graph would lack what fills the table
+            return False
+        if [word % VECTOR for word in words] != self.aligned:
+            return False
+        room = Storage(self.device, self.room) if self.room else None
+        told = self.pack(self.table.address, *words, room.lend() if room else 0)
+        if told != self.filled:
+            self.filled = b""
+            cuda_build.launch(self.fill, (1, 1), 1, 0, (told,), self.stream.ptr)
+            self.filled = told
+        self.device.backend.call(self.graph.launch, self.stream)
+        self.used = next(_uses)
+        return True
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _recorded(segment: Segment, run: Any, stream: Any, works: Sequence[Launches]) -> Graph | None:
+    """Return a graph of a segment; None where CUDA refuses to record one."""
+    while len(_graphs) >= MOST:
+        oldest = min(_graphs, key=lambda graph: graph.used)
+        _graphs.discard(oldest)
+        owner = oldest.segment()
+        if owner is not None:
+            owner.forget(oldest)
+    try:
+        graph = Graph(segment, run, stream, works)
+        _graphs.add(graph)
+        return graph
+    except LacksError:
+        return None
+    except RuntimeError as error:  # CUDARuntimeError
+        text = f"xtensor: no CUDA graph: {error}; kernels are launched one after the other"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        return None

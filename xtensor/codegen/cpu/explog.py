@@ -91,8 +91,9 @@ def expm1(x: Vector) -> Vector:
     """e^x - 1 = 2 ((2^(n - 1) - 1/2) + 2^(n - 1) (r + t)): the half keeps the largest results finite."""
     r, t, _, integer = exp_parts(clamp(x, -40.0, EXP_RANGE[x.dtype][1]), BIAS[x.dtype] - 1)
     power = from_bits(integer << DIGITS[x.dtype], x.dtype)
-    h, low = two_sum(power - 0.5, power * r)
-    value = (h + fma(power, t, low)) * 2.0
+    h, rest = fast_two_sum(power, -0.5)
+    h, low = two_sum(h, power * r)
+    value = (h + (fma(power, t, low) + rest)) * 2.0
     return select(absolute(x) < 2.0 ** -(DIGITS[x.dtype] + 2), x, value)
 
 

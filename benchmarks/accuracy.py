@@ -269,7 +269,7 @@ def reference(name: str) -> Callable[..., Any]:
 # Every float32
 
 
-SYMMETRIC = frozenset("sin cos tan asin atan sinh cosh tanh asinh atanh erf".split())
+SYMMETRIC = frozenset(["sin", "cos", "tan", "asin", "atan", "sinh", "cosh", "tanh", "asinh", "atanh", "erf"])
 
 
 def largest_of_all(name: str, step: int = 1) -> tuple[float, float]:

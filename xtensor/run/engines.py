@@ -85,6 +85,8 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
     if kernel.direct is not None:
         if work.trace.values[kernel.direct].op.kind == "view":
             return Choice(NOTHING, "a view computes nothing")
+        if work.limits.reproducible:
+            check_reproducible(kernel, work)
         if LACKING not in kernel.program.notes and products.is_native(kernel, work):
             return Choice(LLVM, "the BLAS is called at its address")
         return Choice(DIRECT, "no loop of the engine computes this step")
@@ -93,7 +95,22 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
         return choose_there(kernel.program, shape, work.limits)
     if 0 in shape:
         return Choice(INTERPRET, "there are no elements")
-    return choose(kernel.program, largest, work.limits)
+    chosen = choose(kernel.program, largest, work.limits)
+    if work.limits.reproducible and chosen.engine != LLVM and any([one.kind in "fc" for one in kernel.program.dtypes]):
+        raise irreproducible(chosen.why)
+    return chosen
+
+
+def check_reproducible(kernel: Kernel, work: Work) -> None:
+    """Raise NotImplementedError where a step that no loop computes is a reduction whose bits depend on the library."""
+    node = work.trace.values[kernel.direct]
+    if node.op.kind == "reduction" and node.op.name not in ("argmax", "argmin") and node.dtype.kind in "fc":
+        raise irreproducible(f"there is no {node.op.name} of {node.dtype} in generated code")
+
+
+def irreproducible(why: str) -> NotImplementedError:
+    """Return the error of work that another engine than generated code would do."""
+    return NotImplementedError(f"options: reproducible must be False for this work, as {why}")
 
 
 def _by_rows(work: Work, outline: Outline) -> bool:

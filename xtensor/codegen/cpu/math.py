@@ -492,7 +492,7 @@ ERF_NEAR = {
         *(-1.6183737295178492e-07, 1.3615136460570693e-08, -7.603858987489061e-10),
     ),
 }
-# log(1 - erf x) = P(x - c), its first coefficient as a sum of two, the larger so short that what it is added to is exact:
+# log(1 - erf x) = P(x - c), its first coefficient as a sum of two, of which the larger is short as that of ln 2 is:
 # 2^-28 for c = 1 and 0.74 < x < 3.95; 2^-56 for c = 2 and 0.98 < x < 5.95
 ERF_FAR = {
     F32: (-1.849609375, 3.8650669e-06, -2.6389673, -0.8431066, -0.04156669, 0.010026016, -0.0019378498, 0.00021703281),

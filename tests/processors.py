@@ -9,7 +9,11 @@ import os
 from typing import Any
 
 # What each lacks that the one before it has: beginnings of LLVM's names of features.
-NAMES = {"avx512": (), "avx2": ("avx512", "avx10", "evex512"), "plain": ("avx", "fma", "f16c", "xop", "vaes", "vpclmul")}
+NAMES = {
+    "avx512": (),
+    "avx2": ("avx512", "avx10", "evex512"),
+    "plain": ("avx", "fma", "f16c", "xop", "vaes", "vpclmul"),
+}
 MODELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "plain": "x86-64-v2"}
 
 
@@ -34,5 +38,7 @@ def become(name: str) -> None:
     patched.get_host_cpu_name = lambda: MODELS[name]
 
 
-if wanted := os.environ.get("XTENSOR_TEST_PROCESSOR", ""):
-    become(wanted)
+def pytest_configure() -> None:
+    """Become the processor that the environment asks for."""
+    if wanted := os.environ.get("XTENSOR_TEST_PROCESSOR"):
+        become(wanted)

@@ -31,10 +31,10 @@ from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .compositions import macro_of
 from .record import (
+    EXACT,
     enter,
     exposed_memory,
     is_node,
-    left_to_library,
     pays_at_once,
     pays_to_wait,
     read_later,
@@ -464,7 +464,9 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
     pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
     limits = settings()
-    if not worth_recording(limits, nbytes, pending) or left_to_library(limits, op) or op.fails_on_values(*kinds):
+    if not worth_recording(limits, nbytes, pending) or op.fails_on_values(*kinds):
+        return False
+    if limits.reproducible and op.name in EXACT:
         return False
     if exposed_memory(tensors) and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return False

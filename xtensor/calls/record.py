@@ -92,7 +92,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
     limits = settings()
     nbytes = prod(shape) * widest
     pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
-    if not worth_recording(limits, nbytes, pending) or left_to_library(limits, op):
+    if not worth_recording(limits, nbytes, pending) or (limits.reproducible and op.name in EXACT):
         return None
     if exposed and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return None
@@ -150,13 +150,9 @@ def record_part(x: Tensor) -> None:
         x._data, later.face = later, ref(x)
 
 
-# What generated code lacks for floats, and every library rounds to the same bits.
-_EXACT = frozenset(("floor_divide", "nextafter", "remainder"))
-
-
-def left_to_library(limits: Settings, op: Op) -> bool:
-    """Return whether a call is not to be fused with others, which would then be the library's as well."""
-    return limits.reproducible and op.name in _EXACT
+# What generated code lacks for floats, and every library rounds to the same bits: where results are to be reproducible
+# it is not fused with others, which would then be the library's as well.
+EXACT = frozenset(("floor_divide", "nextafter", "remainder"))
 
 
 def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:

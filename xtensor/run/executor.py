@@ -409,7 +409,7 @@ def seen_later(value: Any, way: str, given: Any) -> Node | None:
 
 
 def can_look(node: Node) -> bool:
-    """Return whether the library can compute parts of a pending node alone: all it needs is elementwise, of one shape."""
+    """Return whether the library can compute parts of a node alone: all it needs is elementwise, of one shape."""
     if settings().reproducible:
         return False
     with turn():

@@ -475,7 +475,7 @@ def page(rows: list[Row], others: list[str]) -> str:
             "",
             "These are NumPy's, with what `xtensor/devices/cpu.py` repairs of them, on every engine. Errors are",
             "magnitudes, beside that of the true value, in units of the dtype's `eps`, at numbers of the square from",
-            f"-4 - 4i to 4 + 4i, of sizes from 2^-30 to 2^6, and near the unit circle: {count // 20 // 3 * 3:,} of them.",
+            f"-4 - 4i to 4 + 4i, of sizes from 2^-30 to 2^6, and near the unit circle: {count // 20:,} of them.",
             "All but `pow` are within 4 `eps`; its error grows with the exponent's magnitude times the logarithm's.",
             "",
             "| function | dtype | max error | share beyond 4 eps | where the maximum is |",

@@ -1,9 +1,9 @@
-# The five verbs. `make` alone prints them; PYTHON, ARGS and WORKERS can be set on the command line.
+# The verbs. `make` alone prints them; PYTHON, ARGS and WORKERS can be set on the command line.
 PYTHON ?= python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help check test conform bench docs
+.PHONY: help check test conform bench docs machines release
 
 help:
 	@echo "make check    lint, format and types       (needs the extra 'dev')"
@@ -11,6 +11,8 @@ help:
 	@echo "make conform  the array API test suite     (needs the extra 'test' and the suite)"
 	@echo "make bench    side-by-side benchmarks      (needs the extra 'bench')"
 	@echo "make docs     the pages, in docs/_build    (needs the extra 'docs')"
+	@echo "make machines the suite's core on Pythons, NumPys and processors (about an hour)"
+	@echo "make release  wheel, sdist and bill of materials, checked (needs 'build' and hatchling)"
 	@echo "ARGS=... is passed on, for example: make test ARGS='-k exp -x'"
 
 check:
@@ -30,3 +32,9 @@ bench:
 
 docs:
 	$(PYTHON) -m sphinx -W --keep-going -b html docs docs/_build/html $(ARGS)
+
+machines:
+	$(PYTHON) tests/machines.py $(ARGS)
+
+release:
+	$(PYTHON) .ci/release.py $(ARGS)

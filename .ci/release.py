@@ -83,6 +83,8 @@ def bill(names: dict[str, str]) -> dict[str, Any]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {part.split(">")[0].split("[")[0] for part in project["dependencies"]} | {"llvmlite"}
     installed = {one.metadata["Name"]: one for one in distributions() if one.metadata["Name"] in wanted}
+    if missing := wanted - installed.keys():
+        raise SystemExit(f"not installed here, so the bill of materials has no version of them: {sorted(missing)}")
     reference = f"pkg:pypi/{project['name']}@{project['version']}"
     components = [
         {
@@ -125,7 +127,13 @@ def audit(components: list[dict[str, Any]]) -> str:
         wanted.write_text("".join(f"{one['name']}=={one['version']}\n" for one in components), encoding="utf-8")
         command = ["pip-audit", "--disable-pip", "--no-deps", "-r", str(wanted)]
         done = subprocess.run(command, capture_output=True, text=True)
-    return (done.stdout + done.stderr).strip().splitlines()[-1]
+    text = done.stdout + done.stderr
+    unasked = [one["name"] for one in components if f"could not be audited: {one['name']}" in text]
+    if unasked:
+        return f"pip-audit could not ask about {', '.join(unasked)}: nothing is known of them"
+    if done.returncode:
+        raise SystemExit(text)
+    return text.strip().splitlines()[-1]
 
 
 def main() -> None:

@@ -28,7 +28,9 @@ DIST = ROOT / "dist"
 
 def run(*command: str | Path, **given: Any) -> str:
     """Return what a command says; a failure ends the release."""
-    return subprocess.run([str(part) for part in command], check=True, text=True, stdout=subprocess.PIPE, **given).stdout
+    return subprocess.run(
+        [str(part) for part in command], check=True, text=True, stdout=subprocess.PIPE, **given
+    ).stdout
 
 
 def commit_time() -> str:

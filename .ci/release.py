@@ -81,7 +81,7 @@ def check_installed(names: dict[str, str]) -> None:
 
 
 def bill(names: dict[str, str]) -> dict[str, Any]:
-    """Return the bill of materials as CycloneDX 1.6 has it: what is released, and what it asks for, as installed here."""
+    """Return the bill of materials, by CycloneDX 1.6: what is released, and what it asks for, as installed here."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {part.split(">")[0].split("[")[0] for part in project["dependencies"]} | {"llvmlite"}
     installed = {one.metadata["Name"]: one for one in distributions() if one.metadata["Name"] in wanted}

@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "where-it-runs.md"
 BEGIN, END = "<!-- the table of machines begins -->", "<!-- the table of machines ends -->"
 
-# What runs everywhere: numbers, integer division, launches and what runs them, the barrier of writes, memory at the edge
-# of the engine. Some ten seconds of a processor; an emulator takes twenty times as long.
+# What runs everywhere: numbers, integer division, launches and what runs them, the barrier of writes, memory at the
+# edge of the engine. Some ten seconds of a processor; an emulator takes twenty times as long.
 CORE = ("reproducible", "division", "launch", "barrier", "blob")
 DESELECTED = "not other_processors"  # each is a row
 

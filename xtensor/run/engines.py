@@ -17,6 +17,7 @@ from ..codegen.cpu.compile import CompileError, host
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
+from ..graph.node import Node
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
 from ..plan.program import Kernel, Program
 from . import columns, cuda_rows, products, rows
@@ -86,7 +87,7 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
         if work.trace.values[kernel.direct].op.kind == "view":
             return Choice(NOTHING, "a view computes nothing")
         if work.limits.reproducible:
-            check_reproducible(kernel, work)
+            check_reproducible(work.trace.values[kernel.direct])
         if LACKING not in kernel.program.notes and products.is_native(kernel, work):
             return Choice(LLVM, "the BLAS is called at its address")
         return Choice(DIRECT, "no loop of the engine computes this step")
@@ -101,9 +102,8 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
     return chosen
 
 
-def check_reproducible(kernel: Kernel, work: Work) -> None:
+def check_reproducible(node: Node) -> None:
     """Raise NotImplementedError where a step that no loop computes is a reduction whose bits depend on the library."""
-    node = work.trace.values[kernel.direct]
     if node.op.kind == "reduction" and node.op.name not in ("argmax", "argmin") and node.dtype.kind in "fc":
         raise irreproducible(f"there is no {node.op.name} of {node.dtype} in generated code")
 

@@ -3,7 +3,7 @@ PYTHON ?= python
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: help check test conform bench docs programs guards faults soak
+.PHONY: help check test conform bench docs programs guards faults soak machines release
 
 help:
 	@echo "make check    lint, format and types       (needs the extra 'dev')"
@@ -15,6 +15,8 @@ help:
 	@echo "make guards   random programs on memory between guard pages"
 	@echo "make faults   faults injected into random programs: a table"
 	@echo "make soak     an hour of mixed work: memory, caches, times; ARGS='--minutes 15'"
+	@echo "make machines the suite's core on Pythons, NumPys and processors (about an hour)"
+	@echo "make release  wheel, sdist and bill of materials, checked (needs 'build' and hatchling)"
 	@echo "ARGS=... is passed on, for example: make test ARGS='-k exp -x'"
 
 check:
@@ -46,3 +48,9 @@ faults:
 
 soak:
 	$(PYTHON) -m tests.soak $(ARGS)
+
+machines:
+	$(PYTHON) tests/machines.py $(ARGS)
+
+release:
+	$(PYTHON) .ci/release.py $(ARGS)

@@ -13,7 +13,7 @@ author = "the xtensor developers"
 release = version = xtensor.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "directives"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "upstream"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"

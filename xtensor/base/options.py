@@ -26,6 +26,11 @@ NUMPY: tuple[Numpy, ...] = get_args(Numpy)
 SHOWN = ("plan", "llvm")
 
 
+# What `reproducible` stands for, and the bytes that pending work may then keep alive where no limit is set.
+_REPRODUCIBLE = {"lazy": "always", "engine": "llvm", "fast_math": False}
+_PINNED = 1 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every switch, as one immutable value.
@@ -37,6 +42,9 @@ class Settings:
     threads: how many threads a computation may use; None for as many as the process has processors.
     fast_math: whether generated code may contract a * b + c into one rounding.
     tf32: whether cuDNN may round the operands of float32 convolutions to 10 bits, as tensor cores do.
+    reproducible: whether elementwise functions and reductions are to give the same bits on every processor that the
+        engine "llvm" runs on. All calls are then recorded (lazy="always") and run by that engine, and what it lacks
+        for inexact dtypes is an error. Products of matrices, linalg and fft are the libraries' as ever.
     fuse_limit: a pending graph of more steps than this is evaluated.
     pinned_limit: when all that is pending keeps more bytes alive than this, which nobody else holds, it is evaluated;
         a call whose result alone is larger is not recorded. None for half of the memory that is free, whatever the
@@ -55,6 +63,7 @@ class Settings:
     threads: int | None = field(default=None, metadata={"environment": "XTENSOR_NUM_THREADS"})
     fast_math: bool = False
     tf32: bool = False
+    reproducible: bool = False
     fuse_limit: int = 1024
     pinned_limit: int | None = None
     cache_dir: str | None = None
@@ -67,7 +76,7 @@ class Settings:
             check_choice("options", name, getattr(self, name), words)
         if not isinstance(self.device, str):
             raise TypeError(expected("options", "device", "be a string", repr(self.device)))
-        for name in ("fast_math", "tf32"):
+        for name in ("fast_math", "tf32", "reproducible"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(expected("options", name, "be True or False", repr(getattr(self, name))))
         for name in ("fuse_limit", "pinned_limit", "threads"):
@@ -80,6 +89,22 @@ class Settings:
             raise TypeError(expected("options", "cache_dir", "be a string or None", repr(self.cache_dir)))
         if not set(filter(None, self.show.split(","))) <= set(SHOWN):
             raise ValueError(expected("options", "show", f"name some of {', '.join(SHOWN)}", repr(self.show)))
+
+        if self.reproducible:
+            self._make_reproducible()
+
+    def _make_reproducible(self) -> None:
+        """Record every call, for generated code without contraction."""
+        for name, wanted in _REPRODUCIBLE.items():
+            given, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+            if given not in (wanted, default):
+                raise ValueError(expected("options", name, f"be {wanted!r} where reproducible=True", repr(given)))
+            object.__setattr__(self, name, wanted)
+
+    @property
+    def most_pinned(self) -> int | None:
+        """The bytes that pending work may keep alive; where bits must not depend on the machine, it is never asked."""
+        return _PINNED if self.reproducible and self.pinned_limit is None else self.pinned_limit
 
     @property
     def takes_no_shortcut(self) -> bool:

@@ -32,6 +32,7 @@ from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast
 from .compositions import macro_of
 from .elsewhere import Known, call_known, reduce_known, remember_call, remember_reduction
 from .record import (
+    EXACT,
     can_generate,
     enter,
     exposed_memory,
@@ -473,6 +474,8 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
     limits = settings()
     if not worth_recording(limits, nbytes, pending) or op.fails_on_values(*kinds):
+        return False
+    if limits.reproducible and op.name in EXACT:
         return False
     if exposed_memory(tensors) and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return False

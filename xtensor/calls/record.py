@@ -92,7 +92,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
     limits = settings()
     nbytes = prod(shape) * widest
     pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
-    if not worth_recording(limits, nbytes, pending):
+    if not worth_recording(limits, nbytes, pending) or (limits.reproducible and op.name in EXACT):
         return None
     if exposed and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return None
@@ -150,11 +150,18 @@ def record_part(x: Tensor) -> None:
         x._data, later.face = later, ref(x)
 
 
+# What generated code lacks for floats, and every library rounds to the same bits: where results are to be reproducible
+# it is not fused with others, which would then be the library's as well.
+EXACT = frozenset(("floor_divide", "nextafter", "remainder"))
+
+
 def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
     """Return whether a call is to be recorded: asked for or worth it, and no larger than the user allows.
 
     nbytes: the elements it goes over, in the widest of its operands' dtypes. pending: whether it waits for others.
     """
+    if limits.reproducible:
+        return True
     if limits.lazy == "never" or (limits.pinned_limit is not None and nbytes > limits.pinned_limit):
         return False
     return pending or nbytes > DIRECT_BELOW or limits.lazy == "always"

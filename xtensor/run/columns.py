@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
 from ..base.layout import Shape
+from ..codegen.cpu.accumulators import identity
 from ..codegen.cpu.columns import AFTER, BEFORE, BLOCK, GROUPS, PIECE, REST, Cells, ColumnForm, ColumnStep, source
 from ..codegen.cpu.compile import code_of, host
-from ..codegen.cpu.loop import identity, lanes_of
+from ..codegen.cpu.loop import lanes_of
 from ..plan import costs
 from ..plan.layouts import Meta
 from ..plan.program import Columns, Kernel, Named, Plan, Program, Reduction, Step

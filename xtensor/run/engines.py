@@ -18,6 +18,7 @@ from ..codegen.cpu.compile import CompileError, host
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
+from ..graph.node import Node
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
 from ..plan.program import Kernel, Program
 from . import columns, cuda_rows, joined, products, rows
@@ -110,6 +111,8 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
     if kernel.direct is not None:
         if work.trace.values[kernel.direct].op.kind == "view":
             return Choice(NOTHING, "a view computes nothing")
+        if work.limits.reproducible:
+            check_reproducible(work.trace.values[kernel.direct])
         if LACKING not in kernel.program.notes and products.is_native(kernel, work):
             return Choice(LLVM, "the BLAS is called at its address")
         if work.trace.values[kernel.direct].op.kind == "contraction":
@@ -120,7 +123,21 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
         return choose_there(kernel.program, shape, work.limits)
     if 0 in shape:
         return Choice(INTERPRET, "there are no elements")
-    return choose(kernel.program, largest, work.limits)
+    chosen = choose(kernel.program, largest, work.limits)
+    if work.limits.reproducible and chosen.engine != LLVM and any([one.kind in "fc" for one in kernel.program.dtypes]):
+        raise irreproducible(chosen.why)
+    return chosen
+
+
+def check_reproducible(node: Node) -> None:
+    """Raise NotImplementedError where a step that no loop computes is a reduction whose bits depend on the library."""
+    if node.op.kind == "reduction" and node.op.name not in ("argmax", "argmin") and node.dtype.kind in "fc":
+        raise irreproducible(f"there is no {node.op.name} of {node.dtype} in generated code")
+
+
+def irreproducible(why: str) -> NotImplementedError:
+    """Return the error of work that another engine than generated code would do."""
+    return NotImplementedError(f"options: reproducible must be False for this work, as {why}")
 
 
 def _by_rows(work: Work, outline: Outline) -> bool:

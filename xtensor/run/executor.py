@@ -414,7 +414,9 @@ def seen_later(value: Any, way: str, given: Any) -> Node | None:
 
 
 def can_look(node: Node) -> bool:
-    """Return whether parts of a pending node can be computed alone: all it needs is elementwise, of one shape."""
+    """Return whether the library can compute parts of a node alone: all it needs is elementwise, of one shape."""
+    if settings().reproducible:
+        return False
     with turn():
         below = pending_below([node])
     return all(one.op.kind == "elementwise" and one.shape == node.shape for one in below)
@@ -447,10 +449,11 @@ class Ledger:
                     if owner.nbytes > counted.get(id(owner), 0):
                         self._bytes += owner.nbytes - counted.get(id(owner), 0)
                         counted[id(owner)] = owner.nbytes
-            most = self._ask if limits.pinned_limit is None else limits.pinned_limit
+            limit = limits.most_pinned
+            most = self._ask if limit is None else limit
             if self._bytes > most or len(self._nodes) > self._room:
                 with turn():
-                    self._settle(limits.pinned_limit)
+                    self._settle(limit)
         if node.serial - node.first >= limits.fuse_limit:
             with turn():
                 order = pending_below([node])  # what was recorded in between, for others, was counted too

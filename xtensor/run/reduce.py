@@ -12,7 +12,8 @@ from typing import Any
 
 from ..base.dtypes import DType
 from ..base.layout import Shape, c_strides
-from ..codegen.cpu.loop import check, identity
+from ..codegen.cpu.accumulators import identity
+from ..codegen.cpu.loop import check
 from ..codegen.cpu.primitives import BOOL
 from ..plan import costs
 from ..plan.program import Named, Program, Reduction, Step

@@ -6,7 +6,9 @@ vecmath.py says what the comments and names mean.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from math import inf, nan
+from typing import Any
 
 from .vector import (
     BIAS,
@@ -43,6 +45,8 @@ EXP = {
         *(2.511367561959072e-08, 2.0971498370900477e-09),
     ),
 }
+# The same for e^x - 1, of which half may cancel: 2^-33 and 2^-60
+EXPM1 = {F32: (0.5, 0.16666667, 0.041666463, 0.008333209, 0.0013935136, 0.00019943497), F64: EXP[F64]}
 # Beyond these exp is 0 or infinite.
 EXP_RANGE = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}
 # 2^r = 1 + r P(r), |r| < 0.5: 2^-27.5 and 2^-59.6
@@ -72,10 +76,12 @@ def exp2(x: Vector) -> Vector:
     return power_of_two(polynomial(x - n, (1.0, *EXP2[x.dtype])), integer)
 
 
-def exp_parts(x: Vector, offset: int, more: Vector | None = None) -> tuple[Vector, Vector, Vector, Vector]:
+def exp_parts(
+    x: Vector, offset: int, more: Vector | None = None, coefficients: Mapping[Any, Sequence[float]] = EXP
+) -> tuple[Vector, Vector, Vector, Vector]:
     """Return (r, t, n, integer) with e^(x + more) = 2^n (1 + r + t) and |t| < |r| / 4; more is tiny, x within range."""
     r, t, n, integer = exp_reduced(x, offset, more)
-    return r, fma(r * r, polynomial(r, EXP[x.dtype]), t), n, integer
+    return r, fma(r * r, polynomial(r, coefficients[x.dtype]), t), n, integer
 
 
 def exp_reduced(x: Vector, offset: int, more: Vector | None = None) -> tuple[Vector, Vector, Vector, Vector]:
@@ -89,10 +95,11 @@ def exp_reduced(x: Vector, offset: int, more: Vector | None = None) -> tuple[Vec
 
 def expm1(x: Vector) -> Vector:
     """e^x - 1 = 2 ((2^(n - 1) - 1/2) + 2^(n - 1) (r + t)): the half keeps the largest results finite."""
-    r, t, _, integer = exp_parts(clamp(x, -40.0, EXP_RANGE[x.dtype][1]), BIAS[x.dtype] - 1)
+    r, t, _, integer = exp_parts(clamp(x, -40.0, EXP_RANGE[x.dtype][1]), BIAS[x.dtype] - 1, None, EXPM1)
     power = from_bits(integer << DIGITS[x.dtype], x.dtype)
-    h, low = two_sum(power - 0.5, power * r)
-    value = (h + fma(power, t, low)) * 2.0
+    h, rest = fast_two_sum(power, -0.5)
+    h, low = two_sum(h, power * r)
+    value = (h + (fma(power, t, low) + rest)) * 2.0
     return select(absolute(x) < 2.0 ** -(DIGITS[x.dtype] + 2), x, value)
 
 

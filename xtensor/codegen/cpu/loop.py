@@ -17,15 +17,13 @@ from ...plan.costs import ALIVE_TWICE, FUNCTIONS
 from ...plan.program import Program, Reduction, Step
 from ...storage.pool import ALIGNMENT
 from .. import element
-from .primitives import BOOL, PRIMITIVES, LacksError, cast, divisor, maximum, minimum, small_power
+from .accumulators import ACCUMULATED, TURNS, combine, join, start, term_of, turns_of
+from .primitives import BOOL, PRIMITIVES, LacksError, cast, divisor, small_power
 from .vector import Vector, Writer
 
 # How an operand lies along the innermost axis: side by side, the same element throughout, any other stride, or such a
 # stride and side by side along the axis before it.
 PACKED, SAME, STRIDED, CROSSWISE = "packed", "same", "strided", "crosswise"
-
-# Accumulators of a reduction take turns, so that one addition need not wait for the one before it.
-TURNS = 4
 
 # Programs of so many cheap steps have a loop of their own for whole rounds.
 LIGHT = 16
@@ -76,6 +74,8 @@ def lanes_of(program: Program, vector_bytes: int) -> int:
     """
     waits = any([step.op.name in FUNCTIONS for step in program.steps])
     registers = 2 if waits and program.alive <= ALIVE_TWICE else 1
+    if program.reductions and not waits:
+        vector_bytes = max(vector_bytes, ACCUMULATED // TURNS)
     return max(registers * vector_bytes // program.widest, 1)
 
 
@@ -193,7 +193,10 @@ class Loop:
         begin, first, end = self._aligned_bounds() if self.form.streams else ("0", "0", self.length)
         if self.form.strip:
             before = self._fetch_rows(before, begin)
-        starts = [[self.writer.splat(_start(one), one.dtype).name] * TURNS for one in self.program.reductions]
+        starts = [
+            [self.writer.splat(start(one), one.dtype).name] * turns_of(one, self.form.lanes)
+            for one in self.program.reductions
+        ]
         back, entries = "next", ""
         if self._is_light() and self.program.reductions:
             before, begin, starts = self._quick_rounds(before, same, starts)
@@ -552,7 +555,7 @@ class Loop:
         found = []
         for place, reduction in enumerate(self.program.reductions):
             kind = self._register_type(reduction)
-            turns = [f"%{name}{place}.{turn}" for turn in range(TURNS)]
+            turns = [f"%{name}{place}.{turn}" for turn in range(len(starts[place]))]
             for one, source, first in zip(turns, [*turns[1:], f"%{name}{place}.new"], starts[place], strict=True):
                 self.lines.append(f"{one} = phi {kind} [{first}, %{before}], [{source}, %{back}]")
             found.append(turns)
@@ -565,9 +568,8 @@ class Loop:
         """Write what each accumulator becomes in a whole round."""
         terms = []
         for place, reduction in enumerate(self.program.reductions):
-            term = reduction_term(reduction, values[reduction.arg])
             accumulator = Vector(self.writer, f"%{name}{place}.0", reduction.dtype)
-            terms.append(combine(reduction, accumulator, term))
+            terms.append(combine(reduction, accumulator, term_of(reduction, values[reduction.arg])))
         self.written()
         return terms
 
@@ -578,13 +580,17 @@ class Loop:
             self.lines.append(f"%acc{place}.new = select {self.mask} %mask, {kind} {term.name}, {kind} %acc{place}.0")
 
     def _finish_reductions(self) -> list[str]:
-        """Combine turns and then lanes in a fixed tree; return the names of the row's results."""
+        """Combine halves of all accumulators, turns and then lanes; return the names of the row's results.
+
+        However many lanes and rounds there are, the same elements meet, the tree being the same turned round.
+        """
         results = []
         for place, reduction in enumerate(self.program.reductions):
-            turns = [f"%acc{place}.{turn + 1}" for turn in range(TURNS - 1)] + [f"%acc{place}.new"]
+            last = turns_of(reduction, self.form.lanes) - 1
+            turns = [f"%acc{place}.{turn + 1}" for turn in range(last)] + [f"%acc{place}.new"]
             vectors = [Vector(self.writer, name, reduction.dtype) for name in turns]
-            while len(vectors) > 1:
-                vectors = [combine(reduction, a, b) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+            while (half := len(vectors) // 2) > 0:
+                vectors = [join(reduction, a, b) for a, b in zip(vectors[:half], vectors[half:], strict=True)]
             across = self._across_lanes(reduction, vectors[0])
             results.append(self.first_lane(~across if reduction.op.name == "all" else across, f"result{place}"))
         return results
@@ -597,7 +603,7 @@ class Loop:
             text = (
                 f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{self.form.lanes} x i32> <{order}>"
             )
-            vector = combine(reduction, vector, self.writer.emit(text, vector.dtype))
+            vector = join(reduction, vector, self.writer.emit(text, vector.dtype))
         return vector
 
     def first_lane(self, vector: Vector, name: str) -> str:
@@ -640,45 +646,3 @@ def _machine(name: str) -> Any:
         return primitive(*given)
 
     return compute
-
-
-def identity(reduction: Reduction) -> Any:
-    """Return what a reduction's accumulator starts from."""
-    name, dtype = reduction.op.name, reduction.dtype
-    if name in ("max", "min"):
-        if dtype.kind == "f":
-            return -np.inf if name == "max" else np.inf
-        if dtype == BOOL:
-            return name == "min"
-        return np.iinfo(dtype).min if name == "max" else np.iinfo(dtype).max
-    if name == "sum" and dtype.kind == "f":
-        return -0.0  # so that a sum of negative zeros is one
-    return {"sum": 0, "count_nonzero": 0, "prod": 1, "any": False, "all": True}[name]
-
-
-def _start(reduction: Reduction) -> Any:
-    """Return what a reduction's accumulator in registers starts from: of `all`, whether any element is false.
-
-    (LLVM would have each comparison masked by what is true so far. Where it reads memory itself, that takes Zen 5
-    three times as long, beyond the caches.)
-    """
-    return False if reduction.op.name == "all" else identity(reduction)
-
-
-def reduction_term(reduction: Reduction, value: Vector) -> Vector:
-    """Return what one element contributes to an accumulator in registers."""
-    if reduction.op.name in ("any", "all", "count_nonzero"):
-        value = cast(value, BOOL)
-    return ~value if reduction.op.name == "all" else cast(value, reduction.dtype)
-
-
-def combine(reduction: Reduction, a: Vector, b: Vector) -> Vector:
-    """Return two accumulators in registers together."""
-    name = reduction.op.name
-    if name in ("sum", "count_nonzero"):
-        return a + b
-    if name == "prod":
-        return a * b
-    if name in ("any", "all"):
-        return a | b
-    return maximum(a, b) if name == "max" else minimum(a, b)

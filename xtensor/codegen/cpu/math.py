@@ -164,9 +164,11 @@ def cos(x: Vector) -> Vector:
 
 def quadrant(r: Vector, t: Vector, q: Vector, sign: Vector | None) -> Vector:
     """sin(r + t + q pi/2), with its sign changed where that of another is set."""
-    h, t = sine(r, t)
+    h, t, low = *sine(r, t), t
     z = r * r
-    cosine = fma(z, fma(z, polynomial(z, COS[r.dtype]), -0.5), 1.0)
+    near = fma(z, -0.5, 1.0)
+    rest = fma(z, -0.5, 1.0 - near)
+    cosine = near + fma(z * z, polynomial(z, COS[r.dtype]), fma(-r, low, rest))
     value = select((q & 1) != 0, cosine, h + t)
     width = 8 * r.dtype.itemsize
     turned = q << (width - 2)
@@ -179,7 +181,7 @@ def tan(x: Vector) -> Vector:
     """The tangent: sine over cosine, or the other way round."""
     r, t, q = reduced(absolute(x))
     z, z_low = two_product(r, r)
-    top = fast_two_sum(*sine(r, t))
+    top = fast_two_sum(*sine(r, fma(t * z, -0.5, t)))
     bottom, low = fast_two_sum(x.like(1.0), z * -0.5)
     tail = fma(z * z, polynomial(z, COS[x.dtype]), fma(-r, t, z_low * -0.5))
     base = fast_two_sum(bottom, low + tail)
@@ -250,9 +252,11 @@ def atan(x: Vector) -> Vector:
 def atan2(x: Vector, y: Vector) -> Vector:
     """The angle of the point (y, x): the first argument is the height, as in C."""
     a, b = absolute(x), absolute(y)
-    large = select(a > b, a, b)
-    edge = 2.0 ** (BIAS[x.dtype] - 30)
-    factor = select(large > edge, 2.0**-60, select(large < 1 / edge, x.like(2.0**60), 1.0))
+    larger = a > b
+    large, small = select(larger, a, b), select(larger, b, a)
+    # So that what a quotient leaves is no subnormal number; a small one beside a large one is as good as 0.
+    down, up = large > 2.0 ** (BIAS[x.dtype] - 61), small < 2.0 ** (30 - BIAS[x.dtype])
+    factor = select(down, 2.0**-60, select(up, x.like(2.0**60), 1.0))
     return unless_nan(copysign(angle(a * factor, b * factor, bits(y) < 0), x), x, y)
 
 
@@ -310,8 +314,13 @@ def tanh(x: Vector) -> Vector:
     high, low = LN2[x.dtype]
     r = fma(n, -low, fma(n, -high, capped + capped))
     power = from_bits(integer << DIGITS[x.dtype], x.dtype)
-    bottom = select(small, polynomial(z, q), fma(polynomial(r, (1.0, 1.0, *EXP[x.dtype])), power, 1.0))
-    return copysign(select(small, a, 1.0) + top / bottom, x)
+    # What bottom = base + more and the division round away is rest / bottom = -rest ratio / 2, and nothing if small.
+    base = select(small, polynomial(z, q), power + 1.0)
+    more = select(small, 0.0, power * (r * polynomial(r, (1.0, *EXP[x.dtype]))))
+    bottom = base + more
+    ratio = top / bottom
+    rest = fma(-ratio, more, fma(-ratio, base, top))
+    return copysign(select(small, a, 1.0) + fma(rest * ratio, -0.5, ratio), x)
 
 
 def half_exponentials(a: Vector) -> tuple[Pair, Pair, Vector]:
@@ -483,15 +492,16 @@ ERF_NEAR = {
         *(-1.6183737295178492e-07, 1.3615136460570693e-08, -7.603858987489061e-10),
     ),
 }
-# log(1 - erf x) = P(x - c): 2^-29 for c = 0 and 0.85 < x < 3.95; 2^-56 for c = 2 and 0.98 < x < 5.95
+# log(1 - erf x) = P(x - c), its first coefficient as a sum of two, of which the larger is short as that of ln 2 is:
+# 2^-28 for c = 1 and 0.74 < x < 3.95; 2^-56 for c = 2 and 0.98 < x < 5.95
 ERF_FAR = {
-    F32: (-0.000104542036, -1.1280609, -0.636519, -0.10452593, 0.022519115, -0.003117894, 0.00020368454),
+    F32: (-1.849609375, 3.8650669e-06, -2.6389673, -0.8431066, -0.04156669, 0.010026016, -0.0019378498, 0.00021703281),
     F64: (
-        *(-5.364941264616636, -4.418160805994421, -0.9237508418239881, -0.01646511813721868, 0.003570756348865923),
-        *(-0.0007323993785345457, 0.00013530932386328608, -2.070647216721454e-05, 1.9522061451547316e-06),
-        *(2.0373567425037833e-07, -1.7319912575131107e-07, 5.76845508642671e-08, -1.3967861003140353e-08),
-        *(2.6154572053301078e-09, -2.6698637915075675e-10, -7.183112596902122e-11, 3.869094529900436e-11),
-        -5.293765468398053e-12,
+        *(-5.3649412646191195, 2.48334686148155e-12, -4.418160805994421, -0.9237508418239881, -0.01646511813721868),
+        *(0.003570756348865923, -0.0007323993785345457, 0.00013530932386328608, -2.070647216721454e-05),
+        *(1.9522061451547316e-06, 2.0373567425037833e-07, -1.7319912575131107e-07, 5.76845508642671e-08),
+        *(-1.3967861003140353e-08, 2.6154572053301078e-09, -2.6698637915075675e-10, -7.183112596902122e-11),
+        *(3.869094529900436e-11, -5.293765468398053e-12),
     ),
 }
 
@@ -499,9 +509,16 @@ ERF_FAR = {
 def erf(x: Vector) -> Vector:
     """The error function."""
     a = absolute(x)
-    bound, centre, end = (0.9, 0.0, 3.94) if x.dtype == F32 else (1.0, 2.0, 5.94)
+    bound, centre, end = (0.78, 1.0, 3.94) if x.dtype == F32 else (1.0, 2.0, 5.94)
+    first, more, *others = ERF_FAR[x.dtype]
     u = select(a > end, end, a) - centre
-    far = 1.0 - exp(polynomial(u, ERF_FAR[x.dtype]))
+    v = polynomial(u, others)
+    # 1 - e^(u v + first + more) = 1 - 2^n (1 + r P(r)): the exponential itself is never rounded.
+    n, integer = nearest(fma(u, v, first), LOG2_E, BIAS[x.dtype])
+    high, low = LN2[x.dtype]
+    r = fma(u, v, fma(n, -high, first)) + fma(n, -low, more)
+    power = from_bits(integer << DIGITS[x.dtype], x.dtype)
+    far = fma(-power, r * polynomial(r, (1.0, *EXP[x.dtype])), 1.0 - power)
     near = fma(a, polynomial(x * x, ERF_NEAR[x.dtype]), a)
     return copysign(select(a < bound, near, far), x)
 

@@ -17,8 +17,8 @@ import numpy as np
 from ...base.dtypes import DType
 from ...plan.program import Program, Reduction, Step
 from .. import element
+from ..cpu.accumulators import identity as identity_of
 from ..cpu.loop import PACKED, SAME, STRIDED
-from ..cpu.loop import identity as identity_of
 from ..cpu.primitives import BOOL, LacksError
 from .math import Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
 

@@ -1,0 +1,179 @@
+"""The suite's core under many configurations: Pythons, NumPys, llvmlites, processors, engines, and AArch64 emulated.
+
+`make machines` runs it, prints the table and writes it into docs/where-it-runs.md. Environments are made once, under
+`--folder`; what cannot be had here (a Python, a processor) is a row that says so. `--aarch64` names an arm64 Python, or
+a command that stands for one: `tests/aarch64.sh FOLDER` makes such a command with qemu-user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from shutil import which
+from time import perf_counter
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "where-it-runs.md"
+BEGIN, END = "<!-- the table of machines begins -->", "<!-- the table of machines ends -->"
+
+# What runs everywhere: numbers, integer division, launches and what runs them, the barrier of writes, memory at the
+# edge of the engine. Some ten seconds of a processor; an emulator takes twenty times as long.
+CORE = ("reproducible", "division", "launch", "barrier", "blob")
+DESELECTED = "not other_processors"  # each is a row
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+NEEDED = ("llvmlite", "array-api-compat", "pytest", "mpmath")
+NUMPYS = {"oldest": "numpy==2.3.0", "newest": "numpy"}  # pyproject.toml's floor
+
+
+class Mode(NamedTuple):
+    """How the package is asked to work. has_llvmlite: whether it can be imported."""
+
+    name: str
+    environment: dict[str, str]
+    has_llvmlite: bool = True
+
+
+MODES = (
+    Mode("AVX-512", {"XTENSOR_TEST_PROCESSOR": "avx512", "XTENSOR_ENGINE": "llvm"}),
+    Mode("AVX2", {"XTENSOR_TEST_PROCESSOR": "avx2", "XTENSOR_ENGINE": "llvm"}),
+    Mode("plain x86-64", {"XTENSOR_TEST_PROCESSOR": "plain"}),
+    Mode("engine interpret", {"XTENSOR_ENGINE": "interpret"}),
+    Mode("lazy always", {"XTENSOR_LAZY": "always"}),
+    Mode("no llvmlite", {}, has_llvmlite=False),
+)
+
+
+class Configuration(NamedTuple):
+    """One row of the table. python: a command, "" where there is none."""
+
+    python: str
+    version: str
+    numpy: str
+    mode: Mode
+
+
+class Outcome(NamedTuple):
+    """What came of it."""
+
+    configuration: Configuration
+    versions: str
+    summary: str
+    seconds: float
+    is_green: bool
+
+
+def environment_of(folder: Path, version: str, numpy: str) -> str:
+    """Return the interpreter of a virtual environment with the packages, made if need be; "" without that Python."""
+    home = folder / f"python{version}-numpy-{numpy}"
+    python = home / "bin" / "python"
+    if not python.exists():
+        base = which(f"python{version}")
+        if base is None or subprocess.run([base, "--version"], capture_output=True).returncode:
+            return ""
+        subprocess.run([base, "-m", "venv", str(home)], check=True)
+        command = [str(python), "-m", "pip", "install", "--quiet", "--no-warn-script-location"]
+        subprocess.run([*command, NUMPYS[numpy], *NEEDED], check=True)
+    return str(python)
+
+
+def configurations(folder: Path, aarch64: str) -> Iterator[Configuration]:
+    """Yield every row."""
+    for version in PYTHONS:
+        for numpy in NUMPYS:
+            python = environment_of(folder, version, numpy)
+            for mode in MODES if python else MODES[:1]:
+                yield Configuration(python, version, numpy, mode)
+    for mode in (Mode("AArch64, emulated", {"XTENSOR_ENGINE": "llvm"}), Mode("AArch64, emulated, lazy always", {})):
+        lazy = {"XTENSOR_LAZY": "always"} if "lazy" in mode.name else {}
+        yield Configuration(aarch64, "", "newest", mode._replace(environment=mode.environment | lazy))
+
+
+def outcome_of(configuration: Configuration) -> Outcome:
+    """Run the tests of a configuration."""
+    if not configuration.python:
+        return Outcome(configuration, "", "not here", 0.0, False)
+    environment = os.environ | configuration.mode.environment
+    inherited = environment.get("PYTHONPATH", "") if "AArch64" in configuration.mode.name else ""
+    paths = [str(ROOT), str(ROOT / "tests"), inherited]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    processors = ["-p", "processors"] if configuration.mode.has_llvmlite else ["-p", "without_llvmlite"]
+    files = [str(ROOT / "tests" / f"test_{name}.py") for name in CORE]
+    started = perf_counter()
+    command = [*configuration.python.split(), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [*processors, "-k", DESELECTED, *files]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    seconds = perf_counter() - started
+    lines = done.stdout.strip().splitlines() or done.stderr.strip().splitlines() or ["nothing was said"]
+    summary = re.sub(r" in [\d.]+s.*", "", lines[-1]).strip("= ")
+    if done.returncode:
+        print(done.stdout[-4000:], done.stderr[-2000:], file=sys.stderr)
+    return Outcome(configuration, versions_of(configuration, environment), summary, seconds, done.returncode == 0)
+
+
+def versions_of(configuration: Configuration, environment: dict[str, str]) -> str:
+    """Return the versions of Python, NumPy and llvmlite."""
+    code = (
+        "import sys, numpy\n"
+        "try:\n    import llvmlite\n    version = llvmlite.__version__\n"
+        "except ImportError:\n    version = 'none'\n"
+        "print(sys.version.split()[0], numpy.__version__, version, sep=' | ')"
+    )
+    command = [*configuration.python.split(), "-c", code]
+    text = subprocess.run(command, env=environment, capture_output=True, text=True).stdout.strip()
+    return text if configuration.mode.has_llvmlite else f"{text.rpartition('|')[0]}| none"
+
+
+def line(outcome: Outcome) -> str:
+    """Return a row of the table."""
+    configuration = outcome.configuration
+    versions = outcome.versions or f"{configuration.version} | {configuration.numpy} | "
+    verdict = "green" if outcome.is_green else outcome.summary if not configuration.python else "RED"
+    return f"| {versions} | {configuration.mode.name} | {outcome.summary} | {outcome.seconds:.0f} | {verdict} |"
+
+
+def main() -> int:
+    """Run all configurations; return 1 where one that ran was not green."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "xtensor" / "machines")
+    parser.add_argument("--aarch64", default="", help="a command that runs an arm64 Python with the packages")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--only", default="", help="a regular expression for rows")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    rows = [one for one in configurations(given.folder, given.aarch64) if re.search(given.only, describe(one))]
+    outcomes = []
+    with ThreadPoolExecutor(given.workers) as pool:
+        for outcome in pool.map(outcome_of, rows):
+            print(line(outcome), flush=True)
+            outcomes.append(outcome)
+    ran = [one for one in outcomes if one.configuration.python]
+    print(f"{sum(one.is_green for one in ran)} of {len(ran)} configurations are green")
+    if not given.only:
+        write(outcomes)
+    return int(not all(one.is_green for one in ran))
+
+
+def describe(configuration: Configuration) -> str:
+    return f"python{configuration.version} numpy-{configuration.numpy} {configuration.mode.name}"
+
+
+def write(outcomes: list[Outcome]) -> None:
+    """Put the table into the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    heading = "| Python | NumPy | llvmlite | as | tests | seconds | |\n|---|---|---|---|---|--:|---|"
+    table = "\n".join([BEGIN, "", heading, *map(line, outcomes), "", END])
+    PAGE.write_text(head + table + rest.partition(END)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

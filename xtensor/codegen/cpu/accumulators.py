@@ -1,0 +1,72 @@
+"""The accumulators of reductions along a row: what they begin with, what elements and accumulators make together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...plan.program import Reduction
+from .primitives import BOOL, cast, maximum, minimum
+from .vector import Vector, bits, from_bits, select
+
+# Accumulators of a reduction take turns, so that one addition need not wait for the one before it. Of floating dtypes
+# there are so many bytes of them, whatever the length of vectors: sums are the same for every processor, and whatever
+# is computed in the same loop.
+TURNS, ACCUMULATED = 4, 256
+
+
+def turns_of(reduction: Reduction, lanes: int) -> int:
+    """Return how many accumulators, each a vector of so many lanes, take turns."""
+    return max(ACCUMULATED // (lanes * reduction.dtype.itemsize), 1) if reduction.dtype.kind == "f" else TURNS
+
+
+def identity(reduction: Reduction) -> Any:
+    """Return what a reduction's accumulator starts from."""
+    name, dtype = reduction.op.name, reduction.dtype
+    if name in ("max", "min"):
+        if dtype.kind == "f":
+            return -np.inf if name == "max" else np.inf
+        if dtype == BOOL:
+            return name == "min"
+        return np.iinfo(dtype).min if name == "max" else np.iinfo(dtype).max
+    if name == "sum" and dtype.kind == "f":
+        return -0.0  # so that a sum of negative zeros is one
+    return {"sum": 0, "count_nonzero": 0, "prod": 1, "any": False, "all": True}[name]
+
+
+def start(reduction: Reduction) -> Any:
+    """Return what a reduction's accumulator in registers starts from: of `all`, whether any element is false.
+
+    (LLVM would have each comparison masked by what is true so far. Where it reads memory itself, that takes Zen 5
+    three times as long, beyond the caches.)
+    """
+    return False if reduction.op.name == "all" else identity(reduction)
+
+
+def term_of(reduction: Reduction, value: Vector) -> Vector:
+    """Return what one element contributes to an accumulator in registers."""
+    if reduction.op.name in ("any", "all", "count_nonzero"):
+        value = cast(value, BOOL)
+    return ~value if reduction.op.name == "all" else cast(value, reduction.dtype)
+
+
+def combine(reduction: Reduction, a: Vector, b: Vector) -> Vector:
+    """Return two accumulators in registers together."""
+    name = reduction.op.name
+    if name in ("sum", "count_nonzero"):
+        return a + b
+    if name == "prod":
+        return a * b
+    if name in ("any", "all"):
+        return a | b
+    return maximum(a, b) if name == "max" else minimum(a, b)
+
+
+def join(reduction: Reduction, a: Vector, b: Vector) -> Vector:
+    """Return two accumulators at the end of a row together, the same in both orders: +0 is larger than -0."""
+    together = combine(reduction, a, b)
+    if reduction.dtype.kind == "f" and reduction.op.name in ("max", "min"):
+        zeros = bits(a) & bits(b) if reduction.op.name == "max" else bits(a) | bits(b)
+        together = select(a == b, from_bits(zeros, a.dtype), together)
+    return together

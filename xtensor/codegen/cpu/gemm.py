@@ -65,7 +65,7 @@ class Form(NamedTuple):
     """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
 
     direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
-    other.
+    other. lies: elements from row to row and from term to term of an A that is read where it lies; else it is packed.
     """
 
     char: str
@@ -73,6 +73,7 @@ class Form(NamedTuple):
     height: int
     registers: int
     direct: bool = False
+    lies: tuple[int, int] | None = None
 
     @property
     def kind(self) -> str:
@@ -97,6 +98,11 @@ class Form(NamedTuple):
     def leading(self) -> int:
         """The elements from row to row of a packed panel of A; what is copied may go one register too far."""
         return self.deepest + self.lanes
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The elements from row to row and from term to term of A, where the sums read it."""
+        return self.lies or (self.leading, 1)
 
     @property
     def traffic(self) -> float:
@@ -156,14 +162,14 @@ def _turning_of(form: Form) -> Code:
     return handmade(_turning_source(form))
 
 
-def source(form: Form, finish: Finish | None = None) -> str:
-    """Return the IR."""
+def source(form: Form, finish: Finish | None = None, name: str = "kernel") -> str:
+    """Return the IR. name: of the function."""
     heights = [height for height in (form.height, form.height - 1) if height]
     micros = [
         _micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})
     ]
     parts = [*micros, _pack_rows(form), _pack_columns(form)]
-    return "\n".join([_declared(form), *parts, _scatter(form), _gather(form), _driver(form)])
+    return "\n".join([_declared(form), *parts, _scatter(form), _gather(form), _driver(form, name)])
 
 
 def _declared(form: Form) -> str:
@@ -381,13 +387,13 @@ def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> st
         lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
     for r in range(height):
         lines += [
-            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.leading}\n  %x{r} = load {kind}, ptr %x{r}.at",
+            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.steps[0]}\n  %x{r} = load {kind}, ptr %x{r}.at",
             *splat(f"x{r}", kind, vector, form.lanes),
         ]
         for v in range(registers):
             lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
-        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 1\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
+        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {form.steps[1]}\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
     ]
     if finish is not None:
@@ -414,11 +420,11 @@ def _finished(form: Form, cells: Sequence[tuple[int, int]], finish: Finish) -> I
         yield f"  store {_vector(form)} {name}, ptr %c{r}.{v}, align {form.itemsize}"
 
 
-def _driver(form: Form) -> str:
+def _driver(form: Form, name: str) -> str:
     """Return the function that goes over blocks of the sum, panels of rows, and panels of columns."""
     kind, short = form.kind, max(form.height - 1, 1)
     lines = [
-        "define void @kernel(ptr %table) {\nentry:",
+        f"define void @{name}(ptr %table) {{\nentry:",
         *loads(POINTERS, NUMBERS),
         f"  %tile = getelementptr {kind}, ptr %scratch, i64 {form.height * form.leading}",
         f"  %blocks = getelementptr {kind}, ptr %scratch, i64 {form.room}",
@@ -444,8 +450,8 @@ def _driver(form: Form) -> str:
         f"  %is.tall = icmp slt i64 %n, %tall\n  %height = select i1 %is.tall, i64 {form.height}, i64 {short}",
         *(f"  %{x}.i = getelementptr i64, ptr %{x}, i64 %i" for x in ("a.rows", "c.rows")),
         f"  %bias.i = getelementptr {kind}, ptr %bias.rows, i64 %i",
-        "  call void @pack.rows(ptr %a, ptr %a.rows.i, ptr %a.ks.at, ptr %a.runs.at, ptr %scratch, i64 %height, "
-        "i64 %terms)\n  br label %panel\npanel:",
+        *_panel_of_rows(form),
+        "  br label %panel\npanel:",
         *_over_panels(form),
         "  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %i.more = icmp slt i64 %i.n, %row.count",
         "  br i1 %i.more, label %rows, label %block.next\nblock.next:",
@@ -458,6 +464,21 @@ def _driver(form: Form) -> str:
         "done:\n  ret void\n}",
     ]
     return "\n".join(lines)
+
+
+def _panel_of_rows(form: Form) -> list[str]:
+    """Return the lines that say where a panel of A lies, after they have packed it unless it is read where it lies."""
+    row, term = form.steps
+    lies = [
+        f"  %a.down = mul i64 %i, {row}\n  %a.along = mul i64 %k0, {term}\n  %a.far = add i64 %a.down, %a.along",
+        f"  %a.panel = getelementptr {form.kind}, ptr %a, i64 %a.far",
+    ]
+    packed = [
+        "  call void @pack.rows(ptr %a, ptr %a.rows.i, ptr %a.ks.at, ptr %a.runs.at, ptr %scratch, i64 %height, "
+        "i64 %terms)",
+        "  %a.panel = getelementptr i8, ptr %scratch, i64 0",
+    ]
+    return lies if form.lies else packed
 
 
 def _packing(form: Form) -> list[str]:
@@ -484,8 +505,8 @@ def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
     """Return the lines that add up a tile, of one register where the panel is thin."""
     return [
         f"  br i1 %is.thin, label %{label}.thin, label %{label}.wide",
-        f"{label}.thin:\n  call void @micro{height}.1(ptr %scratch, {given})\n  br label %went",
-        f"{label}.wide:\n  call void @micro{height}.{form.registers}(ptr %scratch, {given})\n  br label %went",
+        f"{label}.thin:\n  call void @micro{height}.1(ptr %a.panel, {given})\n  br label %went",
+        f"{label}.wide:\n  call void @micro{height}.{form.registers}(ptr %a.panel, {given})\n  br label %went",
     ]
 
 

@@ -212,3 +212,7 @@ PACKED_BYTES = 640 * 1024
 # The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code;
 # elements of a matrix below which they are not even counted.
 INTEGERS_COMPILED, INTEGER_SECONDS, INTEGERS_LEAST = 1 << 20, 3e-11, 1 << 10
+
+# Bytes of transformed inputs and products of a chunk of tiles of a Winograd convolution, more where weights do not stay
+# in a core's own cache.
+WINOGRAD_CHUNK = 768 * 1024

@@ -65,7 +65,8 @@ class Form(NamedTuple):
     """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
 
     direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
-    other. lies: elements from row to row and from term to term of an A that is read where it lies; else it is packed.
+    other. lies: elements from row to row of A, from term to term of it, and from term to term of B in a panel, where A is
+    not packed but read where it lies.
     """
 
     char: str
@@ -73,7 +74,7 @@ class Form(NamedTuple):
     height: int
     registers: int
     direct: bool = False
-    lies: tuple[int, int] | None = None
+    lies: tuple[int, int, int] | None = None
 
     @property
     def kind(self) -> str:
@@ -100,9 +101,9 @@ class Form(NamedTuple):
         return self.deepest + self.lanes
 
     @property
-    def steps(self) -> tuple[int, int]:
-        """The elements from row to row and from term to term of A, where the sums read it."""
-        return self.lies or (self.leading, 1)
+    def steps(self) -> tuple[int, int, int]:
+        """The same of what the sums read, packed or not."""
+        return self.lies or (self.leading, 1, self.width)
 
     @property
     def traffic(self) -> float:
@@ -393,7 +394,8 @@ def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> st
         for v in range(registers):
             lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
-        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {form.steps[1]}\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
+        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {form.steps[1]}",
+        f"  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.steps[2]}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
     ]
     if finish is not None:
@@ -468,7 +470,7 @@ def _driver(form: Form, name: str) -> str:
 
 def _panel_of_rows(form: Form) -> list[str]:
     """Return the lines that say where a panel of A lies, after they have packed it unless it is read where it lies."""
-    row, term = form.steps
+    row, term, _ = form.steps
     lies = [
         f"  %a.down = mul i64 %i, {row}\n  %a.along = mul i64 %k0, {term}\n  %a.far = add i64 %a.down, %a.along",
         f"  %a.panel = getelementptr {form.kind}, ptr %a, i64 %a.far",

@@ -8,8 +8,11 @@ elements is a product of matrices, tiles times channels by channels times output
 The transforms are made in registers of neighbouring channels. Where channels come first, squares of registers are turned
 on the way in and out. What a chunk of tiles needs lies in scratch that stays in the cache of a core:
 
-    transformed inputs    (tiles, (m + 2)^2, channels)    read by the product where they lie
-    products              (tiles, (m + 2)^2, outputs)
+    transformed inputs    ((m + 2)^2, tiles, channels)    read by the product where they lie
+    products              ((m + 2)^2, tiles, outputs)
+
+The gradient of weights is the adjoint, G' [sum over tiles of (B' d B) * (A y A')] G, where y are the tiles of the
+outputs' gradient: products as well, channels times tiles by tiles times outputs.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain, product
 from typing import NamedTuple
 
 from .compile import Code, handmade
 from .gemm import NUMBERS as PRODUCT_NUMBERS
 from .gemm import POINTERS as PRODUCT_POINTERS
+from .gemm import WORDS as PRODUCT_WORDS
 from .gemm import (
-    WORDS,
     Form,
     _mask,
     _masked_load,
@@ -69,31 +73,35 @@ matrices = {
     ),
 }
 
-# What the kernel is told; offsets count elements. step: from column to column where channels come last, else from
-# channel to channel. together: whether rows of the input follow each other. *.at: where things lie in scratch. flag:
-# becomes 1 where an output is not finite.
+# What a kernel is told; offsets count elements. step: from column to column where channels come last, else from channel
+# to channel. together: whether rows follow each other. u: transformed weights, or sums of what becomes their gradient.
+# next: from one of the (m + 2)^2 elements to the next, of u, of transformed inputs (v), and of products (m). at: where
+# things lie in scratch. flag: becomes 1 where an output is not finite.
 POINTERS = ("x", "y", "u", "bias", "zeros", "scratch", "chunks", "c.rows", "pieces", "panels", "flag")
 NUMBERS = (
-    *("first", "last", "x.image", "x.row", "x.step", "y.image", "y.row", "y.step", "height", "width"),
-    *("out.height", "out.width", "low.y", "low.x", "columns", "u.next", "together", "m.at", "in.at", "out.at"),
+    *("first", "last", "x.image", "x.row", "x.step", "x.together", "y.image", "y.row", "y.step", "y.together"),
+    *("height", "width", "out.height", "out.width", "low.y", "low.x", "columns", "u.next", "v.next", "m.next"),
+    *("m.at", "in.at", "out.at"),
 )
-KERNEL_WORDS = len(POINTERS) + len(NUMBERS)
+WORDS = len(POINTERS) + len(NUMBERS)
 
 # A chunk of tiles: where its first image begins in x and y, and its weights and bias, the number of images, and its
 # first row of tiles and their number.
 CHUNK = ("x.begin", "y.begin", "u.begin", "bias.begin", "images", "row", "rows")
 
-# What the transform of weights is told: it makes registers of outputs. taps: offsets of the elements of a window.
+# What the transforms of weights are told: they make registers of outputs. taps: offsets of the elements of a window.
+# next: elements of u, as above; pitch: from channel to channel of it; lanes, lane.next: sums to be added.
 WEIGHTS = (
     ("w", "u", "taps"),
     ("first", "last", "outputs", "channels", "by.output", "by.channel", "u.next", "registers"),
 )
+BACK = (WEIGHTS[0], (*WEIGHTS[1], "pitch", "lanes", "lane.next"))
 
 
 class Tiled(NamedTuple):
     """What a kernel is made for: so many outputs of a row of a tile, channels and outputs, and layouts.
 
-    form: of the product, which reads the inputs where `step_x` says.
+    form: of the product. gradient: whether it is that of weights.
     """
 
     form: Form
@@ -102,44 +110,71 @@ class Tiled(NamedTuple):
     outputs: int
     x_last: bool
     y_last: bool
+    gradient: bool = False
 
     @property
-    def side(self) -> int:
-        """The inputs of a row of a tile."""
-        return self.m + 2
+    def elements(self) -> int:
+        """The elements of a transformed tile."""
+        return (self.m + 2) ** 2
 
     @property
     def pitch_x(self) -> int:
-        """The numbers that one element of a tile's transformed inputs takes."""
-        return -(-self.channels // self.form.lanes) * self.form.lanes
+        """The numbers from tile to tile of transformed inputs: a register more than there are, as lines some power of
+        two apart meet in the cache.
+        """
+        return (-(-self.channels // self.form.lanes) + 1) * self.form.lanes
+
+    @property
+    def panels(self) -> int:
+        """The panels of outputs."""
+        return -(-self.outputs // self.form.width)
 
     @property
     def pitch_y(self) -> int:
-        """The same of its products, whose panels are whole."""
-        return -(-self.outputs // self.form.width) * self.form.width
+        """The numbers from tile to tile of products."""
+        return self.panels * self.form.width + self.form.lanes
 
-    @property
-    def step_x(self) -> int:
-        """The numbers from tile to tile: a register more than there are, as lines one power of two apart meet."""
-        return self.side**2 * self.pitch_x + self.form.lanes
 
-    @property
-    def step_y(self) -> int:
-        return self.side**2 * self.pitch_y + self.form.lanes
+class Given(NamedTuple):
+    """An array whose tiles are transformed: its name, the length of a tile, the matrix, and how it lies."""
+
+    name: str
+    length: int
+    matrix: Matrix
+    channels: int
+    pitch: int
+    last: bool
+
+
+def _inputs(tiled: Tiled) -> Given:
+    return Given("x", tiled.m + 2, matrices[tiled.m].inputs, tiled.channels, tiled.pitch_x, tiled.x_last)
+
+
+def _results(tiled: Tiled) -> Given:
+    """Return the gradient of outputs, which is spread over whole tiles."""
+    spread = tuple(zip(*matrices[tiled.m].products, strict=True))
+    return Given("y", tiled.m, spread, tiled.outputs, tiled.pitch_y, tiled.y_last)
 
 
 @cache
 def winograd_kernel(tiled: Tiled) -> Code:
-    """Return the code that convolves chunks of tiles with transformed weights."""
-    form = tiled.form._replace(lies=(tiled.step_x, 1))
-    parts = [source(form, name="product"), *_turn(form), *_read(tiled), *_write(tiled), *_kernel(tiled)]
-    return handmade("\n".join(parts))
+    """Return the code that convolves chunks of tiles with transformed weights, or adds up the gradient of those."""
+    lies = (1, tiled.pitch_x, tiled.pitch_y) if tiled.gradient else (tiled.pitch_x, 1, tiled.form.width)
+    parts = [source(tiled.form._replace(lies=lies), name="product"), *_turn(tiled.form), *_taken(tiled, _inputs(tiled))]
+    parts += _taken(tiled, _results(tiled)) if tiled.gradient else _write(tiled)
+    return handmade("\n".join([*parts, *_kernel(tiled)]))
 
 
 @cache
 def weights_kernel(form: Form, m: int) -> Code:
     """Return the code that transforms weights into panels of the product: (elements, panels, channels, width)."""
     return handmade("\n".join(_weights(form, m)))
+
+
+@cache
+def weights_back_kernel(form: Form, m: int) -> Code:
+    """Return the code that adds up sums (lanes, elements, channels, outputs), and makes them a gradient of weights."""
+    return handmade("\n".join(_weights_back(form, m)))
 
 
 # ---- loops and linear maps
@@ -229,13 +264,16 @@ def _turn(form: Form) -> Iterator[str]:
 
 # ---- the transforms of a chunk
 
+# What of a chunk and its array the functions are given.
+_CHUNK = "i64 %images, i64 %row, i64 %rows, i64 %columns"
+_ARRAY = "i64 %image, i64 %by.row, i64 %step"
+
 
 def _tile_loops(tiled: Tiled, per_row: Iterable[str], per_tile: Iterable[str]) -> Iterator[str]:
     """Yield the loops over images, rows and columns of tiles of a chunk; %t is the number of the tile."""
     tile = [
         "  %n.rows = mul i64 %n, %rows\n  %t.row = add i64 %n.rows, %r\n  %t.first = mul i64 %t.row, %columns",
-        "  %t = add i64 %t.first, %c",
-        f"  %x0 = mul i64 %c, {tiled.m}",
+        f"  %t = add i64 %t.first, %c\n  %x0 = mul i64 %c, {tiled.m}",
         *per_tile,
     ]
     row = [f"  %row.r = add i64 %row, %r\n  %y0 = mul i64 %row.r, {tiled.m}", *per_row, *_loop("c", "%columns", tile)]
@@ -249,79 +287,147 @@ def _inside(axis: str, number: int, low: str, length: str, step: str) -> Iterato
         yield f"  %{axis}{i}.is = icmp ult i64 %{axis}{i}.own, {length}\n  %{axis}{i}.at = mul i64 %{axis}{i}.own, {step}"
 
 
-def _read(tiled: Tiled) -> Iterator[str]:
-    """Yield the function that transforms the inputs of a chunk."""
-    form, side = tiled.form, tiled.side
-    cells = [(i, j) for i in range(side) for j in range(side)]
-    tile = [*_inside("x", side, "%low.x", "%width", "%step")]
-    for i, j in cells:
+def _places(form: Form, length: int, base: str, low: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """Return the lines for each row of tiles and for each tile: of each element, %is and %place.
+
+    low: the positions left out before the array.
+    """
+    row = [*_inside("y", length, low[0], "%height", "%by.row")]
+    row += [f"  %y{i}.image = add i64 %y{i}.at, %n.at" for i in range(length)]
+    tile = [*_inside("x", length, low[1], "%width", "%step")]
+    for i, j in _cells(length):
         tile += [
             f"  %is{i}.{j} = and i1 %y{i}.is, %x{j}.is\n  %off{i}.{j} = add i64 %y{i}.image, %x{j}.at",
-            _at(form, f"%in{i}.{j}", "%x", f"%off{i}.{j}"),
-            f"  %from{i}.{j} = select i1 %is{i}.{j}, ptr %in{i}.{j}, ptr %zeros",
+            _at(form, f"%place{i}.{j}", base, f"%off{i}.{j}"),
         ]
-    tile += [f"  %t.at = mul i64 %t, {tiled.step_x}", _at(form, "%v.t", "%v", "%t.at")]
-    body = [f"  %left = sub i64 {tiled.channels}, %k", *_mask(form, "mask", "%left"), _at(form, "%v.k", "%v.t", "%k")]
-    for i, j in cells:
+    return row, tile
+
+
+def _cells(length: int) -> Iterator[tuple[int, int]]:
+    return product(range(length), repeat=2)
+
+
+def _grid(name: str, length: int) -> Grid:
+    return [[f"%{name}{i}.{j}" for j in range(length)] for i in range(length)]
+
+
+def _taken(tiled: Tiled, given: Given) -> Iterator[str]:
+    """Yield the function that transforms the tiles of a chunk of an array, turned before where channels come first."""
+    yield from _transform(tiled, given)
+    form, name = tiled.form, given.name
+    area = "i64 %height, i64 %width, i64 %low.y, i64 %low.x, ptr %zeros"
+    yield f"define internal void @take.{name}(ptr %x, {_ARRAY}, i64 %together, {_CHUNK}, {area}, ptr %in, ptr %v, "
+    yield "i64 %v.next) {\nentry:"
+    rest = f"{_CHUNK}, {area}, ptr %v, i64 %v.next)"
+    if given.last:
+        yield f"  call void @transform.{name}(ptr %x, {_ARRAY}, {rest}\n  ret void\n}}"
+        return
+    yield f"  %top = mul i64 %row, {tiled.m}\n  %top.own = sub i64 %top, %low.y\n  %tall = mul i64 %rows, {tiled.m}"
+    yield f"  %reach = add i64 %tall, {given.length - tiled.m}\n  %bottom.own = add i64 %top.own, %reach"
+    yield "  %first = call i64 @llvm.smax.i64(i64 %top.own, i64 0)"
+    yield "  %bottom = call i64 @llvm.smin.i64(i64 %bottom.own, i64 %height)"
+    yield "  %some = sub i64 %bottom, %first\n  %lines = call i64 @llvm.smax.i64(i64 %some, i64 0)"
+    yield f"  %in.row = mul i64 %width, {given.pitch}\n  %in.image = mul i64 %in.row, %lines"
+    yield "  %skip = mul i64 %first, %by.row\n  %is.together = icmp ne i64 %together, 0"
+    yield "  %whole = mul i64 %lines, %width\n  %run = select i1 %is.together, i64 %whole, i64 %width"
+    yield "  %runs = select i1 %is.together, i64 1, i64 %lines\n  %is.some = icmp sgt i64 %lines, 0"
+    yield _at(form, "%x.top", "%x", "%skip")
+    yield "  br i1 %is.some, label %turning, label %turned\nturning:"
+    line = [
+        f"  %o.x = mul i64 %o, %by.row\n  %o.rows = mul i64 %o, %run\n  %o.in = mul i64 %o.rows, {given.pitch}",
+        *(_at(form, "%x.o", "%x.n", "%o.x"), _at(form, "%in.o", "%in.n", "%o.in")),
+        f"  call void @turn(ptr %x.o, i64 %step, ptr %in.o, i64 {given.pitch}, i64 {given.channels}, i64 %run)",
+    ]
+    image = ["  %n.x = mul i64 %n, %image\n  %n.in = mul i64 %n, %in.image"]
+    image += _at(form, "%x.n", "%x.top", "%n.x"), _at(form, "%in.n", "%in", "%n.in")
+    yield from _loop("n", "%images", [*image, *_loop("o", "%runs", line)])
+    yield "  br label %turned\nturned:\n  %less = mul i64 %first, %in.row\n  %in.skip = sub i64 0, %less"
+    yield _at(form, "%in.zero", "%in", "%in.skip")
+    yield f"  call void @transform.{name}(ptr %in.zero, i64 %in.image, i64 %in.row, i64 {given.pitch}, {rest}"
+    yield "  ret void\n}"
+
+
+def _transform(tiled: Tiled, given: Given) -> Iterator[str]:
+    """Yield the function that transforms the tiles of a chunk of an array whose channels come last."""
+    form, name, length = tiled.form, given.name, given.length
+    row, tile = _places(form, length, "%x", ("%low.y", "%low.x"))
+    for i, j in _cells(length):
+        tile += [f"  %from{i}.{j} = select i1 %is{i}.{j}, ptr %place{i}.{j}, ptr %zeros"]
+    tile += [f"  %t.at = mul i64 %t, {given.pitch}", _at(form, "%v.t", "%v", "%t.at")]
+    body = [f"  %left = sub i64 {given.channels}, %k", *_mask(form, "mask", "%left"), _at(form, "%v0", "%v.t", "%k")]
+    for i, j in _cells(length):
         body += [_at(form, f"%from{i}.{j}.k", f"%from{i}.{j}", "%k")]
         body += [_masked_load(form, f"%d{i}.{j}", f"%from{i}.{j}.k", "%mask")]
-    grid = [[f"%d{i}.{j}" for j in range(side)] for i in range(side)]
-    lines, found = _mapped(form, matrices[tiled.m].inputs, grid, "b")
+    lines, found = _mapped(form, given.matrix, _grid("d", length), "b")
     body += lines
-    for i, j in cells:
+    for number, value in enumerate(chain.from_iterable(found)):
         body += [
-            _at(form, f"%v{i}.{j}", "%v.k", (i * side + j) * tiled.pitch_x),
-            f"  store {_vector(form)} {found[i][j]}, ptr %v{i}.{j}, align {form.itemsize}",
+            f"  store {_vector(form)} {value}, ptr %v{number}, align {form.itemsize}",
+            _at(form, f"%v{number + 1}", f"%v{number}", "%v.next"),
         ]
-    tile += _loop("k", tiled.channels, body, form.lanes)
-    row = [*_inside("y", side, "%low.y", "%height", "%by.row")]
-    row += [f"  %y{i}.image = add i64 %y{i}.at, %n.at" for i in range(side)]
-    yield "define internal void @read(ptr %x, i64 %image, i64 %by.row, i64 %step, i64 %images, i64 %row, i64 %rows, "
-    yield "i64 %columns, i64 %height, i64 %width, i64 %low.y, i64 %low.x, ptr %zeros, ptr %v) {\nentry:"
+    tile += _loop("k", given.channels, body, form.lanes)
+    yield f"define internal void @transform.{name}(ptr %x, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, i64 %low.y, "
+    yield "i64 %low.x, ptr %zeros, ptr %v, i64 %v.next) {\nentry:"
     yield from _tile_loops(tiled, row, tile)
     yield "  ret void\n}"
 
 
 def _write(tiled: Tiled) -> Iterator[str]:
-    """Yield the function that makes the outputs of a chunk of its products, and looks whether they are finite."""
-    form, m, side = tiled.form, tiled.m, tiled.side
+    """Yield the function that makes the outputs of a chunk of its products, turned where channels come first."""
+    yield from _untransform(tiled)
+    form, pitch = tiled.form, tiled.pitch_y
+    area = "i64 %height, i64 %width, ptr %bias"
+    rest = f"{_CHUNK}, {area}, ptr %m, i64 %m.next, ptr %finite)"
+    yield f"define internal void @write(ptr %y, {_ARRAY}, {_CHUNK}, {area}, ptr %out, ptr %m, i64 %m.next, "
+    yield "ptr %finite) {\nentry:"
+    if tiled.y_last:
+        yield f"  call void @untransform(ptr %y, {_ARRAY}, {rest}\n  ret void\n}}"
+        return
+    yield f"  %top = mul i64 %row, {tiled.m}\n  %tall = mul i64 %rows, {tiled.m}\n  %left = sub i64 %height, %top"
+    yield "  %lines = call i64 @llvm.smin.i64(i64 %tall, i64 %left)"
+    yield f"  %run = mul i64 %lines, %width\n  %out.row = mul i64 %width, {pitch}"
+    yield "  %out.image = mul i64 %out.row, %lines\n  %less = mul i64 %top, %out.row"
+    yield "  %out.skip = sub i64 0, %less\n  %y.skip = mul i64 %top, %by.row"
+    yield _at(form, "%out.zero", "%out", "%out.skip")
+    yield f"  call void @untransform(ptr %out.zero, i64 %out.image, i64 %out.row, i64 {pitch}, {rest}"
+    image = [
+        "  %n.y = mul i64 %n, %image\n  %n.out = mul i64 %n, %out.image\n  %n.top = add i64 %n.y, %y.skip",
+        *(_at(form, "%y.n", "%y", "%n.top"), _at(form, "%out.n", "%out", "%n.out")),
+        f"  call void @turn(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs})",
+    ]
+    yield from _loop("n", "%images", image)
+    yield "  ret void\n}"
+
+
+def _untransform(tiled: Tiled) -> Iterator[str]:
+    """Yield the function that makes outputs whose channels come last, and looks whether they are finite."""
+    form, m = tiled.form, tiled.m
     vector, mask = _vector(form), f"<{form.lanes} x i1>"
-    cells = [(i, j) for i in range(m) for j in range(m)]
-    tile = [*_inside("x", m, "0", "%width", "%step")]
-    for i, j in cells:
-        tile += [
-            f"  %is{i}.{j} = and i1 %y{i}.is, %x{j}.is\n  %off{i}.{j} = add i64 %y{i}.image, %x{j}.at",
-            _at(form, f"%out{i}.{j}", "%y", f"%off{i}.{j}"),
+    row, tile = _places(form, m, "%y", ("0", "0"))
+    tile += [f"  %t.at = mul i64 %t, {tiled.pitch_y}", _at(form, "%m.t", "%m", "%t.at")]
+    body = [f"  %left = sub i64 {tiled.outputs}, %k", *_mask(form, "mask", "%left"), _at(form, "%m0", "%m.t", "%k")]
+    for number, (i, j) in enumerate(_cells(m + 2)):
+        body += [
+            f"  %d{i}.{j} = load {vector}, ptr %m{number}, align {form.itemsize}",
+            _at(form, f"%m{number + 1}", f"%m{number}", "%m.next"),
         ]
-    tile += [f"  %t.at = mul i64 %t, {tiled.step_y}", _at(form, "%m.t", "%m", "%t.at")]
-    body = [f"  %left = sub i64 {tiled.outputs}, %k", *_mask(form, "mask", "%left"), _at(form, "%m.k", "%m.t", "%k")]
-    for i in range(side):
-        for j in range(side):
-            body += [
-                _at(form, f"%m{i}.{j}", "%m.k", (i * side + j) * tiled.pitch_y),
-                f"  %d{i}.{j} = load {vector}, ptr %m{i}.{j}, align {form.itemsize}",
-            ]
-    grid = [[f"%d{i}.{j}" for j in range(side)] for i in range(side)]
-    lines, found = _mapped(form, matrices[m].products, grid, "a")
+    lines, found = _mapped(form, matrices[m].products, _grid("d", m + 2), "a")
     body += [*lines, _at(form, "%bias.k", "%bias", "%k"), _masked_load(form, "%b", "%bias.k", "%mask")]
-    body += [f"  %seen = load {vector}, ptr %finite"]
     seen = "%seen"
-    for i, j in cells:
-        name = found[i][j]
-        body += _multiply_add(form, f"%seen{i}.{j}", name, "zeroinitializer", seen)
+    body += [f"  {seen} = load {vector}, ptr %finite"]
+    for i, j in _cells(m):
+        body += _multiply_add(form, f"%seen{i}.{j}", found[i][j], "zeroinitializer", seen)
         seen = f"%seen{i}.{j}"
         body += [
-            f"  %sum{i}.{j} = fadd {vector} {name}, %b",
+            f"  %sum{i}.{j} = fadd {vector} {found[i][j]}, %b",
             f"  %mask{i}.{j} = select i1 %is{i}.{j}, {mask} %mask, {mask} zeroinitializer",
-            _at(form, f"%to{i}.{j}", f"%out{i}.{j}", "%k"),
+            _at(form, f"%to{i}.{j}", f"%place{i}.{j}", "%k"),
             _masked_store(form, f"%sum{i}.{j}", f"%to{i}.{j}", f"%mask{i}.{j}"),
         ]
     body += [f"  store {vector} {seen}, ptr %finite"]
     tile += _loop("k", tiled.outputs, body, form.lanes)
-    row = [*_inside("y", m, "0", "%height", "%by.row")]
-    row += [f"  %y{i}.image = add i64 %y{i}.at, %n.at" for i in range(m)]
-    yield "define internal void @write(ptr %y, i64 %image, i64 %by.row, i64 %step, i64 %images, i64 %row, i64 %rows, "
-    yield "i64 %columns, i64 %height, i64 %width, ptr %bias, ptr %m, ptr %finite) {\nentry:"
+    yield f"define internal void @untransform(ptr %y, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, ptr %bias, ptr %m, "
+    yield "i64 %m.next, ptr %finite) {\nentry:"
     yield from _tile_loops(tiled, row, tile)
     yield "  ret void\n}"
 
@@ -330,115 +436,76 @@ def _write(tiled: Tiled) -> Iterator[str]:
 
 
 def _kernel(tiled: Tiled) -> Iterator[str]:
-    """Yield the function that goes over chunks: inputs, products, outputs."""
+    """Yield the function that goes over chunks: the tiles, their products, and the outputs if these are wanted."""
     form, vector = tiled.form, _vector(tiled.form)
-    yield "declare i64 @llvm.smax.i64(i64, i64)"
-    yield "define void @kernel(ptr %table) {\nentry:"
+    yield "declare i64 @llvm.smax.i64(i64, i64)\ndefine void @kernel(ptr %table) {\nentry:"
     yield from loads(POINTERS, NUMBERS)
     yield f"  %finite = alloca {vector}, align 64\n  store {vector} zeroinitializer, ptr %finite"
-    yield f"  %words = alloca [{WORDS} x i64], align 8"
-    yield "  %chunk.count = sub i64 %last, %first"
+    yield f"  %words = alloca [{PRODUCT_WORDS} x i64], align 8\n  %count = sub i64 %last, %first"
     yield from (_at(form, f"%{name}", "%scratch", f"%{name}.at") for name in ("m", "in", "out"))
-    yield from _told(tiled, {"a.0": "%scratch", "c.0": "%m", "b.next": "%u.next"})
+    yield from _tell(_always(tiled))
     body = ["  %q.own = add i64 %first, %q", f"  %q.at = mul i64 %q.own, {len(CHUNK)}"]
     body += ["  %chunk = getelementptr i64, ptr %chunks, i64 %q.at"]
     for place, name in enumerate(CHUNK):
         body += [f"  %{name}.p = getelementptr i64, ptr %chunk, i64 {place}\n  %{name} = load i64, ptr %{name}.p"]
-    body += _at(form, "%x.own", "%x", "%x.begin"), _at(form, "%y.own", "%y", "%y.begin")
-    body += _at(form, "%u.own", "%u", "%u.begin"), _at(form, "%bias.own", "%bias", "%bias.begin")
-    body += [*_inputs(tiled), *_multiplied(tiled), *_outputs(tiled)]
-    yield from _loop("q", "%chunk.count", body)
+    body += [_at(form, f"%{name}.own", f"%{name}", f"%{name}.begin") for name in ("x", "y", "u", "bias")]
+    body += [f"  call void @take.x({_of('x')}, i64 %x.together, {_CHUNK}, i64 %height, i64 %width, i64 %low.y, "]
+    body += ["i64 %low.x, ptr %zeros, ptr %in, ptr %scratch, i64 %v.next)"]
+    body += ["  %tile.rows = mul i64 %images, %rows\n  %tiles = mul i64 %tile.rows, %columns"]
+    body += [*(_added_up(tiled) if tiled.gradient else _multiplied(tiled))]
+    yield from _loop("q", "%count", body)
     yield f"  %seen = load {vector}, ptr %finite\n  %odd = fcmp uno {vector} %seen, %seen"
     yield f"  %odd.bits = bitcast <{form.lanes} x i1> %odd to i{form.lanes}"
     yield f"  %is.odd = icmp ne i{form.lanes} %odd.bits, 0\n  br i1 %is.odd, label %say, label %end"
     yield "say:\n  store i64 1, ptr %flag\n  br label %end\nend:\n  ret void\n}"
 
 
-def _told(tiled: Tiled, given: dict[str, str]) -> Iterator[str]:
-    """Yield the lines that tell the product what is the same for all chunks."""
-    form, panels = tiled.form, tiled.pitch_y // tiled.form.width
-    known: dict[str, str | int] = {
-        **{"b.ks": "null", "scratch": "%scratch", "bias.rows": "%zeros", "bias.columns": "%zeros"},
-        **{"a.rows": "%c.rows", "a.ks": "%c.rows", "a.runs": "%c.rows", "c.rows": "%c.rows"},
-        **{"pieces": "%pieces", "panels": "%panels", "depth": tiled.channels, "most": tiled.channels},
-        **{"panel.count": panels, "together": panels, "b.step": form.width * tiled.channels, "packed": 1, "fresh": 1},
-        **{"matrices": tiled.side**2, "a.next": tiled.pitch_x, "c.next": tiled.pitch_y, "end": 0},
-        **given,
-    }
-    for name, value in known.items():
-        yield from _tell(name, value)
+def _of(name: str) -> str:
+    return f"ptr %{name}.own, i64 %{name}.image, i64 %{name}.row, i64 %{name}.step"
 
 
-def _tell(name: str, value: str | int) -> Iterator[str]:
-    place = (*PRODUCT_POINTERS, *PRODUCT_NUMBERS).index(name)
-    kind = "ptr" if name in PRODUCT_POINTERS else "i64"
-    yield f"  %tell.{name} = getelementptr i64, ptr %words, i64 {place}\n  store {kind} {value}, ptr %tell.{name}"
+def _always(tiled: Tiled) -> dict[str, str | int]:
+    """Return what products are told that is the same for all chunks."""
+    unused = dict.fromkeys(("a.rows", "a.ks", "a.runs", "b.ks"), "%c.rows")
+    biases = {"bias.rows": "%zeros", "bias.columns": "%zeros"}
+    places = {"a.0": "%scratch", "c.rows": "%c.rows", "pieces": "%pieces", "panels": "%panels", "scratch": "%scratch"}
+    numbers = {"panel.count": tiled.panels, "together": tiled.panels, "packed": 1, "matrices": tiled.elements, "end": 0}
+    return {**unused, **biases, **places, **numbers, "a.next": "%v.next"}
 
 
-def _inputs(tiled: Tiled) -> Iterator[str]:
-    """Yield the lines that transform the inputs of a chunk; those whose channels come first are turned before."""
-    form, m, pitch = tiled.form, tiled.m, tiled.pitch_x
-    given = "i64 %images, i64 %row, i64 %rows, i64 %columns, i64 %height, i64 %width, i64 %low.y, i64 %low.x"
-    call = f"{given}, ptr %zeros, ptr %scratch)"
-    if tiled.x_last:
-        yield f"  call void @read(ptr %x.own, i64 %x.image, i64 %x.row, i64 %x.step, {call}"
-        return
-    yield f"  %top = mul i64 %row, {m}\n  %top.own = sub i64 %top, %low.y"
-    yield f"  %tall = mul i64 %rows, {m}\n  %reach = add i64 %tall, 2\n  %bottom.own = add i64 %top.own, %reach"
-    yield "  %top.in = call i64 @llvm.smax.i64(i64 %top.own, i64 0)"
-    yield "  %bottom = call i64 @llvm.smin.i64(i64 %bottom.own, i64 %height)"
-    yield "  %some.lines = sub i64 %bottom, %top.in\n  %lines = call i64 @llvm.smax.i64(i64 %some.lines, i64 0)"
-    yield f"  %in.row = mul i64 %width, {pitch}\n  %in.image = mul i64 %in.row, %lines"
-    yield "  %skip = mul i64 %top.in, %x.row\n  %is.together = icmp ne i64 %together, 0"
-    yield "  %run.whole = mul i64 %lines, %width\n  %run = select i1 %is.together, i64 %run.whole, i64 %width"
-    yield "  %run.count = select i1 %is.together, i64 1, i64 %lines\n  %is.some = icmp sgt i64 %lines, 0"
-    yield _at(form, "%x.top", "%x.own", "%skip")
-    yield "  br i1 %is.some, label %turning, label %turned\nturning:"
-    line = [
-        f"  %o.x = mul i64 %o, %x.row\n  %o.in.rows = mul i64 %o, %run\n  %o.in = mul i64 %o.in.rows, {pitch}",
-        *(_at(form, "%x.o", "%x.n", "%o.x"), _at(form, "%in.o", "%in.n", "%o.in")),
-        f"  call void @turn(ptr %x.o, i64 %x.step, ptr %in.o, i64 {pitch}, i64 {tiled.channels}, i64 %run)",
-    ]
-    image = ["  %n.x = mul i64 %n, %x.image\n  %n.in = mul i64 %n, %in.image"]
-    image += _at(form, "%x.n", "%x.top", "%n.x"), _at(form, "%in.n", "%in", "%n.in")
-    yield from _loop("n", "%images", [*image, *_loop("o", "%run.count", line)])
-    yield "  br label %turned\nturned:\n  %in.less = mul i64 %top.in, %in.row\n  %in.skip = sub i64 0, %in.less"
-    yield _at(form, "%in.zero", "%in", "%in.skip")
-    yield f"  call void @read(ptr %in.zero, i64 %in.image, i64 %in.row, i64 {pitch}, {call}"
+def _tell(words: dict[str, str | int]) -> Iterator[str]:
+    """Yield the lines that write words of the product's table."""
+    for name, value in words.items():
+        place = (*PRODUCT_POINTERS, *PRODUCT_NUMBERS).index(name)
+        kind = "ptr" if name in PRODUCT_POINTERS else "i64"
+        yield f"  %tell.{name} = getelementptr i64, ptr %words, i64 {place}\n  store {kind} {value}, ptr %tell.{name}"
 
 
 def _multiplied(tiled: Tiled) -> Iterator[str]:
-    """Yield the lines that multiply transformed inputs with transformed weights."""
-    height = tiled.form.height
-    yield "  %tile.rows = mul i64 %images, %rows\n  %tiles = mul i64 %tile.rows, %columns"
+    """Yield the lines that multiply transformed inputs with transformed weights, and write outputs.
+
+    Panels of rows may reach behind the last tile: what lies there is multiplied in vain.
+    """
+    height, width = tiled.form.height, tiled.form.width
     yield f"  %more.tiles = add i64 %tiles, {height - 1}\n  %row.panels = sdiv i64 %more.tiles, {height}"
-    yield f"  %short = mul i64 %row.panels, {height - 1}\n  %tall.panels = sub i64 %tiles, %short"
-    for name, value in {"b.0": "%u.own", "row.count": "%tiles", "tall": "%tall.panels"}.items():
-        yield from _tell(name, value)
+    yield f"  %short = mul i64 %row.panels, {height - 1}\n  %tall = sub i64 %tiles, %short"
+    yield from _tell({"b.0": "%u.own", "row.count": "%tiles", "tall": "%tall", "depth": tiled.channels})
+    yield from _tell({"most": tiled.channels, "b.step": width * tiled.channels, "fresh": 1, "c.0": "%m"})
+    yield from _tell({"b.next": "%u.next", "c.next": "%m.next"})
     yield "  call void @product(ptr %words)"
+    yield f"  call void @write({_of('y')}, {_CHUNK}, i64 %out.height, i64 %out.width, ptr %bias.own, ptr %out, ptr %m, "
+    yield "i64 %m.next, ptr %finite)"
 
 
-def _outputs(tiled: Tiled) -> Iterator[str]:
-    """Yield the lines that make the outputs of a chunk; where channels come first they are turned."""
-    form, m, pitch = tiled.form, tiled.m, tiled.pitch_y
-    given = "i64 %images, i64 %row, i64 %rows, i64 %columns, i64 %out.height, i64 %out.width, ptr %bias.own, ptr %m"
-    if tiled.y_last:
-        yield f"  call void @write(ptr %y.own, i64 %y.image, i64 %y.row, i64 %y.step, {given}, ptr %finite)"
-        return
-    yield f"  %out.top = mul i64 %row, {m}\n  %out.tall = mul i64 %rows, {m}"
-    yield "  %out.left = sub i64 %out.height, %out.top"
-    yield "  %out.lines = call i64 @llvm.smin.i64(i64 %out.tall, i64 %out.left)"
-    yield f"  %out.run = mul i64 %out.lines, %out.width\n  %out.row = mul i64 %out.width, {pitch}"
-    yield "  %out.image = mul i64 %out.row, %out.lines\n  %out.less = mul i64 %out.top, %out.row"
-    yield "  %out.skip = sub i64 0, %out.less\n  %y.skip = mul i64 %out.top, %y.row"
-    yield _at(form, "%out.zero", "%out", "%out.skip")
-    yield f"  call void @write(ptr %out.zero, i64 %out.image, i64 %out.row, i64 {pitch}, {given}, ptr %finite)"
-    image = [
-        *("  %z.y = mul i64 %z, %y.image\n  %z.out = mul i64 %z, %out.image\n  %z.top = add i64 %z.y, %y.skip",),
-        *(_at(form, "%y.z", "%y.own", "%z.top"), _at(form, "%out.z", "%out", "%z.out")),
-        f"  call void @turn(ptr %out.z, i64 {pitch}, ptr %y.z, i64 %y.step, i64 %out.run, i64 {tiled.outputs})",
-    ]
-    yield from _loop("z", "%images", image)
+def _added_up(tiled: Tiled) -> Iterator[str]:
+    """Yield the lines that add up products of transformed inputs and gradients of outputs."""
+    height, width, rows = tiled.form.height, tiled.form.width, tiled.channels
+    yield f"  call void @take.y({_of('y')}, i64 %y.together, {_CHUNK}, i64 %out.height, i64 %out.width, i64 0, i64 0, "
+    yield "ptr %zeros, ptr %out, ptr %m, i64 %m.next)\n  %is.first = icmp eq i64 %q, 0\n  %fresh = zext i1 %is.first to i64"
+    yield from _tell({"b.0": "%m", "row.count": rows, "tall": rows - -(-rows // height) * (height - 1)})
+    yield from _tell({"depth": "%tiles", "most": "%tiles", "b.step": width, "fresh": "%fresh", "c.0": "%u.own"})
+    yield from _tell({"b.next": "%m.next", "c.next": "%u.next"})
+    yield "  call void @product(ptr %words)"
 
 
 # ---- weights
@@ -461,7 +528,7 @@ def _weights(form: Form, m: int) -> Iterator[str]:
     yield f"  %apart = mul {ints} %by.output.all, <{counting}>"
     channel = [
         "  %c.at = mul i64 %c, %by.channel\n  %c.to = mul i64 %c, %panel.width",
-        *(_at(form, "%w.c", "%w.o", "%c.at"), _at(form, "%u.c", "%u.o", "%c.to")),
+        *(_at(form, "%w.c", "%w.o", "%c.at"), _at(form, "%u0", "%u.o", "%c.to")),
     ]
     for t in range(9):
         channel += [
@@ -470,14 +537,12 @@ def _weights(form: Form, m: int) -> Iterator[str]:
             f"  %g{t} = call {vector} @llvm.masked.gather.{suffix}({pointers} %w{t}.all, i32 {form.itemsize}, "
             f"{mask} %inside, {vector} zeroinitializer)",
         ]
-    grid = [[f"%g{3 * i + j}" for j in range(3)] for i in range(3)]
-    lines, found = _mapped(form, matrices[m].weights, grid, "u")
+    lines, found = _mapped(form, matrices[m].weights, [[f"%g{3 * i + j}" for j in range(3)] for i in range(3)], "u")
     channel += lines
-    for number, name in enumerate(name for row in found for name in row):
+    for number, name in enumerate(chain.from_iterable(found)):
         channel += [
-            f"  %u{number}.at = mul i64 %u.next, {number}",
-            _at(form, f"%u{number}", "%u.c", f"%u{number}.at"),
             f"  store {vector} {name}, ptr %u{number}, align {form.itemsize}",
+            _at(form, f"%u{number + 1}", f"%u{number}", "%u.next"),
         ]
     register = [
         f"  %v = add i64 %first, %f\n  %o = mul i64 %v, {lanes}\n  %o.at = mul i64 %o, %by.output",
@@ -488,6 +553,61 @@ def _weights(form: Form, m: int) -> Iterator[str]:
         *splat("left", "i64", ints, lanes),
         f"  %inside = icmp slt {ints} <{counting}>, %left.all",
         *(_at(form, "%w.o", "%w", "%o.at"), _at(form, "%u.o", "%u", "%o.to")),
+        *_loop("c", "%channels", channel),
+    ]
+    yield from _loop("f", "%count", register)
+    yield "  ret void\n}"
+
+
+def _weights_back(form: Form, m: int) -> Iterator[str]:
+    """Yield the transform back: sums of registers of outputs, scattered to wherever weights lie."""
+    lanes, kind, vector, side = form.lanes, form.kind, _vector(form), m + 2
+    ints, pointers, mask = f"<{lanes} x i64>", f"<{lanes} x ptr>", f"<{lanes} x i1>"
+    suffix = f"{_suffix(form)}.v{lanes}p0"
+    counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
+    yield f"declare void @llvm.masked.scatter.{suffix}({vector}, {pointers}, i32, {mask})"
+    yield f"declare {vector} @llvm.fma.{_suffix(form)}({vector}, {vector}, {vector})"
+    yield "define void @kernel(ptr %table) {\nentry:"
+    yield from loads(*BACK)
+    for t in range(9):
+        yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
+    yield f"  %sums = alloca [{side**2} x {vector}], align 64\n  %count = sub i64 %last, %first"
+    yield from splat("by.output", "i64", ints, lanes)
+    yield f"  %apart = mul {ints} %by.output.all, <{counting}>"
+    element = [
+        "  %e.at = mul i64 %e, %u.next\n  %l.at = mul i64 %l, %lane.next",
+        *(_at(form, "%u.e", "%u.c", "%e.at"), _at(form, "%u.l", "%u.e", "%l.at")),
+        f"  %sum.at = getelementptr {vector}, ptr %sums, i64 %e\n  %more = load {vector}, ptr %u.l, align {form.itemsize}",
+        f"  %old = load {vector}, ptr %sum.at\n  %is.first = icmp eq i64 %l, 0",
+        f"  %before = select i1 %is.first, {vector} zeroinitializer, {vector} %old",
+        f"  %sum = fadd {vector} %before, %more\n  store {vector} %sum, ptr %sum.at",
+    ]
+    channel = [
+        "  %c.at = mul i64 %c, %by.channel\n  %c.to = mul i64 %c, %pitch",
+        *(_at(form, "%w.c", "%w.o", "%c.at"), _at(form, "%u.c", "%u.o", "%c.to")),
+        *_loop("l", "%lanes", _loop("e", side**2, element)),
+    ]
+    for number, (i, j) in enumerate(_cells(side)):
+        channel += [
+            f"  %sum{number}.at = getelementptr {vector}, ptr %sums, i64 {number}",
+            f"  %d{i}.{j} = load {vector}, ptr %sum{number}.at",
+        ]
+    turned = tuple(zip(*matrices[m].weights, strict=True))
+    lines, found = _mapped(form, turned, _grid("d", side), "g")
+    channel += lines
+    for t, name in enumerate(chain.from_iterable(found)):
+        channel += [
+            _at(form, f"%w{t}", "%w.c", f"%tap{t}"),
+            f"  %w{t}.all = getelementptr {kind}, ptr %w{t}, {ints} %apart",
+            f"  call void @llvm.masked.scatter.{suffix}({vector} {name}, {pointers} %w{t}.all, i32 {form.itemsize}, "
+            f"{mask} %inside)",
+        ]
+    register = [
+        f"  %v = add i64 %first, %f\n  %o = mul i64 %v, {lanes}\n  %o.at = mul i64 %o, %by.output",
+        "  %left = sub i64 %outputs, %o",
+        *splat("left", "i64", ints, lanes),
+        f"  %inside = icmp slt {ints} <{counting}>, %left.all",
+        *(_at(form, "%w.o", "%w", "%o.at"), _at(form, "%u.o", "%u", "%o")),
         *_loop("c", "%channels", channel),
     ]
     yield from _loop("f", "%count", register)

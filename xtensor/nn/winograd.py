@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base import threads
+from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
 from ..codegen.cpu.gemm import Form, form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
-from ..plan.costs import WINOGRAD_CHUNK
-from ..run.contractions import address, steps, straight
+from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
+from ..run.contractions import address, steps, straight, worth_compiling
 from ..run.native import run_calls
 from .contraction import LANES, Array, Scratch, rounded
 from .windows import Axes
@@ -35,6 +36,9 @@ SHARES, DEEP = 4, 128
 
 # Each thread makes at least so many outputs of it.
 PART = 64
+
+# Bytes of a row of the widest panel of a product, and a register.
+WIDEST = 6 * 64
 
 
 class Geometry(NamedTuple):
@@ -181,6 +185,55 @@ def _cut(geometry: Geometry, wanted: int, workers: int) -> Cut:
     return Cut(best, geometry.rows) if whole else Cut(1, best)
 
 
+# ---- when it is taken
+
+
+def unfit(axes: Axes, dtype: DType) -> str | None:
+    """Return why there are no tiles for such windows or numbers, None where there are."""
+    window = "x".join(str(axis.kernel) for axis in axes)
+    if window != "3x3":
+        return f"windows are {window}"
+    if any(axis.stride != 1 for axis in axes):
+        return "windows are 3x3 with a stride"
+    if any(axis.dilation != 1 for axis in axes):
+        return "windows are 3x3, dilated"
+    return None if dtype.char in "fd" else f"numbers are {dtype}"
+
+
+def unreadable(x: Array, w: Array, y: Array, axes: Axes, asked: bool = False) -> str | None:
+    """Return why the kernel does not compute these arrays (batch, groups, channels, height, width), None if it does.
+
+    asked: whether it is to be compiled for little work too.
+    """
+    found = unfit(axes, y.dtype)
+    if found is not None:
+        return found
+    work = y.size * w[0, 0].size if x.size and y.size else 0
+    if not work or not worth_compiling(y, y.dtype, max(work, asked * CONTRACTION_COMPILED)):
+        return "it is little work, or there is no generated code"
+    for one in (x, w, y):
+        if one.dtype != y.dtype or not one.flags.aligned or any(step % y.itemsize for step in one.strides):
+            return "dtypes differ, or numbers are not aligned"
+    if any(y.itemsize not in (one.strides[2], one.strides[4]) for one in (x, y)):
+        return "neither channels nor columns follow each other in memory"
+    if y.itemsize != y.strides[2] and y.strides[3] != y.itemsize * axes[1].out:
+        return "rows of outputs do not follow each other in memory"
+    return None
+
+
+def cheaper(x: Array, outputs: int, y: Array, axes: Axes) -> tuple[str, str]:
+    """Return the algorithm that takes less time by the estimate, and what that says; shapes alone count."""
+    geometry = geometry_of(x, outputs, y, axes, 2)
+    tiles = geometry.images * geometry.rows * geometry.columns
+    sizes = geometry.groups, geometry.channels, outputs
+    ours = winograd_seconds(*sizes, tiles, geometry.elements, y.itemsize)
+    products = products_seconds(*sizes, geometry.images * axes[0].out * axes[1].out, 9, y.itemsize)
+    estimate = f"an estimated {{:.3g}} ms of one thread against {{:.3g}} by {{}}"
+    if ours < products:
+        return "winograd", estimate.format(1e3 * ours, 1e3 * products, "im2col")
+    return "im2col", estimate.format(1e3 * products, 1e3 * ours, "winograd")
+
+
 # ---- outputs
 
 
@@ -192,8 +245,7 @@ def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: in
     its tile.
     """
     geometry = geometry_of(x, w.shape[1], y, axes, m)
-    planes = ceil(w.shape[1] / 16 + 8) * 16 * x.shape[2] * geometry.elements * w.shape[0] * y.itemsize
-    found = tiling_of(geometry, budget - planes, threads.count())
+    found = tiling_of(geometry, budget - _room(geometry), threads.count())
     if found is None:
         return None
     tiling, chunks = found
@@ -204,6 +256,12 @@ def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: in
     calls = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers, u, flags[n:]) for n in range(workers)]
     _run(tiling, chunks, x, y, bias, [[call] for call in calls])
     return not flags.any()
+
+
+def _room(geometry: Geometry) -> int:
+    """Return the most bytes that transformed weights take, whatever the panels."""
+    widest = geometry.outputs + WIDEST // geometry.itemsize
+    return geometry.groups * geometry.elements * geometry.channels * widest * geometry.itemsize
 
 
 def _run(tiling: Tiling, chunks: Array, x: Array, y: Array, bias: Array | None, shares: list[list[Any]]) -> None:
@@ -258,15 +316,13 @@ def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: i
     Chunks are dealt out to lanes, each of which adds up its own in order, and the lanes are added in order.
     """
     geometry = geometry_of(x, w.shape[1], y, axes, m, gradient=True)
-    found = tiling_of(geometry, budget // 2, SHARES)
+    one = _room(geometry)
+    found = tiling_of(geometry, budget - one, SHARES)
     if found is None:
         return False
     tiling, chunks = found
-    one = int(np.prod(tiling.u_shape)) * w.itemsize
     each = len(chunks) // w.shape[0]
-    lanes = min(LANES, budget // (4 * one), each)
-    if lanes < 1:
-        return False
+    lanes = max(min(LANES, budget // (4 * one), (budget - tiling.each) // one, each), 1)
     parts = _parts(w.shape[1], lanes * w.shape[0])
     if parts > 1:
         tiling = Tiling(geometry._replace(outputs=w.shape[1] // parts, parts=parts), tiling.cut)

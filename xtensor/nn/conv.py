@@ -520,7 +520,7 @@ def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
     if summing_dtype(w.dtype, y.size * w[0, 0].size) != w.dtype:
         return False
     done = winograd.convolve_weights(x, y, w, axes, winograd.TILES.get(asked, 2), plan.budget)
-    return done and (plan.algorithm == asked or bool(np.isfinite(np.vdot(w, w))))
+    return done and (plan.algorithm in winograd.TILES or bool(np.isfinite(np.vdot(w, w))))
 
 
 def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str]) -> str:

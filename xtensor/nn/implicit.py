@@ -163,10 +163,15 @@ class ChannelsFirst(Implicit):
     def _bytes(self, sizes: Sizes) -> int:
         """Return the most scratch that a tile takes: padded input, and what the kernel packs."""
         padded = sizes.groups * self._padded_size(sizes) * self.dtype.itemsize
-        aside = sizes.groups * self.y.shape[2] * sizes.positions * self.dtype.itemsize * channels_last(self.y)
+        aside = sizes.groups * self.y.shape[2] * sizes.positions * self.dtype.itemsize * self._aside
         return (
             rounded(padded) + rounded(aside) + rounded(self._product(self.y.shape[2], sizes.positions).scratch(False))
         )
+
+    @property
+    def _aside(self) -> bool:
+        """Whether outputs are made beside y, as its columns lie apart: of the other channels, or of other phases."""
+        return self.y.strides[-1] != self.y.itemsize
 
     def _padded_size(self, sizes: Sizes) -> int:
         plane = plane_of(self._axes, tuple((0, n) for n in (sizes.batch, *sizes.box)))
@@ -203,7 +208,7 @@ class ChannelsFirst(Implicit):
                 ks = _inner(self._axes, parts, self.x.shape[2], given.channel)
                 own = None if bias is None else bias[tile.groups, outputs]
                 target = self.y[(tile.batch, tile.groups, outputs, *tile.box)]
-                y = scratch.array(target.shape, self.dtype) if channels_last(self.y) else target
+                y = scratch.array(target.shape, self.dtype) if self._aside else target
                 self._multiply(one, weights[tile.groups, outputs], given, ks, y, own, scratch)
                 if y is not target:
                     np.copyto(target, y)

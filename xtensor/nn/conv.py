@@ -547,6 +547,10 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> N
         target = x[(..., *places)]
         if any(axis.kernel == 0 for axis in axes):
             target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
+        elif _is_thin(y, back) and target.strides[-1] > x.strides[-1] and target.nbytes <= plan.budget:
+            beside = np.empty_like(target)  # in the order of axes of the target, but packed
+            _forward(y, back[(..., *elements)], beside, bias, plan, axes)
+            np.copyto(target, beside)
         else:
             _forward(y, back[(..., *elements)], target, bias, plan, axes)
 

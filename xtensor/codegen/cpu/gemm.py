@@ -65,8 +65,8 @@ class Form(NamedTuple):
     """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
 
     direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
-    other. lies: elements from row to row of A, from term to term of it, and from term to term of B in a panel, where A is
-    not packed but read where it lies.
+    other. turned: whether rows of A follow each other, so that it is packed term by term. lies: elements from row to row
+    of A, from term to term of it, and from term to term of B in a panel, where A is not packed but read where it lies.
     """
 
     char: str
@@ -74,6 +74,7 @@ class Form(NamedTuple):
     height: int
     registers: int
     direct: bool = False
+    turned: bool = False
     lies: tuple[int, int, int] | None = None
 
     @property
@@ -103,7 +104,13 @@ class Form(NamedTuple):
     @property
     def steps(self) -> tuple[int, int, int]:
         """The same of what the sums read, packed or not."""
-        return self.lies or (self.leading, 1, self.width)
+        packed = (1, self.together) if self.turned else (self.leading, 1)
+        return self.lies or (*packed, self.width)
+
+    @property
+    def together(self) -> int:
+        """The elements from term to term of a packed panel of a turned A: whole registers."""
+        return -(-TALLEST // self.lanes) * self.lanes
 
     @property
     def traffic(self) -> float:
@@ -117,7 +124,7 @@ class Form(NamedTuple):
     @property
     def room(self) -> int:
         """The elements of scratch beside a block of B: a panel of A, and a tile."""
-        return TALLEST * (self.leading + self.width) + self.lanes
+        return max(TALLEST * self.leading, self.together * self.deepest) + TALLEST * self.width + self.lanes
 
 
 def form_of(char: str, rows: int, columns: int, registers: int = 0, direct: bool = False) -> Form:
@@ -169,7 +176,7 @@ def source(form: Form, finish: Finish | None = None, name: str = "kernel") -> st
     micros = [
         _micro(form, height, registers, finish) for height in heights for registers in sorted({1, form.registers})
     ]
-    parts = [*micros, _pack_rows(form), _pack_columns(form)]
+    parts = [*micros, _pack_terms(form) if form.turned else _pack_rows(form), _pack_columns(form)]
     return "\n".join([_declared(form), *parts, _scatter(form), _gather(form), _driver(form, name)])
 
 
@@ -263,6 +270,33 @@ def _pack_rows(form: Form) -> str:
     ]
     at_row = "  %row.at = getelementptr i64, ptr %rows, i64 %r"
     return "\n".join([*lines[:2], at_row, *lines[2:]])
+
+
+def _pack_terms(form: Form) -> str:
+    """Return the function that copies a block of a turned A term by term."""
+    lines = [
+        "define internal void @pack.rows(ptr %a, ptr %rows, ptr %ks, ptr %runs, ptr %to, i64 %height, i64 %depth) {",
+        "entry:\n  %offset = load i64, ptr %rows",
+        f"  %from = getelementptr {form.kind}, ptr %a, i64 %offset",
+    ]
+    parts = range(0, form.together, form.lanes)
+    for v in parts:
+        lines += [f"  %left{v} = sub i64 %height, {v}", *_mask(form, f"mask{v}", f"%left{v}")]
+    lines += [
+        "  br label %some\nsome:\n  %k = phi i64 [0, %entry], [%k.n, %some]",
+        "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %ks.k = load i64, ptr %ks.at",
+        f"  %term = getelementptr {form.kind}, ptr %from, i64 %ks.k\n  %out.at = mul i64 %k, {form.together}",
+        f"  %out = getelementptr {form.kind}, ptr %to, i64 %out.at",
+    ]
+    for v in parts:
+        lines += [
+            f"  %at{v} = getelementptr {form.kind}, ptr %term, i64 {v}",
+            _masked_load(form, f"%x{v}", f"%at{v}", f"%mask{v}"),
+            f"  %to{v} = getelementptr {form.kind}, ptr %out, i64 {v}",
+            f"  store {_vector(form)} %x{v}, ptr %to{v}, align {form.itemsize}",
+        ]
+    lines += ["  %k.n = add i64 %k, 1\n  %more = icmp slt i64 %k.n, %depth"]
+    return "\n".join([*lines, "  br i1 %more, label %some, label %done\ndone:\n  ret void\n}"])
 
 
 def _pack_columns(form: Form) -> str:
@@ -428,7 +462,7 @@ def _driver(form: Form, name: str) -> str:
     lines = [
         f"define void @{name}(ptr %table) {{\nentry:",
         *loads(POINTERS, NUMBERS),
-        f"  %tile = getelementptr {kind}, ptr %scratch, i64 {form.height * form.leading}",
+        f"  %tile = getelementptr {kind}, ptr %scratch, i64 {form.room - TALLEST * form.width - form.lanes}",
         f"  %blocks = getelementptr {kind}, ptr %scratch, i64 {form.room}",
         "  %is.packed = icmp ne i64 %packed, 0\n  %is.fresh = icmp ne i64 %fresh, 0\n  br label %matrix\nmatrix:",
         "  %number = phi i64 [1, %entry], [%number.n, %matrix.next]",

@@ -156,8 +156,8 @@ def test_errors_are_within_four_times_those_of_products(lasts: tuple[bool, bool]
     cotangent = normal(3, x.shape[0], w.shape[0], *x.shape[2:], dtype="float32")
     errors = {}
     exact: list[Array] = []
+    layout = "NHWC" if lasts[0] else "NCHW"
     for algorithm, dtype in (("im2col", "float64"), ("im2col", "float32"), ("winograd", "float32")):
-        layout = "NHWC" if lasts[0] else "NCHW"
         given_x = xt.asarray(given(x, lasts[0]).astype(dtype))
         y, back = xt.vjp(
             lambda x, w, a=algorithm: conv(x, w, padding=1, layout=layout, algorithm=a),

@@ -32,7 +32,6 @@ from ..run.contractions import (
     columns_of,
     rows_of,
     steps,
-    turning,
     worth_compiling,
 )
 from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, Tiles, channels_last, rounded, summing_dtype
@@ -407,7 +406,9 @@ class PlanewiseWeights(ChannelsFirst):
         item, width = self.dtype.itemsize, self.sizes.box[-1]
         totals: Array = np.zeros((self.x.shape[1], volume(self.axes), width), self.dtype)
         code, tiles = _summing(self.dtype, self.axes), list(self)
-        own = {(tile.groups.start, tile.groups.stop): [one for one in tiles if one.groups == tile.groups] for tile in tiles}
+        own = {
+            (tile.groups.start, tile.groups.stop): [one for one in tiles if one.groups == tile.groups] for tile in tiles
+        }
 
         def work(scratch: Scratch, left: Iterator[list[Tile]]) -> None:
             for tile in (tile for group in left for tile in group):
@@ -418,7 +419,11 @@ class PlanewiseWeights(ChannelsFirst):
                 y = self.y[(tile.batch, tile.groups, 0, *tile.box)]
                 counts = (y.shape[0], *y.shape[2:-1])
                 of_y = tuple(step // item for step in (y.strides[0], *y.strides[2:-1]))
-                tables = address(plane.offsets), address(_offsets(counts, given.strides[:-1])), address(_offsets(counts, of_y))
+                tables = (
+                    address(plane.offsets),
+                    address(_offsets(counts, given.strides[:-1])),
+                    address(_offsets(counts, of_y)),
+                )
                 for x, g, sums in zip(given.groups, y.swapaxes(0, 1), totals[tile.groups], strict=True):
                     told = address(x), address(g), address(sums), *tables, y.shape[-1], prod(counts), 1, 0, 0, width
                     code.call(struct.pack("=12q", *told))

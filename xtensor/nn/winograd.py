@@ -20,7 +20,7 @@ from ..base import threads
 from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
-from ..codegen.cpu.gemm import Form, form_of
+from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import address, steps, straight, worth_compiling
@@ -104,7 +104,7 @@ class Tiling:
         self.each = rounded(self.places[-1] * geometry.itemsize)
 
     def _ends(self) -> Iterator[int]:
-        tiled, (down, along), end = self.tiled, self.geometry.axes, 0
+        tiled, along, end = self.tiled, self.geometry.axes[1], 0
         lines = self.cut.images * (self.cut.rows * tiled.m + 2)
         turned = along.size * tiled.pitch_x * (not tiled.x_last), along.out * tiled.pitch_y * (not tiled.y_last)
         for size in (*(n * tiled.elements for n in (self.v_next, self.m_next)), *(lines * n for n in turned)):
@@ -148,7 +148,8 @@ class Tiling:
 def geometry_of(x: Array, outputs: int, y: Array, axes: Axes, m: int, gradient: bool = False) -> Geometry:
     """Return the geometry of arrays (batch, groups, channels, height, width)."""
     of_x, of_y = (tuple(step // a.itemsize for step in a.strides) for a in (x, y))
-    return Geometry(y.dtype.char, m, *x.shape[:3], outputs, axes, of_x, of_y, gradient)
+    images, groups, channels = x.shape[:3]
+    return Geometry(y.dtype.char, m, images, groups, channels, outputs, axes, of_x, of_y, gradient)
 
 
 @lru_cache(256)
@@ -228,7 +229,7 @@ def cheaper(x: Array, outputs: int, y: Array, axes: Axes) -> tuple[str, str]:
     sizes = geometry.groups, geometry.channels, outputs
     ours = winograd_seconds(*sizes, tiles, geometry.elements, y.itemsize)
     products = products_seconds(*sizes, geometry.images * axes[0].out * axes[1].out, 9, y.itemsize)
-    estimate = f"an estimated {{:.3g}} ms of one thread against {{:.3g}} by {{}}"
+    estimate = "an estimated {:.3g} ms of one thread against {:.3g} by {}"
     if ours < products:
         return "winograd", estimate.format(1e3 * ours, 1e3 * products, "im2col")
     return "im2col", estimate.format(1e3 * products, 1e3 * ours, "winograd")

@@ -65,8 +65,9 @@ class Form(NamedTuple):
     """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
 
     direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
-    other. turned: whether rows of A follow each other, so that it is packed term by term. lies: elements from row to row
-    of A, from term to term of it, and from term to term of B in a panel, where A is not packed but read where it lies.
+    other. turned: whether rows of A follow each other, so that it is packed term by term. lies: elements from row to
+    row of A, from term to term of it, and from term to term of B in a panel, where A is not packed but read where it
+    lies.
     """
 
     char: str
@@ -103,9 +104,9 @@ class Form(NamedTuple):
 
     @property
     def steps(self) -> tuple[int, int, int]:
-        """The same of what the sums read, packed or not."""
-        packed = (1, self.together) if self.turned else (self.leading, 1)
-        return self.lies or (*packed, self.width)
+        """The elements from row to row of A, and from term to term of A and B, of what the sums read."""
+        packed = (1, self.together, self.width) if self.turned else (self.leading, 1, self.width)
+        return self.lies or packed
 
     @property
     def together(self) -> int:
@@ -378,7 +379,7 @@ def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> st
 
     The sum is one step per turn: of several, LLVM moves the loads to the front and the registers to the stack.
     """
-    kind, vector, align = form.kind, _vector(form), form.itemsize
+    kind, vector, align, (down, along, on) = form.kind, _vector(form), form.itemsize, form.steps
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
         f"define internal void @micro{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
@@ -422,14 +423,13 @@ def _micro(form: Form, height: int, registers: int, finish: Finish | None) -> st
         lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
     for r in range(height):
         lines += [
-            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * form.steps[0]}\n  %x{r} = load {kind}, ptr %x{r}.at",
+            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * down}\n  %x{r} = load {kind}, ptr %x{r}.at",
             *splat(f"x{r}", kind, vector, form.lanes),
         ]
         for v in range(registers):
             lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
-        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {form.steps[1]}",
-        f"  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.steps[2]}",
+        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {along}\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {on}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
     ]
     if finish is not None:

@@ -1,12 +1,13 @@
 """Winograd's convolution F(m x m, 3 x 3): tiles of m x m outputs from (m + 2) x (m + 2) inputs by as many products.
 
 With the matrices B, G and A of `matrices`, a tile of outputs is A' [(G g G') * (B' d B)] A, where g are the weights, d
-the inputs and * goes element by element (S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S. Gray,
-Fast Algorithms for Convolutional Neural Networks, arXiv:1509.09308). Summed over channels, each of the (m + 2)^2
-elements is a product of matrices, tiles times channels by channels times outputs, for the contraction kernel of gemm.py.
+the inputs and * goes element by element (S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and
+S. Gray, Fast Algorithms for Convolutional Neural Networks, arXiv:1509.09308). Summed over channels, each of the
+(m + 2)^2 elements is a product of matrices, tiles times channels by channels times outputs, which the contraction
+kernel of gemm.py makes.
 
-The transforms are made in registers of neighbouring channels. Where channels come first, squares of registers are turned
-on the way in and out. What a chunk of tiles needs lies in scratch that stays in the cache of a core:
+The transforms are made in registers of neighbouring channels. Where channels come first, squares of registers are
+turned on the way in and out. What a chunk of tiles needs lies in scratch that stays in the cache of a core:
 
     transformed inputs    ((m + 2)^2, tiles, channels)    read by the product where they lie
     products              ((m + 2)^2, tiles, outputs)
@@ -284,7 +285,8 @@ def _inside(axis: str, number: int, low: str, length: str, step: str) -> Iterato
     """Yield the lines that say for some positions of an axis whether they lie inside, and where."""
     for i in range(number):
         yield f"  %{axis}{i}.plus = add i64 %{axis}0, {i}\n  %{axis}{i}.own = sub i64 %{axis}{i}.plus, {low}"
-        yield f"  %{axis}{i}.is = icmp ult i64 %{axis}{i}.own, {length}\n  %{axis}{i}.at = mul i64 %{axis}{i}.own, {step}"
+        yield f"  %{axis}{i}.is = icmp ult i64 %{axis}{i}.own, {length}"
+        yield f"  %{axis}{i}.at = mul i64 %{axis}{i}.own, {step}"
 
 
 def _places(form: Form, length: int, base: str, low: tuple[str, str]) -> tuple[list[str], list[str]]:
@@ -304,7 +306,7 @@ def _places(form: Form, length: int, base: str, low: tuple[str, str]) -> tuple[l
 
 
 def _cells(length: int) -> Iterator[tuple[int, int]]:
-    return product(range(length), repeat=2)
+    return product(range(length), range(length))
 
 
 def _grid(name: str, length: int) -> Grid:
@@ -501,7 +503,8 @@ def _added_up(tiled: Tiled) -> Iterator[str]:
     """Yield the lines that add up products of transformed inputs and gradients of outputs."""
     height, width, rows = tiled.form.height, tiled.form.width, tiled.channels
     yield f"  call void @take.y({_of('y')}, i64 %y.together, {_CHUNK}, i64 %out.height, i64 %out.width, i64 0, i64 0, "
-    yield "ptr %zeros, ptr %out, ptr %m, i64 %m.next)\n  %is.first = icmp eq i64 %q, 0\n  %fresh = zext i1 %is.first to i64"
+    yield "ptr %zeros, ptr %out, ptr %m, i64 %m.next)"
+    yield "  %is.first = icmp eq i64 %q, 0\n  %fresh = zext i1 %is.first to i64"
     yield from _tell({"b.0": "%m", "row.count": rows, "tall": rows - -(-rows // height) * (height - 1)})
     yield from _tell({"depth": "%tiles", "most": "%tiles", "b.step": width, "fresh": "%fresh", "c.0": "%u.own"})
     yield from _tell({"b.next": "%m.next", "c.next": "%u.next"})
@@ -577,7 +580,8 @@ def _weights_back(form: Form, m: int) -> Iterator[str]:
     element = [
         "  %e.at = mul i64 %e, %u.next\n  %l.at = mul i64 %l, %lane.next",
         *(_at(form, "%u.e", "%u.c", "%e.at"), _at(form, "%u.l", "%u.e", "%l.at")),
-        f"  %sum.at = getelementptr {vector}, ptr %sums, i64 %e\n  %more = load {vector}, ptr %u.l, align {form.itemsize}",
+        f"  %sum.at = getelementptr {vector}, ptr %sums, i64 %e",
+        f"  %more = load {vector}, ptr %u.l, align {form.itemsize}",
         f"  %old = load {vector}, ptr %sum.at\n  %is.first = icmp eq i64 %l, 0",
         f"  %before = select i1 %is.first, {vector} zeroinitializer, {vector} %old",
         f"  %sum = fadd {vector} %before, %more\n  store {vector} %sum, ptr %sum.at",

@@ -290,6 +290,8 @@ def _transformed(w: Array, tiling: Tiling) -> Array:
     """Return weights transformed."""
     u: Array = np.ndarray(tiling.u_shape, w.dtype, Scratch(rounded(int(np.prod(tiling.u_shape)) * w.itemsize))._memory)
     form, planes = tiling.tiled.form, (tiling.u_next, tiling.tiled.form.registers)
+    if sorted(abs(step) for step in w.strides[3:]) != [w.itemsize, 3 * w.itemsize]:
+        w = np.ascontiguousarray(w)  # a window's elements are to follow each other, forwards or backwards
     code = weights_kernel(form._replace(height=1, registers=1), tiling.tiled.m)
     _over_outputs(code, w, u, tiling.tiled.panels * form.registers, planes)
     return u
@@ -299,11 +301,14 @@ def _over_outputs(code: Code, w: Array, u: Array, registers: int, more: tuple[in
     """Transform weights (groups, outputs, channels, 3, 3), or sums of them, on several threads."""
     _, by_output, by_channel, *window = (step // w.itemsize for step in w.strides)
     taps = np.add.outer(np.arange(3) * window[0], np.arange(3) * window[1]).ravel()
+    first = int(taps.min())
+    taps -= first
     workers, calls = min(threads.count(), registers), []
     for n in range(workers):
         share = registers * n // workers, registers * (n + 1) // workers
         numbers = (*share, *w.shape[1:3], by_output, by_channel, *more)
-        places = [(address(w[g]), address(u[..., g, :, :]), address(taps)) for g in range(len(w))]
+        starts = [address(w[g]) + first * w.itemsize for g in range(len(w))]
+        places = [(start, address(u[..., g, :, :]), address(taps)) for g, start in enumerate(starts)]
         calls.append([struct.pack(f"={3 + len(numbers)}q", *place, *numbers) for place in places])
     run_calls(code, calls)
 

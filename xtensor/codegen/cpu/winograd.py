@@ -90,7 +90,8 @@ WORDS = len(POINTERS) + len(NUMBERS)
 # first row of tiles and their number.
 CHUNK = ("x.begin", "y.begin", "u.begin", "bias.begin", "images", "row", "rows")
 
-# What the transforms of weights are told: they make registers of outputs. taps: offsets of the elements of a window.
+# What the transforms of weights are told: they make registers of outputs. taps: offsets of the elements of a window;
+# on the way there these follow each other from w on, in any order.
 # next: elements of u, as above; pitch: from channel to channel of it; lanes, lane.next: sums to be added.
 WEIGHTS = (
     ("w", "u", "taps"),
@@ -515,31 +516,25 @@ def _added_up(tiled: Tiled) -> Iterator[str]:
 
 
 def _weights(form: Form, m: int) -> Iterator[str]:
-    """Yield the transform of weights: registers of outputs, gathered from wherever they lie."""
-    lanes, kind, vector = form.lanes, form.kind, _vector(form)
-    ints, pointers, mask = f"<{lanes} x i64>", f"<{lanes} x ptr>", f"<{lanes} x i1>"
-    suffix = f"{_suffix(form)}.v{lanes}p0"
-    counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
-    yield f"declare {vector} @llvm.masked.gather.{suffix}({pointers}, i32, {mask}, {vector})"
+    """Yield the transform of weights: registers of outputs, made of a square of rows of windows, turned."""
+    lanes, vector, mask = form.lanes, _vector(form), f"<{form.lanes} x i1>"
+    yield f"declare {vector} @llvm.masked.load.{_suffix(form)}.p0(ptr, i32, {mask}, {vector})"
+    yield f"declare void @llvm.masked.store.{_suffix(form)}.p0({vector}, ptr, i32, {mask})"
     yield f"declare {vector} @llvm.fma.{_suffix(form)}({vector}, {vector}, {vector})"
+    yield from _turn(form)
     yield "define void @kernel(ptr %table) {\nentry:"
     yield from loads(*WEIGHTS)
+    yield f"  %square = alloca [9 x {vector}], align 64\n  store [9 x {vector}] zeroinitializer, ptr %square"
     for t in range(9):
-        yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
+        yield f"  %tap{t}.p = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.p"
+        yield f"  %tap{t}.at = getelementptr {vector}, ptr %square, i64 %tap{t}"
     yield "  %count = sub i64 %last, %first"
-    yield from splat("by.output", "i64", ints, lanes)
-    yield f"  %apart = mul {ints} %by.output.all, <{counting}>"
     channel = [
         "  %c.at = mul i64 %c, %by.channel\n  %c.to = mul i64 %c, %panel.width",
         *(_at(form, "%w.c", "%w.o", "%c.at"), _at(form, "%u0", "%u.o", "%c.to")),
+        f"  call void @turn(ptr %w.c, i64 %by.output, ptr %square, i64 {lanes}, i64 %left, i64 9)",
+        *(f"  %g{t} = load {vector}, ptr %tap{t}.at" for t in range(9)),
     ]
-    for t in range(9):
-        channel += [
-            _at(form, f"%w{t}", "%w.c", f"%tap{t}"),
-            f"  %w{t}.all = getelementptr {kind}, ptr %w{t}, {ints} %apart",
-            f"  %g{t} = call {vector} @llvm.masked.gather.{suffix}({pointers} %w{t}.all, i32 {form.itemsize}, "
-            f"{mask} %inside, {vector} zeroinitializer)",
-        ]
     lines, found = _mapped(form, matrices[m].weights, [[f"%g{3 * i + j}" for j in range(3)] for i in range(3)], "u")
     channel += lines
     for number, name in enumerate(chain.from_iterable(found)):
@@ -552,14 +547,13 @@ def _weights(form: Form, m: int) -> Iterator[str]:
         "  %panel = sdiv i64 %v, %registers\n  %within = srem i64 %v, %registers",
         f"  %panel.width = mul i64 %registers, {lanes}\n  %panel.size = mul i64 %panel.width, %channels",
         f"  %panel.at = mul i64 %panel, %panel.size\n  %within.at = mul i64 %within, {lanes}",
-        "  %o.to = add i64 %panel.at, %within.at\n  %left = sub i64 %outputs, %o",
-        *splat("left", "i64", ints, lanes),
-        f"  %inside = icmp slt {ints} <{counting}>, %left.all",
+        "  %o.to = add i64 %panel.at, %within.at\n  %all.left = sub i64 %outputs, %o",
+        f"  %left = call i64 @llvm.smin.i64(i64 %all.left, i64 {lanes})",
         *(_at(form, "%w.o", "%w", "%o.at"), _at(form, "%u.o", "%u", "%o.to")),
         *_loop("c", "%channels", channel),
     ]
     yield from _loop("f", "%count", register)
-    yield "  ret void\n}"
+    yield "  ret void\n}\ndeclare i64 @llvm.smin.i64(i64, i64)"
 
 
 def _weights_back(form: Form, m: int) -> Iterator[str]:

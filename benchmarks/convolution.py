@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from statistics import median
+from time import thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ import xtensor as xt
 
 from .measure import Times, print_table, repeated, take_turns, warmed
 from .progress import progress
+from .report import BUSY
 
 LAYOUTS = ("NCHW", "NHWC")
 WHAT = ("forward", "data", "weights")
@@ -95,14 +97,16 @@ Rates = dict[tuple[str, str], float]  # by what is computed, and the layout
 def main(quick: bool = False) -> None:
     """Print the table, and what it comes to."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    found = {layer: rates(layer, quick) for layer in progress(LAYERS, len(LAYERS))}
+    busy = load > BUSY
+    with xt.options(threads=1 if busy else None):
+        found = {layer: rates(layer, quick, busy) for layer in progress(LAYERS, len(LAYERS))}
     title = "Convolution, float32: GFLOP/s of the faster of PyTorch's layouts, forward, and times as fast in ours"
     print_table(title, HEADING, [row(layer, *one) for layer, one in found.items()])
     families = {family: [layer for layer in LAYERS if layer.family == family] for family in {x.family for x in LAYERS}}
     families["all dense"] = [layer for layer in LAYERS if layer.groups == 1]
     rows = [summed(family, [found[layer][1] for layer in layers]) for family, layers in sorted(families.items())]
     print_table("Median (and worst) of both layouts", ["layers", *WHAT], rows)
-    print(f"\nLoad average before the run: {load:.1f}")
+    print(f"\nLoad average before the run: {load:.1f}" + "; processor time of one thread each" * busy)
 
 
 def row(layer: Layer, rate: float, times: Rates) -> list[str]:
@@ -122,16 +126,31 @@ def summed(family: str, layers: Sequence[Rates]) -> list[str]:
     return [family, *cells]
 
 
-def rates(layer: Layer, quick: bool) -> tuple[float, Rates]:
-    """Return a layer's rate in PyTorch, and how many times as fast we are; of ours and none without PyTorch."""
+def rates(layer: Layer, quick: bool, busy: bool) -> tuple[float, Rates]:
+    """Return a layer's rate in PyTorch, and how many times as fast we are; of ours and none without PyTorch.
+
+    busy: whether to measure the processor time of one thread, which other processes do not take part in.
+    """
     calls = contestants(layer)
-    least = {name: warmed(call, 0.01 if quick else 0.1) for name, call in calls.items()}
+    if busy and find_spec("torch"):
+        import_module("torch").set_num_threads(1)
+    least = {name: warmed(call, 0.01 if quick or busy else 0.1) for name, call in calls.items()}
     turns = {name: repeated(call, least[name], pause=0.005) for name, call in calls.items()}
+    if busy:
+        turns = {name: partial(thread_seconds, call) for name, call in calls.items()}
     times = take_turns(turns, 2 if quick else 9)
     by = "torch" if ("torch", "forward", "NCHW") in calls else "xtensor"
     best = {what: min(times[by, what, layout].least for layout in LAYOUTS) for what in WHAT}
     rate = layer.operations / best["forward"] / 1e9
     return rate, {} if by == "xtensor" else compared(times, best)
+
+
+def thread_seconds(call: Callable[[], Any]) -> float:
+    """Return the processor time that one call takes of this thread, after another one."""
+    call()
+    start = thread_time()
+    call()
+    return thread_time() - start
 
 
 def compared(times: dict[tuple[str, str, str], Times], best: dict[str, float]) -> Rates:

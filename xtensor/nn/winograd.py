@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
-from math import ceil
+from math import ceil, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -287,8 +287,8 @@ def _run(tiling: Tiling, chunks: Array, x: Array, y: Array, bias: Array | None, 
 
 
 def _transformed(w: Array, tiling: Tiling) -> Array:
-    """Return weights transformed."""
-    u: Array = np.ndarray(tiling.u_shape, w.dtype, Scratch(rounded(int(np.prod(tiling.u_shape)) * w.itemsize))._memory)
+    """Return weights transformed: (groups, elements, any), the panels of the product."""
+    u = Scratch(rounded(prod(tiling.u_shape) * w.itemsize)).array(tiling.u_shape, w.dtype)
     form, planes = tiling.tiled.form, (tiling.u_next, tiling.tiled.form.registers)
     if sorted(abs(step) for step in w.strides[3:]) != [w.itemsize, 3 * w.itemsize]:
         w = np.ascontiguousarray(w)  # a window's elements are to follow each other, forwards or backwards
@@ -333,7 +333,7 @@ def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: i
     if parts > 1:
         tiling = Tiling(geometry._replace(outputs=w.shape[1] // parts, parts=parts), tiling.cut)
         chunks = tiling.chunks()
-    sums = Scratch(lanes * rounded(int(np.prod(tiling.u_shape)) * w.itemsize)).array((lanes, *tiling.u_shape), w.dtype)
+    sums = Scratch(lanes * rounded(prod(tiling.u_shape) * w.itemsize)).array((lanes, *tiling.u_shape), w.dtype)
     flag: Array = np.zeros(1, np.int64)
     calls = [
         (g * each + each * lane // lanes, g * each + each * (lane + 1) // lanes, sums[lane, g], flag)

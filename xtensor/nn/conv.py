@@ -548,9 +548,9 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> N
         if any(axis.kernel == 0 for axis in axes):
             target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
         elif _is_thin(y, back) and target.strides[-1] > x.strides[-1] and target.nbytes <= plan.budget:
-            beside = np.empty_like(target)  # in the order of axes of the target, but packed
+            beside = library_of(x).empty_like(target)  # packed, in the order of axes of the target
             _forward(y, back[(..., *elements)], beside, bias, plan, axes)
-            np.copyto(target, beside)
+            target[...] = beside
         else:
             _forward(y, back[(..., *elements)], target, bias, plan, axes)
 

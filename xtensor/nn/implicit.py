@@ -598,8 +598,8 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
 
 def _convolve_weights_of_channels(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
     """Write the gradient of weights of a depthwise convolution, if that is worth compiling; return whether."""
-    fits = w.shape[0] > 1 == w.shape[1] == w.shape[2] and volume(axes) <= LARGEST_SUMS and _readable(y, w.dtype)
-    if not fits or not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)):
+    fits = w.shape[0] > 1 == w.shape[1] == w.shape[2] and volume(axes) <= LARGEST_SUMS
+    if not fits or not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)) or not _readable(y, w.dtype):
         return False
     if y.strides[1] == y.itemsize:
         w[...] = ChannelwiseWeights(function, x, y, axes, budget, w.nbytes).add_up().T.reshape(w.shape)

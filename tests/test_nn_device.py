@@ -89,7 +89,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 @pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("algorithm", ["auto", "direct", "im2col", "tune", "winograd"])
+@pytest.mark.parametrize("algorithm", ["auto", "direct", "im2col", "tune"])
 def test_convolutions(algorithm: Any, groups: int, layout: Any, view: str, cp: Any) -> None:
     """Every layout, algorithm and kind of groups; gradients are convolutions of the same family."""
     taken = layout if isinstance(layout, str) else layout[0]
@@ -103,6 +103,15 @@ def test_convolutions(algorithm: Any, groups: int, layout: Any, view: str, cp: A
     agrees(lambda a, k, b: xt.nn.conv(laid(a), k, b, stride=(2, 1), padding=1, **ways), x, w, bias)
     w, bias = numbers(4, 8 // groups, 3, 2), numbers(8)
     agrees(lambda a, k, b: xt.nn.conv_transpose(laid(a), k, b, stride=(2, 1), dilation=2, **ways), x, w, bias)
+
+
+@pytest.mark.parametrize("algorithm", ["winograd", "winograd4"])
+def test_tiles_are_the_cpus_alone(algorithm: Any, cp: Any) -> None:
+    """What they would compute is products here."""
+    x, w = numbers(2, 4, 9, 8), numbers(6, 4, 3, 3)
+    agrees(lambda a, k: xt.nn.conv(a, k, padding=1, algorithm=algorithm), x, w)
+    found = xt.nn.conv_algorithm(xt.asarray(x, device=CUDA), xt.asarray(w, device=CUDA), algorithm=algorithm)
+    assert found.startswith("im2col: ")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.complex128], ids=lambda dtype: dtype.__name__)

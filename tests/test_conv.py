@@ -591,3 +591,29 @@ def test_implicit_products_are_those_of_columns(monkeypatch: Any, seed: int) -> 
         theirs = everything()
     for one, two in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-12 * np.abs(two).max(initial=1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_weights_of_single_channels(stride: int, last: bool, dtype: str, monkeypatch: Any) -> None:
+    """The gradient of depthwise weights is added up in registers, in both layouts, with tiles of a small workspace."""
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    used: list[Any] = []
+    summing = implicit._summing
+    monkeypatch.setattr(implicit, "_summing", lambda *given: used.append(given) or summing(*given))
+    x = normal(3, 70, 13, 14, dtype=dtype)
+    layout = "NHWC" if last else "NCHW"
+    kind: dict[str, Any] = {"padding": 1, "stride": stride, "groups": 70, "layout": layout, "workspace_mb": 0.3}
+    given = xt.asarray(np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x)
+    y, back = xt.vjp(lambda w: conv(given, w, **kind), xt.asarray(normal(70, 1, 3, 3, dtype=dtype)))
+    cotangent = normal(*y.shape, dtype=dtype)
+    (found,) = back(xt.asarray(cotangent))
+    assert used
+    padded = np.pad(x.astype("float64"), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    g = np.moveaxis(cotangent, -1, 1) if last else cotangent
+    for i, j in product(range(3), range(3)):
+        seen = padded[:, :, i : i + 13 : stride, j : j + 14 : stride]
+        expected = np.einsum("nchw,nchw->c", seen, g.astype("float64"))
+        error = np.abs(found.numpy()[:, 0, i, j] - expected).max()
+        assert error <= 8 * np.finfo(dtype).eps * np.abs(expected).max()

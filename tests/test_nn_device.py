@@ -56,9 +56,9 @@ def test_numpy_gets_nothing_of_these_arrays(cp: Any) -> None:
 
 
 def test_every_function_has_a_sample() -> None:
-    """All but the one that has no gradient."""
+    """All but the one that has no gradient, and the one that returns text."""
     named = {f"nn.{name}" for name in dir(xt.nn) if is_function(name)}
-    assert named - {sample.function for sample in SAMPLES} == {"nn.one_hot"}
+    assert named - {sample.function for sample in SAMPLES} == {"nn.one_hot", "nn.conv_algorithm"}
 
 
 def test_one_hot(cp: Any) -> None:
@@ -113,6 +113,15 @@ def test_algorithms_are_timed_to_their_end(cp: Any, monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         xt.nn.conv(x, w, algorithm="tune")
     assert len(waits) == 4
+
+
+@pytest.mark.parametrize("algorithm", ["winograd", "winograd4"])
+def test_tiles_are_the_cpus_alone(algorithm: Any, cp: Any) -> None:
+    """What they would compute is products here."""
+    x, w = numbers(2, 4, 9, 8), numbers(6, 4, 3, 3)
+    agrees(lambda a, k: xt.nn.conv(a, k, padding=1, algorithm=algorithm), x, w)
+    found = xt.nn.conv_algorithm(xt.asarray(x, device=CUDA), xt.asarray(w, device=CUDA), algorithm=algorithm)
+    assert found.startswith("im2col: ")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.complex128], ids=lambda dtype: dtype.__name__)

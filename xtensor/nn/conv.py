@@ -20,7 +20,7 @@ import numpy as np
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import NUMERIC, DType, promote
-from ..base.errors import check_choice, expected, mismatch
+from ..base.errors import check_choice, expected, mismatch, one_of
 from ..base.layout import Shape
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED
@@ -30,8 +30,8 @@ from ..run.joined import Ending
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
-from . import elsewhere
-from .contraction import Array, contract, contract_weights, empty, natively
+from . import elsewhere, winograd
+from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
 from .implicit import THIN_OUTPUTS, can_end, convolve_weights
 from .implicit import convolve as convolve_implicitly
 from .padding import MODES as PADDING_MODES
@@ -57,9 +57,9 @@ from .windows import (
     volume,
 )
 
-__all__ = ["conv", "conv_transpose", "convolve", "correlate"]
+__all__ = ["conv", "conv_algorithm", "conv_transpose", "convolve", "correlate"]
 
-Algorithm = Literal["auto", "direct", "im2col", "tune"]
+Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 # Those that may go on with what follows.
@@ -124,11 +124,55 @@ def conv(
 
     workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; None for 64, and 256 on a CUDA
     device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up
-    shifted inputs, "auto" decides by the shapes, "tune" by trying once for each kind of arguments.
+    shifted inputs, "winograd" computes tiles of 2x2 outputs by fewer multiplications and with larger rounding errors,
+    "winograd4" tiles of 4x4 (both: 3x3 windows with stride and dilation 1 of float32 or float64); "auto" decides by the
+    shapes, "tune" by trying once for each kind of arguments. `conv_algorithm` says what is decided.
 
     dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
     parameters do not fit, TypeError for booleans.
     """
+    kind = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout}
+    more = {"padding_mode": padding_mode, "workspace_mb": workspace_mb, "algorithm": algorithm}
+    return _outputs(*_arguments(x, w, bias, **kind, **more))
+
+
+def conv_algorithm(x: Tensor, w: Tensor, bias: Tensor | None = None, /, **kind: Any) -> str:
+    """Return which algorithm `conv` takes for these arguments, and why. kind: the keyword arguments of `conv`.
+
+    Values do not matter, but where they lie: pending ones are computed. "auto" takes another one than it says where
+    outputs of "winograd" are not finite: then it computes them again by "im2col". Raises as `conv` does.
+
+    >>> xt.nn.conv_algorithm(xt.ones((8, 64, 56, 56)), xt.ones((64, 64, 3, 3)), padding=2, dilation=2)
+    'im2col: windows are 3x3, dilated'
+    """
+    x, w, bias, plan = _arguments(x, w, bias, **kind)
+    dtype, found = _common(x, w, bias), list[str]()
+
+    def run(a: Array, k: Array) -> Array:
+        y = empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype, a)
+        splits = _split(a, plan.x_last, plan.groups), _split(y, plan.y_last, plan.groups)
+        found.append(": ".join(_choice(splits[0], _grouped(k, plan), splits[1], plan.axes, plan)))
+        return y
+
+    natively(plan.function, (x, w), run)
+    return found[0]
+
+
+def _arguments(
+    x: Any,
+    w: Any,
+    bias: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+    layout: Any = None,
+    padding_mode: Any = "zeros",
+    workspace_mb: Any = WORKSPACE_MB,
+    algorithm: Any = "auto",
+) -> tuple[Tensor, Tensor, Tensor | None, Plan]:
+    """Return the operands of `conv`, padded where that is not with zeros, and its plan."""
     x, w, bias, rank = _operands("conv", x, w, bias)
     x_last, y_last = channels_last(layout, rank, "conv")
     _check_groups("conv", x, w, groups, x.shape[-1] if x_last else x.shape[1], w.shape[0])
@@ -139,7 +183,8 @@ def conv(
         x = pad(x, pairs, mode=padding_mode, axes=tuple(range(first, first + rank)))
         axes, _ = axes_of("conv", x.shape, spatial(x.shape, x_last), w.shape[2:], stride, 0, dilation)
     plan = _plan("conv", axes, groups, x_last, y_last, _workspace(x, workspace_mb), algorithm)
-    return _outputs(x, w, bias, plan)
+    _check_algorithm(plan, _common(x, w, bias))
+    return x, w, bias, plan
 
 
 def conv_transpose(
@@ -179,6 +224,7 @@ def conv_transpose(
     lengths, window = spatial(x.shape, x_last), w.shape[2:]
     axes, pairs = _transposed_axes(x.shape, lengths, window, stride, padding, output_padding, dilation)
     plan = _plan("conv_transpose", axes, groups, y_last, x_last, _workspace(x, workspace_mb), algorithm)
+    _check_algorithm(plan, _common(x, w, bias))
     if padding_mode == "zeros":
         return _inputs(x, w, bias, plan)
     whole = tuple(axis._replace(size=axis.size + sum(pair), low=0) for axis, pair in zip(axes, pairs, strict=True))
@@ -339,6 +385,14 @@ def _plan(
     return Plan(function, axes, int(groups), x_last, y_last, int(workspace_mb * 1e6), algorithm)
 
 
+def _check_algorithm(plan: Plan, dtype: DType) -> None:
+    """Raise ValueError for an algorithm that is not for such windows or numbers."""
+    why = winograd.unfit(plan.axes, dtype) if plan.algorithm in winograd.TILES else None
+    if why is not None:
+        others = [name for name in ALGORITHMS if name not in winograd.TILES]
+        raise ValueError(expected(plan.function, "algorithm", f"{one_of(others)} as {why}", repr(plan.algorithm)))
+
+
 # ---- the three functions and how each is the derivative of the others
 
 
@@ -400,9 +454,9 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
         if _by_cudnn(cudnn.WEIGHTS, a, w, g, None, plan):
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
-        given = plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget
-        if not convolve_weights(*given):
-            contract_weights(*given)
+        given = a, g, _grouped(w, plan), plan.axes
+        if not _by_tiles(*given, plan) and not convolve_weights(plan.function, *given, plan.budget):
+            contract_weights(plan.function, *given, plan.budget)
         return w
 
     return natively(plan.function, (x, results), run)
@@ -470,15 +524,18 @@ def _forward(
     """Write outputs by the algorithm asked for, and what follows."""
     bias = None if bias is None else bias.reshape(w.shape[:2])
     if ending is not None:
-        if plan.algorithm not in JOINED or not convolve_implicitly(
-            plan.function, x, w, y, bias, axes, plan.budget, ending
-        ):
+        joined = plan.algorithm in JOINED and _choice(x, w, y, axes, plan)[0] == "im2col"
+        if not joined or not convolve_implicitly(plan.function, x, w, y, bias, axes, plan.budget, ending):
             _forward(x, w, y, bias, plan, axes)
             ending.write()
         return
-    thin = x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS
+    thin = _is_thin(x, w)
 
     def run(algorithm: str) -> None:
+        if algorithm in winograd.TILES:
+            finite = winograd.convolve(x, w, y, bias, axes, winograd.TILES[algorithm], plan.budget)
+            if finite or (finite is not None and plan.algorithm == algorithm):
+                return
         if algorithm == "direct" and x.shape[2]:
             if not elsewhere.direct(x, w, y, bias, axes):
                 weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
@@ -488,23 +545,56 @@ def _forward(
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":
-        run(_tuned((x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget, library_of(y)), run, y))
-    elif plan.algorithm == "auto":
-        if not (thin and sweep(x, w, y, bias, axes)):
-            run("direct" if thin and not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)) else "im2col")
+        candidates = ["direct", "im2col"]
+        candidates += ["winograd"] * (winograd.unreadable(x, w, y, axes) is None)
+        kind = (x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget, library_of(y))
+        run(_tuned(kind, run, candidates, y))
     else:
-        run(plan.algorithm)
+        run(_choice(x, w, y, axes, plan)[0])
 
 
-def _tuned(kind: Any, run: Callable[[str], None], y: Array) -> str:
-    """Return the faster algorithm for a kind of arguments, each timed once after a first call; it is remembered.
+def _is_thin(x: Array, w: Array) -> bool:
+    return bool(x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS)
+
+
+def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan) -> tuple[str, str]:
+    """Return the algorithm for arrays as `contract` has them, and why."""
+    asked = plan.algorithm
+    if asked == "auto" and _is_thin(x, w):
+        compiled = worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes))
+        return ("im2col", "generated code for single channels") if compiled else ("direct", "few channels a group")
+    if asked != "auto" and asked not in winograd.TILES:
+        return asked, "asked for"
+    why = winograd.unreadable(x, w, y, axes, asked != "auto")
+    if why is not None:
+        return "im2col", why
+    return (asked, "asked for") if asked != "auto" else winograd.cheaper(x, w.shape[1], y, axes)
+
+
+def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
+    """Write the gradient of weights by Winograd's algorithm where it was asked for or pays; return whether."""
+    asked = plan.algorithm if plan.algorithm in winograd.TILES else "auto"
+    if plan.algorithm not in ("auto", "tune", asked):
+        return False
+    if winograd.unreadable(x, w, y, axes, asked != "auto") is not None:
+        return False
+    if asked == "auto" and winograd.cheaper(x, w.shape[1], y, axes)[0] not in winograd.TILES:
+        return False
+    if summing_dtype(w.dtype, y.size * w[0, 0].size) != w.dtype:
+        return False
+    done = winograd.convolve_weights(x, y, w, axes, winograd.TILES.get(asked, 2), plan.budget)
+    return done and (plan.algorithm in winograd.TILES or bool(np.isfinite(np.vdot(w, w))))
+
+
+def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Array) -> str:
+    """Return the fastest algorithm for a kind of arguments, each timed once after a first call; it is remembered.
 
     y: what is written, whose device is waited for.
     """
     found = _fastest.get(kind)
     if found is None:
         times = {}
-        for algorithm in ("direct", "im2col"):
+        for algorithm in candidates:
             run(algorithm)
             elsewhere.wait(y)
             start = perf_counter()
@@ -528,6 +618,10 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
             target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
             if own is not None:
                 own.write()
+        elif own is None and _is_thin(y, back) and target.strides[-1] > x.strides[-1] and target.nbytes <= plan.budget:
+            beside = library_of(x).empty_like(target)  # packed, in the order of axes of the target
+            _forward(y, back[(..., *elements)], beside, bias, plan, axes)
+            target[...] = beside
         else:
             _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
 

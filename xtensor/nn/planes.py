@@ -28,7 +28,7 @@ from .windows import Axes, Axis, volume
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
 # Windows of so many elements are written out; what one thread multiplies per second; how much longer all else takes.
-LARGEST, SPEED, SLOWER = 64, 1e11, 8
+LARGEST, SPEED, SLOWER = 64, 1e11, 32
 
 # Rows between what is read and what is fetched for later: masked loads of what is not in the cache are waited for.
 ROWS_AHEAD = 8

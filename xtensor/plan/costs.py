@@ -236,3 +236,26 @@ THIN_COLUMNS, THIN_DEPTH, THIN_ROWS = 8, 32, 64
 # The longest side of the matrices of a stack whose product is compiled for their lengths, and the multiplications from
 # which on that pays.
 STACK_LARGEST, STACK_COMPILED = 64, 1 << 18
+
+# Bytes of transformed inputs and products of a chunk of tiles of a Winograd convolution, more where weights do not stay
+# in a core's own cache.
+WINOGRAD_CHUNK = 768 * 1024
+
+# Seconds of one thread for each byte of a number multiplied, of windows packed, of tiles transformed to and fro, and of
+# weights transformed.
+MULTIPLIED, PACKED, TRANSFORMED, WEIGHTS_TRANSFORMED = 2.3e-12, 40e-12, 33e-12, 127e-12
+
+
+def products_seconds(groups: int, channels: int, outputs: int, positions: int, window: int, itemsize: int) -> float:
+    """Estimate what one thread takes for a convolution as products; channels and outputs are those of a group."""
+    windows = groups * channels * window * positions * itemsize
+    return windows * (outputs * MULTIPLIED + PACKED)
+
+
+def winograd_seconds(groups: int, channels: int, outputs: int, tiles: int, elements: int, itemsize: int) -> float:
+    """Estimate what one thread takes for a convolution by tiles, each of which has so many elements transformed."""
+    lanes = 64 // itemsize
+    channels, outputs = (-(-n // lanes) * lanes for n in (channels, outputs))
+    each = groups * elements * itemsize
+    products = tiles * (channels * outputs * MULTIPLIED + (channels + outputs) * TRANSFORMED)
+    return each * (products + channels * outputs * WEIGHTS_TRANSFORMED)

@@ -118,7 +118,7 @@ class Product:
     """One product C = A B + bias, as the kernel is told it.
 
     Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit. direct: whether B is read
-    where it lies.
+    where it lies. turned: whether rows of A follow each other in memory.
     """
 
     def __init__(
@@ -130,10 +130,11 @@ class Product:
         registers: int = 0,
         finish: Finish | None = None,
         direct: bool = False,
+        turned: bool = False,
     ) -> None:
         self.dtype, self.rows, self.columns, self.depth = dtype, rows, columns, depth
         char = dtype.char if dtype.kind == "f" else "i" if dtype.itemsize == 4 else "q"
-        self.form = form_of(char, rows, columns, registers, direct)
+        self.form = form_of(char, rows, columns, registers, direct)._replace(turned=turned)
         self.finish = finish
         self.block = ceil(depth / ceil(depth / self.form.deepest))
         self.panels = ceil(columns / self.form.width)

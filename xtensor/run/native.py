@@ -396,6 +396,9 @@ class Segment:
 def run_calls(code: Code, groups: Sequence[Sequence[bytes]]) -> None:
     """Call code for every argument of every group, each group in a thread of its own where there are so many."""
     arguments = [argument for group in groups for argument in group]
+    if len(arguments) == 1:
+        code.call(arguments[0])
+        return
     words = np.frombuffer(b"".join(arguments), np.int64).tolist()
     threads, size = len(groups), len(arguments[0]) // 8
     if threads > 1:

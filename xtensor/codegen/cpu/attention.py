@@ -109,8 +109,11 @@ def _source(one: Pass) -> Iterator[str]:
     steps = ", ".join(f"i64 {row * form.leading}" for row in range(form.height))
     yield f"@in.tile = private constant [{form.height} x i64] [{steps}]"
     yield micro(form, form.height, form.registers, name="packed")
-    for turned, name in [(False, "direct"), *([] if one.is_values else [(True, "turned")])]:
-        yield micro(form._replace(direct=True), form.height, form.registers, name=name, turned=turned)
+    aside = form._replace(direct=True, lies=(form.leading, 1, form.width))
+    yield micro(aside, form.height, form.registers, name="direct")
+    if not one.is_values:
+        turned = aside._replace(lies=(1, form.leading, form.width))
+        yield micro(turned, form.height, form.registers, name="turned")
     yield pack_rows(form)
     yield from functions
     yield from _driver(one)

@@ -64,7 +64,9 @@ class Form(NamedTuple):
     """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
 
     direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
-    other.
+    other. turned: whether rows of A follow each other, so that it is packed term by term. lies: elements from row to
+    row of A, from term to term of it, and from term to term of B in a panel, where A is not packed but read where it
+    lies.
     """
 
     char: str
@@ -72,6 +74,8 @@ class Form(NamedTuple):
     height: int
     registers: int
     direct: bool = False
+    turned: bool = False
+    lies: tuple[int, int, int] | None = None
 
     @property
     def kind(self) -> str:
@@ -98,6 +102,17 @@ class Form(NamedTuple):
         return self.deepest + self.lanes
 
     @property
+    def steps(self) -> tuple[int, int, int]:
+        """The elements from row to row of A, and from term to term of A and B, of what the sums read."""
+        packed = (1, self.together, self.width) if self.turned else (self.leading, 1, self.width)
+        return self.lies or packed
+
+    @property
+    def together(self) -> int:
+        """The elements from term to term of a packed panel of a turned A: whole registers."""
+        return -(-TALLEST // self.lanes) * self.lanes
+
+    @property
     def traffic(self) -> float:
         """An estimate of the time of a multiplication: panels of B come from the second cache, A from the first."""
         return 1 + 1.5 / self.height + 0.25 / self.registers
@@ -109,7 +124,7 @@ class Form(NamedTuple):
     @property
     def room(self) -> int:
         """The elements of scratch beside a block of B: a panel of A, and a tile."""
-        return TALLEST * (self.leading + self.width) + self.lanes
+        return max(TALLEST * self.leading, self.together * self.deepest) + TALLEST * self.width + self.lanes
 
 
 def form_of(char: str, rows: int, columns: int, registers: int = 0, direct: bool = False) -> Form:
@@ -158,11 +173,12 @@ def _turning_of(form: Form) -> Code:
     return handmade(_turning_source(form))
 
 
-def source(form: Form, finish: Finish | None = None) -> str:
-    """Return the IR. Raises LacksError where generated code lacks a step of what becomes of sums."""
+def source(form: Form, finish: Finish | None = None, name: str = "kernel") -> str:
+    """Return the IR of a function of this name. Raises LacksError where a step of what becomes of sums is lacking."""
     heights = [height for height in (form.height, form.height - 1) if height]
     tiles = product(heights, sorted({1, form.registers}))
-    parts = [pack_rows(form), _pack_columns(form), _scatter(form), _gather(form), _driver(form, finish)]
+    packing = _pack_terms(form) if form.turned else pack_rows(form)
+    parts = [packing, _pack_columns(form), _scatter(form), _gather(form), _driver(form, finish, name)]
     known, constants = declared(form), dict[str, str]()
     for height, registers in tiles:
         ends = finish is not None and finish.in_registers and registers == form.registers
@@ -266,6 +282,33 @@ def pack_rows(form: Form) -> str:
     ]
     at_row = "  %row.at = getelementptr i64, ptr %rows, i64 %r"
     return "\n".join([*lines[:2], at_row, *lines[2:]])
+
+
+def _pack_terms(form: Form) -> str:
+    """Return the function that copies a block of a turned A term by term."""
+    lines = [
+        "define internal void @pack.rows(ptr %a, ptr %rows, ptr %ks, ptr %runs, ptr %to, i64 %height, i64 %depth) {",
+        "entry:\n  %offset = load i64, ptr %rows",
+        f"  %from = getelementptr {form.kind}, ptr %a, i64 %offset",
+    ]
+    parts = range(0, form.together, form.lanes)
+    for v in parts:
+        lines += [f"  %left{v} = sub i64 %height, {v}", *first_lanes(form, f"mask{v}", f"%left{v}")]
+    lines += [
+        "  br label %some\nsome:\n  %k = phi i64 [0, %entry], [%k.n, %some]",
+        "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %ks.k = load i64, ptr %ks.at",
+        f"  %term = getelementptr {form.kind}, ptr %from, i64 %ks.k\n  %out.at = mul i64 %k, {form.together}",
+        f"  %out = getelementptr {form.kind}, ptr %to, i64 %out.at",
+    ]
+    for v in parts:
+        lines += [
+            f"  %at{v} = getelementptr {form.kind}, ptr %term, i64 {v}",
+            _masked_load(form, f"%x{v}", f"%at{v}", f"%mask{v}"),
+            f"  %to{v} = getelementptr {form.kind}, ptr %out, i64 {v}",
+            f"  store {_vector(form)} %x{v}, ptr %to{v}, align {form.itemsize}",
+        ]
+    lines += ["  %k.n = add i64 %k, 1\n  %more = icmp slt i64 %k.n, %depth"]
+    return "\n".join([*lines, "  br i1 %more, label %some, label %done\ndone:\n  ret void\n}"])
 
 
 def _pack_columns(form: Form) -> str:
@@ -373,13 +416,9 @@ def _finish_pieces(form: Form, steps: Steps) -> str:
     return _pieces(form, "finish.pieces", lines, Around(", i64 %i, i64 %j, ptr %slots", begin, row))
 
 
-def micro(
-    form: Form, height: int, registers: int, steps: Steps | None = None, name: str = "micro", turned: bool = False
-) -> str:
+def micro(form: Form, height: int, registers: int, steps: Steps | None = None, name: str = "micro") -> str:
     """Return the function that adds up a tile, or its first registers, and goes on where it ends: i, j, place: the
     numbers of its first element, and where in C that lies.
-
-    turned: whether the terms of A, and not its rows, lie `form.leading` apart.
     """
     vector, align = _vector(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
@@ -394,7 +433,7 @@ def micro(
     if steps is not None:
         lines += ["  br i1 %ends, label %fetch, label %begin\nfetch:", *_fetched(form, cells, steps)]
         lines += ["  br label %begin\nbegin:"]
-    lines += [*_first_sums(form, height, registers), *_sum(form, cells, turned)]
+    lines += [*_first_sums(form, height, registers), *_sum(form, cells)]
     if steps is not None:
         lines += ["  br i1 %ends, label %finish, label %store\nfinish:", *_finished(form, cells, steps)]
         lines += ["  ret void\nstore:"]
@@ -465,13 +504,13 @@ def _first_sums(form: Form, height: int, registers: int) -> list[str]:
     return lines
 
 
-def _sum(form: Form, cells: Sequence[tuple[int, int]], turned: bool) -> list[str]:
+def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
     """Return the loop that adds up the terms of a tile: one step per turn, as of several LLVM moves the loads to the
     front and the registers to the stack.
     """
     kind, vector, align = form.kind, _vector(form), form.itemsize
     height, registers = (1 + last for last in cells[-1])
-    row, term = (1, form.leading) if turned else (form.leading, 1)
+    down, along, on = form.steps
     phi = "phi {} [{}, %new], [{}, %old], [{}, %sum]".format
     lines = [f"  %k = {phi('i64', 0, 0, '%k.n')}"]
     lines += [f"  %{x}.k = {phi('ptr', f'%{x}', f'%{x}', f'%{x}.n')}" for x in "ab"]
@@ -485,14 +524,13 @@ def _sum(form: Form, cells: Sequence[tuple[int, int]], turned: bool) -> list[str
         lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
     for r in range(height):
         lines += [
-            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * row}\n  %x{r} = load {kind}, ptr %x{r}.at",
+            f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * down}\n  %x{r} = load {kind}, ptr %x{r}.at",
             *splat(f"x{r}", kind, vector, form.lanes),
         ]
         for v in range(registers):
             lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
-        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {term}",
-        f"  %b.n = getelementptr {kind}, ptr %b.k, i64 {form.width}",
+        f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {along}\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {on}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
     ]
     return lines
@@ -506,13 +544,13 @@ def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
     return [f"  {name} = call {vector} @llvm.fma.{_suffix(form)}({vector} {x}, {vector} {y}, {vector} {z})"]
 
 
-def _driver(form: Form, finish: Finish | None) -> str:
+def _driver(form: Form, finish: Finish | None, name: str) -> str:
     """Return the function that goes over blocks of the sum, panels of rows, and panels of columns."""
     kind, short = form.kind, max(form.height - 1, 1)
     lines = [
-        "define void @kernel(ptr %table) {\nentry:",
+        f"define void @{name}(ptr %table) {{\nentry:",
         *loads(POINTERS, NUMBERS),
-        f"  %tile = getelementptr {kind}, ptr %scratch, i64 {form.height * form.leading}",
+        f"  %tile = getelementptr {kind}, ptr %scratch, i64 {form.room - TALLEST * form.width - form.lanes}",
         f"  %blocks = getelementptr {kind}, ptr %scratch, i64 {form.room}",
         "  %is.packed = icmp ne i64 %packed, 0\n  %is.fresh = icmp ne i64 %fresh, 0\n  br label %matrix\nmatrix:",
         "  %number = phi i64 [1, %entry], [%number.n, %matrix.next]",
@@ -536,8 +574,8 @@ def _driver(form: Form, finish: Finish | None) -> str:
         f"  %is.tall = icmp slt i64 %n, %tall\n  %height = select i1 %is.tall, i64 {form.height}, i64 {short}",
         *(f"  %{x}.i = getelementptr i64, ptr %{x}, i64 %i" for x in ("a.rows", "c.rows")),
         f"  %bias.i = getelementptr {kind}, ptr %bias.rows, i64 %i",
-        "  call void @pack.rows(ptr %a, ptr %a.rows.i, ptr %a.ks.at, ptr %a.runs.at, ptr %scratch, i64 %height, "
-        "i64 %terms)\n  br label %panel\npanel:",
+        *_panel_of_rows(form),
+        "  br label %panel\npanel:",
         *_over_panels(form, finish),
         "  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %i.more = icmp slt i64 %i.n, %row.count",
         "  br i1 %i.more, label %rows, label %block.next\nblock.next:",
@@ -550,6 +588,21 @@ def _driver(form: Form, finish: Finish | None) -> str:
         "done:\n  ret void\n}",
     ]
     return "\n".join(lines)
+
+
+def _panel_of_rows(form: Form) -> list[str]:
+    """Return the lines that say where a panel of A lies, after they have packed it unless it is read where it lies."""
+    row, term, _ = form.steps
+    lies = [
+        f"  %a.down = mul i64 %i, {row}\n  %a.along = mul i64 %k0, {term}\n  %a.far = add i64 %a.down, %a.along",
+        f"  %a.panel = getelementptr {form.kind}, ptr %a, i64 %a.far",
+    ]
+    packed = [
+        "  call void @pack.rows(ptr %a, ptr %a.rows.i, ptr %a.ks.at, ptr %a.runs.at, ptr %scratch, i64 %height, "
+        "i64 %terms)",
+        "  %a.panel = getelementptr i8, ptr %scratch, i64 0",
+    ]
+    return lies if form.lies else packed
 
 
 def _packing(form: Form) -> list[str]:
@@ -576,8 +629,8 @@ def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
     """Return the lines that add up a tile, of one register where the panel is thin."""
     return [
         f"  br i1 %is.thin, label %{label}.thin, label %{label}.wide",
-        f"{label}.thin:\n  call void @micro{height}.1(ptr %scratch, {given})\n  br label %went",
-        f"{label}.wide:\n  call void @micro{height}.{form.registers}(ptr %scratch, {given})\n  br label %went",
+        f"{label}.thin:\n  call void @micro{height}.1(ptr %a.panel, {given})\n  br label %went",
+        f"{label}.wide:\n  call void @micro{height}.{form.registers}(ptr %a.panel, {given})\n  br label %went",
     ]
 
 

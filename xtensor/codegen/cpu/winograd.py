@@ -1,0 +1,624 @@
+"""Winograd's convolution F(m x m, 3 x 3): tiles of m x m outputs from (m + 2) x (m + 2) inputs by as many products.
+
+With the matrices B, G and A of `matrices`, a tile of outputs is A' [(G g G') * (B' d B)] A, where g are the weights, d
+the inputs and * goes element by element (S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and
+S. Gray, Fast Algorithms for Convolutional Neural Networks, arXiv:1509.09308). Summed over channels, each of the
+(m + 2)^2 elements is a product of matrices, tiles times channels by channels times outputs, which the contraction
+kernel of gemm.py makes.
+
+The transforms are made in registers of neighbouring channels. Where channels come first, squares of registers are
+turned on the way in and out. What a chunk of tiles needs lies in scratch that stays in the cache of a core:
+
+    transformed inputs    ((m + 2)^2, tiles, channels)    read by the product where they lie
+    products              ((m + 2)^2, tiles, outputs)
+
+The gradient of weights is the adjoint, G' [sum over tiles of (B' d B) * (A y A')] G, where y are the tiles of the
+outputs' gradient: products as well, channels times tiles by tiles times outputs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain, product
+from typing import NamedTuple
+
+from .compile import Code, handmade
+from .gemm import NUMBERS as PRODUCT_NUMBERS
+from .gemm import POINTERS as PRODUCT_POINTERS
+from .gemm import WORDS as PRODUCT_WORDS
+from .gemm import (
+    Form,
+    _masked_load,
+    _masked_store,
+    _multiply_add,
+    _suffix,
+    _transposed,
+    _vector,
+    first_lanes,
+    loads,
+    source,
+    splat,
+)
+
+Matrix = Sequence[Sequence[float]]
+Grid = list[list[str]]
+
+
+class Matrices(NamedTuple):
+    """What transforms a row of weights, of inputs, and of products."""
+
+    weights: Matrix
+    inputs: Matrix
+    products: Matrix
+
+
+# By the number of outputs of a row. Points: 0, 1, -1 and infinity; for four outputs also 2 and -2.
+matrices = {
+    2: Matrices(
+        ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+        ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+        ((1, 1, 1, 0), (0, 1, -1, -1)),
+    ),
+    4: Matrices(
+        (
+            *((1 / 4, 0, 0), (-1 / 6, -1 / 6, -1 / 6), (-1 / 6, 1 / 6, -1 / 6)),
+            *((1 / 24, 1 / 12, 1 / 6), (1 / 24, -1 / 12, 1 / 6), (0, 0, 1)),
+        ),
+        (
+            *((4, 0, -5, 0, 1, 0), (0, -4, -4, 1, 1, 0), (0, 4, -4, -1, 1, 0)),
+            *((0, -2, -1, 2, 1, 0), (0, 2, -1, -2, 1, 0), (0, 4, 0, -5, 0, 1)),
+        ),
+        ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+    ),
+}
+
+# What a kernel is told; offsets count elements. step: from column to column where channels come last, else from channel
+# to channel. together: whether rows follow each other. u: transformed weights, or sums of what becomes their gradient.
+# next: from one of the (m + 2)^2 elements to the next, of u, of transformed inputs (v), and of products (m). at: where
+# things lie in scratch. flag: becomes 1 where an output is not finite.
+POINTERS = ("x", "y", "u", "bias", "zeros", "scratch", "chunks", "c.rows", "pieces", "panels", "flag")
+NUMBERS = (
+    *("first", "last", "x.image", "x.row", "x.step", "x.together", "y.image", "y.row", "y.step", "y.together"),
+    *("height", "width", "out.height", "out.width", "low.y", "low.x", "columns", "u.next", "v.next", "m.next"),
+    *("m.at", "in.at", "out.at"),
+)
+WORDS = len(POINTERS) + len(NUMBERS)
+
+# A chunk of tiles: where its first image begins in x and y, and its weights and bias, the number of images, and its
+# first row of tiles and their number.
+CHUNK = ("x.begin", "y.begin", "u.begin", "bias.begin", "images", "row", "rows")
+
+# What the transforms of weights are told: they make registers of outputs. taps: offsets of the elements of a window;
+# on the way there these follow each other from w on, in any order.
+# next: elements of u, as above; pitch: from channel to channel of it; lanes, lane.next: sums to be added.
+WEIGHTS = (
+    ("w", "u", "taps"),
+    ("first", "last", "outputs", "channels", "by.output", "by.channel", "u.next", "registers"),
+)
+BACK = (WEIGHTS[0], (*WEIGHTS[1], "pitch", "lanes", "lane.next"))
+
+
+class Tiled(NamedTuple):
+    """What a kernel is made for: so many outputs of a row of a tile, channels and outputs, and layouts.
+
+    form: of the product. gradient: whether it is that of weights.
+    """
+
+    form: Form
+    m: int
+    channels: int
+    outputs: int
+    x_last: bool
+    y_last: bool
+    gradient: bool = False
+
+    @property
+    def elements(self) -> int:
+        """The elements of a transformed tile."""
+        return (self.m + 2) ** 2
+
+    @property
+    def pitch_x(self) -> int:
+        """The numbers from tile to tile of transformed inputs: a register more than there are, as lines some power of
+        two apart meet in the cache.
+        """
+        return (-(-self.channels // self.form.lanes) + 1) * self.form.lanes
+
+    @property
+    def panels(self) -> int:
+        """The panels of outputs."""
+        return -(-self.outputs // self.form.width)
+
+    @property
+    def pitch_y(self) -> int:
+        """The numbers from tile to tile of products."""
+        return self.panels * self.form.width + self.form.lanes
+
+
+class Given(NamedTuple):
+    """An array whose tiles are transformed: its name, the length of a tile, the matrix, and how it lies."""
+
+    name: str
+    length: int
+    matrix: Matrix
+    channels: int
+    pitch: int
+    last: bool
+
+
+def _inputs(tiled: Tiled) -> Given:
+    return Given("x", tiled.m + 2, matrices[tiled.m].inputs, tiled.channels, tiled.pitch_x, tiled.x_last)
+
+
+def _results(tiled: Tiled) -> Given:
+    """Return the gradient of outputs, which is spread over whole tiles."""
+    spread = tuple(zip(*matrices[tiled.m].products, strict=True))
+    return Given("y", tiled.m, spread, tiled.outputs, tiled.pitch_y, tiled.y_last)
+
+
+@cache
+def winograd_kernel(tiled: Tiled) -> Code:
+    """Return the code that convolves chunks of tiles with transformed weights, or adds up the gradient of those."""
+    lies = (1, tiled.pitch_x, tiled.pitch_y) if tiled.gradient else (tiled.pitch_x, 1, tiled.form.width)
+    parts = [source(tiled.form._replace(lies=lies), name="product"), *_turn(tiled.form), *_taken(tiled, _inputs(tiled))]
+    parts += _taken(tiled, _results(tiled)) if tiled.gradient else _write(tiled)
+    return handmade("\n".join([*parts, *_kernel(tiled)]))
+
+
+@cache
+def weights_kernel(form: Form, m: int) -> Code:
+    """Return the code that transforms weights into panels of the product: (elements, panels, channels, width)."""
+    return handmade("\n".join(_weights(form, m)))
+
+
+@cache
+def weights_back_kernel(form: Form, m: int) -> Code:
+    """Return the code that adds up sums (lanes, elements, channels, outputs), and makes them a gradient of weights."""
+    return handmade("\n".join(_weights_back(form, m)))
+
+
+# ---- loops and linear maps
+
+
+def _loop(name: str, count: str | int, body: Iterable[str], step: int = 1) -> Iterator[str]:
+    """Yield the lines of a loop with the counter %name, which runs once at least."""
+    yield f"  br label %{name}.before\n{name}.before:\n  br label %{name}.loop\n{name}.loop:"
+    yield f"  %{name} = phi i64 [0, %{name}.before], [%{name}.n, %{name}.next]"
+    yield from body
+    yield f"  br label %{name}.next\n{name}.next:\n  %{name}.n = add i64 %{name}, {step}"
+    yield f"  %{name}.more = icmp slt i64 %{name}.n, {count}"
+    yield f"  br i1 %{name}.more, label %{name}.loop, label %{name}.done\n{name}.done:"
+
+
+def _constant(form: Form, value: float) -> str:
+    (rounded,) = struct.unpack("f", struct.pack("f", value)) if form.char == "f" else (value,)
+    one = f"{form.kind} 0x{struct.pack('>d', rounded).hex().upper()}"
+    return f"<{', '.join([one] * form.lanes)}>"
+
+
+def _combined(form: Form, row: Sequence[float], given: Sequence[str], tag: str) -> tuple[list[str], str]:
+    """Return the lines that add up a row of a matrix times vectors, and the name of the sum."""
+    vector, lines = _vector(form), list[str]()
+    terms = sorted(((c, x) for c, x in zip(row, given, strict=True) if c), key=lambda term: term[0] != 1)
+    coefficient, total = terms[0]
+    if coefficient != 1:
+        lines.append(f"  %{tag}.0 = fmul {vector} {total}, {_constant(form, coefficient)}")
+        total = f"%{tag}.0"
+    for number, (c, x) in enumerate(terms[1:], 1):
+        name = f"%{tag}.{number}"
+        if abs(c) == 1:
+            lines.append(f"  {name} = {'fadd' if c > 0 else 'fsub'} {vector} {total}, {x}")
+        else:
+            lines += _multiply_add(form, name, x, _constant(form, c), total)
+        total = name
+    return lines, total
+
+
+def _mapped(form: Form, matrix: Matrix, grid: Grid, tag: str) -> tuple[list[str], Grid]:
+    """Return the lines that make matrix * grid * matrix' of a grid of vectors, and their names."""
+    lines = list[str]()
+    for turn in "ab":
+        made: Grid = []
+        for i, column in enumerate(zip(*grid, strict=True)):
+            sums = [_combined(form, row, column, f"{tag}.{turn}{i}.{r}") for r, row in enumerate(matrix)]
+            lines += [line for some, _ in sums for line in some]
+            made.append([name for _, name in sums])
+        grid = made
+    return lines, grid
+
+
+def _at(form: Form, name: str, base: str, offset: str | int) -> str:
+    return f"  {name} = getelementptr {form.kind}, ptr {base}, i64 {offset}"
+
+
+# ---- turning
+
+
+def _turn(form: Form) -> Iterator[str]:
+    """Yield the function that writes rows of `from` as columns of `to`: a square of registers at a time."""
+    lanes, mask = form.lanes, f"<{form.lanes} x i1>"
+    names, shuffles = _transposed(form, [f"%x{t}" for t in range(lanes)])
+    body = ["  %left.j = sub i64 %columns, %j", *first_lanes(form, "wide", "%left.j"), "  %j.to = mul i64 %j, %to.step"]
+    for t in range(lanes):
+        body += [
+            f"  %i{t} = add i64 %i, {t}\n  %is{t} = icmp slt i64 %i{t}, %rows\n  %at{t} = mul i64 %i{t}, %from.step",
+            f"  %some{t} = select i1 %is{t}, {mask} %wide, {mask} zeroinitializer",
+            f"  %all{t} = add i64 %at{t}, %j",
+            _at(form, f"%from{t}", "%from", f"%all{t}"),
+            _masked_load(form, f"%x{t}", f"%from{t}", f"%some{t}"),
+        ]
+    body += [*shuffles, "  %first = add i64 %j.to, %i", _at(form, "%out", "%to", "%first")]
+    for t, name in enumerate(names):
+        body += [
+            f"  %j{t} = add i64 %j, {t}\n  %js{t} = icmp slt i64 %j{t}, %columns\n  %off{t} = mul i64 %to.step, {t}",
+            f"  %tall{t} = select i1 %js{t}, {mask} %tall, {mask} zeroinitializer",
+            _at(form, f"%to{t}", "%out", f"%off{t}"),
+            _masked_store(form, name, f"%to{t}", f"%tall{t}"),
+        ]
+    yield "define internal void @turn(ptr %from, i64 %from.step, ptr %to, i64 %to.step, i64 %rows, i64 %columns) {"
+    yield "entry:"
+    outer = [
+        "  %left.i = sub i64 %rows, %i",
+        *first_lanes(form, "tall", "%left.i"),
+        *_loop("j", "%columns", body, lanes),
+    ]
+    yield from _loop("i", "%rows", outer, lanes)
+    yield "  ret void\n}"
+
+
+# ---- the transforms of a chunk
+
+# What of a chunk and its array the functions are given.
+_CHUNK = "i64 %images, i64 %row, i64 %rows, i64 %columns"
+_ARRAY = "i64 %image, i64 %by.row, i64 %step"
+
+
+def _tile_loops(tiled: Tiled, per_row: Iterable[str], per_tile: Iterable[str]) -> Iterator[str]:
+    """Yield the loops over images, rows and columns of tiles of a chunk; %t is the number of the tile."""
+    tile = [
+        "  %n.rows = mul i64 %n, %rows\n  %t.row = add i64 %n.rows, %r\n  %t.first = mul i64 %t.row, %columns",
+        f"  %t = add i64 %t.first, %c\n  %x0 = mul i64 %c, {tiled.m}",
+        *per_tile,
+    ]
+    row = [f"  %row.r = add i64 %row, %r\n  %y0 = mul i64 %row.r, {tiled.m}", *per_row, *_loop("c", "%columns", tile)]
+    yield from _loop("n", "%images", ["  %n.at = mul i64 %n, %image", *_loop("r", "%rows", row)])
+
+
+def _inside(axis: str, number: int, low: str, length: str, step: str) -> Iterator[str]:
+    """Yield the lines that say for some positions of an axis whether they lie inside, and where."""
+    for i in range(number):
+        yield f"  %{axis}{i}.plus = add i64 %{axis}0, {i}\n  %{axis}{i}.own = sub i64 %{axis}{i}.plus, {low}"
+        yield f"  %{axis}{i}.is = icmp ult i64 %{axis}{i}.own, {length}"
+        yield f"  %{axis}{i}.at = mul i64 %{axis}{i}.own, {step}"
+
+
+def _places(form: Form, length: int, base: str, low: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """Return the lines for each row of tiles and for each tile: of each element, %is and %place.
+
+    low: the positions left out before the array.
+    """
+    row = [*_inside("y", length, low[0], "%height", "%by.row")]
+    row += [f"  %y{i}.image = add i64 %y{i}.at, %n.at" for i in range(length)]
+    tile = [*_inside("x", length, low[1], "%width", "%step")]
+    for i, j in _cells(length):
+        tile += [
+            f"  %is{i}.{j} = and i1 %y{i}.is, %x{j}.is\n  %off{i}.{j} = add i64 %y{i}.image, %x{j}.at",
+            _at(form, f"%place{i}.{j}", base, f"%off{i}.{j}"),
+        ]
+    return row, tile
+
+
+def _cells(length: int) -> Iterator[tuple[int, int]]:
+    return product(range(length), range(length))
+
+
+def _grid(name: str, length: int) -> Grid:
+    return [[f"%{name}{i}.{j}" for j in range(length)] for i in range(length)]
+
+
+def _taken(tiled: Tiled, given: Given) -> Iterator[str]:
+    """Yield the function that transforms the tiles of a chunk of an array, turned before where channels come first."""
+    yield from _transform(tiled, given)
+    form, name = tiled.form, given.name
+    area = "i64 %height, i64 %width, i64 %low.y, i64 %low.x, ptr %zeros"
+    yield f"define internal void @take.{name}(ptr %x, {_ARRAY}, i64 %together, {_CHUNK}, {area}, ptr %in, ptr %v, "
+    yield "i64 %v.next) {\nentry:"
+    rest = f"{_CHUNK}, {area}, ptr %v, i64 %v.next)"
+    if given.last:
+        yield f"  call void @transform.{name}(ptr %x, {_ARRAY}, {rest}\n  ret void\n}}"
+        return
+    yield f"  %top = mul i64 %row, {tiled.m}\n  %top.own = sub i64 %top, %low.y\n  %tall = mul i64 %rows, {tiled.m}"
+    yield f"  %reach = add i64 %tall, {given.length - tiled.m}\n  %bottom.own = add i64 %top.own, %reach"
+    yield "  %first = call i64 @llvm.smax.i64(i64 %top.own, i64 0)"
+    yield "  %bottom = call i64 @llvm.smin.i64(i64 %bottom.own, i64 %height)"
+    yield "  %some = sub i64 %bottom, %first\n  %lines = call i64 @llvm.smax.i64(i64 %some, i64 0)"
+    yield f"  %in.row = mul i64 %width, {given.pitch}\n  %in.image = mul i64 %in.row, %lines"
+    yield "  %skip = mul i64 %first, %by.row\n  %is.together = icmp ne i64 %together, 0"
+    yield "  %whole = mul i64 %lines, %width\n  %run = select i1 %is.together, i64 %whole, i64 %width"
+    yield "  %runs = select i1 %is.together, i64 1, i64 %lines\n  %is.some = icmp sgt i64 %lines, 0"
+    yield _at(form, "%x.top", "%x", "%skip")
+    yield "  br i1 %is.some, label %turning, label %turned\nturning:"
+    line = [
+        f"  %o.x = mul i64 %o, %by.row\n  %o.rows = mul i64 %o, %run\n  %o.in = mul i64 %o.rows, {given.pitch}",
+        *(_at(form, "%x.o", "%x.n", "%o.x"), _at(form, "%in.o", "%in.n", "%o.in")),
+        f"  call void @turn(ptr %x.o, i64 %step, ptr %in.o, i64 {given.pitch}, i64 {given.channels}, i64 %run)",
+    ]
+    image = ["  %n.x = mul i64 %n, %image\n  %n.in = mul i64 %n, %in.image"]
+    image += _at(form, "%x.n", "%x.top", "%n.x"), _at(form, "%in.n", "%in", "%n.in")
+    yield from _loop("n", "%images", [*image, *_loop("o", "%runs", line)])
+    yield "  br label %turned\nturned:\n  %less = mul i64 %first, %in.row\n  %in.skip = sub i64 0, %less"
+    yield _at(form, "%in.zero", "%in", "%in.skip")
+    yield f"  call void @transform.{name}(ptr %in.zero, i64 %in.image, i64 %in.row, i64 {given.pitch}, {rest}"
+    yield "  ret void\n}"
+
+
+def _transform(tiled: Tiled, given: Given) -> Iterator[str]:
+    """Yield the function that transforms the tiles of a chunk of an array whose channels come last."""
+    form, name, length = tiled.form, given.name, given.length
+    row, tile = _places(form, length, "%x", ("%low.y", "%low.x"))
+    for i, j in _cells(length):
+        tile += [f"  %from{i}.{j} = select i1 %is{i}.{j}, ptr %place{i}.{j}, ptr %zeros"]
+    tile += [f"  %t.at = mul i64 %t, {given.pitch}", _at(form, "%v.t", "%v", "%t.at")]
+    body = [
+        f"  %left = sub i64 {given.channels}, %k",
+        *first_lanes(form, "mask", "%left"),
+        _at(form, "%v0", "%v.t", "%k"),
+    ]
+    for i, j in _cells(length):
+        body += [_at(form, f"%from{i}.{j}.k", f"%from{i}.{j}", "%k")]
+        body += [_masked_load(form, f"%d{i}.{j}", f"%from{i}.{j}.k", "%mask")]
+    lines, found = _mapped(form, given.matrix, _grid("d", length), "b")
+    body += lines
+    for number, value in enumerate(chain.from_iterable(found)):
+        body += [
+            f"  store {_vector(form)} {value}, ptr %v{number}, align {form.itemsize}",
+            _at(form, f"%v{number + 1}", f"%v{number}", "%v.next"),
+        ]
+    tile += _loop("k", given.channels, body, form.lanes)
+    yield f"define internal void @transform.{name}(ptr %x, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, i64 %low.y, "
+    yield "i64 %low.x, ptr %zeros, ptr %v, i64 %v.next) {\nentry:"
+    yield from _tile_loops(tiled, row, tile)
+    yield "  ret void\n}"
+
+
+def _write(tiled: Tiled) -> Iterator[str]:
+    """Yield the function that makes the outputs of a chunk of its products, turned where channels come first."""
+    yield from _untransform(tiled)
+    form, pitch = tiled.form, tiled.pitch_y
+    area = "i64 %height, i64 %width, ptr %bias"
+    rest = f"{_CHUNK}, {area}, ptr %m, i64 %m.next, ptr %finite)"
+    yield f"define internal void @write(ptr %y, {_ARRAY}, {_CHUNK}, {area}, ptr %out, ptr %m, i64 %m.next, "
+    yield "ptr %finite) {\nentry:"
+    if tiled.y_last:
+        yield f"  call void @untransform(ptr %y, {_ARRAY}, {rest}\n  ret void\n}}"
+        return
+    yield f"  %top = mul i64 %row, {tiled.m}\n  %tall = mul i64 %rows, {tiled.m}\n  %left = sub i64 %height, %top"
+    yield "  %lines = call i64 @llvm.smin.i64(i64 %tall, i64 %left)"
+    yield f"  %run = mul i64 %lines, %width\n  %out.row = mul i64 %width, {pitch}"
+    yield "  %out.image = mul i64 %out.row, %lines\n  %less = mul i64 %top, %out.row"
+    yield "  %out.skip = sub i64 0, %less\n  %y.skip = mul i64 %top, %by.row"
+    yield _at(form, "%out.zero", "%out", "%out.skip")
+    yield f"  call void @untransform(ptr %out.zero, i64 %out.image, i64 %out.row, i64 {pitch}, {rest}"
+    image = [
+        "  %n.y = mul i64 %n, %image\n  %n.out = mul i64 %n, %out.image\n  %n.top = add i64 %n.y, %y.skip",
+        *(_at(form, "%y.n", "%y", "%n.top"), _at(form, "%out.n", "%out", "%n.out")),
+        f"  call void @turn(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs})",
+    ]
+    yield from _loop("n", "%images", image)
+    yield "  ret void\n}"
+
+
+def _untransform(tiled: Tiled) -> Iterator[str]:
+    """Yield the function that makes outputs whose channels come last, and looks whether they are finite."""
+    form, m = tiled.form, tiled.m
+    vector, mask = _vector(form), f"<{form.lanes} x i1>"
+    row, tile = _places(form, m, "%y", ("0", "0"))
+    tile += [f"  %t.at = mul i64 %t, {tiled.pitch_y}", _at(form, "%m.t", "%m", "%t.at")]
+    body = [
+        f"  %left = sub i64 {tiled.outputs}, %k",
+        *first_lanes(form, "mask", "%left"),
+        _at(form, "%m0", "%m.t", "%k"),
+    ]
+    for number, (i, j) in enumerate(_cells(m + 2)):
+        body += [
+            f"  %d{i}.{j} = load {vector}, ptr %m{number}, align {form.itemsize}",
+            _at(form, f"%m{number + 1}", f"%m{number}", "%m.next"),
+        ]
+    lines, found = _mapped(form, matrices[m].products, _grid("d", m + 2), "a")
+    body += [*lines, _at(form, "%bias.k", "%bias", "%k"), _masked_load(form, "%b", "%bias.k", "%mask")]
+    seen = "%seen"
+    body += [f"  {seen} = load {vector}, ptr %finite"]
+    for i, j in _cells(m):
+        body += _multiply_add(form, f"%seen{i}.{j}", found[i][j], "zeroinitializer", seen)
+        seen = f"%seen{i}.{j}"
+        body += [
+            f"  %sum{i}.{j} = fadd {vector} {found[i][j]}, %b",
+            f"  %mask{i}.{j} = select i1 %is{i}.{j}, {mask} %mask, {mask} zeroinitializer",
+            _at(form, f"%to{i}.{j}", f"%place{i}.{j}", "%k"),
+            _masked_store(form, f"%sum{i}.{j}", f"%to{i}.{j}", f"%mask{i}.{j}"),
+        ]
+    body += [f"  store {vector} {seen}, ptr %finite"]
+    tile += _loop("k", tiled.outputs, body, form.lanes)
+    yield f"define internal void @untransform(ptr %y, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, ptr %bias, ptr %m, "
+    yield "i64 %m.next, ptr %finite) {\nentry:"
+    yield from _tile_loops(tiled, row, tile)
+    yield "  ret void\n}"
+
+
+# ---- the kernel
+
+
+def _kernel(tiled: Tiled) -> Iterator[str]:
+    """Yield the function that goes over chunks: the tiles, their products, and the outputs if these are wanted."""
+    form, vector = tiled.form, _vector(tiled.form)
+    yield "declare i64 @llvm.smax.i64(i64, i64)\ndefine void @kernel(ptr %table) {\nentry:"
+    yield from loads(POINTERS, NUMBERS)
+    yield f"  %finite = alloca {vector}, align 64\n  store {vector} zeroinitializer, ptr %finite"
+    yield f"  %words = alloca [{PRODUCT_WORDS} x i64], align 8\n  %count = sub i64 %last, %first"
+    yield from (_at(form, f"%{name}", "%scratch", f"%{name}.at") for name in ("m", "in", "out"))
+    yield from _tell(_always(tiled))
+    body = ["  %q.own = add i64 %first, %q", f"  %q.at = mul i64 %q.own, {len(CHUNK)}"]
+    body += ["  %chunk = getelementptr i64, ptr %chunks, i64 %q.at"]
+    for place, name in enumerate(CHUNK):
+        body += [f"  %{name}.p = getelementptr i64, ptr %chunk, i64 {place}\n  %{name} = load i64, ptr %{name}.p"]
+    body += [_at(form, f"%{name}.own", f"%{name}", f"%{name}.begin") for name in ("x", "y", "u", "bias")]
+    body += [f"  call void @take.x({_of('x')}, i64 %x.together, {_CHUNK}, i64 %height, i64 %width, i64 %low.y, "]
+    body += ["i64 %low.x, ptr %zeros, ptr %in, ptr %scratch, i64 %v.next)"]
+    body += ["  %tile.rows = mul i64 %images, %rows\n  %tiles = mul i64 %tile.rows, %columns"]
+    body += [*(_added_up(tiled) if tiled.gradient else _multiplied(tiled))]
+    yield from _loop("q", "%count", body)
+    yield f"  %seen = load {vector}, ptr %finite\n  %odd = fcmp uno {vector} %seen, %seen"
+    yield f"  %odd.bits = bitcast <{form.lanes} x i1> %odd to i{form.lanes}"
+    yield f"  %is.odd = icmp ne i{form.lanes} %odd.bits, 0\n  br i1 %is.odd, label %say, label %end"
+    yield "say:\n  store i64 1, ptr %flag\n  br label %end\nend:\n  ret void\n}"
+
+
+def _of(name: str) -> str:
+    return f"ptr %{name}.own, i64 %{name}.image, i64 %{name}.row, i64 %{name}.step"
+
+
+def _always(tiled: Tiled) -> dict[str, str | int]:
+    """Return what products are told that is the same for all chunks."""
+    unused = dict.fromkeys(("a.rows", "a.ks", "a.runs", "b.ks"), "%c.rows")
+    biases = {"bias.rows": "%zeros", "bias.columns": "%zeros"}
+    places = {"a.0": "%scratch", "c.rows": "%c.rows", "pieces": "%pieces", "panels": "%panels", "scratch": "%scratch"}
+    numbers = {"panel.count": tiled.panels, "together": tiled.panels, "packed": 1, "matrices": tiled.elements, "end": 0}
+    return {**unused, **biases, **places, **numbers, "a.next": "%v.next"}
+
+
+def _tell(words: dict[str, str | int]) -> Iterator[str]:
+    """Yield the lines that write words of the product's table."""
+    for name, value in words.items():
+        place = (*PRODUCT_POINTERS, *PRODUCT_NUMBERS).index(name)
+        kind = "ptr" if name in PRODUCT_POINTERS else "i64"
+        yield f"  %tell.{name} = getelementptr i64, ptr %words, i64 {place}\n  store {kind} {value}, ptr %tell.{name}"
+
+
+def _multiplied(tiled: Tiled) -> Iterator[str]:
+    """Yield the lines that multiply transformed inputs with transformed weights, and write outputs.
+
+    Panels of rows may reach behind the last tile: what lies there is multiplied in vain.
+    """
+    height, width = tiled.form.height, tiled.form.width
+    yield f"  %more.tiles = add i64 %tiles, {height - 1}\n  %row.panels = sdiv i64 %more.tiles, {height}"
+    yield f"  %short = mul i64 %row.panels, {height - 1}\n  %tall = sub i64 %tiles, %short"
+    yield from _tell({"b.0": "%u.own", "row.count": "%tiles", "tall": "%tall", "depth": tiled.channels})
+    yield from _tell({"most": tiled.channels, "b.step": width * tiled.channels, "fresh": 1, "c.0": "%m"})
+    yield from _tell({"b.next": "%u.next", "c.next": "%m.next"})
+    yield "  call void @product(ptr %words)"
+    yield f"  call void @write({_of('y')}, {_CHUNK}, i64 %out.height, i64 %out.width, ptr %bias.own, ptr %out, ptr %m, "
+    yield "i64 %m.next, ptr %finite)"
+
+
+def _added_up(tiled: Tiled) -> Iterator[str]:
+    """Yield the lines that add up products of transformed inputs and gradients of outputs."""
+    height, width, rows = tiled.form.height, tiled.form.width, tiled.channels
+    yield f"  call void @take.y({_of('y')}, i64 %y.together, {_CHUNK}, i64 %out.height, i64 %out.width, i64 0, i64 0, "
+    yield "ptr %zeros, ptr %out, ptr %m, i64 %m.next)"
+    yield "  %is.first = icmp eq i64 %q, 0\n  %fresh = zext i1 %is.first to i64"
+    yield from _tell({"b.0": "%m", "row.count": rows, "tall": rows - -(-rows // height) * (height - 1)})
+    yield from _tell({"depth": "%tiles", "most": "%tiles", "b.step": width, "fresh": "%fresh", "c.0": "%u.own"})
+    yield from _tell({"b.next": "%m.next", "c.next": "%u.next"})
+    yield "  call void @product(ptr %words)"
+
+
+# ---- weights
+
+
+def _weights(form: Form, m: int) -> Iterator[str]:
+    """Yield the transform of weights: registers of outputs, made of a square of rows of windows, turned."""
+    lanes, vector, mask = form.lanes, _vector(form), f"<{form.lanes} x i1>"
+    yield f"declare {vector} @llvm.masked.load.{_suffix(form)}.p0(ptr, {mask}, {vector})"
+    yield f"declare void @llvm.masked.store.{_suffix(form)}.p0({vector}, ptr, {mask})"
+    yield f"declare {vector} @llvm.fma.{_suffix(form)}({vector}, {vector}, {vector})"
+    yield from _turn(form)
+    yield "define void @kernel(ptr %table) {\nentry:"
+    yield from loads(*WEIGHTS)
+    yield f"  %square = alloca [9 x {vector}], align 64\n  store [9 x {vector}] zeroinitializer, ptr %square"
+    for t in range(9):
+        yield f"  %tap{t}.p = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.p"
+        yield f"  %tap{t}.at = getelementptr {vector}, ptr %square, i64 %tap{t}"
+    yield "  %count = sub i64 %last, %first"
+    channel = [
+        "  %c.at = mul i64 %c, %by.channel\n  %c.to = mul i64 %c, %panel.width",
+        *(_at(form, "%w.c", "%w.o", "%c.at"), _at(form, "%u0", "%u.o", "%c.to")),
+        f"  call void @turn(ptr %w.c, i64 %by.output, ptr %square, i64 {lanes}, i64 %left, i64 9)",
+        *(f"  %g{t} = load {vector}, ptr %tap{t}.at" for t in range(9)),
+    ]
+    lines, found = _mapped(form, matrices[m].weights, [[f"%g{3 * i + j}" for j in range(3)] for i in range(3)], "u")
+    channel += lines
+    for number, name in enumerate(chain.from_iterable(found)):
+        channel += [
+            f"  store {vector} {name}, ptr %u{number}, align {form.itemsize}",
+            _at(form, f"%u{number + 1}", f"%u{number}", "%u.next"),
+        ]
+    register = [
+        f"  %v = add i64 %first, %f\n  %o = mul i64 %v, {lanes}\n  %o.at = mul i64 %o, %by.output",
+        "  %panel = sdiv i64 %v, %registers\n  %within = srem i64 %v, %registers",
+        f"  %panel.width = mul i64 %registers, {lanes}\n  %panel.size = mul i64 %panel.width, %channels",
+        f"  %panel.at = mul i64 %panel, %panel.size\n  %within.at = mul i64 %within, {lanes}",
+        "  %o.to = add i64 %panel.at, %within.at\n  %all.left = sub i64 %outputs, %o",
+        f"  %left = call i64 @llvm.smin.i64(i64 %all.left, i64 {lanes})",
+        *(_at(form, "%w.o", "%w", "%o.at"), _at(form, "%u.o", "%u", "%o.to")),
+        *_loop("c", "%channels", channel),
+    ]
+    yield from _loop("f", "%count", register)
+    yield "  ret void\n}\ndeclare i64 @llvm.smin.i64(i64, i64)"
+
+
+def _weights_back(form: Form, m: int) -> Iterator[str]:
+    """Yield the transform back: sums of registers of outputs, scattered to wherever weights lie."""
+    lanes, kind, vector, side = form.lanes, form.kind, _vector(form), m + 2
+    ints, pointers, mask = f"<{lanes} x i64>", f"<{lanes} x ptr>", f"<{lanes} x i1>"
+    suffix = f"{_suffix(form)}.v{lanes}p0"
+    counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
+    yield f"declare void @llvm.masked.scatter.{suffix}({vector}, {pointers}, i32, {mask})"
+    yield f"declare {vector} @llvm.fma.{_suffix(form)}({vector}, {vector}, {vector})"
+    yield "define void @kernel(ptr %table) {\nentry:"
+    yield from loads(*BACK)
+    for t in range(9):
+        yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
+    yield f"  %sums = alloca [{side**2} x {vector}], align 64\n  %count = sub i64 %last, %first"
+    yield from splat("by.output", "i64", ints, lanes)
+    yield f"  %apart = mul {ints} %by.output.all, <{counting}>"
+    element = [
+        "  %e.at = mul i64 %e, %u.next\n  %l.at = mul i64 %l, %lane.next",
+        *(_at(form, "%u.e", "%u.c", "%e.at"), _at(form, "%u.l", "%u.e", "%l.at")),
+        f"  %sum.at = getelementptr {vector}, ptr %sums, i64 %e",
+        f"  %more = load {vector}, ptr %u.l, align {form.itemsize}",
+        f"  %old = load {vector}, ptr %sum.at\n  %is.first = icmp eq i64 %l, 0",
+        f"  %before = select i1 %is.first, {vector} zeroinitializer, {vector} %old",
+        f"  %sum = fadd {vector} %before, %more\n  store {vector} %sum, ptr %sum.at",
+    ]
+    channel = [
+        "  %c.at = mul i64 %c, %by.channel\n  %c.to = mul i64 %c, %pitch",
+        *(_at(form, "%w.c", "%w.o", "%c.at"), _at(form, "%u.c", "%u.o", "%c.to")),
+        *_loop("l", "%lanes", _loop("e", side**2, element)),
+    ]
+    for number, (i, j) in enumerate(_cells(side)):
+        channel += [
+            f"  %sum{number}.at = getelementptr {vector}, ptr %sums, i64 {number}",
+            f"  %d{i}.{j} = load {vector}, ptr %sum{number}.at",
+        ]
+    turned = tuple(zip(*matrices[m].weights, strict=True))
+    lines, found = _mapped(form, turned, _grid("d", side), "g")
+    channel += lines
+    for t, name in enumerate(chain.from_iterable(found)):
+        channel += [
+            _at(form, f"%w{t}", "%w.c", f"%tap{t}"),
+            f"  %w{t}.all = getelementptr {kind}, ptr %w{t}, {ints} %apart",
+            f"  call void @llvm.masked.scatter.{suffix}({vector} {name}, {pointers} %w{t}.all, i32 {form.itemsize}, "
+            f"{mask} %inside)",
+        ]
+    register = [
+        f"  %v = add i64 %first, %f\n  %o = mul i64 %v, {lanes}\n  %o.at = mul i64 %o, %by.output",
+        "  %left = sub i64 %outputs, %o",
+        *splat("left", "i64", ints, lanes),
+        f"  %inside = icmp slt {ints} <{counting}>, %left.all",
+        *(_at(form, "%w.o", "%w", "%o.at"), _at(form, "%u.o", "%u", "%o")),
+        *_loop("c", "%channels", channel),
+    ]
+    yield from _loop("f", "%count", register)
+    yield "  ret void\n}"

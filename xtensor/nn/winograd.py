@@ -1,0 +1,355 @@
+"""Winograd's convolution of 3x3 windows with stride 1, and its gradient of weights: fewer multiplications.
+
+codegen/cpu/winograd.py has the algorithm. Here work is cut into chunks of tiles that stay in the cache of a core.
+Outputs are the same sums in the same order wherever chunks are cut; those of weight gradients depend on shapes and the
+workspace alone. So results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from math import ceil, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base import threads
+from ..base.dtypes import DType
+from ..base.layout import Shape
+from ..codegen.cpu.compile import Code
+from ..codegen.cpu.gemm import form_of
+from ..codegen.cpu.winograd import CHUNK, WORDS, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
+from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
+from ..run.contractions import address, steps, straight, worth_compiling
+from ..run.native import run_calls
+from .contraction import LANES, Array, Scratch, rounded
+from .windows import Axes
+
+# Algorithms by name: the outputs of a row of a tile.
+TILES = {"winograd": 2, "winograd4": 4}
+
+# A gradient of weights is cut as if for so many threads, whatever their number; tiles of a chunk of it.
+SHARES, DEEP = 4, 128
+
+# Each thread makes at least so many outputs of it.
+PART = 64
+
+# Bytes of a row of the widest panel of a product, and a register.
+WIDEST = 6 * 64
+
+
+class Geometry(NamedTuple):
+    """What a convolution is, but for its values: channels and outputs are those of a group, strides count elements.
+
+    parts: into which outputs are cut besides groups.
+    """
+
+    char: str
+    m: int
+    images: int
+    groups: int
+    channels: int
+    outputs: int
+    axes: Axes
+    of_x: Shape
+    of_y: Shape
+    gradient: bool = False
+    parts: int = 1
+
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(self.char).itemsize
+
+    @property
+    def elements(self) -> int:
+        """The elements of a transformed tile."""
+        return (self.m + 2) ** 2
+
+    @property
+    def rows(self) -> int:
+        """The rows of tiles of an image."""
+        return ceil(self.axes[0].out / self.m)
+
+    @property
+    def columns(self) -> int:
+        """The tiles of a row."""
+        return ceil(self.axes[1].out / self.m)
+
+
+class Cut(NamedTuple):
+    """The largest chunk: of so many images, and rows of tiles of each."""
+
+    images: int
+    rows: int
+
+
+class Tiling:
+    """How a convolution is cut, and where its parts lie in the scratch of a thread, which has so many bytes `each`.
+
+    places: the elements before products, before turned inputs, before turned outputs, and all.
+    """
+
+    def __init__(self, geometry: Geometry, cut: Cut) -> None:
+        self.geometry, self.cut = geometry, cut
+        self.tiles = cut.images * cut.rows * geometry.columns
+        rows = geometry.channels if geometry.gradient else self.tiles
+        form = form_of(geometry.char, rows, geometry.outputs)
+        lasts = geometry.of_x[2] == 1, geometry.of_y[2] == 1
+        self.tiled = Tiled(form, geometry.m, geometry.channels, geometry.outputs, *lasts, geometry.gradient)
+        self.v_next, self.m_next = ((self.tiles + form.height) * n for n in (self.tiled.pitch_x, self.tiled.pitch_y))
+        self.places = tuple(self._ends())
+        self.each = rounded(self.places[-1] * geometry.itemsize)
+
+    def _ends(self) -> Iterator[int]:
+        tiled, along, end = self.tiled, self.geometry.axes[1], 0
+        lines = self.cut.images * (self.cut.rows * tiled.m + 2)
+        turned = along.size * tiled.pitch_x * (not tiled.x_last), along.out * tiled.pitch_y * (not tiled.y_last)
+        for size in (*(n * tiled.elements for n in (self.v_next, self.m_next)), *(lines * n for n in turned)):
+            end += -(-size // tiled.form.lanes) * tiled.form.lanes
+            yield end
+
+    @property
+    def u_next(self) -> int:
+        """The numbers of one element of transformed weights, or of sums of them."""
+        tiled = self.tiled
+        return tiled.channels * (tiled.pitch_y if tiled.gradient else tiled.panels * tiled.form.width)
+
+    @property
+    def u_shape(self) -> Shape:
+        return self.geometry.groups * self.geometry.parts, self.tiled.elements, self.u_next
+
+    def chunks(self) -> Array:
+        """Return the table of chunks, those of a group and part together."""
+        geometry, (images, rows) = self.geometry, self.cut
+        of_x, of_y, u = geometry.of_x, geometry.of_y, 0 if geometry.gradient else self.tiled.elements * self.u_next
+        counts = range(0, geometry.images, images), range(0, geometry.rows, rows)
+        found = []
+        for g, p, n, r in product(range(geometry.groups), range(geometry.parts), *counts):
+            y = g * of_y[1] + p * geometry.outputs * of_y[2] + n * of_y[0]
+            where = g * of_x[1] + n * of_x[0], y, g * u, g * geometry.outputs
+            found.append((*where, min(images, geometry.images - n), r, min(rows, geometry.rows - r)))
+        assert len(found[0]) == len(CHUNK)
+        return np.array(found)
+
+    def told(self, places: tuple[int, ...], first: int, last: int) -> bytes:
+        """Return the kernel's words for some chunks; places: addresses, as POINTERS of the kernel says."""
+        geometry, tiled, (down, along) = self.geometry, self.tiled, self.geometry.axes
+        numbers = [first, last]
+        for of, axis, is_last in ((geometry.of_x, along.size, tiled.x_last), (geometry.of_y, along.out, tiled.y_last)):
+            numbers += [of[0], of[3], of[4] if is_last else of[2], of[3] == axis and of[4] == 1]
+        numbers += [down.size, along.size, down.out, along.out, down.low, along.low, geometry.columns]
+        numbers += [self.u_next, self.v_next, self.m_next, *self.places[:3]]
+        return struct.pack(f"={WORDS}q", *places, *numbers)
+
+
+def geometry_of(x: Array, outputs: int, y: Array, axes: Axes, m: int, gradient: bool = False) -> Geometry:
+    """Return the geometry of arrays (batch, groups, channels, height, width)."""
+    of_x, of_y = (tuple(step // a.itemsize for step in a.strides) for a in (x, y))
+    images, groups, channels = x.shape[:3]
+    return Geometry(y.dtype.char, m, images, groups, channels, outputs, axes, of_x, of_y, gradient)
+
+
+@lru_cache(256)
+def tiling_of(geometry: Geometry, room: int, workers: int) -> tuple[Tiling, Array] | None:
+    """Return how to cut a convolution, and its chunks: into about equal shares for so many threads, each of which fits
+    a quarter of `room` bytes, or else all of it; None where none does.
+    """
+    per_tile = geometry.elements * (geometry.channels + geometry.outputs) * geometry.itemsize
+    weights = geometry.elements * geometry.channels * geometry.outputs * geometry.itemsize
+    wanted = max(max(WINOGRAD_CHUNK, weights // 6) // per_tile, 1)
+    if geometry.gradient:
+        wanted = max(wanted, DEEP)
+    while True:
+        found = Tiling(geometry, _cut(geometry, wanted, workers))
+        if found.each <= room // 4 or (wanted == 1 and found.each <= room):
+            return found, found.chunks()
+        if wanted == 1:
+            return None
+        wanted //= 2
+
+
+def _cut(geometry: Geometry, wanted: int, workers: int) -> Cut:
+    """Return the chunk of about so many tiles with which threads are done soonest."""
+    image = geometry.rows * geometry.columns
+    whole = image <= wanted
+    count, size = (geometry.images, image) if whole else (geometry.rows, geometry.columns)
+    most = max(min(wanted // size, count), 1)
+    others = geometry.groups * geometry.parts * (1 if whole else geometry.images)
+
+    def longest(n: int) -> tuple[int, int]:
+        return ceil(others * ceil(count / n) / workers) * n, -n
+
+    best = min(range(1 if whole else most // 2 + 1, most + 1), key=longest)
+    return Cut(best, geometry.rows) if whole else Cut(1, best)
+
+
+# ---- when it is taken
+
+
+def unfit(axes: Axes, dtype: DType) -> str | None:
+    """Return why there are no tiles for such windows or numbers, None where there are."""
+    window = "x".join(str(axis.kernel) for axis in axes)
+    if window != "3x3":
+        return f"windows are {window}"
+    if any(axis.stride != 1 for axis in axes):
+        return "windows are 3x3 with a stride"
+    if any(axis.dilation != 1 for axis in axes):
+        return "windows are 3x3, dilated"
+    return None if dtype.char in "fd" else f"numbers are {dtype}"
+
+
+def unreadable(x: Array, w: Array, y: Array, axes: Axes, asked: bool = False) -> str | None:
+    """Return why the kernel does not compute these arrays (batch, groups, channels, height, width), None if it does.
+
+    asked: whether it is to be compiled for little work too.
+    """
+    found = unfit(axes, y.dtype)
+    if found is not None:
+        return found
+    work = y.size * w[0, 0].size if x.size and y.size else 0
+    if not work or not worth_compiling(y, y.dtype, max(work, asked * CONTRACTION_COMPILED)):
+        return "it is little work, or there is no generated code"
+    for one in (x, w, y):
+        if one.dtype != y.dtype or not one.flags.aligned or any(step % y.itemsize for step in one.strides):
+            return "dtypes differ, or numbers are not aligned"
+    if any(y.itemsize not in (one.strides[2], one.strides[4]) for one in (x, y)):
+        return "neither channels nor columns follow each other in memory"
+    if y.itemsize != y.strides[2] and y.strides[3] != y.itemsize * axes[1].out:
+        return "rows of outputs do not follow each other in memory"
+    return None
+
+
+def cheaper(x: Array, outputs: int, y: Array, axes: Axes) -> tuple[str, str]:
+    """Return the algorithm that takes less time by the estimate, and what that says; shapes alone count."""
+    geometry = geometry_of(x, outputs, y, axes, 2)
+    tiles = geometry.images * geometry.rows * geometry.columns
+    sizes = geometry.groups, geometry.channels, outputs
+    ours = winograd_seconds(*sizes, tiles, geometry.elements, y.itemsize)
+    products = products_seconds(*sizes, geometry.images * axes[0].out * axes[1].out, 9, y.itemsize)
+    estimate = "an estimated {:.3g} ms of one thread against {:.3g} by {}"
+    if ours < products:
+        return "winograd", estimate.format(1e3 * ours, 1e3 * products, "im2col")
+    return "im2col", estimate.format(1e3 * products, 1e3 * ours, "winograd")
+
+
+# ---- outputs
+
+
+def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: int, budget: int) -> bool | None:
+    """Write the outputs of x (batch, groups, channels, height, width) into y alike, and return whether all are finite.
+
+    w: (groups, outputs, channels, 3, 3). bias: (groups, outputs). m: outputs of a row of a tile. Returns None, with
+    nothing written, where `budget` bytes of scratch are too few. An element that is not finite spoils all outputs of
+    its tile.
+    """
+    geometry = geometry_of(x, w.shape[1], y, axes, m)
+    found = tiling_of(geometry, budget - _room(geometry), threads.count())
+    if found is None:
+        return None
+    tiling, chunks = found
+    u = _transformed(w, tiling)
+    bias = None if bias is None else np.ascontiguousarray(bias, y.dtype)
+    workers = max(min(threads.count(), len(chunks), (budget - u.nbytes) // tiling.each), 1)
+    flags: Array = np.zeros(workers, np.int64)
+    calls = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers, u, flags[n:]) for n in range(workers)]
+    _run(tiling, chunks, x, y, bias, [[call] for call in calls])
+    return not flags.any()
+
+
+def _room(geometry: Geometry) -> int:
+    """Return the most bytes that transformed weights take, whatever the panels."""
+    widest = geometry.outputs + WIDEST // geometry.itemsize
+    return geometry.groups * geometry.elements * geometry.channels * widest * geometry.itemsize
+
+
+def _run(tiling: Tiling, chunks: Array, x: Array, y: Array, bias: Array | None, shares: list[list[Any]]) -> None:
+    """Run the kernel. shares: for each thread, ranges of chunks, what they multiply or add to, and a flag."""
+    tiled, rows = tiling.tiled, tiling.tiles + tiling.tiled.form.height
+    longest = max(tiled.pitch_x, tiled.pitch_y, rows, tiling.geometry.groups * tiled.outputs)
+    zeros: Array = np.zeros(longest, y.dtype)
+    columns = straight(tiled.panels * tiled.form.width, 1, tiled.form)
+    targets = steps(tiled.channels if tiled.gradient else rows, tiled.pitch_y)
+    scratch, groups = Scratch(len(shares) * tiling.each), []
+    tables = [address(a) for a in (chunks, targets, columns.pieces, columns.panels)]
+    arrays = [address(a) for a in (x, y, zeros if bias is None else bias, zeros)]
+    for share in shares:
+        room = address(scratch.array((tiling.places[-1],), y.dtype))
+        groups.append(
+            [
+                tiling.told((*arrays[:2], address(u), *arrays[2:], room, *tables, address(flag)), first, last)
+                for first, last, u, flag in share
+            ]
+        )
+    run_calls(winograd_kernel(tiled), groups)
+
+
+def _transformed(w: Array, tiling: Tiling) -> Array:
+    """Return weights transformed: (groups, elements, any), the panels of the product."""
+    u = Scratch(rounded(prod(tiling.u_shape) * w.itemsize)).array(tiling.u_shape, w.dtype)
+    form, planes = tiling.tiled.form, (tiling.u_next, tiling.tiled.form.registers)
+    if sorted(abs(step) for step in w.strides[3:]) != [w.itemsize, 3 * w.itemsize]:
+        w = np.ascontiguousarray(w)  # a window's elements are to follow each other, forwards or backwards
+    code = weights_kernel(form._replace(height=1, registers=1), tiling.tiled.m)
+    _over_outputs(code, w, u, tiling.tiled.panels * form.registers, planes)
+    return u
+
+
+def _over_outputs(code: Code, w: Array, u: Array, registers: int, more: tuple[int, ...]) -> None:
+    """Transform weights (groups, outputs, channels, 3, 3), or sums of them, on several threads."""
+    _, by_output, by_channel, *window = (step // w.itemsize for step in w.strides)
+    taps = np.add.outer(np.arange(3) * window[0], np.arange(3) * window[1]).ravel()
+    first = int(taps.min())
+    taps -= first
+    workers, calls = min(threads.count(), registers), []
+    for n in range(workers):
+        share = registers * n // workers, registers * (n + 1) // workers
+        numbers = (*share, *w.shape[1:3], by_output, by_channel, *more)
+        starts = [address(w[g]) + first * w.itemsize for g in range(len(w))]
+        places = [(start, address(u[..., g, :, :]), address(taps)) for g, start in enumerate(starts)]
+        calls.append([struct.pack(f"={3 + len(numbers)}q", *place, *numbers) for place in places])
+    run_calls(code, calls)
+
+
+# ---- the gradient of weights
+
+
+def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> bool:
+    """Write the sums over positions of y times the windows of x there into w, if the scratch suffices; return whether.
+
+    Chunks are dealt out to lanes, each of which adds up its own in order, and the lanes are added in order.
+    """
+    geometry = geometry_of(x, w.shape[1], y, axes, m, gradient=True)
+    one = _room(geometry)
+    found = tiling_of(geometry, budget - one, SHARES)
+    if found is None:
+        return False
+    tiling, chunks = found
+    each = len(chunks) // w.shape[0]
+    lanes = max(min(LANES, budget // (4 * one), (budget - tiling.each) // one, each), 1)
+    parts = _parts(w.shape[1], lanes * w.shape[0])
+    if parts > 1:
+        tiling = Tiling(geometry._replace(outputs=w.shape[1] // parts, parts=parts), tiling.cut)
+        chunks = tiling.chunks()
+    sums = Scratch(lanes * rounded(prod(tiling.u_shape) * w.itemsize)).array((lanes, *tiling.u_shape), w.dtype)
+    flag: Array = np.zeros(1, np.int64)
+    calls = [
+        (g * each + each * lane // lanes, g * each + each * (lane + 1) // lanes, sums[lane, g], flag)
+        for lane, g in product(range(lanes), range(tiling.u_shape[0]))
+    ]
+    workers = max(min(threads.count(), len(calls), (budget - sums.nbytes) // tiling.each), 1)
+    _run(tiling, chunks, x, y, None, [calls[n::workers] for n in range(workers)])
+    split = w.reshape(w.shape[0] * parts, w.shape[1] // parts, *w.shape[2:], copy=False)
+    form = tiling.tiled.form
+    code = weights_back_kernel(form._replace(height=1, registers=1), m)
+    more = tiling.u_next, form.registers, tiling.tiled.pitch_y, lanes, sums.strides[0] // w.itemsize
+    _over_outputs(code, split, sums, -(-split.shape[1] // form.lanes), more)
+    return True
+
+
+def _parts(outputs: int, others: int) -> int:
+    """Return the parts of outputs that give each thread as much to do."""
+    wanted = ceil(threads.count() / others)
+    return next((n for n in range(wanted, outputs // PART + 1) if outputs % n == 0), 1) if wanted > 1 else 1

@@ -32,8 +32,9 @@ from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
-from .implicit import THIN_OUTPUTS, can_end, convolve_weights
+from .implicit import THIN_OUTPUTS, can_end
 from .implicit import convolve as convolve_implicitly
+from .implicit_weights import convolve_weights
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded

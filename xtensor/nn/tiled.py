@@ -29,7 +29,8 @@ from ..codegen.cpu.attention import (
     Pass,
     attention_kernel,
 )
-from ..codegen.cpu.gemm import TURNING, Form, form_of, turning_of
+from ..codegen.cpu.gemm import Form, form_of
+from ..codegen.cpu.turning import TURNING, turning_of
 from ..plan.costs import PRODUCT_SECONDS, moving_seconds
 from ..run.contractions import address, rows_of, steps
 from ..run.native import run_calls

@@ -16,7 +16,8 @@ from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import Finish
-from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of, turning_of
+from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of
+from ..codegen.cpu.turning import turning_of
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES, moving_seconds
 from .native import run_calls

@@ -34,13 +34,13 @@ from .gemm import (
     _masked_store,
     _multiply_add,
     _suffix,
-    _transposed,
     _vector,
     first_lanes,
     loads,
     source,
     splat,
 )
+from .turning import transposed
 
 Matrix = Sequence[Sequence[float]]
 Grid = list[list[str]]
@@ -239,7 +239,7 @@ def _at(form: Form, name: str, base: str, offset: str | int) -> str:
 def _turn(form: Form) -> Iterator[str]:
     """Yield the function that writes rows of `from` as columns of `to`: a square of registers at a time."""
     lanes, mask = form.lanes, f"<{form.lanes} x i1>"
-    names, shuffles = _transposed(form, [f"%x{t}" for t in range(lanes)])
+    names, shuffles = transposed(form, [f"%x{t}" for t in range(lanes)])
     body = ["  %left.j = sub i64 %columns, %j", *first_lanes(form, "wide", "%left.j"), "  %j.to = mul i64 %j, %to.step"]
     for t in range(lanes):
         body += [

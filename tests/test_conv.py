@@ -22,6 +22,7 @@ from xtensor.nn import (
     correlate,
     fold,
     implicit,
+    implicit_weights,
     pad,
     planes,
     unfold,
@@ -600,8 +601,8 @@ def test_weights_of_single_channels(stride: int, last: bool, dtype: str, monkeyp
     """The gradient of depthwise weights is added up in registers, in both layouts, with tiles of a small workspace."""
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     used: list[Any] = []
-    summing = implicit._summing
-    monkeypatch.setattr(implicit, "_summing", lambda *given: used.append(given) or summing(*given))
+    summing = implicit_weights._summing
+    monkeypatch.setattr(implicit_weights, "_summing", lambda *given: used.append(given) or summing(*given))
     x = normal(3, 70, 13, 14, dtype=dtype)
     layout = "NHWC" if last else "NCHW"
     kind: dict[str, Any] = {"padding": 1, "stride": stride, "groups": 70, "layout": layout, "workspace_mb": 0.3}

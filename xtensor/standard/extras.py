@@ -15,7 +15,7 @@ from ..calls.op import on
 from ..plan.costs import EINSUM_MULTIPLIED
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
-from .linear import multiplied, on_diagonal
+from .linear import _multiplied, on_diagonal
 
 __all__ = ["diag", "einsum"]
 
@@ -140,7 +140,7 @@ def _as_product(xp: Any, subscripts: str, a: Any, b: Any) -> Any:
     lead, depth = [lengths[x] for x in stacked], prod(lengths[x] for x in terms)
     left = a.transpose([first.index(x) for x in stacked + rows + terms]).reshape(*lead, -1, depth)
     right = b.transpose([second.index(x) for x in stacked + terms + columns]).reshape(*lead, depth, -1)
-    found = multiplied(xp, left, right).reshape([lengths[x] for x in made])
+    found = _multiplied(xp, left, right).reshape([lengths[x] for x in made])
     return found.transpose([made.index(x) for x in output])
 
 

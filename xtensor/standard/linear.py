@@ -64,12 +64,12 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
             return later
         if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1 and not watchers:
             blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
-            on((x1, x2), "matmul", lambda xp, a, b: multiplied(xp, a, b, blob.native()))
+            on((x1, x2), "matmul", lambda xp, a, b: _multiplied(xp, a, b, blob.native()))
             return face(blob)
-    return on((x1, x2), "matmul", multiplied)
+    return on((x1, x2), "matmul", _multiplied)
 
 
-def multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
+def _multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
     """Return the matrix product of native arrays, by whichever code is faster; out: where it goes, in C order."""
     if a.size >= PRODUCT_LEAST or b.size >= PRODUCT_LEAST:
         from ..run.matmul import product_of  # the code generator comes with it
@@ -80,7 +80,7 @@ def multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
     return xp.matmul(a, b, out=out)
 
 
-_multiplied_here = partial(multiplied, np)
+_multiplied_here = partial(_multiplied, np)
 
 
 def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequence[int]) -> Any:
@@ -90,7 +90,7 @@ def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequ
         terms = prod(a.shape[axis] for axis in first)
         shape = [*(a.shape[axis] for axis in own), *(b.shape[axis] for axis in others)]
         a, b = a.transpose(*own, *first).reshape(-1, terms), b.transpose(*second, *others).reshape(terms, -1)
-        return multiplied(xp, a, b).reshape(shape)
+        return _multiplied(xp, a, b).reshape(shape)
     return xp.tensordot(a, b, axes=(first, second))
 
 
@@ -119,10 +119,10 @@ class _Product:
             dismiss()
             a, b = _turned(a) if turned[0] else a, _turned(b) if turned[1] else b
             if a.ndim != 2 or b.ndim != 2 or backend is not CPU:
-                return multiplied(np if backend is CPU else backend.xp, a, b)
+                return _multiplied(np if backend is CPU else backend.xp, a, b)
             shape = (a.shape[0], b.shape[1])
             room = CPU.allocate(prod(shape) * a.itemsize)
-            return multiplied(np, a, b, room.view(a.dtype).reshape(shape))
+            return _multiplied(np, a, b, room.view(a.dtype).reshape(shape))
 
         return product
 

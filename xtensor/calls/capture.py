@@ -124,7 +124,8 @@ class Fused(Generic[P, R]):
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
             sharing = _sharing(args, kwargs)
-            return self._call_plainly(found, args, kwargs) if sharing is None else self(*sharing[0], **sharing[1])
+            again: Any = self
+            return self._call_plainly(found, args, kwargs) if sharing is None else again(*sharing[0], **sharing[1])
         signature, tensors, blobs, arrays = found
         known = self._known.get(signature)
         if known is None:
@@ -149,7 +150,8 @@ class Fused(Generic[P, R]):
             return INSIDE
         sharing = _sharing(args, kwargs)
         if sharing is not None:
-            return self.why(*sharing[0], **sharing[1])
+            again: Any = self
+            return cast(str, again.why(*sharing[0], **sharing[1]))
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
             return found

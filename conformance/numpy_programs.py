@@ -42,6 +42,7 @@ REASONS = {
     r"hold numbers|must be a boolean, integer, floating or complex dtype": "holds text, dates, records or objects",
     r"^xtensor\.numpy has no": "uses a name that is left out",
     r"^T: x must have 2 axes": "transposes a vector by .T",
+    r"^'Tensor' object is not callable": "hands tensors to pandas, which knows NumPy's arrays alone",
 }
 
 

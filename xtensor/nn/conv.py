@@ -66,6 +66,8 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 # Those that may go on with what follows.
 JOINED = ("auto", "im2col")
 
+TILES_APART = "Winograd's tiles take less time"
+
 # Scratch in MB, on the CPU and on other devices.
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
@@ -630,6 +632,8 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
 def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     """Return why what follows outputs is not computed with them, "" where it is."""
     w = operands[1]
+    if _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], result):
+        return TILES_APART
     return _refuse(plan, prod(result.shape) * prod(w.shape[1:]), w.shape[1], w.shape[0], plan.y_last, result)
 
 
@@ -638,8 +642,22 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     w, phases = operands[1], prod(axis.stride for axis in plan.axes)
     if any(axis.kernel < axis.stride for axis in plan.axes):
         return "positions are left out"
+    axes = tuple(_phases(axis)[0][2] for axis in plan.axes)
+    if phases == 1 and _takes_tiles(
+        plan, axes, result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups, result
+    ):
+        return TILES_APART
     work = prod(operands[0].shape) * prod(w.shape[1:]) // phases
     return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, plan.x_last, result)
+
+
+def _takes_tiles(plan: Plan, axes: Axes, images: int, channels: int, outputs: int, result: Meta) -> bool:
+    """Return whether Winograd's tiles are estimated to take less time; they are not made together with what follows."""
+    if plan.algorithm != "auto" or winograd.unfit(axes, result.dtype) is not None:
+        return False
+    groups = plan.groups
+    ours, products = winograd.seconds(groups, channels, outputs // groups, images, axes, result.dtype.itemsize)
+    return ours < products
 
 
 def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, result: Meta) -> str:

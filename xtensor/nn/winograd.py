@@ -222,13 +222,19 @@ def unreadable(x: Array, w: Array, y: Array, axes: Axes, asked: bool = False) ->
     return None
 
 
+def seconds(groups: int, channels: int, outputs: int, images: int, axes: Axes, itemsize: int) -> tuple[float, float]:
+    """Estimate what one thread takes for a convolution of groups with so many channels and outputs by tiles of 2x2,
+    and by products.
+    """
+    tiles = images * (-(-axes[0].out // 2)) * (-(-axes[1].out // 2))
+    sizes = groups, channels, outputs
+    positions = images * axes[0].out * axes[1].out
+    return winograd_seconds(*sizes, tiles, 16, itemsize), products_seconds(*sizes, positions, 9, itemsize)
+
+
 def cheaper(x: Array, outputs: int, y: Array, axes: Axes) -> tuple[str, str]:
     """Return the algorithm that takes less time by the estimate, and what that says; shapes alone count."""
-    geometry = geometry_of(x, outputs, y, axes, 2)
-    tiles = geometry.images * geometry.rows * geometry.columns
-    sizes = geometry.groups, geometry.channels, outputs
-    ours = winograd_seconds(*sizes, tiles, geometry.elements, y.itemsize)
-    products = products_seconds(*sizes, geometry.images * axes[0].out * axes[1].out, 9, y.itemsize)
+    ours, products = seconds(x.shape[1], x.shape[2], outputs, x.shape[0], axes, y.itemsize)
     estimate = "an estimated {:.3g} ms of one thread against {:.3g} by {}"
     if ours < products:
         return "winograd", estimate.format(1e3 * ours, 1e3 * products, "im2col")

@@ -7,6 +7,7 @@ at first use, never at import.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
 from dataclasses import Field, dataclass, field, fields, replace
@@ -123,13 +124,13 @@ active = [False]
 # Held while one of these counts changes.
 counting = fork_safe_lock()
 
-_current: ContextVar[Settings | None] = ContextVar("xtensor_settings", default=None)
+in_force: ContextVar[Settings | None] = ContextVar("xtensor_settings", default=None)
 _from_environment: list[Settings] = []
 
 
 def settings() -> Settings:
     """Return the settings in force here."""
-    return _current.get() or (_from_environment[0] if _from_environment else _defaults())
+    return in_force.get() or (_from_environment[0] if _from_environment else _defaults())
 
 
 def _defaults() -> Settings:
@@ -168,6 +169,15 @@ def count_always(change: int) -> None:
         thin_closed[0] += change
 
 
+def under(given: Settings, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
+    """Call a function under settings, in a context that does not have them."""
+    token = in_force.set(given)
+    try:
+        return function(*args, **params)
+    finally:
+        in_force.reset(token)
+
+
 class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `with xt.options(lazy="never"):`
     """Change settings inside a `with` block, or for every call of a decorated function.
 
@@ -191,12 +201,12 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
         always = changed.takes_no_shortcut
         active[0] = active[0] or changed.gradients == "always"
         count_always(always)
-        self._entered.append((_current.set(changed), always))
+        self._entered.append((in_force.set(changed), always))
         return changed
 
     def __exit__(self, *failure: object) -> None:
         token, always = self._entered.pop()
-        _current.reset(token)
+        in_force.reset(token)
         count_always(-always)
 
     def _recreate_cm(self) -> options:

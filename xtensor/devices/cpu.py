@@ -18,6 +18,7 @@ from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Layout, Shape
 from ..base.machine import free_memory
+from ..base.options import in_force, under
 from ..storage.pool import POOL, POOLED, aligned, cut
 from . import device_of
 
@@ -217,7 +218,10 @@ class CPUBackend:
         return scipy.special
 
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
+        given = in_force.get()
         try:
+            if given is not None:  # options, which the quiet context knows nothing of
+                return _quiet.run(under, given, function, *args, **params)
             return _quiet.run(function, *args, **params)
         except RuntimeError as error:
             if "already entered" not in str(error):

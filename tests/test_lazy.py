@@ -25,7 +25,7 @@ import pytest
 import xtensor as xt
 from xtensor.base import machine
 from xtensor.base.options import Settings, settings, thin_closed
-from xtensor.devices.cpu import CPUBackend
+from xtensor.devices.cpu import CPU, CPUBackend
 from xtensor.graph.node import Node
 from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES
 from xtensor.run import executor
@@ -682,6 +682,15 @@ def test_a_failure_at_the_barrier_writes_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 # ---- options
+
+
+def test_options_hold_inside_library_functions() -> None:
+    """What NumPy is called in, without its warnings, has the options of who calls."""
+    for count in (1, 3):
+        with xt.options(threads=count, engine="interpret"):
+            inside = CPU.call(settings)
+            assert (inside.threads, inside.engine) == (count, "interpret") and inside is settings()
+    assert CPU.call(settings) == settings()
 
 
 def test_options_in_a_block() -> None:

@@ -219,3 +219,15 @@ def test_einsum_refuses_what_numpy_refuses(subscripts: str, monkeypatch: Any) ->
     with pytest.raises(ValueError) as ours:
         xt.einsum(subscripts, xt.asarray(x), xt.asarray(x))
     assert str(theirs.value) in str(ours.value)
+
+
+@pytest.mark.parametrize("engine", ["direct", "interpret"])
+@pytest.mark.parametrize("shape", [(80, 4, 4), (3000, 8, 8)])
+def test_other_engines_have_the_librarys_products(engine: Any, shape: tuple[int, ...], monkeypatch: Any) -> None:
+    """Small operands and large ones, at once and recorded: options hold wherever the product is computed."""
+    monkeypatch.setattr(stacks, "STACK_COMPILED", 1)
+    a = np.random.default_rng(0).standard_normal(shape)
+    for lazy in ("auto", "always", "never"):
+        with xt.options(engine=engine, lazy=lazy):
+            found = xt.matmul(xt.asarray(a), xt.asarray(a)).numpy()
+        np.testing.assert_array_equal(found, np.matmul(a, a))

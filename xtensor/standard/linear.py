@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,7 +44,8 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
     if small(x1) is not None and small(x2) is not None and not thin_closed[0]:
         try:
-            return wrap(quickly(_multiplied_here, x1._data, x2._data), CPU_DEVICE)
+            native = _by_kernel(x1._data, x2._data)
+            return wrap(quickly(np.matmul, x1._data, x2._data) if native is None else native, CPU_DEVICE)
         except REFUSED:
             pass  # what follows says what is wrong
     if not x1.shape or not x2.shape:
@@ -69,18 +69,19 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     return on((x1, x2), "matmul", _multiplied)
 
 
+def _by_kernel(a: Any, b: Any, out: Any = None) -> Any:
+    """Return the matrix product of native arrays by generated code, None where the library is to compute it."""
+    if a.size < PRODUCT_LEAST and b.size < PRODUCT_LEAST:
+        return None
+    from ..run.matmul import product_of  # the code generator comes with it
+
+    return product_of(a, b, out)
+
+
 def _multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
     """Return the matrix product of native arrays, by whichever code is faster; out: where it goes, in C order."""
-    if a.size >= PRODUCT_LEAST or b.size >= PRODUCT_LEAST:
-        from ..run.matmul import product_of  # the code generator comes with it
-
-        found = product_of(a, b, out)
-        if found is not None:
-            return found
-    return xp.matmul(a, b, out=out)
-
-
-_multiplied_here = partial(_multiplied, np)
+    found = _by_kernel(a, b, out)
+    return xp.matmul(a, b, out=out) if found is None else found
 
 
 def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequence[int]) -> Any:

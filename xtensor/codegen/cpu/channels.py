@@ -7,10 +7,10 @@ together, products of inputs and outputs are added up row by row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 
 from .compile import Code, handmade
-from .gemm import TYPES, itemsize, loads, splat
+from .gemm import Form, _masked_load, _masked_store, declared, first_lanes, loads
 
 # What the kernel is told. taps: offsets of the elements of a window from its first; rows of positions begin at places.
 POINTERS = ("x", "w", "y", "bias", "taps", "x.rows", "y.rows")
@@ -24,25 +24,10 @@ def channels_kernel(char: str, lanes: int, taps: int) -> Code:
 
 
 def _source(char: str, lanes: int, taps: int) -> Iterator[str]:
-    kind, align = TYPES[char], itemsize(char)
-    vector, mask, ints = f"<{lanes} x {kind}>", f"<{lanes} x i1>", f"<{lanes} x i64>"
-    suffix = f"v{lanes}f{8 * align}"
-
-    def masked(name: str, pointer: str) -> str:
-        given = f"ptr {pointer}, i32 {align}, {mask} %mask, {vector} zeroinitializer"
-        return f"  {name} = call {vector} @llvm.masked.load.{suffix}.p0({given})"
-
-    counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
-    yield f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"
-    yield f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})"
-    yield f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})"
-    yield "define void @kernel(ptr %table) {\nentry:"
-    yield from loads(POINTERS, NUMBERS)
-    for t in range(taps):
-        yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
-    yield "  br label %some\nsome:\n  %c = phi i64 [0, %entry], [%c.n, %some.next]\n  %left = sub i64 %channels, %c"
-    yield from splat("left", "i64", ints, lanes)
-    yield f"  %mask = icmp slt {ints} <{counting}>, %left.all"
+    form = Form(char, lanes, 1, 1)
+    kind, vector = form.kind, f"<{lanes} x {form.kind}>"
+    suffix, masked = f"v{lanes}f{8 * form.itemsize}", partial(_masked_load, form, mask="%mask")
+    yield from _begun(form, (POINTERS, NUMBERS), taps, "%channels")
     yield f"  %bias.at = getelementptr {kind}, ptr %bias, i64 %c"
     yield masked("%b", "%bias.at")
     for t in range(taps):
@@ -64,7 +49,7 @@ def _source(char: str, lanes: int, taps: int) -> Iterator[str]:
         given = f"{vector} %x{t}, {vector} %w{t}, {vector} " + (f"%sum{t - 1}" if t else "%b")
         yield f"  %sum{t} = call {vector} @llvm.fma.{suffix}({given})"
     yield f"  %y.at = getelementptr {kind}, ptr %y.r, i64 %y.p"
-    yield f"  call void @llvm.masked.store.{suffix}.p0({vector} %sum{taps - 1}, ptr %y.at, i32 {align}, {mask} %mask)"
+    yield _masked_store(form, f"%sum{taps - 1}", "%y.at", "%mask")
     yield "  %x.n = add i64 %x.p, %x.step\n  %y.n = add i64 %y.p, %y.step"
     for name, count, then in (("p", "positions", "row.next"), ("r", "row.count", "some.next")):
         where = {"p": "position", "r": "row"}[name]
@@ -88,26 +73,23 @@ def channels_weights_kernel(char: str, lanes: int, taps: int) -> Code:
     return handmade("\n".join(_summing_source(char, lanes, taps)))
 
 
-def _summing_source(char: str, lanes: int, taps: int) -> Iterator[str]:
-    kind, align = TYPES[char], itemsize(char)
-    vector, mask, ints = f"<{lanes} x {kind}>", f"<{lanes} x i1>", f"<{lanes} x i64>"
-    suffix = f"v{lanes}f{8 * align}"
-
-    def masked(name: str, pointer: str) -> str:
-        given = f"ptr {pointer}, i32 {align}, {mask} %mask, {vector} zeroinitializer"
-        return f"  {name} = call {vector} @llvm.masked.load.{suffix}.p0({given})"
-
-    counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
-    yield f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"
-    yield f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {mask}, {vector})"
-    yield f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {mask})"
+def _begun(form: Form, given: tuple[tuple[str, ...], tuple[str, ...]], taps: int, channels: str) -> Iterator[str]:
+    """Yield what both kernels begin with: the offsets of a window, and the loop over registers of channels."""
+    yield from sorted(declared(form))
     yield "define void @kernel(ptr %table) {\nentry:"
-    yield from loads(*SUMMING)
+    yield from loads(*given)
     for t in range(taps):
         yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
-    yield "  br label %some\nsome:\n  %c = phi i64 [0, %entry], [%c.n, %some.next]\n  %left = sub i64 %neighbours, %c"
-    yield from splat("left", "i64", ints, lanes)
-    yield f"  %mask = icmp slt {ints} <{counting}>, %left.all"
+    yield "  br label %some\nsome:\n  %c = phi i64 [0, %entry], [%c.n, %some.next]"
+    yield f"  %left = sub i64 {channels}, %c"
+    yield from first_lanes(form, "mask", "%left")
+
+
+def _summing_source(char: str, lanes: int, taps: int) -> Iterator[str]:
+    form = Form(char, lanes, 1, 1)
+    kind, vector = form.kind, f"<{lanes} x {form.kind}>"
+    suffix, masked = f"v{lanes}f{8 * form.itemsize}", partial(_masked_load, form, mask="%mask")
+    yield from _begun(form, SUMMING, taps, "%neighbours")
     for t in range(taps):
         yield f"  %s{t}.row = mul i64 %pitch, {t}\n  %s{t}.c = add i64 %s{t}.row, %c"
         yield f"  %s{t}.at = getelementptr {kind}, ptr %sums, i64 %s{t}.c"
@@ -136,7 +118,6 @@ def _summing_source(char: str, lanes: int, taps: int) -> Iterator[str]:
     yield "  %r.n = add i64 %r, 1\n  %r.more = icmp slt i64 %r.n, %row.count"
     yield "  br i1 %r.more, label %row, label %some.next\nsome.next:"
     for t in range(taps):
-        given = f"{vector} %total{t}.n, ptr %s{t}.at, i32 {align}, {mask} %mask"
-        yield f"  call void @llvm.masked.store.{suffix}.p0({given})"
+        yield _masked_store(form, f"%total{t}.n", f"%s{t}.at", "%mask")
     yield f"  %c.n = add i64 %c, {lanes}\n  %c.more = icmp slt i64 %c.n, %neighbours"
     yield "  br i1 %c.more, label %some, label %done\ndone:\n  ret void\n}"

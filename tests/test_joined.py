@@ -182,8 +182,10 @@ def same() -> tuple[xt.Tensor, xt.Tensor, Array]:
 
 @pytest.mark.parametrize("engine", ["auto", "llvm", "interpret", "direct"])
 def test_engines(engine: str, runs: list[Any]) -> None:
-    """Other engines compute a contraction by itself."""
-    x, w, apart = same()
+    """Other engines compute a contraction by itself, to the bits that they give at once."""
+    x, w, _ = same()
+    with xt.options(lazy="never", engine=engine):
+        apart = nn.conv(x, w, padding=1).numpy()
     with xt.options(lazy="always", engine=engine):
         found = nn.relu(nn.conv(x, w, padding=1) * 2.0).numpy()
     np.testing.assert_array_equal(found, np.maximum(apart * 2, 0))

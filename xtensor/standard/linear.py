@@ -88,10 +88,11 @@ def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequ
     """Return tensordot; of integers as a product of matrices."""
     if a.dtype.kind in "iu" and b.dtype.kind in "iu":
         own, others = _left_out(a.ndim, first), _left_out(b.ndim, second)
+        rows, columns = [a.shape[axis] for axis in own], [b.shape[axis] for axis in others]
         terms = prod(a.shape[axis] for axis in first)
-        shape = [*(a.shape[axis] for axis in own), *(b.shape[axis] for axis in others)]
-        a, b = a.transpose(*own, *first).reshape(-1, terms), b.transpose(*second, *others).reshape(terms, -1)
-        return _multiplied(xp, a, b).reshape(shape)
+        a = a.transpose(*own, *first).reshape(prod(rows), terms)
+        b = b.transpose(*second, *others).reshape(terms, prod(columns))
+        return _multiplied(xp, a, b).reshape(rows + columns)
     return xp.tensordot(a, b, axes=(first, second))
 
 

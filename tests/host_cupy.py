@@ -446,7 +446,7 @@ def module() -> Any:
     stand_in.copyto = lambda dst, src, casting="same_kind", where=None: np.copyto(
         seen(dst), _inner(src), casting=casting, where=True if where is None else seen(where)
     )
-    stand_in.ascontiguousarray = lambda a: made(seen(a)) if not a.flags.c_contiguous else a
+    stand_in.ascontiguousarray = lambda a: a if a.ndim and a.flags.c_contiguous else made(np.atleast_1d(seen(a)))
     stand_in.cuda = _cuda()
     stand_in.linalg = _submodule("linalg", _linear)
     stand_in.fft = _submodule("fft", _plain)
@@ -476,6 +476,8 @@ def _linear(own: Any, host: Any) -> Callable[..., Any]:
         params = {name: _inner(value) for name, value in params.items()}
         if own.__name__ == "solve" and arrays[0].shape[:-1] != arrays[1].shape[:-1]:
             raise ValueError("a must have (..., M, M) shape and b must have (..., M, K)")
+        if own.__name__ == "solve" and arrays[0].ndim > 2 and not arrays[0].size:
+            raise ZeroDivisionError("division by zero")
         try:
             return _outer(tuple(found) if isinstance(found := host(*arrays, **params), tuple) else found)
         except np.linalg.LinAlgError:

@@ -441,6 +441,7 @@ def test_elementwise_special_values(name: str, cp: Any) -> None:
             cases: list[tuple[Any, ...]] = [(x,)]
         else:
             cases = [(x[:, None], x[None, :])] + [pair for s in NUMBERS for pair in ((x, s), (s, x))]
+        cases.append(tuple(x[i : i + 1].reshape(()) for i in range(len(REGISTRY[name].parameters))))
         for case in cases:
             wanted = outcome(
                 lambda case=case: function(*[xt.asarray(a) if isinstance(a, np.ndarray) else a for a in case]).host()
@@ -540,6 +541,9 @@ LIBRARY: dict[str, Any] = {
     "invert a singular matrix": lambda xt, x, i: xt.linalg.inv(x * 0),
     "no factor": lambda xt, x, i: xt.linalg.cholesky(-x @ x.T),
     "solve stacks that broadcast": lambda xt, x, i: xt.linalg.solve(xt.stack([x, 2 * x]), x[:, :2]),
+    "solve stacks of nothing": lambda xt, x, i: [
+        xt.linalg.solve(a, b) for a in (x[None, :0, :0], xt.stack([x, x])[:0]) for b in (a, a[..., :0])
+    ],
     "solve a vector": lambda xt, x, i: xt.linalg.solve(xt.stack([x, 2 * x]), x[0]),
     "vecdot": lambda xt, x, i: xt.vecdot(x + 1j, x - 2j, axis=0),
     "tensordot over nothing": lambda xt, x, i: xt.tensordot(x, x, axes=0),

@@ -205,7 +205,8 @@ def assert_call(fused: Any, program: Any, call: int, views: Any = lambda a: a, k
     given, plain = lines(call, "cuda:0"), lines(call, "cpu")
     found, expected = fused(*map(views, given)), program(*map(views, plain))
     for one, other in zip(on_host((found, *given)), on_host((expected, *plain)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+        # running sums are as far off as the largest of them is rounded
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14 * max(1.0, np.max(np.abs(other))))
     if kept is not None:
         kept += [given, found]
 

@@ -121,7 +121,7 @@ def _nextafter(cp: Any, x1: Any, x2: Any) -> Array:
     x1, x2 = (asarray(cp, x if hasattr(x, "dtype") else float(x), dtype) for x in (x1, x2))
     bits = np.dtype(f"i{dtype.itemsize}")
     lowest = asarray(cp, np.iinfo(bits).min, bits)
-    x1, x2 = (cp.ascontiguousarray(x) for x in cp.broadcast_arrays(x1, x2))
+    x1, x2 = (x.copy() for x in cp.broadcast_arrays(x1, x2))  # CuPy's ascontiguousarray gives each an axis
     own, other = (cp.where(x < 0, lowest - x, x) for x in (x1.view(bits), x2.view(bits)))
     there = own + (other > own).astype(bits) - (other < own).astype(bits)
     there = cp.where((there < 0) | ((there == 0) & cp.signbit(x1)), lowest - there, there)
@@ -561,12 +561,15 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def _solve(cp: Any, x1: Array, x2: Array) -> Array:
-    """Stacks broadcast, as the standard says; CuPy wants equal ones."""
+    """Stacks broadcast, as the standard says; CuPy wants equal ones, and elements in them."""
     vector = x2.ndim == 1
     columns = x2[:, None] if vector else x2
     lead = np.broadcast_shapes(x1.shape[:-2], columns.shape[:-2])
-    x1 = cp.broadcast_to(x1, (*lead, *x1.shape[-2:]))
-    found = cp.linalg.solve(x1, cp.broadcast_to(columns, (*lead, *columns.shape[-2:])))
+    x1, columns = (cp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (x1, columns))
+    if x1.size and columns.size:
+        found = cp.linalg.solve(x1, columns)
+    else:
+        found = cp.empty(columns.shape, np.linalg.solve(*(np.ones((1, 1), x.dtype) for x in (x1, x2))).dtype)
     return found[..., 0] if vector else found
 
 

@@ -140,7 +140,7 @@ def empty(shape: Any, dtype: Any = float) -> Any:
 
 
 @contextmanager
-def device(architecture: str = "compute_90") -> Iterator[Launches]:
+def device(architecture: str = "compute_90", lazy: str = "always") -> Iterator[Launches]:
     """Make "cuda:0" an emulated device, and give the list of what is launched on it."""
     from xtensor.devices import cuda
 
@@ -157,7 +157,7 @@ def device(architecture: str = "compute_90") -> Iterator[Launches]:
     cuda.CUDA.architecture = lambda self: architecture  # type: ignore[method-assign]
     host_cupy._allocate = launches.allocate
     try:
-        with host_cupy.installed() as library, xt.options(cache_dir="", lazy="always"):
+        with host_cupy.installed() as library, xt.options(cache_dir="", lazy=lazy):
             library.empty = empty
             as_a_new_device()
             rules._ones.clear()  # a constant of another stand-in's memory is nobody's here

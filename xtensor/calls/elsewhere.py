@@ -7,6 +7,7 @@ says comes out. All that was not asked before, or that the library refuses, goes
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,7 @@ from ..base.errors import REFUSED
 from ..base.profiling import observers
 from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
+from ..run.cuda_call import Call
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
@@ -31,10 +33,13 @@ _PLAIN = (int, bool, float, tuple, type(None))
 
 
 class Known(NamedTuple):
-    """What computes a call, on native arrays and numbers, and what comes out."""
+    """What computes a call, on native arrays and numbers, and what comes out. launch: as a kernel of one step, where
+    there is generated code.
+    """
 
     kernel: Callable[..., Native]
     dtype: DType
+    launch: Call | None = None
 
 
 def blob_there(x: Tensor) -> TBlob | None:
@@ -66,7 +71,7 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
                 return None
             key.append(blob.dtype.num)
             natives.append(blob.native())
-        elif kind is float or (kind is int and 0 <= x <= 127):  # any dtype holds it
+        elif _is_plain(x):
             key.append(kind)
             natives.append(x)
         else:
@@ -74,7 +79,58 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     if device is None:
         return None
     known = op.known_there.get((device.backend, *key))
-    return None if known is None else _called(known, natives, device)
+    if known is None:
+        return None
+    if known.launch is not None:
+        native = device.backend.call(known.launch, natives)
+        if native is not None:
+            return valued(face(TBlob.of(None, native, device)))
+    return _called(known, natives, device)
+
+
+def update_known(op: Op, target: Tensor, other: Any) -> bool:
+    """Compute `target = op(target, other)` into the memory of a small tensor on another device than the CPU; return
+    whether there was a kernel for it, else nothing is done.
+    """
+    blob, value = small_blob(target), other
+    if blob is None or not blob.writeable or blob.owner.shared:
+        return False
+    native = blob.native()
+    if type(other) is Tensor:
+        source = small_blob(other)
+        if source is None or source.device is not blob.device or source.owner.shared:
+            return False
+        value = source.native()
+        if source.owner is blob.owner and (value.data.ptr, value.shape, value.strides) != (
+            native.data.ptr,
+            native.shape,
+            native.strides,
+        ):
+            return False
+    known = _known_of(op, (target, other), blob.device)
+    if known is None or known.launch is None or known.dtype != blob.dtype:
+        return False
+    before_write(blob.owner)
+    return blob.device.backend.call(known.launch, (native, value), native) is not None
+
+
+def _known_of(op: Op, operands: tuple[Any, ...], device: Device) -> Known | None:
+    """Return what computes a call of tensors and plain numbers, remembered or found out; None where nothing does."""
+    if not all([_is_plain(x) for x in operands]):
+        return None
+    key = (device.backend, *[x.dtype.num if type(x) is Tensor else type(x) for x in operands])
+    if key not in op.known_there:
+        try:
+            dtype = op.dtype(*[x.dtype if type(x) is Tensor else type(x) for x in operands])
+        except TypeError:
+            return None
+        remember_call(op, operands, dtype, device)
+    return op.known_there[key]
+
+
+def _is_plain(x: Any) -> bool:
+    """Return whether an operand is a tensor, or a number that any dtype holds."""
+    return type(x) is Tensor or type(x) is float or (type(x) is int and 0 <= x <= 127)
 
 
 def reduce_known(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
@@ -150,9 +206,14 @@ def _told(value: Any) -> Any:
 
 
 def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Device) -> None:
-    """Remember what an elementwise call on another device came to."""
+    """Remember what computes an elementwise call on another device."""
     key = [x.dtype.num if type(x) is Tensor else type(x) for x in operands]
-    _remember(op, (device.backend, *key), Known(op.kernel(device.backend), dtype))
+    kinds = [x.dtype if type(x) is Tensor else type(x) for x in operands]
+    launch = None
+    if op.name != "pow" or type(operands[1]) is Tensor:  # a small power is code of its own
+        with suppress(TypeError):  # NumPy's function takes no such operands in its loop
+            launch = Call(op, kinds, dtype, device.backend)
+    _remember(op, (device.backend, *key), Known(op.kernel(device.backend), dtype, launch))
 
 
 def remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> None:

@@ -583,15 +583,22 @@ def _direct(
             dtype = _dtype_of(op, kinds, params)
             if not all(isinstance(x, Tensor) or fits(x, kinds) for x in operands):
                 CPU.call(op.cpu_kernel, *[np.ones(1, x.dtype) if isinstance(x, Tensor) else x for x in operands])
+            known = _known_now(op, operands, dtype, device) if op.kind == "elementwise" else None
+            if known is not None:
+                return known
         compute = noting(backend.compute, backend, op.name) if observers else backend.compute
         result = compute(op.kernel(backend), *natives, **params)
     except TypeError as error:
         raise op.refusal(kinds, error) from None
     except (ValueError, OverflowError) as error:
         raise prefixed(op.name, error) from None
-    if backend is not CPU and op.kind == "elementwise":
-        remember_call(op, operands, cast(DType, dtype), device)
     return valued(wrap(backend.asarray(result, dtype), device))
+
+
+def _known_now(op: Op, operands: tuple[Any, ...], dtype: DType, device: Device) -> Tensor | None:
+    """Remember what computes an elementwise call on another device than the CPU, and compute it if it is small."""
+    remember_call(op, operands, dtype, device)
+    return None if thin_closed[0] else call_known(op, operands)
 
 
 def _with_scalars(op: Op, operands: tuple[Any, ...], params: dict[str, Any], backend: Backend) -> Callable[..., Any]:

@@ -26,8 +26,9 @@ from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
-from ..tensor.face import Tensor, face, valued
+from ..tensor.face import CPU_DEVICE, Tensor, face, valued
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
+from .elsewhere import update_known
 from .op import CAST, Op, apply, fits, native_of, value_of
 from .record import exposed_memory, is_node, recorded_before
 
@@ -80,7 +81,9 @@ def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
         return False
     if target.nbytes >= LARGE_UPDATE or (type(other) is Tensor and is_node(other)):
         return _update_again(target, op, other)
-    return not thin_closed[0] and _update_at_once(target, op, other)
+    if thin_closed[0]:
+        return False
+    return update_known(op, target, other) if target.device is not CPU_DEVICE else _update_at_once(target, op, other)
 
 
 def _update_at_once(target: Tensor, op: Op, other: Any) -> bool:

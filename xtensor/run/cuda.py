@@ -129,6 +129,18 @@ def generated(kernel: Kernel, values: Sequence[Any]) -> Kernel | None:
     return Kernel(program, number, (number,), (), kernel.results, axes)
 
 
+def map_launch(
+    program: Program,
+    shape: Shape,
+    strides: Sequence[Shape],
+    aligned: Sequence[int],
+    backend: Any,
+    contract: bool,
+) -> Launch:
+    """Return the launch of a program of elementwise steps. strides, aligned: of its inputs and then its outputs."""
+    return _Maker(program, aligned, backend, contract).map(shape, strides)
+
+
 class _Maker:
     """One program's launches on one device; their texts alone without a backend.
 
@@ -141,20 +153,25 @@ class _Maker:
 
     def work(self, kernel: Kernel, shape: Shape, metas: Sequence[Meta]) -> Launches:
         """Return a kernel's launches; raises LacksError where none can be made."""
-        program, moved = self.program, len(self.sizes)
+        moved = len(self.sizes)
         strides = [strides_over(meta.layout, shape) for meta in metas[:moved]]
         strides += [strides_reduced(meta.layout, shape, kernel.axes) for meta in metas[moved:]]
-        for place, meta in enumerate(metas):
-            natural = min(meta.dtype.itemsize, 8)
-            if self.aligned[place] % natural or any([stride % natural for stride in strides[place]]):
+        if not self.program.reductions:
+            return Launches((self.map(shape, strides),))
+        self._refuse_between(strides, [meta.dtype.itemsize for meta in metas])
+        return self.reduction(shape, strides, kernel.axes)
+
+    def _refuse_between(self, strides: Sequence[Shape], sizes: Sequence[int]) -> None:
+        """Raise LacksError where elements do not lie at multiples of their sizes."""
+        for begin, own, size in zip(self.aligned, strides, sizes, strict=True):
+            natural = min(size, 8)
+            if begin % natural or any([stride % natural for stride in own]):
                 raise LacksError("way to read what lies between multiples of its size")
-        if program.reductions:
-            return self.reduction(shape, strides, kernel.axes)
-        return Launches((self.map(shape, strides),))
 
     # ---- elementwise
 
     def map(self, shape: Shape, strides: Sequence[Shape]) -> Launch:
+        self._refuse_between(strides, self.sizes)
         nest = nest_of(shape, strides, strides[len(self.program.inputs)])
         if nest.lengths == (1,):  # as any other packed array
             nest = Nest((1,), tuple([(size,) for size in self.sizes]), (False,))

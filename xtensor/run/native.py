@@ -156,8 +156,18 @@ def _calls(nest: Nest, depth: int, box: Box, goes_on: bool) -> list[tuple[list[i
 # ---- words of a run
 
 
+_DOUBLE, _SINGLE, _WHOLE = struct.Struct("=d").pack, struct.Struct("=f4x").pack, struct.Struct("=q").pack
+
+
 def scalar_word(value: Any, dtype: Any) -> bytes:
     """Return a Python scalar as one word, converted as NumPy converts it."""
+    kind = type(value)
+    if kind is float and dtype.char == "d":
+        return _DOUBLE(value)
+    if kind is float and dtype.char == "f" and -1e38 < value < 1e38:
+        return _SINGLE(value)
+    if kind is int and dtype.kind in "iu" and 0 <= value <= 127:
+        return _WHOLE(value)
     with np.errstate(all="ignore"):
         return np.array(value).astype(dtype).tobytes().ljust(8, b"\0")
 

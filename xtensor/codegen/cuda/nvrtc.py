@@ -235,6 +235,12 @@ class _Bound(threading.local):
 _bound = _Bound()
 
 
+@cache
+def _table(count: int) -> Any:
+    """Return the type of a table of pointers to so many parameters, which keeps their bytes alive."""
+    return ctypes.c_char_p * count
+
+
 def launch(
     function: Function,
     grid: tuple[int, int],
@@ -253,8 +259,7 @@ def launch(
         _bound.devices = {*_bound.devices, number}
     if shared_bytes > PLAIN_SHARED // 2:  # what the code itself declares counts too
         driver.funcSetAttribute(function.pointer, _MOST_SHARED, shared_bytes)
-    held = [ctypes.create_string_buffer(argument, len(argument)) for argument in arguments]
-    pointers = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
+    pointers = _table(len(arguments))(*arguments)  # the driver copies what they point to
     driver.launchKernel(function.pointer, *grid, 1, block, 1, 1, shared_bytes, stream, ctypes.addressof(pointers), 0)
     return None
 

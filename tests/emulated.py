@@ -157,7 +157,7 @@ def device(architecture: str = "compute_90", lazy: str = "always") -> Iterator[L
     cuda.CUDA.architecture = lambda self: architecture  # type: ignore[method-assign]
     host_cupy._allocate = launches.allocate
     try:
-        with host_cupy.installed() as library, xt.options(cache_dir="", lazy=lazy):
+        with host_cupy.installed(driver=True) as library, xt.options(cache_dir="", lazy=lazy):
             library.empty = empty
             as_a_new_device()
             rules._ones.clear()  # a constant of another stand-in's memory is nobody's here

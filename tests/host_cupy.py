@@ -652,17 +652,25 @@ def pytest_load_initial_conftests() -> None:
 
 
 @contextmanager
-def installed() -> Iterator[Any]:
-    """Put the stand-in in the place of CuPy inside a `with` block, and give it."""
+def installed(driver: bool = False) -> Iterator[Any]:
+    """Put the stand-in in the place of CuPy inside a `with` block, and give it. driver: whether something in the place
+    of CUDA's driver loads kernels; else none is built.
+    """
     from xtensor import devices
-    from xtensor.codegen.cuda import library
+    from xtensor.codegen.cuda import library, nvrtc
 
+    def refused(*_: Any) -> Any:
+        raise nvrtc.LoadError("a driver")
+
+    building = nvrtc.function_of
+    nvrtc.function_of = building if driver else refused
     before = {name: module for name, module in sys.modules.items() if _is_ours(name)}
     known = dict(devices._known)
     install()
     try:
         yield module()
     finally:
+        nvrtc.function_of = building
         for name in [name for name in sys.modules if _is_ours(name)]:
             del sys.modules[name]
         sys.modules.update(before)

@@ -16,7 +16,8 @@ from ..base.errors import REFUSED
 from ..base.profiling import observers
 from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
-from ..run.cuda_call import Call
+from ..plan.program import COMBINING
+from ..run.cuda_call import Call, mapping, reducing
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
@@ -63,14 +64,22 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     for x in operands:
         kind = type(x)
         if kind is Tensor:
-            blob = small_blob(x)
-            if blob is None or (device is not None and blob.device is not device):
+            blob: Any = x._data
+            if device is None or type(blob) is not TBlob:
+                blob = blob_there(x)
+                if blob is None:
+                    return None
+                device = device or blob.device
+            if blob.device is not device:
                 return None
-            device = blob.device
-            if op.slow and blob.nbytes > DIRECT_BYTES:  # which may pay to be recorded
+            native = blob._native
+            if native is None:
+                native = blob.native()
+            nbytes = native.nbytes
+            if nbytes > DIRECT_BELOW or (nbytes > DIRECT_BYTES and op.slow):  # which may pay to be recorded
                 return None
             key.append(blob.dtype.num)
-            natives.append(blob.native())
+            natives.append(native)
         elif _is_plain(x):
             key.append(kind)
             natives.append(x)
@@ -79,13 +88,7 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     if device is None:
         return None
     known = op.known_there.get((device.backend, *key))
-    if known is None:
-        return None
-    if known.launch is not None:
-        native = device.backend.call(known.launch, natives)
-        if native is not None:
-            return valued(face(TBlob.of(None, native, device)))
-    return _called(known, natives, device)
+    return None if known is None else _called(known, natives, device)
 
 
 def update_known(op: Op, target: Tensor, other: Any) -> bool:
@@ -148,12 +151,14 @@ def reduce_known(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
 def _called(known: Known, natives: list[Any], device: Device) -> Tensor | None:
     backend = device.backend
     try:
-        native = backend.compute(known.kernel, *natives)
+        native = None if known.launch is None else backend.call(known.launch, natives)
+        if native is None:
+            native = backend.compute(known.kernel, *natives)
     except REFUSED:
         return None
     if native.dtype != known.dtype:
         native = backend.astype(native, known.dtype)
-    return valued(face(TBlob.of(None, native, device)))
+    return valued(face(TBlob.of(None, native, device, writeable=True)))
 
 
 def view_there(x: Tensor, key: Any) -> Tensor | None:
@@ -167,9 +172,7 @@ def view_there(x: Tensor, key: Any) -> Tensor | None:
         native = blob.native()[key]
     except REFUSED:
         return None
-    view = TBlob.of(blob.owner, native, blob.device)
-    view.writeable = blob.writeable
-    return face(view)
+    return face(TBlob.of(blob.owner, native, blob.device, writeable=blob.writeable))
 
 
 def assign_there(x: Tensor, key: Any, value: Any) -> bool:
@@ -184,9 +187,9 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
         source = blob_there(value)
         if source is None or source.device is not blob.device or source.dtype != blob.dtype:
             return False
-        if source is blob or source.owner is blob.owner or source.owner.shared:
-            return False
         given = source.native()
+        if source is blob or source.owner.shared or (source.owner is blob.owner and not _apart(given, blob, key)):
+            return False
     elif not (kind is float and blob.dtype.kind == "f" and value) and not (
         kind is int and 0 <= value <= 127 and blob.dtype.kind in "iuf"
     ):  # -0.0 and what may not fit are for the long way
@@ -198,6 +201,18 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
     except REFUSED:
         return False
     return True
+
+
+def _apart(given: Native, blob: TBlob, key: Any) -> bool:
+    """Return whether an array in C order lies before or behind all that a basic key selects of a blob, in C order too."""
+    try:
+        target = blob.native()[key]
+    except REFUSED:
+        return False
+    if not (given._c_contiguous and target._c_contiguous):
+        return False
+    begin, other = given.data.ptr, target.data.ptr
+    return begin + given.nbytes <= other or other + target.nbytes <= begin
 
 
 def _told(value: Any) -> Any:
@@ -212,15 +227,17 @@ def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Devic
     launch = None
     if op.name != "pow" or type(operands[1]) is Tensor:  # a small power is code of its own
         with suppress(TypeError):  # NumPy's function takes no such operands in its loop
-            launch = Call(op, kinds, dtype, device.backend)
+            launch = mapping(op, kinds, dtype, device.backend)
     _remember(op, (device.backend, *key), Known(op.kernel(device.backend), dtype, launch))
 
 
 def remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> None:
     """Remember what a reduction on another device came to. given: its parameters as they were asked for."""
     if all(type(value) in _PLAIN for value in given):
-        key = (x.device.backend, x.shape, x.dtype.num, *map(_told, given))
-        _remember(op, key, Known(partial(op.kernel(x.device.backend), **params), dtype))
+        backend = x.device.backend
+        key = (backend, x.shape, x.dtype.num, *map(_told, given))
+        launch = reducing(op, x.dtype, x.ndim, params, dtype, backend) if op.name in COMBINING else None
+        _remember(op, key, Known(partial(op.kernel(backend), **params), dtype, launch))
 
 
 def _remember(op: Op, key: tuple[Any, ...], known: Known) -> None:

@@ -355,10 +355,12 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     axes = _reduced_axes(op, x, params)
     _check_params(op, x, params)
     if not _recordable(op, (x,), (x.dtype,), x.shape):
-        result = _direct(op, (x,), (x.dtype,), params, x.device)
         if x.device is not CPU_DEVICE:
-            remember_reduction(op, x, values, params, result.dtype)
-        return result
+            remember_reduction(op, x, values, params, _dtype_of(op, (x.dtype,), params))
+            known = None if thin_closed[0] else reduce_known(op, x, dict(zip(params, values, strict=True)))
+            if known is not None:
+                return known
+        return _direct(op, (x,), (x.dtype,), params, x.device)
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):

@@ -129,16 +129,20 @@ def generated(kernel: Kernel, values: Sequence[Any]) -> Kernel | None:
     return Kernel(program, number, (number,), (), kernel.results, axes)
 
 
-def map_launch(
+def launches_over(
     program: Program,
     shape: Shape,
     strides: Sequence[Shape],
+    axes: Sequence[int],
     aligned: Sequence[int],
     backend: Any,
     contract: bool,
-) -> Launch:
-    """Return the launch of a program of elementwise steps. strides, aligned: of its inputs and then its outputs."""
-    return _Maker(program, aligned, backend, contract).map(shape, strides)
+) -> Launches:
+    """Return the launches of a program over a shape; raises LacksError where none can be made.
+
+    strides, aligned: of its inputs, then its outputs, then what it reduces to. axes: which it reduces.
+    """
+    return _Maker(program, aligned, backend, contract).over(shape, strides, axes)
 
 
 class _Maker:
@@ -156,22 +160,22 @@ class _Maker:
         moved = len(self.sizes)
         strides = [strides_over(meta.layout, shape) for meta in metas[:moved]]
         strides += [strides_reduced(meta.layout, shape, kernel.axes) for meta in metas[moved:]]
-        if not self.program.reductions:
-            return Launches((self.map(shape, strides),))
-        self._refuse_between(strides, [meta.dtype.itemsize for meta in metas])
-        return self.reduction(shape, strides, kernel.axes)
+        return self.over(shape, strides, kernel.axes)
 
-    def _refuse_between(self, strides: Sequence[Shape], sizes: Sequence[int]) -> None:
-        """Raise LacksError where elements do not lie at multiples of their sizes."""
+    def over(self, shape: Shape, strides: Sequence[Shape], axes: Sequence[int]) -> Launches:
+        """Return the launches over a shape."""
+        sizes = [*self.sizes, *[one.dtype.itemsize for one in self.program.reductions]]
         for begin, own, size in zip(self.aligned, strides, sizes, strict=True):
             natural = min(size, 8)
             if begin % natural or any([stride % natural for stride in own]):
                 raise LacksError("way to read what lies between multiples of its size")
+        if self.program.reductions:
+            return self.reduction(shape, strides, axes)
+        return Launches((self.map(shape, strides),))
 
     # ---- elementwise
 
     def map(self, shape: Shape, strides: Sequence[Shape]) -> Launch:
-        self._refuse_between(strides, self.sizes)
         nest = nest_of(shape, strides, strides[len(self.program.inputs)])
         if nest.lengths == (1,):  # as any other packed array
             nest = Nest((1,), tuple([(size,) for size in self.sizes]), (False,))

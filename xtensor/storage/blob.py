@@ -95,9 +95,14 @@ class TBlob:
         return blob
 
     @classmethod
-    def of(cls, owner: Storage | None, native: Native, device: Device) -> TBlob:
-        """Return a native array as a view of its owner's memory; where that is None it is made when asked for."""
-        blob = cls(owner, native.dtype, None, device, writeable=getattr(native.flags, "writeable", True))
+    def of(cls, owner: Storage | None, native: Native, device: Device, writeable: bool | None = None) -> TBlob:
+        """Return a native array as a view of its owner's memory; where that is None it is made when asked for.
+
+        writeable: as the array says if not given.
+        """
+        if writeable is None:
+            writeable = getattr(native.flags, "writeable", True)
+        blob = cls(owner, native.dtype, None, device, writeable=writeable)
         blob._native = native
         blob.shape = native.shape
         return blob

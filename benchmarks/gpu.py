@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import gpu_layers
+from . import gpu_layers, gpu_programs
 from .machine import versions
 from .measure import table
 from .peers import torch_names
@@ -173,6 +173,9 @@ def main(device: str = "cuda:0", quick: bool = False) -> None:
     attempt(lambda: compared_by_size(entered, quick))
     attempt(lambda: gpu_layers.layouts(seconds_of, *([512] if quick else [])))
     attempt(lambda: gpu_layers.layers(seconds_of))
+    attempt(lambda: gpu_programs.small_calls(device))
+    attempt(lambda: gpu_programs.programs(device))
+    attempt(lambda: gpu_programs.dispatched(device))
 
 
 def attempt(measurement: Callable[[], str]) -> None:

@@ -556,6 +556,19 @@ class Stream:
         _streams.pop()
 
 
+class Event:
+    """An event, which has to be recorded before it is waited for."""
+
+    def __init__(self, disable_timing: bool = False) -> None:
+        self._recorded = False
+
+    def record(self, stream: Any = None) -> None:
+        self._recorded = True
+
+    def synchronize(self) -> None:
+        assert self._recorded
+
+
 class Graph:
     """What was launched on a stream while it was captured. launched: the kernels of each graph that was launched."""
 
@@ -595,6 +608,7 @@ def _cuda() -> Any:
         UnownedMemory=real.cuda.UnownedMemory,
         MemoryPointer=real.cuda.MemoryPointer,
         Stream=Stream,
+        Event=Event,
         get_current_stream=lambda device=-1: _streams[-1],
         pinned_memory=SimpleNamespace(is_memory_pinned=lambda address: address in _pinned),
         runtime=SimpleNamespace(

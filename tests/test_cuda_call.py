@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(bool(emulated.MISSING), reason=emulated.MISSING 
 
 
 @pytest.fixture(scope="module")
-def cuda() -> Iterator[emulated.Launches]:
+def calls() -> Iterator[emulated.Launches]:
     with emulated.device(lazy="auto") as launches:
         yield launches
 
@@ -59,7 +59,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_small_calls_are_the_cpus_and_recorded_ones(name: str, cuda: emulated.Launches) -> None:
+def test_small_calls_are_the_cpus_and_recorded_ones(name: str, calls: emulated.Launches) -> None:
     """Values near the CPU's, and bit for bit those of the same call as recorded steps; found out, and known."""
     call = CALLS[name]
     with xt.options(lazy="always"):
@@ -73,19 +73,19 @@ def test_small_calls_are_the_cpus_and_recorded_ones(name: str, cuda: emulated.La
             np.testing.assert_array_equal(found, recorded, strict=True)
 
 
-def test_a_small_call_is_one_launch(cuda: emulated.Launches) -> None:
+def test_a_small_call_is_one_launch(calls: emulated.Launches) -> None:
     x, y = (given("cuda:0")[name] for name in "xy")
-    calls: list[Callable[[], Any]] = [
+    every: list[Callable[[], Any]] = [
         lambda: x + y,
         lambda: x * 2.5,
         lambda: xt.exp(x[1:]),
         lambda: x.__iadd__(y),
         lambda: x[1:, 1:].__imul__(y[1:, 1:]),
     ]
-    for call in calls:
-        before = len(cuda.grids)
+    for call in every:
+        before = len(calls.texts)
         call()
-        assert len(cuda.grids) == before + 1
+        assert len(calls.texts) == before + 1
 
 
 UPDATES: dict[str, Callable[..., Any]] = {
@@ -105,7 +105,7 @@ UPDATES: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_small_updates_in_place(name: str, cuda: emulated.Launches) -> None:
+def test_small_updates_in_place(name: str, calls: emulated.Launches) -> None:
     """The CPU's values or its error, all that shares the memory sees them, and what was read before stays."""
     outcomes = []
     for device in ("cpu", "cuda:0"):
@@ -127,7 +127,7 @@ def test_small_updates_in_place(name: str, cuda: emulated.Launches) -> None:
         np.testing.assert_allclose(other, one, rtol=2e-6, atol=1e-6, strict=True)
 
 
-def test_few_ways_to_lie_are_remembered(cuda: emulated.Launches, monkeypatch: Any) -> None:
+def test_few_ways_to_lie_are_remembered(calls: emulated.Launches, monkeypatch: Any) -> None:
     monkeypatch.setattr(cuda_call, "WAYS", 4)
     x = given("cuda:0")["x"]
     for n in range(1, 7):

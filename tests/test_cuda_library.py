@@ -85,6 +85,18 @@ READS: dict[str, Callable[[Any, Any, Any], Any]] = {
 }
 
 
+def test_indices_of_much_are_looked_at_ahead(cuda: emulated.Launches, monkeypatch: Any) -> None:
+    """By a kernel before the one that moves elements, whose mark is all that is waited for."""
+    monkeypatch.setattr(kernels, "AHEAD", 0)
+    x, before = numbers(13, 7, 8), len(cuda.texts)
+    for read in READS.values():
+        identical(host(read(there(x), there(ROWS), there(COLUMNS))), read(x, ROWS, COLUMNS))
+    assert launched(cuda, before) == {"check", "gather"}
+    for bad in (13, -14, 1 << 40):
+        with pytest.raises(IndexError, match=rf"index {bad} is out of bounds for axis 0 with size 13"):
+            there(x)[there(np.array([0, bad, 1]))]
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.float64, np.complex128, bool])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_elements_at_indices(cuda: emulated.Launches, read: Any, dtype: Any) -> None:

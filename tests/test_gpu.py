@@ -12,6 +12,12 @@ from typing import Any
 import emulated
 import numpy as np
 import pytest
+from test_cuda_call import (  # noqa: F401 - run here once more, with this file's `calls`
+    test_a_small_call_is_one_launch,
+    test_few_ways_to_lie_are_remembered,
+    test_small_calls_are_the_cpus_and_recorded_ones,
+    test_small_updates_in_place,
+)
 from test_cuda_emulated import (  # noqa: F401 - likewise, with this file's `cuda`
     test_a_thread_without_the_devices_context,
     test_chains_and_several_outputs,
@@ -42,6 +48,7 @@ from test_cuda_library import (  # noqa: F401 - likewise
     test_elements_at_indices,
     test_few_long_rows_are_cupys,
     test_few_writes_into_much,
+    test_indices_of_much_are_looked_at_ahead,
     test_masks,
     test_other_dtypes,
     test_places_of_special_values,
@@ -115,7 +122,7 @@ def cp() -> Iterator[Any]:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[emulated.Launches]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> emulated.Launches:
     """The device itself, whose launches are counted."""
     launches, launch = emulated.Launches(), cuda_build.launch
 
@@ -124,8 +131,14 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[emulated.Launches]:
         launch(function, *others)
 
     monkeypatch.setattr(cuda_build, "launch", seen)
+    return launches
+
+
+@pytest.fixture
+def cuda(calls: emulated.Launches) -> Iterator[emulated.Launches]:
+    """The same, where all calls are recorded."""
     with xt.options(lazy="always"):
-        yield launches
+        yield calls
 
 
 def numbers(*shape: int) -> Any:

@@ -17,7 +17,6 @@ from ..base.profiling import observers
 from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
 from ..plan.program import COMBINING
-from ..run.cuda_call import Call, mapping, reducing
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
@@ -25,6 +24,7 @@ from ..tensor.face import CPU_DEVICE, Tensor, face, valued
 
 if TYPE_CHECKING:
     from ..devices import Device
+    from ..run.cuda_call import Call
     from .op import Op
 
 # Calls of an op that are remembered at most.
@@ -222,6 +222,8 @@ def _told(value: Any) -> Any:
 
 def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Device) -> None:
     """Remember what computes an elementwise call on another device."""
+    from ..run.cuda_call import mapping  # the code generator comes with it
+
     key = [x.dtype.num if type(x) is Tensor else type(x) for x in operands]
     kinds = [x.dtype if type(x) is Tensor else type(x) for x in operands]
     launch = None
@@ -234,6 +236,8 @@ def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Devic
 def remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> None:
     """Remember what a reduction on another device came to. given: its parameters as they were asked for."""
     if all(type(value) in _PLAIN for value in given):
+        from ..run.cuda_call import reducing  # likewise
+
         backend = x.device.backend
         key = (backend, x.shape, x.dtype.num, *map(_told, given))
         launch = reducing(op, x.dtype, x.ndim, params, dtype, backend) if op.name in COMBINING else None

@@ -20,6 +20,9 @@ Array = Any  # a cupy.ndarray
 # The marks of assigned places are kept for so many places, or so many for each index.
 PLACES, PLACES_EACH = 1 << 22, 8
 
+# Bytes of a result from which on indices are looked at by a kernel of their own, so that nobody waits for the result.
+AHEAD = 1 << 20
+
 # Rows that a thread adds up one after the other.
 CHUNK = 32
 
@@ -116,16 +119,34 @@ def gather(
     arrays = [cp.ascontiguousarray(one) for one in indices]
     numbers = [view, found, wrong, total, *arrays, *view.shape[:count], *steps, *map(library.Length, lengths), *strides]
     given = {"T": library.MOVED[unit], "ARRAYS": count, "LOOPS": len(lengths), "ALONG": len(before.lengths)}
+    early = not (sure or each) and found.nbytes >= AHEAD and along < library.REACH and _marks(view, arrays, wrong)
+    ahead = _Answer(cp, wrong) if early else None
     if not library.launch("gather", view, {**given, "EACH": int(each)}, numbers, library.blocks_of(total), reach=total):
         return None
     if not sure:
-        _check(wrong)
+        _refuse(ahead.wait() if ahead else wrong.get())
     return found
 
 
-def _check(wrong: Array) -> None:
-    """Wait, and raise IndexError where a kernel left a mark."""
-    if wrong.get()[0]:
+class _Answer:
+    """A mark on its way to the host: who waits for it does not wait for what is launched after it was asked for."""
+
+    def __init__(self, cp: Any, wrong: Array) -> None:
+        import cupyx
+
+        self.host = cupyx.empty_pinned(wrong.shape, wrong.dtype)
+        wrong.get(out=self.host, blocking=False)
+        self.event = cp.cuda.Event(disable_timing=True)
+        self.event.record()
+
+    def wait(self) -> Any:
+        self.event.synchronize()
+        return self.host
+
+
+def _refuse(wrong: Any) -> None:
+    """Raise IndexError where a kernel left a mark."""
+    if wrong[0]:
         raise IndexError("an index is out of bounds")
 
 
@@ -160,16 +181,24 @@ def _checked(
     """Find which index names each place last, and the number of the place that each names, where there is an array for
     it; return whether that was done. Waits, and raises IndexError where one is outside, unless they are `sure`.
     """
+    wrong = cp.zeros(1, np.int32)
+    if not _marks(view, arrays, wrong, last, flat):
+        return False
+    if not sure:
+        _refuse(wrong.get())
+    return True
+
+
+def _marks(
+    view: Array, arrays: Sequence[Array], wrong: Array, last: Array | None = None, flat: Array | None = None
+) -> bool:
+    """Launch what leaves a mark where an index is outside, and notes what `_checked` says; return whether it was."""
     library = _library()
-    size, count, wrong = arrays[0].size, len(arrays), cp.zeros(1, np.int32)
+    size, count = arrays[0].size, len(arrays)
     given = {"ARRAYS": count, "LAST": int(last is not None), "FLAT": int(flat is not None)}
     outputs = [wrong if one is None else one for one in (last, flat)]
     numbers = [wrong, *outputs, size, *arrays, *view.shape[:count]]
-    if not library.launch("check", view, given, numbers, library.blocks_of(size), reach=size):
-        return False
-    if not sure:
-        _check(wrong)
-    return True
+    return bool(library.launch("check", view, given, numbers, library.blocks_of(size), reach=size))
 
 
 def _scatter(view: Array, arrays: Sequence[Array], at: int, value: Array, between: slice, last: Array | None) -> bool:

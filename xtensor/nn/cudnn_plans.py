@@ -104,9 +104,8 @@ def _handle(device: Any) -> Any:
 
 def _planned(wanted: str, shapes: tuple[Any, ...], axes: Axes, budget: int, handle: Any) -> Plan | None:
     """Return a plan, None where cuDNN has none that rounds as asked, repeats its bits and fits the scratch."""
-    after = [max((a.out - 1) * a.stride + a.span - a.size - a.low, 0) for a in axes]
-    outs = [(a.size + a.low + n - a.span) // a.stride + 1 for a, n in zip(axes, after, strict=True)]
-    if min(a.low for a in axes) < 0 or outs != [a.out for a in axes]:
+    after = [_after(a) for a in axes]
+    if min(a.low for a in axes) < 0 or any(_outs(a, n) != a.out for a, n in zip(axes, after, strict=True)):
         return None
     own = frontend()
     single = own.data_type.FLOAT
@@ -125,6 +124,19 @@ def _planned(wanted: str, shapes: tuple[Any, ...], axes: Axes, budget: int, hand
     except (own.cudnnGraphNotSupportedError, RuntimeError):  # there is no such plan
         return None
     return Plan(graph, names, scratch) if scratch <= budget else None
+
+
+def _after(axis: Axis) -> int:
+    """Return the padding behind an axis: as much as before it where that gives as many outputs, for which cuDNN has
+    more and faster kernels, else what the last window needs.
+    """
+    if _outs(axis, axis.low) == axis.out:
+        return axis.low
+    return max((axis.out - 1) * axis.stride + axis.span - axis.size - axis.low, 0)
+
+
+def _outs(axis: Axis, after: int) -> int:
+    return (axis.size + axis.low + after - axis.span) // axis.stride + 1
 
 
 def _described(graph: Any, wanted: str, shapes: tuple[Any, ...], axes: Axes, after: list[int]) -> tuple[Any, Any, Any]:

@@ -236,8 +236,9 @@ def lacks_there(program: Program, lack: LacksError) -> None:
 
 def worth_waiting(outline: Outline, limits: Settings) -> list[tuple[Program, int]]:
     """Return the programs that are to be compiled when they have come more often, each with the largest loop."""
-    if limits.engine != "auto" or host() is None:
+    if limits.engine != "auto" or not outline.largest:
         return []
     chosen = zip(outline.kernels, outline.choices, strict=True)
     programs = [kernel.program for kernel, one in chosen if one.engine == INTERPRET and kernel.direct is None]
-    return [(program, outline.largest) for program in programs if LACKING not in program.notes and outline.largest]
+    found = [(program, outline.largest) for program in programs if LACKING not in program.notes]
+    return found if found and host() is not None else []  # where nothing waits, no compiler is loaded to ask

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.run import cuda_call
+from xtensor.calls import elsewhere
 
 pytestmark = pytest.mark.skipif(bool(emulated.MISSING), reason=emulated.MISSING or "never")
 
@@ -128,7 +128,7 @@ def test_small_updates_in_place(name: str, calls: emulated.Launches) -> None:
 
 
 def test_few_ways_to_lie_are_remembered(calls: emulated.Launches, monkeypatch: Any) -> None:
-    monkeypatch.setattr(cuda_call, "WAYS", 4)
+    monkeypatch.setattr(elsewhere, "MOST", 4)
     x = given("cuda:0")["x"]
     for n in range(1, 7):
         np.testing.assert_array_equal(on_host(x[:n] + 1.0), on_host(x)[:n] + np.float32(1.0))

@@ -6,13 +6,14 @@ says comes out. All that was not asked before, or that the library refuses, goes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.dtypes import DType
 from ..base.errors import REFUSED
+from ..base.options import settings
 from ..base.profiling import observers
 from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
@@ -20,7 +21,7 @@ from ..plan.program import COMBINING
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
-from ..tensor.face import CPU_DEVICE, Tensor, face, valued
+from ..tensor.face import CPU_DEVICE, Tensor, face
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -30,17 +31,37 @@ if TYPE_CHECKING:
 # Calls of an op that are remembered at most.
 MOST = 1024
 
+# How far behind multiples of this many bytes operands begin is what a kernel of a device may depend on.
+ALIGNED = 16
+
 _PLAIN = (int, bool, float, tuple, type(None))
 
 
 class Known(NamedTuple):
-    """What computes a call, on native arrays and numbers, and what comes out. launch: as a kernel of one step, where
-    there is generated code.
+    """What computes a call of some dtypes, on native arrays and numbers in order, and what comes out. call: the same
+    as a kernel of one step, where there is generated code.
     """
 
     kernel: Callable[..., Native]
     dtype: DType
-    launch: Call | None = None
+    call: Call | None = None
+
+
+class Ready(NamedTuple):
+    """A call of operands that lie in some way: what computes native arrays and numbers, and where."""
+
+    run: Callable[[Sequence[Native], Sequence[Any]], Native | None]
+    device: Device
+
+    def __call__(self, natives: Sequence[Native], numbers: Sequence[Any]) -> Tensor | None:
+        """Return the result; None for what the library refuses: the long way says what is wrong."""
+        native = self.device.backend.call(self.run, natives, numbers)
+        if native is None:
+            return None
+        tensor = face(TBlob.of(None, native, self.device, writeable=True))
+        if not native.ndim:
+            tensor._is_value = True
+        return tensor
 
 
 def blob_there(x: Tensor) -> TBlob | None:
@@ -57,38 +78,82 @@ def small_blob(x: Tensor) -> TBlob | None:
     return blob if blob is not None and blob.nbytes <= DIRECT_BELOW else None
 
 
+def lying(x: Tensor) -> TBlob | None:
+    """Return what is behind a small tensor on another device, its `_lie` noted: the backend, the dtype, and all of how
+    it lies that a kernel is made for. None for any other tensor.
+    """
+    blob = small_blob(x)
+    if blob is not None and blob._lie is None:
+        native = blob.native()
+        strides = None if native._c_contiguous else native.strides
+        blob._lie = blob.device.backend, blob.dtype.num, native.shape, strides, native.data.ptr % ALIGNED
+    return blob
+
+
 def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     """Compute an elementwise call of small tensors on another device than the CPU; None for any other."""
-    device: Any = None
-    key, natives = list[Any](), list[Any]()
+    if observers:
+        return None
+    limits = settings()
+    key: list[Any] = [limits.fast_math, limits.engine]
+    natives, numbers = list[Native](), list[Any]()
     for x in operands:
-        kind = type(x)
-        if kind is Tensor:
+        if type(x) is Tensor:
             blob: Any = x._data
-            if device is None or type(blob) is not TBlob:
-                blob = blob_there(x)
+            if type(blob) is not TBlob or blob._lie is None:
+                blob = lying(x)
                 if blob is None:
                     return None
-                device = device or blob.device
-            if blob.device is not device:
-                return None
-            native = blob._native
-            if native is None:
-                native = blob.native()
-            nbytes = native.nbytes
-            if nbytes > DIRECT_BELOW or (nbytes > DIRECT_BYTES and op.slow):  # which may pay to be recorded
-                return None
-            key.append(blob.dtype.num)
-            natives.append(native)
-        elif _is_plain(x):
-            key.append(kind)
-            natives.append(x)
+            key.append(blob._lie)
+            natives.append(blob._native)
+        elif is_plain(x):
+            key.append(type(x))
+            numbers.append(x)
         else:
             return None
-    if device is None:
+    ready = op.ready.get(tuple(key))
+    if ready is None:
+        ready = _readied(op, operands, tuple(key), natives)
+    return None if ready is None else ready(natives, numbers)
+
+
+def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: Sequence[Native]) -> Ready | None:
+    """Return how to compute a call of operands that lie so; None where the long way is to find out what it comes to."""
+    tensors = [x for x in operands if type(x) is Tensor]
+    devices = {x._data.device for x in tensors}
+    if len(devices) != 1 or (op.slow and any([native.nbytes > DIRECT_BYTES for native in natives])):
+        return None  # what takes a library long may pay to be recorded
+    (device,) = devices
+    known = op.known_there.get((device.backend, *_kinds(operands)))
+    if known is None:
         return None
-    known = op.known_there.get((device.backend, *key))
-    return None if known is None else _called(known, natives, device)
+    run = _generated(known, natives)
+    if run is None:
+        run = partial(_by_library, known, device.backend, [type(x) is Tensor for x in operands])
+    return _noted(op.ready, key, Ready(run, device))
+
+
+def _noted(table: dict[Any, Any], key: Any, found: Any) -> Any:
+    """Remember something under a key, of at most MOST."""
+    if len(table) >= MOST:
+        table.clear()
+    table[key] = found
+    return found
+
+
+def _by_library(
+    known: Known, backend: Any, which: Sequence[bool], natives: Sequence[Native], numbers: Sequence[Any]
+) -> Native | None:
+    """Return what the library's function makes of arrays and numbers, None where it refuses them.
+
+    which: the operands that are arrays, in order.
+    """
+    arrays, others = iter(natives), iter(numbers)
+    try:
+        native = backend.compute(known.kernel, *[next(arrays) if array else next(others) for array in which])
+    except REFUSED:
+        return None
+    return native if native.dtype == known.dtype else backend.astype(native, known.dtype)
 
 
 def update_known(op: Op, target: Tensor, other: Any) -> bool:
@@ -110,55 +175,79 @@ def update_known(op: Op, target: Tensor, other: Any) -> bool:
             native.strides,
         ):
             return False
-    known = _known_of(op, (target, other), blob.device)
-    if known is None or known.launch is None or known.dtype != blob.dtype:
+    operands = (target, other)
+    if not is_plain(other) or not _is_kept(op, operands, blob):
+        return False
+    natives = [native, value] if type(other) is Tensor else [native]
+    limits = settings()
+    key = (limits.fast_math, limits.engine, "into", _where(native), _where(value) if type(other) is Tensor else type(other))
+    run = op.ready[key] if key in op.ready else _noted(op.ready, key, _updating(op, operands, natives))
+    if run is None:
         return False
     before_write(blob.owner)
-    return blob.device.backend.call(known.launch, (native, value), native) is not None
+    blob.device.backend.call(run, natives, () if type(other) is Tensor else (other,), native)
+    return True
 
 
-def _known_of(op: Op, operands: tuple[Any, ...], device: Device) -> Known | None:
-    """Return what computes a call of tensors and plain numbers, remembered or found out; None where nothing does."""
-    if not all([_is_plain(x) for x in operands]):
-        return None
-    key = (device.backend, *[x.dtype.num if type(x) is Tensor else type(x) for x in operands])
+def _where(native: Native) -> tuple[Any, ...]:
+    return native.dtype.num, native.shape, native.strides, native.data.ptr % ALIGNED
+
+
+def _is_kept(op: Op, operands: tuple[Any, ...], blob: TBlob) -> bool:
+    """Return whether a call of a target and another operand is known, or found out, to come to the target's dtype."""
+    key = (blob.device.backend, *_kinds(operands))
     if key not in op.known_there:
         try:
             dtype = op.dtype(*[x.dtype if type(x) is Tensor else type(x) for x in operands])
         except TypeError:
-            return None
-        remember_call(op, operands, dtype, device)
-    return op.known_there[key]
+            return False
+        remember_call(op, operands, dtype, blob.device)
+    return op.known_there[key].dtype == blob.dtype
 
 
-def _is_plain(x: Any) -> bool:
+def _updating(op: Op, operands: tuple[Any, ...], natives: Sequence[Native]) -> Callable[..., Native] | None:
+    """Return the kernel that computes into the first of some arrays, None where there is none."""
+    known = op.known_there[operands[0]._data.device.backend, *_kinds(operands)]
+    return _generated(known, natives, natives[0])
+
+
+def _generated(known: Known, natives: Sequence[Native], target: Native = None) -> Callable[..., Native] | None:
+    """Return the kernel for arrays that lie so, None where there is none, or the library is asked for."""
+    limits = settings()
+    if known.call is None or limits.engine in ("direct", "interpret"):
+        return None
+    return known.call.ready(natives, limits, target)
+
+
+def _kinds(operands: tuple[Any, ...]) -> list[Any]:
+    return [x.dtype.num if type(x) is Tensor else type(x) for x in operands]
+
+
+def is_plain(x: Any) -> bool:
     """Return whether an operand is a tensor, or a number that any dtype holds."""
     return type(x) is Tensor or type(x) is float or (type(x) is int and 0 <= x <= 127)
 
 
 def reduce_known(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     """Compute a reduction of a small tensor on another device than the CPU; None for any other."""
-    blob = small_blob(x) if type(x) is Tensor else None
+    blob = lying(x) if type(x) is Tensor else None
     if blob is None:
         return None
+    limits = settings()
     try:
-        known = op.known_there.get((blob.device.backend, blob.shape, blob.dtype.num, *map(_told, params.values())))
+        given = tuple(map(_told, params.values()))
+        ready = op.ready.get((limits.fast_math, limits.engine, blob._lie, given))
     except TypeError:  # a parameter that does not hash
         return None
-    return None if known is None else _called(known, [blob.native()], blob.device)
-
-
-def _called(known: Known, natives: list[Any], device: Device) -> Tensor | None:
-    backend = device.backend
-    try:
-        native = None if known.launch is None else backend.call(known.launch, natives)
-        if native is None:
-            native = backend.compute(known.kernel, *natives)
-    except REFUSED:
-        return None
-    if native.dtype != known.dtype:
-        native = backend.astype(native, known.dtype)
-    return valued(face(TBlob.of(None, native, device, writeable=True)))
+    if ready is None:
+        known = op.known_there.get((blob.device.backend, blob.shape, blob.dtype.num, *given))
+        if known is None:
+            return None
+        run = _generated(known, [blob._native])
+        if run is None:
+            run = partial(_by_library, known, blob.device.backend, (True,))
+        ready = _noted(op.ready, (limits.fast_math, limits.engine, blob._lie, given), Ready(run, blob.device))
+    return ready([blob._native], ())
 
 
 def view_there(x: Tensor, key: Any) -> Tensor | None:
@@ -221,30 +310,24 @@ def _told(value: Any) -> Any:
 
 
 def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Device) -> None:
-    """Remember what computes an elementwise call on another device."""
+    """Remember what computes an elementwise call of these dtypes on another device."""
     from ..run.cuda_call import mapping  # the code generator comes with it
 
-    key = [x.dtype.num if type(x) is Tensor else type(x) for x in operands]
     kinds = [x.dtype if type(x) is Tensor else type(x) for x in operands]
-    launch = None
+    call = None
     if op.name != "pow" or type(operands[1]) is Tensor:  # a small power is code of its own
         with suppress(TypeError):  # NumPy's function takes no such operands in its loop
-            launch = mapping(op, kinds, dtype, device.backend)
-    _remember(op, (device.backend, *key), Known(op.kernel(device.backend), dtype, launch))
+            call = mapping(op, kinds, dtype, device.backend)
+    _noted(op.known_there, (device.backend, *_kinds(operands)), Known(op.kernel(device.backend), dtype, call))
 
 
 def remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> None:
-    """Remember what a reduction on another device came to. given: its parameters as they were asked for."""
-    if all(type(value) in _PLAIN for value in given):
-        from ..run.cuda_call import reducing  # likewise
+    """Remember what computes a reduction on another device. given: its parameters as they were asked for."""
+    if not all(type(value) in _PLAIN for value in given):
+        return
+    from ..run.cuda_call import reducing  # likewise
 
-        backend = x.device.backend
-        key = (backend, x.shape, x.dtype.num, *map(_told, given))
-        launch = reducing(op, x.dtype, x.ndim, params, dtype, backend) if op.name in COMBINING else None
-        _remember(op, key, Known(partial(op.kernel(backend), **params), dtype, launch))
-
-
-def _remember(op: Op, key: tuple[Any, ...], known: Known) -> None:
-    if len(op.known_there) >= MOST:
-        op.known_there.clear()
-    op.known_there[key] = known
+    backend = x.device.backend
+    call = reducing(op, x.dtype, x.ndim, params, dtype, backend) if op.name in COMBINING else None
+    key = (backend, x.shape, x.dtype.num, *map(_told, given))
+    _noted(op.known_there, key, Known(partial(op.kernel(backend), **params), dtype, call))

@@ -65,7 +65,7 @@ class Op:
     recorded: the result dtypes of calls recorded before, by their nodes' signatures.
     reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
         shape and dtype, or for a composed one what stands for all it records, None where nothing can.
-    known_there: what small calls on other devices than the CPU came to (see elsewhere.py).
+    known_there, ready: what small calls on other devices than the CPU came to (see elsewhere.py).
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class Op:
         self.recorded: dict[int, DType] = {}
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
         self.known_there: dict[tuple[Any, ...], Known] = {}
+        self.ready: dict[tuple[Any, ...], Any] = {}
         self._dtypes: dict[Any, DType] = {}
         REGISTRY[self.name] = self
 

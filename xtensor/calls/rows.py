@@ -21,10 +21,12 @@ from ..base.errors import REFUSED, StrangerError, expected, one_of
 from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly
 from ..plan.costs import DIRECT_BELOW
+from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
 from ..tensor.operands import SCALARS
 from ..tensor.operators import COMPARED, SPELLED, Operators
+from .elsewhere import call_known
 from .op import Op, apply, reduce, reduce_on_tape, reduce_small
 from .record import pays_to_wait
 from .writes import changed_value, update
@@ -109,6 +111,10 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                     return wrap(quickly(kernel, a), CPU_DEVICE)
                 except REFUSED:
                     pass
+            elif type(a) is TBlob:
+                found = _there(op, (x,))
+                if found is not None:
+                    return found
         return apply(op, (x,))
 
     return call
@@ -148,6 +154,10 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 tensor._data = native
                 tensor._owner = tensor._blob = tensor._step = None
                 return tensor
+            if type(a) is TBlob:
+                found = _there(op, (x1, x2))
+                if found is not None:
+                    return found
         elif type(x2) is Tensor and type(x1) in _NUMBERS and not thin_closed[0]:
             b = x2._data
             if type(b) is _ARRAY and b.nbytes <= DIRECT_BELOW:
@@ -161,6 +171,11 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
         return long_way(op, (x1, x2))
 
     return call
+
+
+def _there(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
+    """Compute a small call on another device than the CPU, where nobody asks for gradients; None for any other."""
+    return call_known(op, operands) if op.ready and not (active[0] or thin_closed[0]) else None
 
 
 def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:

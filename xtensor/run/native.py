@@ -161,13 +161,14 @@ _DOUBLE, _SINGLE, _WHOLE = struct.Struct("=d").pack, struct.Struct("=f4x").pack,
 
 def scalar_word(value: Any, dtype: Any) -> bytes:
     """Return a Python scalar as one word, converted as NumPy converts it."""
-    kind = type(value)
-    if kind is float and dtype.char == "d":
-        return _DOUBLE(value)
-    if kind is float and dtype.char == "f" and -1e38 < value < 1e38:
-        return _SINGLE(value)
-    if kind is int and dtype.kind in "iu" and 0 <= value <= 127:
-        return _WHOLE(value)
+    kind, letter = type(value), dtype.char
+    if kind is float or (kind is int and 0 <= value <= 127):
+        if letter == "d":
+            return _DOUBLE(value)
+        if letter == "f" and -1e38 < value < 1e38:
+            return _SINGLE(value)
+        if kind is int and dtype.kind in "iu":
+            return _WHOLE(value)
     with np.errstate(all="ignore"):
         return np.array(value).astype(dtype).tobytes().ljust(8, b"\0")
 

@@ -264,6 +264,23 @@ def view_there(x: Tensor, key: Any) -> Tensor | None:
     return face(TBlob.of(blob.owner, native, blob.device, writeable=blob.writeable))
 
 
+def reshaped_there(x: Tensor, shape: Any) -> Tensor | None:
+    """Return a tensor of another device than the CPU that is in C order under another shape; None for any other, and
+    for a shape that is not a tuple of its size.
+    """
+    blob = blob_there(x)
+    if blob is None or x._step is not None or blob.constant or blob.fixed or type(shape) is not tuple:
+        return None
+    native = blob.native()
+    if not native._c_contiguous or not all([type(length) is int for length in shape]):
+        return None
+    try:
+        seen = native.reshape(shape)
+    except REFUSED:
+        return None
+    return face(TBlob.of(blob.owner, seen, blob.device, writeable=blob.writeable))
+
+
 def assign_there(x: Tensor, key: Any, value: Any) -> bool:
     """Assign a number, or what lies in other memory, to a basic key of a tensor on another device than the CPU, by one
     call of its library; return whether it took the call. What it refuses the long way says.

@@ -18,6 +18,7 @@ from ..base.dtypes import DType, promote
 from ..base.errors import REFUSED, expected, prefixed
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
+from ..calls.elsewhere import reshaped_there
 from ..calls.op import on
 from ..calls.writes import assign_captured
 from ..devices.cpu import packed_copy, quickly
@@ -333,6 +334,10 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
             return x.window(native.reshape(shape))
         except ValueError:
             pass  # what follows says what is wrong
+    if native is None and not (copy or thin_closed[0]) and type(x) is Tensor:
+        there = reshaped_there(x, shape)
+        if there is not None:
+            return there
     x = as_tensor(x, "reshape")
     lengths = resolve_shape(shape, x.size, "reshape")
     later = None if copy is not None else seen_later(x._data, "reshape", lengths)

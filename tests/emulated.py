@@ -65,7 +65,7 @@ class Launches:
         own = host[start : start + max(nbytes, 1)]
         _memory[own.ctypes.data] = weakref.ref(own)
         memory = host_cupy.memory.UnownedMemory(own.ctypes.data, own.size, own, 0)
-        return host_cupy.memory.MemoryPointer(memory, 0)
+        return host_cupy.Pointer(memory, 0)
 
     def named(self, words: Sequence[int]) -> list[np.ndarray[Any, Any]]:
         """Return the allocations that some of the numbers point into."""

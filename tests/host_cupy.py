@@ -31,6 +31,13 @@ if MISSING is None:
     from cupy.cuda import memory
 
     SPECIAL = dir(import_module("cupyx.scipy.special")) if find_spec("scipy") else []
+
+    class Pointer(memory.MemoryPointer):  # type: ignore[misc]
+        """A pointer to host memory, which the host copies."""
+
+        def copy_from_device_async(self, source: Any, nbytes: int, stream: Any = None) -> None:
+            ctypes.memmove(self.ptr, source.ptr, nbytes)
+
 else:  # so that the file can be read without CuPy
     real = SimpleNamespace(ndarray=object)
 
@@ -40,7 +47,7 @@ _strict = [False]  # whether cupyx.errstate(linalg="raise") is in force
 def _allocate(nbytes: int) -> Any:
     """Return a pointer to host memory that says it lies on device 0."""
     host = np.empty(max(nbytes, 1), np.uint8)
-    return memory.MemoryPointer(memory.UnownedMemory(host.ctypes.data, host.size, host, 0), 0)
+    return Pointer(memory.UnownedMemory(host.ctypes.data, host.size, host, 0), 0)
 
 
 def seen(a: Any) -> np.ndarray[Any, Any]:

@@ -251,7 +251,7 @@ def reduce_known(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
 
 
 def view_there(x: Tensor, key: Any) -> Tensor | None:
-    """Return the view that a basic key selects of a tensor on another device than the CPU, as its library makes it;
+    """Return the view that a basic key selects of a tensor on another device than the CPU, or the value of one element;
     None for any other tensor, and for a key that the library refuses.
     """
     blob = blob_there(x)
@@ -261,7 +261,11 @@ def view_there(x: Tensor, key: Any) -> Tensor | None:
         native = blob.native()[key]
     except REFUSED:
         return None
-    return face(TBlob.of(blob.owner, native, blob.device, writeable=blob.writeable))
+    if native.ndim or key is Ellipsis or (type(key) is tuple and any([one is Ellipsis for one in key])):
+        return face(TBlob.of(blob.owner, native, blob.device, writeable=blob.writeable))
+    tensor = face(TBlob.of(None, blob.device.backend.element(native), blob.device, writeable=True))
+    tensor._is_value = True
+    return tensor
 
 
 def reshaped_there(x: Tensor, shape: Any) -> Tensor | None:
@@ -294,8 +298,12 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
         if source is None or source.device is not blob.device or source.dtype != blob.dtype:
             return False
         given = source.native()
-        if source is blob or source.owner.shared or (source.owner is blob.owner and not _apart(given, blob, key)):
+        if source is blob or source.owner.shared:
             return False
+        if source.owner is blob.owner:
+            apart = _apart(given, blob, key)
+            if not apart:
+                return apart is None
     elif not (kind is float and blob.dtype.kind == "f" and value) and not (
         kind is int and 0 <= value <= 127 and blob.dtype.kind in "iuf"
     ):  # -0.0 and what may not fit are for the long way
@@ -309,16 +317,19 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
     return True
 
 
-def _apart(given: Native, blob: TBlob, key: Any) -> bool:
-    """Return whether an array in C order lies before or behind all that a basic key selects of a blob, in C order too."""
+def _apart(given: Native, blob: TBlob, key: Any) -> bool | None:
+    """Return whether an array lies before or behind all that a basic key selects of a blob, both in C order; None where
+    it is that itself, as in the last step of `x[key] += y`.
+    """
     try:
         target = blob.native()[key]
     except REFUSED:
         return False
-    if not (given._c_contiguous and target._c_contiguous):
-        return False
     begin, other = given.data.ptr, target.data.ptr
-    return begin + given.nbytes <= other or other + target.nbytes <= begin
+    if begin == other and given.shape == target.shape and given.strides == target.strides:
+        return None
+    apart = begin + given.nbytes <= other or other + target.nbytes <= begin
+    return bool(apart and given._c_contiguous and target._c_contiguous)
 
 
 def _told(value: Any) -> Any:

@@ -140,7 +140,12 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, no view."""
-    if not _is_basic(key):
+    basic = _is_basic(key)
+    if basic and type(x._data) is TBlob and not thin_closed[0]:
+        there = view_there(x, key)
+        if there is not None:
+            return there
+    if not basic:
         if watchers and watching() is not None:
             return _get_at_indices(x, key)
         native_key = _native_key(x, key)
@@ -178,10 +183,6 @@ def _view(x: Tensor, key: tuple[Any, ...]) -> Tensor:
         view = _native_view(native, key)
         if view is not None:
             return x.window(view)
-    elif not thin_closed[0]:
-        there = view_there(x, key)
-        if there is not None:
-            return there
     later = _part(x, key) or seen_later(x._data, "index", key)
     return x.viewed(x.blob.layout.index(key)) if later is None else face(later)
 

@@ -49,6 +49,8 @@ CALLS: dict[str, Callable[..., Any]] = {
     "where": lambda b, x, y, **_: xt.where(b, x, y),
     "where of a number": lambda b, x, **_: xt.where(b, x, 0.5),
     "x < 0": lambda x, **_: x < 0,
+    "a number below 0": lambda x, i, **_: -1 * x + xt.astype(i * -2, xt.float32),
+    "a number below 0 and unsigned": lambda i, **_: xt.astype(xt.astype(abs(i), xt.uint8) * 3, xt.int64) * -3,
     "integers": lambda i, **_: i // 3 + i * 2,
     "mixed dtypes": lambda i, x, **_: xt.astype(i, xt.float32) * x,
     "abs": lambda i, **_: abs(i),

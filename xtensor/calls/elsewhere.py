@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Calls of an op that are remembered at most.
 MOST = 1024
 
+# Stands for a small integer below 0 in what is remembered.
+NEGATIVE = "negative"
+
 # How far behind multiples of this many bytes operands begin is what a kernel of a device may depend on.
 ALIGNED = 16
 
@@ -109,6 +112,9 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
         elif is_plain(x):
             key.append(type(x))
             numbers.append(x)
+        elif type(x) is int and -128 <= x < 0:  # any signed dtype holds it
+            key.append(NEGATIVE)
+            numbers.append(x)
         else:
             return None
     ready = op.ready.get(tuple(key))
@@ -125,7 +131,7 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
         return None  # what takes a library long may pay to be recorded
     (device,) = devices
     known = op.known_there.get((device.backend, *_kinds(operands)))
-    if known is None:
+    if known is None or (NEGATIVE in key and any([native.dtype.kind in "bu" for native in natives])):
         return None
     run = _generated(known, natives)
     if run is None:
@@ -341,12 +347,15 @@ def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Devic
     """Remember what computes an elementwise call of these dtypes on another device."""
     from ..run.cuda_call import mapping  # the code generator comes with it
 
+    key = (device.backend, *_kinds(operands))
+    if key in op.known_there:
+        return
     kinds = [x.dtype if type(x) is Tensor else type(x) for x in operands]
     call = None
     if op.name != "pow" or type(operands[1]) is Tensor:  # a small power is code of its own
         with suppress(TypeError):  # NumPy's function takes no such operands in its loop
             call = mapping(op, kinds, dtype, device.backend)
-    _noted(op.known_there, (device.backend, *_kinds(operands)), Known(op.kernel(device.backend), dtype, call))
+    _noted(op.known_there, key, Known(op.kernel(device.backend), dtype, call))
 
 
 def remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> None:

@@ -35,6 +35,10 @@ PLANS = 1024
 OUTPUTS, INPUTS, WEIGHTS = "conv_fprop", "conv_dgrad", "conv_wgrad"
 
 
+# The frontend from which on it was seen that operands which are as planned can be said to be so.
+SAYS_SO = (1, 32)
+
+
 class Plan(NamedTuple):
     """A plan that is ready: the frontend's graph, its names for inputs, weights and outputs, bytes of scratch."""
 
@@ -54,6 +58,8 @@ def computes(wanted: str, x: Array, w: Array, y: Array, axes: Axes, budget: int)
     """
     if library_of(x) is np or settings().engine != "auto" or frontend() is None:
         return False
+    if wanted != OUTPUTS and x.shape[1] == w.shape[1] and all(axis == _whole(axis) for axis in axes):
+        return False  # products of matrices, for whose gradients cuBLAS is faster
     if any(a.dtype != np.float32 or not a.size or a.data.ptr % ALIGNED for a in (x, w, y)):
         return False
     weights = w
@@ -67,6 +73,11 @@ def computes(wanted: str, x: Array, w: Array, y: Array, axes: Axes, budget: int)
     if wanted == WEIGHTS and weights is not w:
         w[...] = weights
     return True
+
+
+def _whole(axis: Axis) -> Axis:
+    """Return the axis of windows that are the elements of an input, one by one."""
+    return Axis(axis.size, axis.size, 1, 1, axis.dilation, 0)
 
 
 def _two_axes(a: Array) -> Array:
@@ -89,8 +100,17 @@ def _run(wanted: str, arrays: tuple[Array, ...], axes: Axes, budget: int) -> boo
         return False
     scratch = library_of(arrays[0]).empty(max(plan.scratch, 1), np.uint8)
     pointers = {name: a.data.ptr for name, a in zip(plan.names, arrays, strict=True)}
-    plan.graph.execute(pointers, scratch.data.ptr, handle=_handle(device))
+    plan.graph.execute(pointers, scratch.data.ptr, handle=_handle(device), **_as_planned())
     return True
+
+
+@cache
+def _as_planned() -> dict[str, Any]:
+    """Return what says that nothing about operands differs from the plan. Without it the frontend looks at each of them
+    anew, which takes it as long as the call.
+    """
+    version = tuple(int(part) for part in str(frontend().__version__).split(".")[:2])
+    return dict.fromkeys(("override_uids", "override_shapes", "override_strides"), []) if version >= SAYS_SO else {}
 
 
 def _handle(device: Any) -> Any:

@@ -35,10 +35,10 @@ def contract(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budge
         into = _seen_as_matrices(target, rows) if target.dtype == dtype else None
         if into is None:
             shape = (*target.shape[:2], *outs(own), target.shape[2]) if rows else target.shape
-            found = library.matmul(*operands).reshape(shape)
+            found = _product(*operands).reshape(shape)
             target[...] = library.moveaxis(found, -1, 2) if rows else found
         else:
-            library.matmul(*operands, out=into)
+            _product(*operands, into)
         if bias is not None:
             target += bias.reshape(*bias.shape, *beside)
 
@@ -58,15 +58,27 @@ def contract_weights(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> N
         columns = _columns(x[images].astype(dtype, copy=False), own, rows)
         if rows:
             given = library.moveaxis(given, 2, -1).reshape(*columns.shape[:3], w.shape[1])
-            found = library.matmul(given.swapaxes(-1, -2), columns)
+            found = _product(given.swapaxes(-1, -2), columns)
         else:
             given = given.reshape(*given.shape[:3], prod(outs(own)))
-            found = library.matmul(columns, given.swapaxes(-1, -2))
+            found = _product(columns, given.swapaxes(-1, -2))
         total += found.sum(axis=0)
     if rows:
         w[...] = library.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)
     else:
         w[...] = total.swapaxes(1, 2).reshape(w.shape)
+
+
+def _product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """Return products of matrices (batch, groups, rows, columns), weights without a batch; or write them to `out`.
+
+    One group is no axis: CuPy copies what is repeated along the first of two.
+    """
+    library = library_of(a)
+    a, b = (x[None] if x.ndim == 3 else x for x in (a, b))
+    if a.shape[1] > 1 or b.shape[1] > 1:
+        return library.matmul(a, b, out=out)
+    return library.matmul(a[:, 0], b[:, 0], out=None if out is None else out[:, 0])[:, None]
 
 
 def direct(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool:

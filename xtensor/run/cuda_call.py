@@ -71,24 +71,25 @@ class Way(NamedTuple):
     def __call__(self, natives: Sequence[Native], numbers: Sequence[Any], target: Native = None) -> Native:
         """Launch it, and return the result."""
         call = self.call
-        backend, empty = call.backend, call.backend.library.empty
-        result = target
-        if result is not None:
-            pass
-        elif self.strides is None:
-            result = empty(self.shape, call.dtype)
-        else:
-            memory = empty(prod(self.shape) * call.dtype.itemsize, np.uint8)
-            result = backend.library.ndarray(self.shape, call.dtype, memory.data, self.strides)
+        backend = call.backend
+        result = self._new(backend.library) if target is None else target
         addresses = [native.data.ptr for native in natives]
         addresses.append(result.data.ptr)
-        between = [empty(nbytes, np.uint8) for nbytes in self.launches.between]  # not let go before the last launch
-        addresses += [memory.data.ptr for memory in between]
         told = scalar_words(numbers, call.program.scalars) if numbers else b""
         stream = backend.current_stream().ptr
-        for launch in self.launches.launches:
+        launches, between = self.launches
+        memory = [backend.library.empty(nbytes, np.uint8) for nbytes in between]  # not let go before the last launch
+        if memory:
+            addresses += [one.data.ptr for one in memory]
+        for launch in launches:
             launch(addresses, told, stream)
         return result
+
+    def _new(self, library: Any) -> Native:
+        if self.strides is None:
+            return library.empty(self.shape, self.call.dtype)
+        memory = library.empty(prod(self.shape) * self.call.dtype.itemsize, np.uint8)
+        return library.ndarray(self.shape, self.call.dtype, memory.data, self.strides)
 
 
 def mapping(op: Operation, kinds: Sequence[DType | type], dtype: DType, backend: Any) -> Call:

@@ -87,7 +87,7 @@ class Way(NamedTuple):
 
     def _new(self, library: Any) -> Native:
         if self.strides is None:
-            return library.empty(self.shape, self.call.dtype)
+            return library.ndarray(self.shape, self.call.dtype)  # what `empty` calls
         memory = library.empty(prod(self.shape) * self.call.dtype.itemsize, np.uint8)
         return library.ndarray(self.shape, self.call.dtype, memory.data, self.strides)
 

@@ -25,11 +25,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import gpu_layers, gpu_programs
+from . import gpu_layers, gpu_networks, gpu_programs
 from .machine import versions
 from .measure import table
 from .peers import torch_names
-from .workloads import WORKLOADS, Workload
+from .workloads import WORKLOADS, Workload, softmax
 
 Call = Callable[[], Any]
 
@@ -40,6 +40,9 @@ ROUNDS, CALLS = 7, 10
 
 # Seconds after which no further library is compared, so that xtensor's own times are all there.
 PATIENCE = 100
+# Lengths of rows.
+LENGTHS = (128, 8192, 65_536)
+
 CHOSEN = ("axpy", "polynomial", "gelu", "leaky-relu", "black-scholes", "ten-cheap", "ten-costly")
 TOLERANCE = 1e-4
 
@@ -171,8 +174,10 @@ def main(device: str = "cuda:0", quick: bool = False) -> None:
     attempt(lambda: launch_costs(entered))
     attempt(lambda: graph_costs(device))
     attempt(lambda: compared_by_size(entered, quick))
+    attempt(lambda: rows_by_length(entered, quick))
     attempt(lambda: gpu_layers.layouts(seconds_of, *([512] if quick else [])))
     attempt(lambda: gpu_layers.layers(seconds_of))
+    attempt(lambda: gpu_networks.networks(device, seconds_of))
     attempt(lambda: gpu_programs.small_calls(device))
     attempt(lambda: gpu_programs.programs(device))
     attempt(lambda: gpu_programs.dispatched(device))
@@ -198,6 +203,32 @@ def compared_by_size(entered: Sequence[Contestant], quick: bool) -> str:
     begun = perf_counter()
     tables = [compared(works, size >> 7 if quick else size, entered, speed, begun) for works, size in groups]
     return "\n".join(tables)
+
+
+def rows_by_length(entered: Sequence[Contestant], quick: bool) -> str:
+    """Return the table of what is computed along rows of several lengths, beside torch.compile."""
+    size = ROWS >> 7 if quick else ROWS
+    works = [
+        Workload(f"{name}, rows of {length}", formula, "", partial(_rows, length))
+        for name, formula in (("softmax", softmax), ("standardised", standardised), ("variance", variance))
+        for length in LENGTHS
+    ]
+    pair = [one for one in entered if one.name in ("xtensor", "torch.compile")]
+    return compared(works, size, pair, copy_bandwidth(size >> 2), perf_counter())
+
+
+def _rows(length: int, rng: np.random.Generator, n: int, dtype: str) -> list[Any]:
+    return [rng.standard_normal((n // length, length), dtype=np.float32)]
+
+
+def standardised(xp: Any, x: Any) -> Any:
+    c = x - xp.mean(x, axis=1, keepdims=True)
+    return c / xp.sqrt(xp.mean(c * c, axis=1, keepdims=True) + 1e-5)
+
+
+def variance(xp: Any, x: Any) -> Any:
+    c = x - xp.mean(x, axis=1, keepdims=True)
+    return xp.mean(c * c, axis=1)
 
 
 def described(device: str) -> str:

@@ -454,7 +454,7 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     def run(a: Array, g: Array) -> Array:
         channels, outputs = (one.shape[-1 if last else 1] for one, last in ((a, plan.x_last), (g, plan.y_last)))
         w = empty((outputs, channels // plan.groups, *kernels(plan.axes)), dtype, a)
-        if _by_cudnn(cudnn.WEIGHTS, a, w, g, None, plan):
+        if _by_library(cudnn.WEIGHTS, a, w, g, None, plan):
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
@@ -469,7 +469,7 @@ def _compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias
     """Return outputs of native arrays, or write them and what follows."""
     shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
     y = empty(shape, _common(x, w, bias), x) if ending is None else ending.target
-    if ending is None and _by_cudnn(cudnn.OUTPUTS, x, w, y, bias, plan):
+    if ending is None and _by_library(cudnn.OUTPUTS, x, w, y, bias, plan):
         return y
     split = partial(_split, last=plan.y_last, groups=plan.groups)
     given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), split(y), bias, plan, plan.axes
@@ -481,7 +481,7 @@ def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array,
     """Return inputs of native arrays, or write them and what follows."""
     shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
     x = empty(shape, _common(results, w, bias), results) if ending is None else ending.target
-    if ending is None and _by_cudnn(cudnn.INPUTS, x, w, results, bias, plan):
+    if ending is None and _by_library(cudnn.INPUTS, x, w, results, bias, plan):
         return x
     split = partial(_split, last=plan.x_last, groups=plan.groups)
     given = _split(results, plan.y_last, plan.groups), _grouped(w, plan), split(x), bias, plan
@@ -489,13 +489,20 @@ def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array,
     return x
 
 
-def _by_cudnn(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
-    """Write what is wanted of inputs, weights and outputs, with its bias, by cuDNN; return whether that was done."""
+def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
+    """Write what is wanted of inputs, weights and outputs, with its bias, by cuDNN or cuBLAS alone; return whether that
+    was done. Of windows of one element cuDNN has slow gradients.
+    """
     library = library_of(x)
     if library is np or plan.algorithm != "auto":
         return False
     x, y = (library.moveaxis(a, -1, 1) if last else a for a, last in ((x, plan.x_last), (y, plan.y_last)))
-    if not cudnn.computes(wanted, x, w, y, plan.axes, plan.budget):
+    place = (cudnn.INPUTS, cudnn.WEIGHTS, cudnn.OUTPUTS).index(wanted)
+    ways = [
+        lambda: elsewhere.pointwise(x, w, y, plan.axes, place),
+        lambda: cudnn.computes(wanted, x, w, y, plan.axes, plan.budget),
+    ]
+    if not any(way() for way in (reversed(ways) if wanted == cudnn.OUTPUTS else ways)):
         return False
     if bias is not None:
         target = y if wanted == cudnn.OUTPUTS else x

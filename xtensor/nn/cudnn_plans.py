@@ -58,8 +58,6 @@ def computes(wanted: str, x: Array, w: Array, y: Array, axes: Axes, budget: int)
     """
     if library_of(x) is np or settings().engine != "auto" or frontend() is None:
         return False
-    if wanted != OUTPUTS and x.shape[1] == w.shape[1] and all(axis == _whole(axis) for axis in axes):
-        return False  # products of matrices, for whose gradients cuBLAS is faster
     if any(a.dtype != np.float32 or not a.size or a.data.ptr % ALIGNED for a in (x, w, y)):
         return False
     weights = w
@@ -73,11 +71,6 @@ def computes(wanted: str, x: Array, w: Array, y: Array, axes: Axes, budget: int)
     if wanted == WEIGHTS and weights is not w:
         w[...] = weights
     return True
-
-
-def _whole(axis: Axis) -> Axis:
-    """Return the axis of windows that are the elements of an input, one by one."""
-    return Axis(axis.size, axis.size, 1, 1, axis.dilation, 0)
 
 
 def _two_axes(a: Array) -> Array:

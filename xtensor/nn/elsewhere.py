@@ -81,6 +81,28 @@ def _product(a: Array, b: Array, out: Array | None = None) -> Array:
     return library.matmul(a[:, 0], b[:, 0], out=None if out is None else out[:, 0])[:, None]
 
 
+def pointwise(x: Array, w: Array, y: Array, axes: Axes, wanted: int) -> bool:
+    """Write one of inputs (batch, channels, *lengths), weights (outputs, channels, *window) and outputs from the two
+    others, as products of matrices: where windows are one element each and all lies in C order. Return whether it did.
+
+    wanted: its place among them.
+    """
+    if any(axis != (axis.size, axis.size, 1, 1, axis.dilation, 0) for axis in axes) or x.shape[1] != w.shape[1]:
+        return False
+    packed = all(a.flags.c_contiguous for a in (x, w, y))
+    if not packed or x.dtype != w.dtype or x.dtype != y.dtype or x.dtype.kind != "f" or x.dtype.itemsize < 4:
+        return False
+    library, weights = library_of(x), w.reshape(w.shape[:2])
+    inputs, outputs = (a.reshape(*a.shape[:2], -1) for a in (x, y))
+    if wanted == 0:
+        library.matmul(weights.T[None], outputs, out=inputs)
+    elif wanted == 1:
+        weights[...] = library.matmul(outputs, inputs.swapaxes(1, 2)).sum(axis=0)
+    else:
+        library.matmul(weights[None], inputs, out=outputs)
+    return True
+
+
 def direct(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool:
     """Write what `contract` does by a kernel that needs no scratch; return whether there is one."""
     return own_kernels.direct(x, w, y, bias, axes)

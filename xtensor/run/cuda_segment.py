@@ -79,6 +79,7 @@ class Segment:
         self.steps: list[Step] = []
         self.graphs: dict[int, Graph | None] = {}
         self._runs: dict[int, int] = {}
+        self._told: tuple[Any, list[bytes]] = None, []
 
     @property
     def tasks(self) -> list[Task]:
@@ -99,7 +100,11 @@ class Segment:
             return
         if not self._runs and len(self.steps) > 1:
             self._build(run.words)
-        found = [self._launched(step, run, stream.ptr) for step in self.steps]
+        given, told = self._told
+        if given is not run.scalars:  # those of a captured function are the same at every run
+            told = [step.told(run.scalars) for step in self.steps]
+            self._told = run.scalars, told
+        found = [self._launched(step, run, scalars, stream.ptr) for step, scalars in zip(self.steps, told, strict=True)]
         if graph is None and stream.ptr not in self.graphs:
             self._count(run, stream, found)
 
@@ -111,8 +116,8 @@ class Segment:
         if len(texts) > 1:
             cuda_build.build_ahead(texts, self.device.backend, self.steps[0].launcher.contract)
 
-    def _launched(self, step: Step, run: Any, stream: int) -> Launches | LacksError:
-        """Launch a step; what its launches hand on lies in memory that the stream's later work may use again."""
+    def _launched(self, step: Step, run: Any, scalars: bytes, stream: int) -> Launches | LacksError:
+        """Launch a step that is told these scalars; what its launches hand on lies in memory that the stream's later work may use again."""
         addresses = step.addresses(run.words)
         found = step.launcher.launches(addresses)
         if not isinstance(found, Launches):
@@ -120,7 +125,6 @@ class Segment:
             return found
         memory = [Storage(self.device, nbytes) for nbytes in found.between]
         addresses += [one.address for one in memory]
-        scalars = step.told(run.scalars)
         for launch in found.launches:
             launch(addresses, scalars, stream)
         return found

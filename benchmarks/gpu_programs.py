@@ -5,6 +5,7 @@ and SciPy by array API dispatch, beside CuPy and PyTorch. Results are compared w
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -206,10 +207,12 @@ def _agree(found: list[Any], right: list[Any]) -> None:
             raise ArithmeticError(f"off by {float(off):.0e}")
 
 
-def _seconds(call: Callable[[], Any], calls: int = CALLS, *, waits: bool = True) -> float:
-    """Return the median seconds of a call; waits: until the device has done the work of a round, else of the host."""
+def _seconds(call: Callable[[], Any], calls: int = CALLS, *, warm: int = 12, waits: bool = True) -> float:
+    """Return the median seconds of a call. warm: calls before, past the recording of a graph; waits: until the device
+    has done the work of a round, else of the host.
+    """
     synchronize = import_module("cupy").cuda.runtime.deviceSynchronize
-    for _ in range(12):  # past the recording of a graph
+    for _ in range(warm):
         call()
     found = []
     for _ in range(ROUNDS):
@@ -230,7 +233,8 @@ def dispatched(device: str) -> str:
     os.environ["SCIPY_ARRAY_API"] = "1"  # before SciPy is first imported
     libraries = dict(_operands(consumers.made(consumers.ROWS), device))
     lines = []
-    with consumers.imported("sklearn.config_context")(array_api_dispatch=True):
+    with warnings.catch_warnings(), consumers.imported("sklearn.config_context")(array_api_dispatch=True):
+        warnings.simplefilter("ignore")  # of mixtures that did not converge, which is not what is timed
         for name, call in consumers.CALLS.items():
             lines.append([name, *[_dispatched(call, operands) for operands in libraries.values()]])
     size = f"{consumers.ROWS:,} x {consumers.COLUMNS} float32"
@@ -247,7 +251,7 @@ def _operands(arrays: dict[str, Array], device: str) -> Iterator[tuple[str, dict
 
 def _dispatched(call: Callable[[Any], Any], operands: dict[str, Any]) -> str:
     try:
-        return f"{_seconds(partial(_finished, call, operands), 3) * 1e3:.2f}"
+        return f"{_seconds(partial(_finished, call, operands), 1, warm=3) * 1e3:.2f}"
     except Exception as error:
         return f"{type(error).__name__}"
 

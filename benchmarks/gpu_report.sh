@@ -13,7 +13,7 @@ device=${DEVICE:-cuda:0}
 limit=${LIMIT:-3600}
 python=${PYTHON:-python}
 workers=$(nproc 2>/dev/null || echo 2)
-workers=$((workers > 8 ? 8 : workers))
+workers=$((workers > 14 ? 14 : workers))
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
 if ! found=$("$python" -c "import sys, xtensor as xt
@@ -50,11 +50,11 @@ part() {
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null
 } >"$report" 2>&1
 
-part "Benchmarks" "$python" -m benchmarks gpu --device "$device"
 part "Tests on the device (pytest -m gpu)" "$python" -m pytest -m gpu -q -p no:cacheprovider -n "$workers" \
     --continue-on-collection-errors -W default::DeprecationWarning -W default::UserWarning tests
 part "Conformance, 200 examples" "$python" conformance/run.py --device "$device" --examples 200 --workers "$workers" \
     --if-found --any-commit
+part "Benchmarks" "$python" -m benchmarks gpu --device "$device"
 if command -v compute-sanitizer >/dev/null; then  # comes with the CUDA toolkit
     part "Accesses of kernels (compute-sanitizer)" compute-sanitizer --tool memcheck --error-exitcode 9 "$python" \
         -m pytest -m gpu -q -p no:cacheprovider -p tests.unpooled \

@@ -260,6 +260,8 @@ def test_row_programs(compiler: Compiler, dtype: str) -> None:
             (4, True, False),
             (4, False, False, 2, 3),
             (1, True, False, 8, 8),
+            (4, False, False, 2, 3, (0,)),
+            (1, True, True, 0, 0, (0,)),
         ):
             texts.append(cuda_rows.source(rows, cuda_rows.RowForm(*form)))
     compiles(texts, compiler)

@@ -116,6 +116,35 @@ def test_reductions_without_the_axes_are_one_pass(name: str, shape: tuple[int, .
     np.testing.assert_allclose(found, truth, rtol=4e-6)
 
 
+@pytest.mark.parametrize("cells", [8, 36, 37])
+@pytest.mark.parametrize(
+    ("mask", "launches"),
+    [
+        ((6, 0), 1),  # queries and keys: the same for all heads
+        ((3, 1, 1, 0), 1),  # which keys are padding
+        ((2, 6, 1), 1),  # a number for each row of each head
+        ((2, 1, 1), 1),
+        ((3, 2, 1, 0), 1),
+        ((3, 2, 6, 0), 1),
+        ((1, 1, 1, 1), 1),
+        ((3, 1, 6, 0), None),  # comes again between axes along which it does not
+    ],
+    ids=str,
+)
+def test_rows_that_come_again(mask: tuple[int, ...], launches: int | None, cells: int, cuda: emulated.Launches) -> None:
+    """A softmax under a mask that repeats along some axes, 0 standing for cells."""
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-3, 3, (3, 2, 6, cells)).astype(np.float32), rng.uniform(-1, 1, [n or cells for n in mask])
+
+    def masked(x: Any, y: Any, looks: Any, xp: Any) -> Any:
+        return softmax(xp.where(looks, x, -1e9) + y, xp)
+
+    before = len(cuda.texts)
+    found = host(masked(there(x), there(y.astype(np.float32)), there(y > -0.5), xt))
+    assert launches is None or len(cuda.texts) == before + launches
+    np.testing.assert_allclose(found, masked(x.astype(np.float64), y, y > -0.5, np), rtol=2e-5, atol=1e-7)
+
+
 def test_what_a_row_has_one_of_may_lie_along_cells(cuda: emulated.Launches) -> None:
     """In a square array a value of each row, read without the axes of cells, goes along the cells of every row."""
     x, y = np.random.default_rng(0).uniform(1, 3, (2, 12, 12))

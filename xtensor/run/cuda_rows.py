@@ -44,6 +44,7 @@ class RowForm(NamedTuple):
     """What text depends on besides the program. lanes: cells a thread takes at a time; wide: whether indices have 64
     bits; shared: whether what is read again lies in shared memory. held: how often a thread takes cells where all it
     takes stays in registers, and shift: the logarithm of how many threads then share a row; 0 where that is not so.
+    turning: the items whose rows come again, as those of a mask do for all heads.
     """
 
     lanes: int
@@ -51,6 +52,17 @@ class RowForm(NamedTuple):
     shared: bool
     held: int = 0
     shift: int = 0
+    turning: tuple[int, ...] = ()
+
+
+class Turn(NamedTuple):
+    """Which of an item's rows belongs to a row: its number over `each`, modulo `count`. stride: bytes from one to the
+    next.
+    """
+
+    stride: int
+    each: int
+    count: int
 
 
 def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
@@ -128,6 +140,7 @@ class _Text:
             parameters += scalar_parameters(stage.program.scalars, f"c{place}_")
         parameters += ["alignas(8) index rows;", "index cells;", "index shift;", "index bytes;"]
         parameters += [f"offset s{number};" for number in outside]
+        parameters += [f"index {name}{number};" for number in self.form.turning for name in ("each", "count")]
         self._begin(outside)
         for place, stage in enumerate(self.rows.stages):
             self._stage(place, stage)
@@ -147,7 +160,8 @@ class _Text:
             self._add(f"const index row = {row};")
             self._add("const bool is = row < a.rows;", "const index cells = is ? a.cells : 0;")
         for number in outside:
-            self._add(f"char* const b{number} = a.p{number} + (offset)row * a.s{number};")
+            turned = f"(row / a.each{number} % a.count{number})" if number in self.form.turning else "row"
+            self._add(f"char* const b{number} = a.p{number} + (offset){turned} * a.s{number};")
         slots = sorted(set(self.slots.values()))
         if slots:
             self._add("extern __shared__ __align__(16) char memory[];")
@@ -369,7 +383,7 @@ class Launcher:
 
     def _launches(self, behind: Mapping[int, int]) -> Launches:
         rows, cells, backend = prod(self.shape[: self.plan.rows]), prod(self.shape[self.plan.rows :]), self.backend
-        program, form, (numbers, strides, (shift, nbytes)) = _formed(
+        program, form, (numbers, turns, (shift, nbytes)) = _formed(
             self.plan,
             self.shape,
             self.metas,
@@ -378,7 +392,8 @@ class Launcher:
         )
         function = cuda_build.function_of((program, form), lambda: source(program, form), backend, self.contract)
         outside = _outside(program, form)
-        tail = [rows, cells, shift, nbytes, *(strides[place] for place in outside)]
+        tail = [rows, cells, shift, nbytes, *(turns[place].stride for place in outside)]
+        tail += [number for place in form.turning for number in turns[place][1:]]
         packed = struct.pack(f"={len(tail)}{'q' if form.wide else 'i'}", *tail)
         inside = [place for place in outside if program.items[place].role == INSIDE]
         grid = (-(-rows // (THREADS >> shift)), 1)
@@ -387,7 +402,7 @@ class Launcher:
         between = {place: len(given) + at for at, place in enumerate(inside)}
         takes = [between.get(place, given.get(numbers[place], 0)) for place in outside]
         return Launches(
-            (launch_of(function, grid, shared, takes, packed),), tuple([strides[place] * rows for place in inside])
+            (launch_of(function, grid, shared, takes, packed),), tuple([turns[place].stride * rows for place in inside])
         )
 
 
@@ -402,14 +417,16 @@ def text_of(plan: Plan, shape: Shape, values: Mapping[int, Any], number: int) ->
 
 def _formed(
     plan: Plan, shape: Shape, values: Mapping[int, Any], behind: Any, number: int
-) -> tuple[RowProgram, RowForm, tuple[tuple[int, ...], list[int], tuple[int, int]]]:
-    """Return the row program of a plan, its form, and what that is filled with: the number of each item, bytes from row
-    to row, the shift and the bytes of shared memory of a row.
+) -> tuple[RowProgram, RowForm, tuple[tuple[int, ...], list[Turn], tuple[int, int]]]:
+    """Return the row program of a plan, its form, and what that is filled with: the number of each item, which of its
+    rows belong to a row, the shift and the bytes of shared memory of a row.
 
     behind: says how far a value begins behind a multiple of a vector. Raises LacksError where it does not pay.
     """
     rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
-    numbers, program, strides = _row_program(plan, shape, values, rows)
+    numbers, program, turns = _row_program(plan, shape, values)
+    strides = [turn.stride for turn in turns]
+    turning = tuple([place for place, turn in enumerate(turns) if turn[1:] != (1, rows)])
     lanes = min(lanes_of(stage.program, 8) for stage in program.stages if stage.wide)
     lanes = 1 if cells % lanes else lanes  # rows of one cell have no axis to see it by
     for place, item in enumerate(program.items):
@@ -423,7 +440,7 @@ def _formed(
     wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
     held, shift = _held(program, chunks)
     if held:
-        return program, RowForm(lanes, wide >= REACH, False, held, shift), (numbers, strides, (shift, 0))
+        return program, RowForm(lanes, wide >= REACH, False, held, shift, turning), (numbers, turns, (shift, 0))
     shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8
     slots = set(slots_of(program).values())
     nbytes = sum(-(-cells * size // VECTOR) * VECTOR for _, size in slots)
@@ -433,33 +450,38 @@ def _formed(
     longest = cells * max(item.dtype.itemsize for item in program.items if item.wide)
     if rows < BLOCKS // 4 and (not shared or longest > room):  # more blocks than one had better share a row
         raise LacksError("room for a row in shared memory")
-    return program, RowForm(lanes, wide >= REACH, shared), (numbers, strides, (shift, nbytes))
+    return program, RowForm(lanes, wide >= REACH, shared, turning=turning), (numbers, turns, (shift, nbytes))
 
 
 def _row_program(
-    plan: Plan, shape: Shape, values: Mapping[int, Any], rows: int
-) -> tuple[tuple[int, ...], RowProgram, list[int]]:
-    """Return the numbers of a plan's values in a row program's order, that program, and bytes from row to row."""
+    plan: Plan, shape: Shape, values: Mapping[int, Any]
+) -> tuple[tuple[int, ...], RowProgram, list[Turn]]:
+    """Return the numbers of a plan's values in a row program's order, that program, and which of each one's rows belong
+    to a row.
+    """
     cells, numbers = shape[plan.rows :], numbers_of(plan)
-    wide, strides = {}, []
+    wide, turns = {}, []
     for number in numbers:
-        row, *inner = _strides(values[number], rows, plan.rows, cells)
+        turn, inner = _strides(values[number], shape[: plan.rows], len(cells))
         moving = [place for place, length in enumerate(cells) if length != 1]
         lengths, (kept,), _ = joined([cells[a] for a in moving], [[inner[a] for a in moving]], [False] * len(moving))
         if len(lengths) > 1 or (kept and kept[0] not in (0, values[number].dtype.itemsize)):
             raise LacksError("row whose operands lie in too many ways")
         wide[number] = bool(kept and kept[0])
-        strides.append(row)
-    return numbers, row_program(plan, shape, values, wide), strides
+        turns.append(turn)
+    return numbers, row_program(plan, shape, values, wide), turns
 
 
-def _strides(value: Any, rows: int, lead: int, cells: Shape) -> Shape:
-    """Return a packed value's strides over (rows, *cells), 0 where it does not move."""
+def _strides(value: Any, lead: Shape, axes: int) -> tuple[Turn, Shape]:
+    """Return which rows of a packed value belong to a row, and its strides over a row, 0 where it does not move."""
     itemsize = value.dtype.itemsize
-    own = (1,) * (lead + len(cells) - len(value.shape)) + tuple(value.shape)
-    leading, trailing = own[:lead], own[lead:]
-    strides = c_strides(trailing, itemsize)
-    if prod(leading) not in (1, rows):
-        raise LacksError("row block of an operand that repeats along some leading axes")
-    row = prod(trailing) * itemsize if prod(leading) == rows else 0
-    return (row, *[0 if n == 1 else s for n, s in zip(trailing, strides, strict=True)])
+    own = (1,) * (len(lead) + axes - len(value.shape)) + tuple(value.shape)
+    leading, trailing = own[: len(lead)], own[len(lead) :]
+    strides = tuple([0 if n == 1 else s for n, s in zip(trailing, c_strides(trailing, itemsize), strict=True)])
+    moving = [axis for axis, n in enumerate(leading) if n != 1]
+    if not moving:
+        return Turn(0, 1, prod(lead)), strides
+    begin, end = moving[0], moving[-1] + 1
+    if leading[begin:end] != lead[begin:end]:
+        raise LacksError("row block of an operand that repeats along an axis between others")
+    return Turn(prod(trailing) * itemsize, prod(lead[end:]), prod(lead[begin:end])), strides

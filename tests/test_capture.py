@@ -340,6 +340,30 @@ def test_errors_of_library_calls_come_in_replays() -> None:
     np.testing.assert_array_equal(np.asarray(x), np.zeros((3, 3)))
 
 
+@pytest.mark.parametrize("kind", ["cross_entropy", "embedding"])
+def test_classes_are_checked_in_replays(kind: str) -> None:
+    """A captured function asks again whether there are such classes, at its place among the statements."""
+
+    def function(x: Any, rows: Any, classes: Any) -> Any:
+        x += 1.0
+        found = xt.nn.embedding(classes, rows) if kind == "embedding" else xt.nn.cross_entropy(rows, classes)
+        x *= 2.0
+        return found
+
+    fused = xt.fuse(function, strict=True)
+    rows = xt.reshape(xt.arange(12.0, dtype=xt.float32), (4, 3))
+    last = 3 if kind == "embedding" else 2
+    for classes in ([0, 1, 2, 1], [2, 2, 0, 0], [1, 0, 1, last]):
+        given = xt.asarray(classes)
+        found = fused(xt.zeros(8), rows, given)
+        np.testing.assert_allclose(found.numpy(), function(xt.zeros(8), rows, given).numpy(), rtol=1e-6)
+    for wrong in (last + 1, -1):
+        x = xt.zeros(8)
+        with pytest.raises(IndexError, match=f"{kind}: .* must hold integers from 0 to {last}, got {wrong}"):
+            fused(x, rows, xt.asarray([0, wrong, 1, 0]))
+        np.testing.assert_array_equal(x.numpy(), np.ones(8))
+
+
 def test_read_only_arguments_are_refused() -> None:
     def function(x: Any) -> Any:
         x += 1.0

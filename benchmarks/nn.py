@@ -1,7 +1,7 @@
 """Functions of xt.nn, plain and under xt.fuse, beside those of torch.nn.functional: values alone, and gradients.
 
 The inputs are rows of 1024 float32 numbers; of attention, 8 heads of 1024 queries and keys of 64; of the network that
-reads digits, a batch of 64 images of 8 x 8, as in examples/digits_cnn.py. Results are compared before anything is timed.
+reads digits, 64 images of 8 x 8, as in examples/digits_cnn.py. Results are compared before anything is timed.
 """
 
 from __future__ import annotations

@@ -294,6 +294,13 @@ class Trace:
         other.known, other.key, other.costly = self.known, self.key, self.costly
         return other
 
+    def keeping(self, kept: Iterable[int]) -> Trace:
+        """Return this trace where only some of what is kept is wanted."""
+        other = self.of(self.values)
+        other.kept = set(kept)
+        other.key = (*self.key[:-1], tuple(sorted(other.kept)))
+        return other
+
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """Yield the numbered nodes, each after its inputs."""
         for number in self.arguments:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
 from ..plan.layouts import Meta
+from ..plan.program import plan_of
 from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .cuda_segment import Step
@@ -132,9 +133,9 @@ class _Joined:
     """
 
     def __init__(self, captured: Captured, limits: Settings) -> None:
-        self.captured, self.limits = captured, limits
-        self.steps, self.roots = captured.steps, captured.roots
+        self.captured, self.limits, self.roots = captured, limits, captured.roots
         self.own = {spot.root for spot, _ in captured.results}
+        self.steps = _without_unused(captured.steps, self.own)
         fixed = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
         self.constants = list(fixed.values())
         places = dict(zip(fixed, range(len(captured.begins), len(captured.begins) + len(fixed)), strict=True))
@@ -148,13 +149,13 @@ class _Joined:
         self._join()
         made = sorted([number for number in self.own if number not in self.given])
         self.outputs = [self._output(*one, made) for one in captured.results]
-        self.schedule = self.builder.schedule([self.numbers[number] for number in made])
+        self.schedule = self.builder.schedule([self.numbers[number] for number in made], keeps_arena=True)
 
     def _join(self) -> None:
         """Enter all steps in order; what nobody needs any more gives its place to others."""
         first: dict[int, int] = {}
         final: dict[int, int] = {}
-        for at, root in self._uses():
+        for at, root in _uses(self.steps):
             first.setdefault(root, at)
             final[root] = at
         begun, last = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
@@ -179,13 +180,6 @@ class _Joined:
             self._copy_in(root, self.copied[root])
         else:
             self._leave_unset(root)
-
-    def _uses(self) -> Iterable[tuple[int, int]]:
-        """Yield which step uses which root."""
-        for at, step in enumerate(self.steps):
-            spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
-            for spot in spots:
-                yield at, spot.root
 
     def _where(self, spot: Spot) -> tuple[int, int]:
         """Return the word of a run that tells of memory, and what is to be added."""
@@ -295,3 +289,43 @@ class _Joined:
         word = builder.word()
         self.places[root] = word, 0
         builder.instruct(Copied(number, word, source, meta))
+
+
+# ---- what nobody reads
+
+
+def _uses(steps: Sequence[Evaluated | Called]) -> Iterable[tuple[int, int]]:
+    """Yield which step uses which root."""
+    for at, step in enumerate(steps):
+        spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
+        for spot in spots:
+            yield at, spot.root
+
+
+def _without_unused(steps: Sequence[Evaluated | Called], own: Collection[int]) -> list[Evaluated | Called]:
+    """Return steps without results that no other step takes and that are not returned: when they were computed somebody
+    held them, as a statement does its operands. own: the roots of what is returned.
+    """
+    users = Counter([root for _, root in {*_uses(steps)}])
+    found = list(steps)
+    for at, step in enumerate(steps):
+        if isinstance(step, Evaluated) and len(step.plan.kept) > 1:
+            roots = {step.spots[number].root for number in step.plan.kept - {step.into}}
+            unused = {root for root in roots if users[root] == 1 and root not in own}
+            kept = [number for number in step.plan.kept if number == step.into or step.spots[number].root not in unused]
+            if 0 < len(kept) < len(step.plan.kept):
+                found[at] = _keeping(step, kept)
+    return found
+
+
+def _keeping(step: Evaluated, kept: Sequence[int]) -> Evaluated:
+    """Return an evaluation that keeps some of its results."""
+    trace = step.trace.keeping(kept)
+    device = step.trace.values[kept[0]].device
+    shown = [
+        TBlob(None, step.metas[number].dtype, step.metas[number].layout, device) if value is None else value
+        for number, value in enumerate(trace.values)
+    ]
+    dropped = step.plan.kept.difference(kept)
+    spots = {number: spot for number, spot in step.spots.items() if number not in dropped}
+    return step._replace(trace=trace, plan=plan_of(trace.of(shown)), spots=spots)

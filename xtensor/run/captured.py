@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +135,7 @@ class _Joined:
     def __init__(self, captured: Captured, limits: Settings) -> None:
         self.captured, self.limits, self.roots = captured, limits, captured.roots
         self.own = {spot.root for spot, _ in captured.results}
-        self.steps = _without_unused(captured.steps, self.own)
+        self.steps = _simplified(captured.steps, self.own)
         fixed = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
         self.constants = list(fixed.values())
         places = dict(zip(fixed, range(len(captured.begins), len(captured.begins) + len(fixed)), strict=True))
@@ -291,7 +291,7 @@ class _Joined:
         builder.instruct(Copied(number, word, source, meta))
 
 
-# ---- what nobody reads
+# ---- what need not be done
 
 
 def _uses(steps: Sequence[Evaluated | Called]) -> Iterable[tuple[int, int]]:
@@ -302,30 +302,37 @@ def _uses(steps: Sequence[Evaluated | Called]) -> Iterable[tuple[int, int]]:
             yield at, spot.root
 
 
-def _without_unused(steps: Sequence[Evaluated | Called], own: Collection[int]) -> list[Evaluated | Called]:
-    """Return steps without results that no other step takes and that are not returned: when they were computed somebody
-    held them, as a statement does its operands. own: the roots of what is returned.
+def _simplified(steps: Sequence[Evaluated | Called], own: Collection[int]) -> list[Evaluated | Called]:
+    """Return steps that read what lies in one place once, and make no results that no other step takes and that are not
+    returned: when they were computed somebody held them, as a statement does its operands.
+
+    own: the roots of what is returned.
     """
     users = Counter([root for _, root in {*_uses(steps)}])
-    found = list(steps)
-    for at, step in enumerate(steps):
-        if isinstance(step, Evaluated) and len(step.plan.kept) > 1:
-            roots = {step.spots[number].root for number in step.plan.kept - {step.into}}
-            unused = {root for root in roots if users[root] == 1 and root not in own}
-            kept = [number for number in step.plan.kept if number == step.into or step.spots[number].root not in unused]
-            if 0 < len(kept) < len(step.plan.kept):
-                found[at] = _keeping(step, kept)
-    return found
+    found: dict[int, Evaluated | Called] = {}  # a loop has the same ones again
+    for step in steps:
+        if id(step) not in found:
+            found[id(step)] = step if isinstance(step, Called) else _simpler(step, users, own)
+    return [found[id(step)] for step in steps]
 
 
-def _keeping(step: Evaluated, kept: Sequence[int]) -> Evaluated:
-    """Return an evaluation that keeps some of its results."""
-    trace = step.trace.keeping(kept)
-    device = step.trace.values[kept[0]].device
+def _simpler(step: Evaluated, users: Mapping[int, int], own: Collection[int]) -> Evaluated:
+    kept = [
+        number
+        for number in step.plan.kept
+        if number == step.into or step.spots[number].root in own or users[step.spots[number].root] > 1
+    ]
+    first: dict[Spot, int] = {}
+    given = [number for number in step.spots if number not in step.trace.arguments]
+    same = {number: one for number in given if (one := first.setdefault(step.spots[number], number)) != number}
+    if not kept or (not same and len(kept) == len(step.plan.kept)):
+        return step
+    trace, device = step.trace.simplified(kept, same), step.trace.values[kept[0]].device
     shown = [
         TBlob(None, step.metas[number].dtype, step.metas[number].layout, device) if value is None else value
         for number, value in enumerate(trace.values)
     ]
-    dropped = step.plan.kept.difference(kept)
-    spots = {number: spot for number, spot in step.spots.items() if number not in dropped}
+    needed = {*kept, *[one for taken in trace.arguments.values() for one in taken]}
+    needed -= step.plan.kept.difference(kept)
+    spots = {number: spot for number, spot in step.spots.items() if number in needed}
     return step._replace(trace=trace, plan=plan_of(trace.of(shown)), spots=spots)

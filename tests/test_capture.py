@@ -715,7 +715,7 @@ def test_views_that_lie_alike_are_told_from_others(read: slice) -> None:
     def function(x: Any) -> Any:
         part, other = x[1:9], x[read]
         part += 3.0 * x[1:9] * other - x[read]
-        x[1:9] = x[read] * 0.5 + other
+        x[1:9] = other - x[read] * 0.5
         return x[1:9] + x[1:9] * x[read]
 
     follows(function, lambda x: (x[20:40],))

@@ -1,12 +1,13 @@
-"""Functions of xt.nn beside those of torch.nn.functional: values alone, and values with gradients.
+"""Functions of xt.nn, plain and under xt.fuse, beside those of torch.nn.functional: values alone, and gradients.
 
-The inputs are rows of 1024 float32 numbers; of attention, 8 heads of 1024 queries and keys of 64. Results are compared
-before anything is timed.
+The inputs are rows of 1024 float32 numbers; of attention, 8 heads of 1024 queries and keys of 64; of the network that
+reads digits, 64 images of 8 x 8, as in examples/digits_cnn.py. Results are compared before anything is timed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -15,9 +16,11 @@ import numpy as np
 
 from .machine import cores
 from .measure import print_table, repeated, take_turns, warmed
+from .report import FUSED, OURS
 
 SHAPE = (4096, 1024)
 HEADS = (1, 8, 1024, 64)
+FILTERS = ((32, 1, 3, 3), (64, 32, 3, 3), (128, 64, 3, 3), (10, 128 * 2 * 2))
 PAUSE = 0.01  # seconds for the other library's threads to sleep
 
 
@@ -34,6 +37,17 @@ def heads() -> list[Any]:
     return list(np.random.default_rng(0).normal(size=(4, *HEADS)).astype(np.float32))
 
 
+def digits() -> list[Any]:
+    """Return images, labels, the weights and biases of three convolutions and a linear layer, and a cotangent."""
+    rng = np.random.default_rng(0)
+    layers: list[Any] = []
+    for shape in FILTERS:
+        spread = (2 / np.prod(shape[1:])) ** 0.5
+        layers += [(rng.normal(size=shape) * spread).astype(np.float32), np.zeros(shape[0], np.float32)]
+    images = rng.random((64, 1, 8, 8)).astype(np.float32)
+    return [images, rng.integers(0, 10, 64), *layers, np.ones((), np.float32)]
+
+
 class Case(NamedTuple):
     """A function of either library, given its module of functions and tensors of its own: those of `operands`."""
 
@@ -47,6 +61,25 @@ class Case(NamedTuple):
 def attention(**more: Any) -> Callable[..., Any]:
     """Return attention of either library."""
     return lambda f, q, k, v: f.scaled_dot_product_attention(q, k, v, **more)
+
+
+def digits_loss(f: Any, x: Any, labels: Any, *layers: Any) -> Any:
+    """Return the loss of the network that reads digits, by xtensor."""
+    w1, b1, w2, b2, w3, b3, w4, b4 = layers
+    x = f.gelu(f.conv(x, w1, b1, padding="same"))
+    x = f.max_pool(f.gelu(f.conv(x, w2, b2, padding="same")), 2)
+    x = f.max_pool(f.gelu(f.conv(x, w3, b3, padding="same")), 2)
+    reshape = import_module("xtensor").reshape
+    return f.cross_entropy(f.linear(reshape(x, (x.shape[0], -1)), w4, b4), labels)
+
+
+def digits_loss_by_torch(f: Any, x: Any, labels: Any, *layers: Any) -> Any:
+    """Return the same by PyTorch."""
+    w1, b1, w2, b2, w3, b3, w4, b4 = layers
+    x = f.gelu(f.conv2d(x, w1, b1, padding="same"))
+    x = f.max_pool2d(f.gelu(f.conv2d(x, w2, b2, padding="same")), 2)
+    x = f.max_pool2d(f.gelu(f.conv2d(x, w3, b3, padding="same")), 2)
+    return f.cross_entropy(f.linear(x.flatten(1), w4, b4), labels)
 
 
 CASES = [
@@ -75,26 +108,36 @@ CASES = [
     ),
     Case("attention", attention(), attention(), (0, 1, 2), heads),
     Case("attention, causal", attention(is_causal=True), attention(is_causal=True), (0, 1, 2), heads),
+    Case("network of digits", digits_loss, digits_loss_by_torch, tuple(range(2, 10)), digits),
 ]
 
 
-def ours(case: Case, *, gradients: bool) -> Callable[[], list[Any]]:
-    """Return a call that computes the value, or the gradients, by xtensor."""
+def ours(case: Case, *, gradients: bool, fused: bool) -> Callable[[], list[Any]]:
+    """Return a call that computes the value, or value and gradients, by xtensor."""
     xt = import_module("xtensor")
     *given, cotangent = [xt.asarray(a, copy=True) for a in case.operands()]
     if not gradients:
-        return lambda: [case.ours(xt.nn, *given).evaluate()]
+        value = partial(case.ours, xt.nn)
+        value = xt.fuse(value) if fused else value
+        return lambda: [value(*given).evaluate()]
 
-    def loss(*tracked: Any) -> Any:
+    def loss(tracked: Any, given: Any, cotangent: Any) -> Any:
         every = list(given)
         for place, x in zip(case.places, tracked, strict=True):
             every[place] = x
         y = case.ours(xt.nn, *every)
         return xt.sum(y * cotangent) if y.ndim else y
 
-    grad = xt.grad(loss, tuple(range(len(case.places))))
+    both = xt.value_and_grad(loss)
+    both = xt.fuse(both) if fused else both
     tracked = [given[place] for place in case.places]
-    return lambda: [g.evaluate() for g in grad(*tracked)]
+
+    def call() -> list[Any]:
+        value, grads = both(tracked, given, cotangent)
+        xt.evaluate(value, *grads)
+        return [value, *grads]
+
+    return call
 
 
 def theirs(case: Case, *, gradients: bool) -> Callable[[], list[Any]]:
@@ -110,21 +153,24 @@ def theirs(case: Case, *, gradients: bool) -> Callable[[], list[Any]]:
     def call() -> list[Any]:
         y = case.theirs(torch.nn.functional, *given)
         loss = (y * cotangent).sum() if y.ndim else y
-        return list(torch.autograd.grad(loss, [given[place] for place in case.places]))
+        return [loss.detach(), *torch.autograd.grad(loss, [given[place] for place in case.places])]
 
     return call
 
 
 def row(case: Case, *, gradients: bool, repeats: int, warm: float) -> list[str]:
-    """Return a line of the table: both times and their ratio."""
-    calls = {"xtensor": ours(case, gradients=gradients), "torch": theirs(case, gradients=gradients)}
+    """Return a line of the table: the times, and PyTorch's over each of ours."""
+    calls = {name: ours(case, gradients=gradients, fused=name == FUSED) for name in (OURS, FUSED)}
+    calls["torch"] = theirs(case, gradients=gradients)
     found = {name: [np.asarray(a) for a in call()] for name, call in calls.items()}
-    for one, other in zip(*found.values(), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * np.max(np.abs(other)))
+    for name in (OURS, FUSED):
+        for one, other in zip(found[name], found["torch"], strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5 * np.max(np.abs(other)))
     timers = {name: repeated(call, warmed(call, warm), PAUSE) for name, call in calls.items()}
     times = take_turns(timers, repeats)
     least = [f"{times[name].least * 1e3:.2f}" for name in calls]
-    return [case.name, "gradients" if gradients else "value", *least, times["torch"].over(times["xtensor"])]
+    ratios = [times["torch"].over(times[name]) for name in (OURS, FUSED)]
+    return [case.name, "gradients" if gradients else "value", *least, *ratios]
 
 
 def main(quick: bool = False) -> None:
@@ -135,7 +181,8 @@ def main(quick: bool = False) -> None:
     repeats, warm = (2, 0.0) if quick else (25, 0.5)
     lines = [row(case, gradients=g, repeats=repeats, warm=warm) for g in (False, True) for case in CASES]
     title = f"{SHAPE[0]} x {SHAPE[1]} float32: above 1 xtensor is faster, by least times (by medians)"
-    print_table(title, ["function", "of", "xtensor ms", "torch ms", "torch / xtensor"], lines)
+    heading = ["function", "of", "xtensor ms", "fused ms", "torch ms", "torch / xtensor", "torch / fused"]
+    print_table(title, heading, lines)
 
 
 if __name__ == "__main__":

@@ -340,6 +340,30 @@ def test_errors_of_library_calls_come_in_replays() -> None:
     np.testing.assert_array_equal(np.asarray(x), np.zeros((3, 3)))
 
 
+@pytest.mark.parametrize("kind", ["cross_entropy", "embedding"])
+def test_classes_are_checked_in_replays(kind: str) -> None:
+    """A captured function asks again whether there are such classes, at its place among the statements."""
+
+    def function(x: Any, rows: Any, classes: Any) -> Any:
+        x += 1.0
+        found = xt.nn.embedding(classes, rows) if kind == "embedding" else xt.nn.cross_entropy(rows, classes)
+        x *= 2.0
+        return found
+
+    fused = xt.fuse(function, strict=True)
+    rows = xt.reshape(xt.arange(12.0, dtype=xt.float32), (4, 3))
+    last = 3 if kind == "embedding" else 2
+    for classes in ([0, 1, 2, 1], [2, 2, 0, 0], [1, 0, 1, last]):
+        given = xt.asarray(classes)
+        found = fused(xt.zeros(8), rows, given)
+        np.testing.assert_allclose(found.numpy(), function(xt.zeros(8), rows, given).numpy(), rtol=1e-6)
+    for wrong in (last + 1, -1):
+        x = xt.zeros(8)
+        with pytest.raises(IndexError, match=f"{kind}: .* must hold integers from 0 to {last}, got {wrong}"):
+            fused(x, rows, xt.asarray([0, wrong, 1, 0]))
+        np.testing.assert_array_equal(x.numpy(), np.ones(8))
+
+
 def test_read_only_arguments_are_refused() -> None:
     def function(x: Any) -> Any:
         x += 1.0
@@ -649,6 +673,52 @@ def test_columns_of_one_array_are_written_from_others() -> None:
         recurrence(a, b)
         agrees(x, a)
     assert " 0 bytes of arena" in str(xt.explain(fused))
+
+
+def moved_by(fused: Any, *args: Any) -> int:
+    """Return the bytes that the kernels of a call read and write."""
+    with xt.profile() as found:
+        fused(*args)
+    return sum([entry.nbytes for entry in found.entries if entry.kind == "kernel"])
+
+
+def test_what_nobody_reads_is_not_stored_and_what_lies_in_one_place_is_read_once() -> None:
+    """The operand of a statement is held while it is computed; two views of the same elements are two tensors."""
+
+    def function(x: Any, y: Any) -> Any:
+        x[1:-1] += 2.0 * y[1:-1] * y[1:-1]
+
+    follows(function, lambda x: (x[:30], x[30:60]))
+    x, y = (xt.zeros(64) for _ in range(2))
+    fused = xt.fuse(function)
+    for _ in range(3):
+        fused(x, y)
+    assert moved_by(fused, x, y) == 3 * 62 * 8
+
+
+def test_reductions_that_nobody_reads() -> None:
+    """They are computed in the pass over what is asked for, if somebody holds them; not in later calls."""
+
+    def function(x: Any) -> Any:
+        y = x * 2.0
+        total = y.sum() if isinstance(y, np.ndarray) else xt.sum(y)
+        x[...] = y[::-1]
+        return y if total is None else x[:4] + 1.0
+
+    follows(function, lambda x: (x,))
+
+
+@pytest.mark.parametrize("read", [slice(1, 9), slice(2, 10), slice(9, 1, -1), slice(0, 16, 2)])
+def test_views_that_lie_alike_are_told_from_others(read: slice) -> None:
+    """The same elements, a shifted view, one the other way round, one with gaps: beside a view that is written."""
+
+    def function(x: Any) -> Any:
+        part, other = x[1:9], x[read]
+        part += 3.0 * x[1:9] * other - x[read]
+        x[1:9] = other - x[read] * 0.5
+        return x[1:9] + x[1:9] * x[read]
+
+    follows(function, lambda x: (x[20:40],))
 
 
 def test_a_loop_over_large_arrays_is_shared_among_threads() -> None:

@@ -11,7 +11,7 @@ import pytest
 import xtensor as xt
 import xtensor.codegen.cpu.compile as compile_
 from xtensor import nn
-from xtensor.nn import planes
+from xtensor.nn import origins, planes
 from xtensor.run import contractions
 
 Array = np.ndarray[Any, Any]
@@ -232,3 +232,39 @@ def test_planes_are_the_engines(monkeypatch: Any, seed: int, dtype: str) -> None
             theirs = pool(xt.asarray(x), window, **how).numpy()
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 if dtype == "float32" else 1e-14)
     assert used.call_count == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(20))
+def test_origins_are_the_engines(monkeypatch: Any, seed: int, dtype: str) -> None:
+    """Places and derivatives of maxima by code of their own are those of shifted views: ties, NaN, -inf, padding, gaps,
+    layouts, any number of threads.
+    """
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    rng = np.random.default_rng(seed)
+    rank = 1 + seed % 2
+    layout = (("NCW", "NCHW"), ("NWC", "NHWC"))[seed // 2 % 2][rank - 1]
+    shape = (2 - seed % 3 // 2, 3, *rng.integers(5, 20, rank))
+    x = np.round(rng.normal(size=shape)).astype(dtype)
+    x[rng.random(shape) < 0.1] = np.nan
+    x[..., : seed % 4] = -np.inf
+    x = x if layout[1] == "C" else np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    window, stride, dilation = (tuple(int(n) for n in rng.integers(1, top, rank)) for top in (5, 3, 3))
+    padding = [int(rng.integers(0, d * (k - 1) + 1)) for k, d in zip(window, dilation, strict=True)]
+    how: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": seed % 3 == 0}
+    how["layout"] = layout
+
+    def found(**options: Any) -> list[Array]:
+        with xt.options(**options):
+            values, places = nn.max_pool_with_indices(xt.asarray(x), window, **how)
+            cotangent = xt.reshape(xt.arange(values.size, dtype=xt.int32) % 7 - 3, values.shape)
+            _, pull = xt.vjp(lambda x: nn.max_pool(x, window, **how), xt.asarray(x))
+            return [places.numpy(), pull(xt.astype(cotangent, x.dtype))[0].numpy()]
+
+    used = Mock(wraps=origins._run)
+    monkeypatch.setattr(origins, "_run", used)
+    for ours, theirs in zip(found(threads=1 + seed % 3), found(engine="direct"), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert used.call_count == 3  # places twice, and the derivative

@@ -134,7 +134,8 @@ class Fused(Generic[P, R]):
         known.uses += 1
         results = known.results(blobs)
         if results is not None:
-            return cast(R, known.rebuild(results, tensors))
+            result: R = known.rebuild(results, tensors)
+            return result
         self._not_looked_up = NOT_LOOKED_UP * (known is self._last)
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
@@ -289,6 +290,8 @@ class _Known:
 
     def rebuild(self, results: list[TBlob], tensors: list[Tensor]) -> Any:
         """Return the result of a call."""
+        if not self.leaves:
+            return rebuilt(self.build, ())
         made = [face(blob) for blob in results]
         for place in self.values:
             valued(made[place])

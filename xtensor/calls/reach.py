@@ -132,11 +132,15 @@ class Reach:
 
     def _look_for_varying(self, function: Any) -> None:
         """Take note of what a function can call that returns something else each time."""
-        for name, attribute in _loads(function.__code__):
-            value = function.__globals__.get(name, sys.modules.get(name))
-            module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-            if module in _VARYING or (value is np and attribute == _DRAWS):
-                self.varying = self.varying or (f"numpy.{_DRAWS}" if value is np else str(module))
+        names = _names(function.__code__)
+        found = {name: function.__globals__.get(name, sys.modules.get(name)) for name in names}
+        varying = {name: module for name, value in found.items() if (module := _module_of(value)) in _VARYING}
+        if _DRAWS in names:
+            varying |= {name: f"numpy.{_DRAWS}" for name, value in found.items() if value is np}
+        if varying:  # else there is no need to look at each instruction, which takes as long as running some
+            for name, attribute in _loads(function.__code__):
+                if name in varying and (found[name] is not np or attribute == _DRAWS):
+                    self.varying = self.varying or varying[name]
 
     def _name(self, names: set[str]) -> None:
         """Take in names, and the methods of classes that are called so."""
@@ -166,6 +170,11 @@ class Reach:
                 for name in names & vars(base).keys():
                     for function in _behind(vars(base)[name]):
                         self.take(function)
+
+
+def _module_of(value: Any) -> str | None:
+    """Return the name of a module, or of that which a function or a class is from."""
+    return value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
 
 
 def _operators(kind: type) -> set[str]:

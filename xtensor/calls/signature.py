@@ -247,13 +247,16 @@ def _enter_whereabouts(found: _Key) -> None:
     object; of large memory, how many bytes after a place where vectors begin.
     """
     spans: list[tuple[int, int]] = []
-    blobs = found.blobs
+    blobs, lowest, highest = found.blobs, sys.maxsize, 0  # of all spans so far
     for place, blob in enumerate(blobs):
         low, high = span = blob._span or blob.span
         if high - low >= STREAM_BYTES:
             found.key.append(blob.address % ALIGNMENT)
-        for other, (begin, end) in enumerate(spans):
-            if low < end and begin < high:
-                same = found.tensors[place] is found.tensors[other]
-                found.key += (place, other, blob.address - blobs[other].address, same)
+        if low < highest and lowest < high:
+            for other, (begin, end) in enumerate(spans):
+                if low < end and begin < high:
+                    same = found.tensors[place] is found.tensors[other]
+                    found.key += (place, other, blob.address - blobs[other].address, same)
         spans.append(span)
+        lowest = low if low < lowest else lowest
+        highest = high if high > highest else highest

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..autograd.rules import xt
 from ..base.errors import expected
 from ..base.layout import as_axis
+from ..calls.op import native_of
+from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor
 from .checks import along, count_of, floating, per_channel, whole, within
 
@@ -46,13 +49,27 @@ def embedding(indices: Tensor, weight: Tensor, /, *, padding_idx: int | None = N
 
 
 def check_classes(x: Tensor, count: int, function: str, argument: str, ignored: int | None = None) -> None:
-    """Raise IndexError for an integer outside [0, count) that is not the ignored one."""
-    wrong = xt.logical_or(x < 0, x >= count)
+    """Raise IndexError for an integer outside [0, count) that is not the ignored one; a function that is captured has
+    that as a step.
+    """
+    check = partial(_check_classes, count=count, function=function, argument=argument, ignored=ignored)
+    capture = watching() if watchers else None
+    if capture is None:
+        x.device.backend.call(check, native_of(x))
+        return
+    blob = x.blob
+    with capture.inside():
+        x.device.backend.call(check, blob.shallow_copy().native())
+    capture.called(check, (blob,), ())
+
+
+def _check_classes(native: Native, count: int, function: str, argument: str, ignored: int | None) -> None:
+    wide = native.astype("int64", copy=False)  # which takes any bound; what it cannot hold becomes negative
+    wrong = (wide < 0) | (wide >= count)
     if ignored is not None:
-        wrong = xt.logical_and(wrong, x != ignored)
-    if bool(xt.any(wrong)):
-        which = int(x[wrong][0])
-        raise IndexError(expected(function, argument, f"hold integers from 0 to {count - 1}", which))
+        wrong &= wide != ignored
+    if wrong.any():
+        raise IndexError(expected(function, argument, f"hold integers from 0 to {count - 1}", int(native[wrong][0])))
 
 
 def is_class(x: Tensor, count: int, axis: int) -> Tensor:

@@ -16,6 +16,7 @@ from ..base.layout import Shape, as_shape
 from ..devices import device_of, library_of
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
+from . import origins
 from .checks import whole
 from .contraction import empty, natively
 from .kernels import LARGEST, PLACE, SUM, pool, spread
@@ -351,7 +352,9 @@ def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
         library = library_of(b)
         offsets = library.empty(b.shape, kind)
         given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
-        if pool(given[:, :, 0], target[:, :, 0], plan.axes, PLACE):
+        if origins.find(given[:, :, 0], target[:, :, 0], plan.axes) or pool(
+            given[:, :, 0], target[:, :, 0], plan.axes, PLACE
+        ):
             return offsets
         combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
         begins = [library.asarray(one) for one in _begins(plan.axes, steps, kind)]
@@ -397,11 +400,12 @@ def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool, axes: Axes | 
 
     def run(a: Any, where: Any) -> Any:
         x = _empty(a, lengths, last)
-        if axes is not None:
-            given, named, target = (_view(one, last)[:, :, 0] for one in (a, where, x))
-            if spread(given, named, target, axes):
-                return x
+        given, named, target = (_view(one, last)[:, :, 0] for one in (a, where, x))
+        if axes is not None and spread(given, named, target, axes):
+            return x
         x[...] = 0
+        if axes is not None and origins.add(given, named, target, axes):
+            return x
         add_at = device_of(x).backend.add_at
         for part, flat in _flat(where, x.shape, last):
             known = flat >= 0

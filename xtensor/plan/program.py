@@ -294,6 +294,22 @@ class Trace:
         other.known, other.key, other.costly = self.known, self.key, self.costly
         return other
 
+    def simplified(self, kept: Iterable[int], same: Mapping[int, int]) -> Trace:
+        """Return this trace where only some of what is kept is wanted, and some inputs are others again.
+
+        same: of such inputs the numbers, and those of what they are.
+        """
+        other = self.of(self.values)
+        other.kept = set(kept)
+        needed = set(kept)
+        for number, taken in reversed(self.arguments.items()):
+            if number in needed:
+                needed.update([same.get(one, one) for one in taken])
+        own = [(number, taken) for number, taken in self.arguments.items() if number in needed]
+        other.arguments = {number: tuple([same.get(one, one) for one in taken]) for number, taken in own}
+        other.key = (*self.key[:-1], tuple(sorted(other.kept)), *same.items())
+        return other
+
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """Yield the numbered nodes, each after its inputs."""
         for number in self.arguments:

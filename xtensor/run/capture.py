@@ -251,9 +251,11 @@ class Capture:
 
     def _library_calls(self, work: Work) -> int:
         """Return how many of an evaluation's steps Python will call the library for."""
-        work = work._replace(limits=with_kernels(work.limits, self.arguments[0].device))
         direct = [kernel for kernel in work.plan.kernels if kernel.direct is not None]
         called = [kernel for kernel in direct if type(work.trace.values[kernel.results[0]].op) is not View]
+        if not called:
+            return 0
+        work = work._replace(limits=with_kernels(work.limits, self.arguments[0].device))
         return sum([not is_native(kernel, work) for kernel in called])
 
     def called(

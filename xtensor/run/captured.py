@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
 from ..plan.layouts import Meta
+from ..plan.program import plan_of
 from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .cuda_segment import Step
@@ -132,9 +133,9 @@ class _Joined:
     """
 
     def __init__(self, captured: Captured, limits: Settings) -> None:
-        self.captured, self.limits = captured, limits
-        self.steps, self.roots = captured.steps, captured.roots
+        self.captured, self.limits, self.roots = captured, limits, captured.roots
         self.own = {spot.root for spot, _ in captured.results}
+        self.steps = _simplified(captured.steps, self.own)
         fixed = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
         self.constants = list(fixed.values())
         places = dict(zip(fixed, range(len(captured.begins), len(captured.begins) + len(fixed)), strict=True))
@@ -148,13 +149,13 @@ class _Joined:
         self._join()
         made = sorted([number for number in self.own if number not in self.given])
         self.outputs = [self._output(*one, made) for one in captured.results]
-        self.schedule = self.builder.schedule([self.numbers[number] for number in made])
+        self.schedule = self.builder.schedule([self.numbers[number] for number in made], keeps_arena=True)
 
     def _join(self) -> None:
         """Enter all steps in order; what nobody needs any more gives its place to others."""
         first: dict[int, int] = {}
         final: dict[int, int] = {}
-        for at, root in self._uses():
+        for at, root in _uses(self.steps):
             first.setdefault(root, at)
             final[root] = at
         begun, last = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
@@ -179,13 +180,6 @@ class _Joined:
             self._copy_in(root, self.copied[root])
         else:
             self._leave_unset(root)
-
-    def _uses(self) -> Iterable[tuple[int, int]]:
-        """Yield which step uses which root."""
-        for at, step in enumerate(self.steps):
-            spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
-            for spot in spots:
-                yield at, spot.root
 
     def _where(self, spot: Spot) -> tuple[int, int]:
         """Return the word of a run that tells of memory, and what is to be added."""
@@ -295,3 +289,50 @@ class _Joined:
         word = builder.word()
         self.places[root] = word, 0
         builder.instruct(Copied(number, word, source, meta))
+
+
+# ---- what need not be done
+
+
+def _uses(steps: Sequence[Evaluated | Called]) -> Iterable[tuple[int, int]]:
+    """Yield which step uses which root."""
+    for at, step in enumerate(steps):
+        spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
+        for spot in spots:
+            yield at, spot.root
+
+
+def _simplified(steps: Sequence[Evaluated | Called], own: Collection[int]) -> list[Evaluated | Called]:
+    """Return steps that read what lies in one place once, and make no results that no other step takes and that are not
+    returned: when they were computed somebody held them, as a statement does its operands.
+
+    own: the roots of what is returned.
+    """
+    users = Counter([root for _, root in {*_uses(steps)}])
+    found: dict[int, Evaluated | Called] = {}  # a loop has the same ones again
+    for step in steps:
+        if id(step) not in found:
+            found[id(step)] = step if isinstance(step, Called) else _simpler(step, users, own)
+    return [found[id(step)] for step in steps]
+
+
+def _simpler(step: Evaluated, users: Mapping[int, int], own: Collection[int]) -> Evaluated:
+    kept = [
+        number
+        for number in step.plan.kept
+        if number == step.into or step.spots[number].root in own or users[step.spots[number].root] > 1
+    ]
+    first: dict[Spot, int] = {}
+    given = [number for number in step.spots if number not in step.trace.arguments]
+    same = {number: one for number in given if (one := first.setdefault(step.spots[number], number)) != number}
+    if not kept or (not same and len(kept) == len(step.plan.kept)):
+        return step
+    trace, device = step.trace.simplified(kept, same), step.trace.values[kept[0]].device
+    shown = [
+        TBlob(None, step.metas[number].dtype, step.metas[number].layout, device) if value is None else value
+        for number, value in enumerate(trace.values)
+    ]
+    needed = {*kept, *[one for taken in trace.arguments.values() for one in taken]}
+    needed -= step.plan.kept.difference(kept)
+    spots = {number: spot for number, spot in step.spots.items() if number in needed}
+    return step._replace(trace=trace, plan=plan_of(trace.of(shown)), spots=spots)

@@ -7,6 +7,7 @@ scalars are filled in by the driver at every run (codegen/cpu/driver.py), from t
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, product
 from math import inf
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..base.threads import SHARE_PAYS, WAKE_PAYS, share, worth
 from ..base.threads import count as threads_here
-from ..codegen.cpu.compile import CHEAP, Code, CompileError
+from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.loop import CROSSWISE, STRIDED
 from ..storage.pool import ALIGNMENT, address_of, aligned
@@ -216,7 +217,7 @@ class _Laid:
         place = {told: at if self._uses is not None else told for at, told in enumerate(used)}
         if self._uses is not None:  # a list of many segments has many words, of which each is told few
             formats = [formats[told] for told in used]
-        self.codes = list(dict.fromkeys([launch.code for launch in launches]))
+        self.codes = Counter([launch.code for launch in launches])
         scratch = len(HEAD) + len(formats)
         rest, boxes = scratch + 1, scratch + 2
         words: list[int] = []
@@ -326,6 +327,9 @@ class Segment:
     def close(self) -> None:
         """Lay out what was added."""
         self._alone = self._for(1)
+        for code, times in self.codes.items():
+            if code.level == CHEAP and times >= HOT_CALLS:  # the body of a loop
+                improve(code)
         self._young = [code for code in self.codes if code.level == CHEAP]
         self.size = self._alone.size
 
@@ -340,8 +344,8 @@ class Segment:
         return [one.task for one in self._makes]
 
     @property
-    def codes(self) -> list[Code]:
-        """The machine code of its kernels."""
+    def codes(self) -> Mapping[Code, int]:
+        """The machine code of its kernels, and how often each is launched."""
         return self._alone.codes
 
     def run(self, words: Sequence[Any]) -> None:

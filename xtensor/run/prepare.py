@@ -168,8 +168,8 @@ class Builder:
             self.instructions.append(Launched(self._makes, self._launches, self._drops))
         self._segment, self._launches, self._makes, self._drops = None, None, [], []
 
-    def schedule(self, results: Sequence[int]) -> Schedule:
-        """Return the schedule, which returns the values of these numbers."""
+    def schedule(self, results: Sequence[int], *, keeps_arena: bool = False) -> Schedule:
+        """Return the schedule, which returns the values of these numbers. keeps_arena: as of it."""
         self.close()
         for instruction in self.instructions:
             if isinstance(instruction, Compiled):
@@ -187,7 +187,7 @@ class Builder:
             results,
             tuple(self.waiting),
         )
-        return Schedule(facts, self.instructions, self.limits)
+        return Schedule(facts, self.instructions, self.limits, keeps_arena=keeps_arena)
 
 
 def _compiled(work: Work, apart: bool) -> tuple[Outline, dict[int, Makes]]:

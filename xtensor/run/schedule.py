@@ -29,6 +29,9 @@ from .work import Leaf, Task
 # Words of machine code's calls up to which a schedule is remembered.
 LONG = 1 << 17
 
+# Bytes of an arena up to which it is kept by who asks for that: to take it anew costs a microsecond a run.
+KEPT_ARENA = 1 << 18
+
 
 class Made(NamedTuple):
     """A value that gets memory of its own. word: of its address in a run."""
@@ -308,10 +311,18 @@ class Facts(NamedTuple):
 
 
 class Schedule:
-    """Work as instructions, under the settings it was prepared for."""
+    """Work as instructions, under the settings it was prepared for.
 
-    def __init__(self, facts: Facts, instructions: Sequence[Instruction], limits: Settings) -> None:
+    keeps_arena: whether a small arena is kept for the next run, where machine code alone sees it.
+    """
+
+    def __init__(
+        self, facts: Facts, instructions: Sequence[Instruction], limits: Settings, *, keeps_arena: bool = False
+    ) -> None:
         self.facts, self.instructions, self.limits = facts, instructions, limits
+        hidden = all([isinstance(one, Compiled) for one in instructions])
+        self._keeps_arena = keeps_arena and hidden and facts.arena[1] <= KEPT_ARENA
+        self._arena: Storage | None = None
         sizes = [one.segment.size for one in instructions if isinstance(one, Compiled)]
         self.lasts = sum(sizes) <= LONG
 
@@ -337,7 +348,8 @@ class Schedule:
         run = Run(facts, blobs, scalars, words)
         word, nbytes = facts.arena
         if nbytes or facts.placed:
-            run.arena = Storage(facts.device, nbytes)
+            arena, self._arena = self._arena, None  # a run inside this one, of a finalizer say, has one of its own
+            run.arena = arena or Storage(facts.device, nbytes)
             words[word] = begin = run.arena.lend()
             word, before = facts.temporaries
             words[word] = begin + before
@@ -349,6 +361,8 @@ class Schedule:
                 instruction.run(run)
         for program, largest in facts.waiting:
             engines.spend(program, largest)
+        if self._keeps_arena and nbytes:
+            self._arena = run.arena
         found = run.found
         return [found.get(number) or run.blob(number) for number in facts.results]
 

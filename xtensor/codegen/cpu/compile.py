@@ -121,6 +121,14 @@ class Code:
             _improver.improve(self)
 
 
+def improve(code: Code) -> None:
+    """Compile code well now, which will be called often at once; where that fails the cheap code does the same."""
+    code.level = GOOD
+    with suppress(RuntimeError, MemoryError):
+        aside(partial(_compile_well, code, counts), _save_all)
+        counts.improved += 1
+
+
 def _no_code(slots: bytes) -> None:
     raise AssertionError("code is called before it is compiled")
 
@@ -176,13 +184,13 @@ def _compile(key: Hashable, code: Code, text: str) -> None:
 def handmade(text: str) -> Code:
     """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
     code = Code(lambda: text)
-    aside(partial(_compile_well, code), _save_all)
+    aside(partial(_compile_well, code, Counts()), _save_all)
     return code
 
 
-def _compile_well(code: Code) -> None:
+def _compile_well(code: Code, tally: Counts) -> None:
     with _compiling:
-        _make(code, code.text, GOOD, Counts())
+        _make(code, code.text, GOOD, tally)
 
 
 def cached() -> int:

@@ -1,0 +1,233 @@
+"""Where the largest element of each window comes from, and what goes back there, as LLVM code for one or two axes.
+
+Both go from window to window: the windows of small images are too few, side by side, for registers of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.dtypes import DType
+from ..base.threads import worth
+from ..codegen.cpu.compile import Code, handmade
+from ..codegen.cpu.gemm import TYPES, loads
+from ..run.contractions import worth_compiling
+from ..run.native import run_calls
+from .planes import LARGEST
+from .windows import Axes, Axis, outs, sizes, volume
+
+Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
+
+# Elements of windows that one thread looks at per second; how much longer others take for one than for a product.
+SPEED, SLOWER = 1e9, 1000
+
+PLACES = np.dtype(np.int32)
+
+_STEPS = ("image", "plane", "row", "column")
+_COUNTS = ("images", "planes", "out.h", "out.w")
+
+
+class Form(NamedTuple):
+    """What code is made for: of each of two axes window, stride, dilation and padding before it. inside: whether all
+    elements of the windows lie inside of the input.
+    """
+
+    char: str
+    window: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    low: tuple[int, int]
+    inside: bool
+
+
+def find(x: Array, places: Array, axes: Axes) -> bool:
+    """Write into places, int32, where the first of the largest elements of each window of x is, which NaN is: over the
+    spatial axes, -1 for a window that has nothing but padding. Return whether that was done.
+
+    x, places: (batch, channels, *lengths), of any strides.
+    """
+    fits = volume(axes) <= LARGEST and _is_worth(x, places, axes, x.dtype)
+    if not fits or places.dtype != PLACES:
+        return False
+    x, places, axes = _flat(x), _flat(places), _two(axes)
+    last = [(axis.out - 1) * axis.stride - axis.low + axis.span for axis in axes]
+    inside = all(axis.low <= 0 and end <= axis.size for axis, end in zip(axes, last, strict=True))
+    window, stride, dilation, low = zip(*[(a.kernel, a.stride, a.dilation, a.low) for a in axes], strict=True)
+    code = _finding(Form(x.dtype.char, window, stride, dilation, low, inside))
+    _run(code, (x, places), outs(axes), [*sizes(axes)], places.size * volume(axes) / SPEED)
+    return True
+
+
+def add(g: Array, places: Array, x: Array, axes: Axes) -> bool:
+    """Add the elements of g to those of x at their places, where `find` found them; return whether that was done.
+
+    g, places: (batch, channels, *outputs). x: (batch, channels, *lengths), whose spatial axes are like one.
+    """
+    fits = g.dtype == x.dtype and places.dtype == PLACES and _is_worth(g, places, axes, x.dtype)
+    g, places, x, axes = _flat(g), _flat(places), _flat(x), _two(axes)
+    if not fits or (x.shape[2] > 1 and x.strides[2] != x.shape[3] * x.strides[3]):
+        return False
+    _run(_adding(x.dtype.char), (g, places, x), outs(axes), [], g.size / SPEED)
+    return True
+
+
+def _is_worth(x: Array, places: Array, axes: Axes, dtype: DType) -> bool:
+    pays = x.size and x.ndim <= 4 and worth_compiling(x, dtype, SLOWER * places.size * volume(axes))
+    return bool(pays and x.flags.aligned and places.flags.aligned)  # which other libraries' arrays do not say
+
+
+def _flat(x: Array) -> Array:
+    """Return (batch, channels, length) as planes of one row."""
+    return x[:, :, None] if x.ndim == 3 else x
+
+
+def _two(axes: Axes) -> tuple[Axis, Axis]:
+    return (axes[0], axes[1]) if len(axes) == 2 else (Axis(1, 1, 1, 1, 1, 0), axes[0])
+
+
+def _run(code: Code, arrays: Sequence[Array], out: Sequence[int], more: list[int], seconds: float) -> None:
+    """Run code over ranges of images, or of channels where there is one image, in so many threads as pay."""
+    batch, channels = arrays[0].shape[:2]
+    along = int(batch == 1)
+    count = (batch, channels)[along]
+    step = -(-count // max(worth(seconds), 1))
+    groups = []
+    for first in range(0, count, step):
+        part = (slice(None),) * along + (slice(first, first + step),)
+        own = [x[part] for x in arrays]
+        places = [x.__array_interface__["data"][0] for x in own]
+        numbers = [*own[0].shape[:2], *out, *(stride // x.itemsize for x in own for stride in x.strides), *more]
+        groups.append([struct.pack(f"={len(places) + len(numbers)}q", *places, *numbers)])
+    run_calls(code, groups)
+
+
+# ---- the text
+
+
+@cache
+def _finding(form: Form) -> Code:
+    """Return the code of `find`."""
+    kind, (high, wide) = TYPES[form.char], form.window
+    numbers = [*_COUNTS, *_steps("x", "p"), "size.h", "size.w"]
+    inner = _at("x", "n", "c", None, None) + _at("p", "n", "c", "h", "w")
+    for axis, name, counter in ((0, "r", "h"), (1, "q", "w")):
+        inner.append(f"  %{name}.by = mul i64 %{counter}, {form.stride[axis]}")
+        inner += [
+            f"  %{name}{k} = add i64 %{name}.by, {k * form.dilation[axis] - form.low[axis]}"
+            for k in range(form.window[axis])
+        ]
+    best, place = "", "-1"
+    for k, (i, j) in enumerate(product(range(high), range(wide))):
+        inner += _looked_at(form, k, f"%r{i}", f"%q{j}", kind)
+        if k == 0 and form.inside:
+            best, place = "%v0", "%place0"
+            continue
+        inner += _taken(form, k, best, place, kind)
+        best, place = f"%best{k}", f"%found{k}"
+    inner += [f"  %small = trunc i64 {place} to i32", "  store i32 %small, ptr %p.at"]
+    return handmade(_function(("x", "p"), numbers, inner, {"x": kind, "p": "i32"}))
+
+
+def _looked_at(form: Form, k: int, row: str, column: str, kind: str) -> list[str]:
+    """Return the lines that load an element of a window, %v, its place, and whether it is inside."""
+    lines = [
+        f"  %line{k} = mul i64 {row}, %size.w\n  %place{k} = add i64 %line{k}, {column}",
+        f"  %down{k} = mul i64 {row}, %x.row\n  %along{k} = mul i64 {column}, %x.column",
+        f"  %off{k} = add i64 %down{k}, %along{k}",
+    ]
+    offset = f"%off{k}"
+    if not form.inside:
+        lines += [
+            f"  %in.h{k} = icmp ult i64 {row}, %size.h\n  %in.w{k} = icmp ult i64 {column}, %size.w",
+            f"  %in{k} = and i1 %in.h{k}, %in.w{k}\n  %safe{k} = select i1 %in{k}, i64 %off{k}, i64 0",
+        ]
+        offset = f"%safe{k}"
+    return [*lines, f"  %at{k} = getelementptr {kind}, ptr %x.at, i64 {offset}", f"  %v{k} = load {kind}, ptr %at{k}"]
+
+
+def _taken(form: Form, k: int, best: str, place: str, kind: str) -> list[str]:
+    """Return the lines that make %best and %found of those before and of an element."""
+    if not best:
+        return [
+            f"  %best{k} = select i1 %in{k}, {kind} %v{k}, {kind} 0.0",
+            f"  %found{k} = select i1 %in{k}, i64 %place{k}, i64 -1",
+        ]
+    lines = [
+        f"  %more{k} = fcmp ult {kind} {best}, %v{k}\n  %number{k} = fcmp ord {kind} {best}, {best}",
+        f"  %better{k} = and i1 %more{k}, %number{k}",
+    ]
+    take = f"%better{k}"
+    if not form.inside:
+        lines += [
+            f"  %none{k} = icmp slt i64 {place}, 0\n  %want{k} = or i1 %none{k}, %better{k}",
+            f"  %take{k} = and i1 %in{k}, %want{k}",
+        ]
+        take = f"%take{k}"
+    return [
+        *lines,
+        f"  %best{k} = select i1 {take}, {kind} %v{k}, {kind} {best}",
+        f"  %found{k} = select i1 {take}, i64 %place{k}, i64 {place}",
+    ]
+
+
+@cache
+def _adding(char: str) -> Code:
+    """Return the code of `add`."""
+    kind = TYPES[char]
+    inner = [
+        *(line for name in ("g", "p") for line in _at(name, "n", "c", "h", "w")),
+        *_at("x", "n", "c", None, None),
+        "  %small = load i32, ptr %p.at\n  %place = sext i32 %small to i64",
+        "  %there = icmp sge i64 %place, 0\n  br i1 %there, label %take, label %past\ntake:",
+        f"  %off = mul i64 %place, %x.column\n  %to = getelementptr {kind}, ptr %x.at, i64 %off",
+        f"  %own = load {kind}, ptr %g.at\n  %old = load {kind}, ptr %to\n  %sum = fadd {kind} %old, %own",
+        f"  store {kind} %sum, ptr %to\n  br label %past\npast:",
+    ]
+    numbers = [*_COUNTS, *_steps("g", "p", "x")]
+    return handmade(_function(("g", "p", "x"), numbers, inner, {"g": kind, "p": "i32", "x": kind}))
+
+
+def _steps(*names: str) -> list[str]:
+    return [f"{name}.{step}" for name in names for step in _STEPS]
+
+
+def _at(name: str, *counters: str | None) -> list[str]:
+    """Return the lines that make %name.at of a pointer and counters of images, planes, rows and columns."""
+    lines, offset = [], "0"
+    for counter, step in zip(counters, _STEPS, strict=True):
+        if counter is not None:
+            lines.append(f"  %{name}.by.{step} = mul i64 %{counter}, %{name}.{step}")
+            lines.append(f"  %{name}.to.{step} = add i64 {offset}, %{name}.by.{step}")
+            offset = f"%{name}.to.{step}"
+    return [*lines, f"  %{name}.at = getelementptr KIND.{name}, ptr %{name}, i64 {offset}"]
+
+
+def _function(pointers: Sequence[str], numbers: Sequence[str], inner: list[str], kinds: dict[str, str]) -> str:
+    """Return a kernel of loops over images, planes, rows and columns of windows."""
+    loops = list(zip("nchw", _COUNTS, strict=True))
+    lines = ["define void @kernel(ptr %table) {\nentry:", *loads(pointers, numbers)]
+    before = "entry"
+    for name, count in loops:
+        lines += [
+            f"  br label %{name}.head\n{name}.head:",
+            f"  %{name} = phi i64 [0, %{before}], [%{name}.next, %{name}.latch]",
+            f"  %{name}.more = icmp slt i64 %{name}, %{count}",
+            f"  br i1 %{name}.more, label %{name}.body, label %{name}.done\n{name}.body:",
+        ]
+        before = f"{name}.body"
+    lines += inner
+    for name, _ in reversed(loops):
+        lines += [
+            f"  br label %{name}.latch\n{name}.latch:\n  %{name}.next = add i64 %{name}, 1",
+            f"  br label %{name}.head\n{name}.done:",
+        ]
+    text = "\n".join([*lines, "  ret void\n}"])
+    for name, kind in kinds.items():
+        text = text.replace(f"KIND.{name},", f"{kind},")
+    return text

@@ -1,5 +1,6 @@
-"""What programs cost on a CUDA device, the host included: small calls, steps of simulations and solvers, and scikit-learn
-and SciPy by array API dispatch, beside CuPy and PyTorch. Results are compared with CuPy's before anything is timed.
+"""What programs cost on a CUDA device, the host included: small calls, steps of simulations and solvers, and
+scikit-learn and SciPy by array API dispatch, beside CuPy and PyTorch. Steps are compared with CuPy's before they are
+timed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small calls on a CUDA device, each one kernel: emulated, beside the CPU, and beside the same calls as recorded steps."""
+"""Small calls on a CUDA device, each one kernel: emulated, beside the CPU, and beside the same calls recorded."""
 
 from __future__ import annotations
 

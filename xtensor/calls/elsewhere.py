@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ..base.dtypes import DType
 from ..base.errors import REFUSED
-from ..base.options import settings
+from ..base.options import settings, thin_closed
 from ..base.profiling import observers
 from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..devices import Device
     from ..run.cuda_call import Call
     from .op import Op
+
+T = TypeVar("T")
 
 # Calls of an op that are remembered at most.
 MOST = 1024
@@ -127,11 +129,11 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
     """Return how to compute a call of operands that lie so; None where the long way is to find out what it comes to."""
     tensors = [x for x in operands if type(x) is Tensor]
     devices = {x._data.device for x in tensors}
-    if len(devices) != 1 or (op.slow and any([native.nbytes > DIRECT_BYTES for native in natives])):
+    if len(devices) != 1 or (op.slow and any(native.nbytes > DIRECT_BYTES for native in natives)):
         return None  # what takes a library long may pay to be recorded
     (device,) = devices
     known = op.known_there.get((device.backend, *_kinds(operands)))
-    if known is None or (NEGATIVE in key and any([native.dtype.kind in "bu" for native in natives])):
+    if known is None or (NEGATIVE in key and any(native.dtype.kind in "bu" for native in natives)):
         return None
     run = _generated(known, natives)
     if run is None:
@@ -139,7 +141,7 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
     return _noted(op.ready, key, Ready(run, device))
 
 
-def _noted(table: dict[Any, Any], key: Any, found: Any) -> Any:
+def _noted(table: dict[Any, Any], key: Any, found: T) -> T:
     """Remember something under a key, of at most MOST."""
     if len(table) >= MOST:
         table.clear()
@@ -186,7 +188,8 @@ def update_known(op: Op, target: Tensor, other: Any) -> bool:
         return False
     natives = [native, value] if type(other) is Tensor else [native]
     limits = settings()
-    key = (limits.fast_math, limits.engine, "into", _where(native), _where(value) if type(other) is Tensor else type(other))
+    beside = _where(value) if type(other) is Tensor else type(other)
+    key = (limits.fast_math, limits.engine, "into", _where(native), beside)
     run = op.ready[key] if key in op.ready else _noted(op.ready, key, _updating(op, operands, natives))
     if run is None:
         return False
@@ -222,7 +225,7 @@ def _generated(known: Known, natives: Sequence[Native], target: Native = None) -
     limits = settings()
     if known.call is None or limits.engine in ("direct", "interpret"):
         return None
-    return known.call.ready(natives, limits, target)
+    return cast("Callable[..., Native] | None", known.call.ready(natives, limits, target))
 
 
 def _kinds(operands: tuple[Any, ...]) -> list[Any]:
@@ -267,9 +270,10 @@ def view_there(x: Tensor, key: Any) -> Tensor | None:
         native = blob.native()[key]
     except REFUSED:
         return None
-    if native.ndim or key is Ellipsis or (type(key) is tuple and any([one is Ellipsis for one in key])):
+    if native.ndim or key is Ellipsis or (type(key) is tuple and any(one is Ellipsis for one in key)):
         return face(TBlob.of(blob.owner, native, blob.device, writeable=blob.writeable))
-    tensor = face(TBlob.of(None, blob.device.backend.element(native), blob.device, writeable=True))
+    backend: Any = blob.device.backend
+    tensor = face(TBlob.of(None, backend.element(native), blob.device, writeable=True))
     tensor._is_value = True
     return tensor
 
@@ -282,7 +286,7 @@ def reshaped_there(x: Tensor, shape: Any) -> Tensor | None:
     if blob is None or x._step is not None or blob.constant or blob.fixed or type(shape) is not tuple:
         return None
     native = blob.native()
-    if not native._c_contiguous or not all([type(length) is int for length in shape]):
+    if not native._c_contiguous or not all(type(length) is int for length in shape):
         return None
     try:
         seen = native.reshape(shape)
@@ -356,6 +360,18 @@ def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Devic
         with suppress(TypeError):  # NumPy's function takes no such operands in its loop
             call = mapping(op, kinds, dtype, device.backend)
     _noted(op.known_there, key, Known(op.kernel(device.backend), dtype, call))
+
+
+def call_first(op: Op, operands: tuple[Any, ...], dtype: DType, device: Device) -> Tensor | None:
+    """Remember what computes an elementwise call, and compute it if it is small; None where it is not."""
+    remember_call(op, operands, dtype, device)
+    return None if thin_closed[0] else call_known(op, operands)
+
+
+def reduce_first(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> Tensor | None:
+    """The same of a reduction. given: its parameters as they were asked for."""
+    remember_reduction(op, x, given, params, dtype)
+    return None if thin_closed[0] else reduce_known(op, x, dict(zip(params, given, strict=True)))
 
 
 def remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> None:

@@ -30,7 +30,7 @@ from ..storage.storage import Native, Storage, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, valued, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
 from .compositions import macro_of
-from .elsewhere import Known, call_known, reduce_known, remember_call, remember_reduction
+from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
 from .record import (
     EXACT,
     can_generate,
@@ -356,12 +356,9 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     axes = _reduced_axes(op, x, params)
     _check_params(op, x, params)
     if not _recordable(op, (x,), (x.dtype,), x.shape):
-        if x.device is not CPU_DEVICE:
-            remember_reduction(op, x, values, params, _dtype_of(op, (x.dtype,), params))
-            known = None if thin_closed[0] else reduce_known(op, x, dict(zip(params, values, strict=True)))
-            if known is not None:
-                return known
-        return _direct(op, (x,), (x.dtype,), params, x.device)
+        dtype = None if x.device is CPU_DEVICE else _dtype_of(op, (x.dtype,), params)
+        first = None if dtype is None else reduce_first(op, x, values, params, dtype)
+        return _direct(op, (x,), (x.dtype,), params, x.device) if first is None else first
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
@@ -586,9 +583,9 @@ def _direct(
             dtype = _dtype_of(op, kinds, params)
             if not all(isinstance(x, Tensor) or fits(x, kinds) for x in operands):
                 CPU.call(op.cpu_kernel, *[np.ones(1, x.dtype) if isinstance(x, Tensor) else x for x in operands])
-            known = _known_now(op, operands, dtype, device) if op.kind == "elementwise" else None
-            if known is not None:
-                return known
+            first = call_first(op, operands, dtype, device) if op.kind == "elementwise" else None
+            if first is not None:
+                return first
         compute = noting(backend.compute, backend, op.name) if observers else backend.compute
         result = compute(op.kernel(backend), *natives, **params)
     except TypeError as error:
@@ -596,12 +593,6 @@ def _direct(
     except (ValueError, OverflowError) as error:
         raise prefixed(op.name, error) from None
     return valued(wrap(backend.asarray(result, dtype), device))
-
-
-def _known_now(op: Op, operands: tuple[Any, ...], dtype: DType, device: Device) -> Tensor | None:
-    """Remember what computes an elementwise call on another device than the CPU, and compute it if it is small."""
-    remember_call(op, operands, dtype, device)
-    return None if thin_closed[0] else call_known(op, operands)
 
 
 def _with_scalars(op: Op, operands: tuple[Any, ...], params: dict[str, Any], backend: Backend) -> Callable[..., Any]:

@@ -55,6 +55,16 @@ def count() -> int:
         return 0
 
 
+def pinned(cp: Any, shape: Shape, dtype: DType) -> Any:
+    """Return a new array of the host in page-locked memory, where there is some."""
+    try:
+        import cupyx
+
+        return (np.empty if 0 in shape else cupyx.empty_pinned)(shape, dtype)
+    except (MemoryError, cp.cuda.runtime.CUDARuntimeError):
+        return np.empty(shape, dtype)
+
+
 class CUDA:
     """CuPy as xtensor's device `cuda:number`."""
 
@@ -140,13 +150,7 @@ class CUDA:
 
     def _host(self, native: Any) -> Any:
         packed = self.library.ascontiguousarray(native).reshape(native.shape)
-        try:
-            import cupyx
-
-            target = (cupyx.empty_pinned if native.size else np.empty)(native.shape, native.dtype)
-        except (MemoryError, self.library.cuda.runtime.CUDARuntimeError):
-            target = np.empty(native.shape, native.dtype)
-        return packed.get(out=target)
+        return packed.get(out=pinned(self.library, native.shape, native.dtype))
 
     def asarray(self, value: Any, dtype: DType | None = None) -> Any:
         """Return a host value, or an array of this or another CUDA device, as a native array of this one."""

@@ -132,9 +132,9 @@ class _Answer:
     """A mark on its way to the host: who waits for it does not wait for what is launched after it was asked for."""
 
     def __init__(self, cp: Any, wrong: Array) -> None:
-        import cupyx
+        from .cuda import pinned
 
-        self.host = cupyx.empty_pinned(wrong.shape, wrong.dtype)
+        self.host = pinned(cp, wrong.shape, wrong.dtype)
         wrong.get(out=self.host, blocking=False)
         self.event = cp.cuda.Event(disable_timing=True)
         self.event.record()

@@ -498,11 +498,10 @@ def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, p
         return False
     x, y = (library.moveaxis(a, -1, 1) if last else a for a, last in ((x, plan.x_last), (y, plan.y_last)))
     place = (cudnn.INPUTS, cudnn.WEIGHTS, cudnn.OUTPUTS).index(wanted)
-    ways = [
-        lambda: elsewhere.pointwise(x, w, y, plan.axes, place),
-        lambda: cudnn.computes(wanted, x, w, y, plan.axes, plan.budget),
-    ]
-    if not any(way() for way in (reversed(ways) if wanted == cudnn.OUTPUTS else ways)):
+    products = partial(elsewhere.pointwise, x, w, y, plan.axes, place)
+    others = partial(cudnn.computes, wanted, x, w, y, plan.axes, plan.budget)
+    ways = (others, products) if wanted == cudnn.OUTPUTS else (products, others)
+    if not any(way() for way in ways):
         return False
     if bias is not None:
         target = y if wanted == cudnn.OUTPUTS else x

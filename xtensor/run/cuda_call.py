@@ -23,6 +23,7 @@ from ..storage.storage import Native
 from .cuda import Launches, launches_over
 from .native import scalar_words
 
+
 class Call:
     """A program of arrays and Python numbers that has one result.
 

@@ -56,13 +56,13 @@ class RowForm(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Which of an item's rows belongs to a row: its number over `each`, modulo `count`. stride: bytes from one to the
+    """Which of an item's rows belongs to a row: its number over `each`, modulo `period`. stride: bytes from one to the
     next.
     """
 
     stride: int
     each: int
-    count: int
+    period: int
 
 
 def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
@@ -140,7 +140,7 @@ class _Text:
             parameters += scalar_parameters(stage.program.scalars, f"c{place}_")
         parameters += ["alignas(8) index rows;", "index cells;", "index shift;", "index bytes;"]
         parameters += [f"offset s{number};" for number in outside]
-        parameters += [f"index {name}{number};" for number in self.form.turning for name in ("each", "count")]
+        parameters += [f"index {name}{number};" for number in self.form.turning for name in ("each", "period")]
         self._begin(outside)
         for place, stage in enumerate(self.rows.stages):
             self._stage(place, stage)
@@ -160,7 +160,7 @@ class _Text:
             self._add(f"const index row = {row};")
             self._add("const bool is = row < a.rows;", "const index cells = is ? a.cells : 0;")
         for number in outside:
-            turned = f"(row / a.each{number} % a.count{number})" if number in self.form.turning else "row"
+            turned = f"(row / a.each{number} % a.period{number})" if number in self.form.turning else "row"
             self._add(f"char* const b{number} = a.p{number} + (offset){turned} * a.s{number};")
         slots = sorted(set(self.slots.values()))
         if slots:
@@ -453,9 +453,7 @@ def _formed(
     return program, RowForm(lanes, wide >= REACH, shared, turning=turning), (numbers, turns, (shift, nbytes))
 
 
-def _row_program(
-    plan: Plan, shape: Shape, values: Mapping[int, Any]
-) -> tuple[tuple[int, ...], RowProgram, list[Turn]]:
+def _row_program(plan: Plan, shape: Shape, values: Mapping[int, Any]) -> tuple[tuple[int, ...], RowProgram, list[Turn]]:
     """Return the numbers of a plan's values in a row program's order, that program, and which of each one's rows belong
     to a row.
     """

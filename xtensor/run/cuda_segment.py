@@ -117,7 +117,9 @@ class Segment:
             cuda_build.build_ahead(texts, self.device.backend, self.steps[0].launcher.contract)
 
     def _launched(self, step: Step, run: Any, scalars: bytes, stream: int) -> Launches | LacksError:
-        """Launch a step that is told these scalars; what its launches hand on lies in memory that the stream's later work may use again."""
+        """Launch a step that is told these scalars; what its launches hand on lies in memory that the stream's later
+        work may use again.
+        """
         addresses = step.addresses(run.words)
         found = step.launcher.launches(addresses)
         if not isinstance(found, Launches):

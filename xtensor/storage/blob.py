@@ -103,9 +103,8 @@ class TBlob:
 
         writeable: as the array says if not given.
         """
-        if writeable is None:
-            writeable = getattr(native.flags, "writeable", True)
-        blob = cls(owner, native.dtype, None, device, writeable=writeable)
+        may = bool(getattr(native.flags, "writeable", True)) if writeable is None else writeable
+        blob = cls(owner, native.dtype, None, device, writeable=may)
         blob._native = native
         blob.shape = native.shape
         return blob

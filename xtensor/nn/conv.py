@@ -31,6 +31,7 @@ from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
+from .channelwise import sum_channels, sweep_channels
 from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
 from .implicit import THIN_OUTPUTS, can_end
 from .implicit import convolve as convolve_implicitly
@@ -458,6 +459,8 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
+        if sum_channels(*given[:3], plan.axes):
+            return w
         if not _by_tiles(*given, plan) and not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)
         return w
@@ -542,8 +545,8 @@ def _forward(
         if algorithm == "direct" and x.shape[2]:
             if not elsewhere.direct(x, w, y, bias, axes):
                 weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not (thin and sweep(x, w, y, bias, axes)) and not convolve_implicitly(
-            plan.function, x, w, y, bias, axes, plan.budget
+        elif not (thin and sweep(x, w, y, bias, axes)) and not (
+            sweep_channels(x, w, y, bias, axes) or convolve_implicitly(plan.function, x, w, y, bias, axes, plan.budget)
         ):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
@@ -613,6 +616,8 @@ def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Arra
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
+    if ending is None and plan.algorithm in JOINED and sweep_channels(y, back, x, bias, plan.axes, back=True):
+        return
     for phase in product(*map(_phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]

@@ -6,18 +6,18 @@ images, registers of channels are.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import prod
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
 from ..base.layout import Shape
 from ..base.threads import worth
-from ..codegen.cpu.channels import OUTSIDE, Term, Thin, channels_kernel, channels_weights_kernel
+from ..codegen.cpu.channels import NUMBERS, OUTSIDE, POINTERS, Term, Thin, channels_kernel, channels_weights_kernel
 from ..codegen.cpu.compile import host
 from ..plan.costs import moving_seconds
 from ..run.contractions import address, worth_compiling
@@ -29,18 +29,23 @@ from .windows import Axes, Axis, volume
 # The most channels of a group, elements of a row of the window times these, and outputs of a block.
 WIDEST, LONGEST, BLOCK = 8, 64, 8
 
+# The most sums of a gradient in registers: of 32 bytes, of 64.
+MOST_SUMS = 12, 24
+
 # How many rows ahead the input is fetched; outputs of a row whose products are added up before the next channels are.
 ROWS_AHEAD, SEGMENT = 2, 32
 
+WORDS = Struct(f"={len(POINTERS) + len(NUMBERS)}q")
+
 
 class Rows(NamedTuple):
-    """Where rows lie, as the kernels are told it, and how many rows of the window are fetched for later."""
+    """Where rows lie: tables as the kernels are told them, where these lie, how many rows of outputs there are, and how
+    many rows of the window are fetched for later.
+    """
 
-    firsts: Array
-    x: Array
-    w: Array
-    y: Array
-    whole: Array
+    arrays: list[Array]
+    tables: list[int]
+    count: int
     fetched: int
 
 
@@ -55,51 +60,68 @@ def sweep_channels(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes,
         return False
     weights: Array = np.ascontiguousarray(np.moveaxis(w, (2, 0, 1), (-3, -2, -1)), y.dtype)
     shift: Array = np.zeros(w.shape[:2], y.dtype) if bias is None else np.ascontiguousarray(bias, y.dtype)
-    threads = worth(max(y.size * w.shape[1] * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
-    own = _told(x, y, axes, back)
-    rows, columns, ahead = own
-    count, channels = len(rows.whole), prod(w.shape[:2])
-    step = -(-count // -(-2 * threads // len(y))) if threads > 1 else count
-    calls = []
-    for image, first in product(range(len(y)), range(0, count, step)):
-        begins = address(x[image]), address(weights), address(y[image]), address(shift)
-        some = min(step, count - first)
-        calls.append(_call(begins, rows, first, (channels, channels, some, *columns, 1, rows.fetched, *ahead)))
-    run_calls(channels_kernel(thin), [calls[n::threads] for n in range(min(threads, len(calls)))])
+    sweep, threads = _sweep(thin, x, y, axes, back), _threads(x, y, axes)
+    everything = range(len(y)), range(sweep.rows.count), range(shift.size)
+    if threads == 1:
+        groups = [[sweep.told(x, weights, y, shift, *everything)]]
+    else:
+        images, rows, channels = everything
+        step = -(-len(rows) * len(images) // (2 * threads))
+        parts = product(_cut(images, -(-step // len(rows))), _cut(rows, min(step, len(rows))))
+        calls = [sweep.told(x, weights, y, shift, some, part, channels) for some, part in parts]
+        groups = [calls[n::threads] for n in range(min(threads, len(calls)))]
+    run_calls(channels_kernel(thin), groups)
     return True
 
 
 def sum_channels(x: Array, y: Array, w: Array, axes: Axes) -> bool:
     """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether."""
     thin = _thin(x, w, y, axes, False)
-    machine = host()
-    if thin is None or machine is None or len(thin.factors) > (24 if machine.vector_bytes == 64 else 12):
+    if thin is None or len(thin.factors) > MOST_SUMS[8 * thin.lanes * y.itemsize == 512] or x.dtype != w.dtype:
         return False
-    if x.dtype != w.dtype or not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)):
+    if not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)):
         return False
-    groups, group = w.shape[:2]
-    channels = groups * group
-    totals: Array = np.zeros((*w.shape[3:], group, groups, group), w.dtype)
-    threads = worth(max(y.size * group * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
-    rows, columns, ahead = _told(x, y, axes, False)
-    step = -(-channels // (threads * thin.lanes)) * thin.lanes
-    blocks = max(SEGMENT // thin.outputs, 1)
-    calls = []
-    for first in range(0, channels, step):
-        numbers = (min(step, channels - first), channels, len(rows.whole), *columns, blocks, rows.fetched, *ahead)
-        here = first * w.itemsize
-        for image in range(len(y)):
-            begins = address(x[image]) + here, address(totals) + here, address(y[image]) + here, 0
-            calls.append((first, _call(begins, rows, 0, numbers)))
-    parts = [[call for own, call in calls if own == first] for first in range(0, channels, step)]
-    run_calls(channels_weights_kernel(thin), parts)
+    totals: Array = np.zeros((*w.shape[3:], w.shape[2], *w.shape[:2]), w.dtype)
+    sweep, channels = _sweep(thin, x, y, axes, False), prod(w.shape[:2])
+    everything = range(len(y)), range(sweep.rows.count)
+    step = -(-channels // (_threads(x, y, axes) * thin.lanes)) * thin.lanes
+    calls = [[sweep.told(x, totals, y, None, *everything, part)] for part in _cut(range(channels), step)]
+    run_calls(channels_weights_kernel(thin), calls)
     w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
     return True
 
 
-def _call(begins: tuple[int, ...], rows: Rows, first: int, numbers: tuple[int, ...]) -> bytes:
-    tables = rows.x, rows.w, rows.firsts[first:], rows.y[first:], rows.whole[first:]
-    return struct.pack("=21q", *begins, *map(address, tables), *numbers)
+def _threads(x: Array, y: Array, axes: Axes) -> int:
+    return worth(max(y.size * y.shape[2] * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
+
+
+def _cut(whole: range, step: int) -> Iterator[range]:
+    return (whole[first : first + step] for first in range(0, len(whole), step))
+
+
+class Sweep(NamedTuple):
+    """What a kernel is told besides where arrays begin, and which part of them it goes over.
+
+    columns: positions, size, start, x.step, y.step. blocks: and what follows it. images: elements of one in x and y.
+    """
+
+    rows: Rows
+    columns: Shape
+    blocks: Shape
+    images: tuple[int, int]
+
+    def told(
+        self, x: Array, w: Array, y: Array, bias: Array | None, images: range, rows: range, channels: range
+    ) -> bytes:
+        """Return the words for parts of images, of rows of outputs, and of channels."""
+        item = y.itemsize
+        far_x, far_y = (item * (images.start * image + channels.start) for image in self.images)
+        here = item * channels.start
+        begins = address(x) + far_x, address(w) + here, address(y) + far_y, 0 if bias is None else address(bias) + here
+        of_x, of_w, *by_row = self.rows.tables
+        tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
+        counts = len(channels), prod(w.shape[-2:]), len(rows)
+        return WORDS.pack(*begins, *tables, *counts, *self.columns, *self.blocks, len(images), *self.images)
 
 
 def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
@@ -136,18 +158,25 @@ def _form(char: str, lanes: int, group: int, axis: Axis, back: bool) -> Thin | N
     return Thin(char, lanes, group, tuple(terms), count * axis.stride)
 
 
-def _told(x: Array, y: Array, axes: Axes, back: bool) -> tuple[Rows, tuple[int, ...], tuple[int, int]]:
-    """Return what kernels are told of rows, of their columns, and how far ahead they fetch."""
-    item, axis = y.itemsize, axes[-1]
-    of_x, of_y = (tuple(step // item for step in a.strides[3:]) for a in (x, y))
-    group = y.shape[2]
-    rows = _rows(axes[:-1], of_x[:-1], of_y[:-1], axis.kernel * group * group * y.shape[1], back)
-    lengths = (axis.size, axis.out, 0) if back else (axis.out, axis.size, -axis.low)
-    far = [ROWS_AHEAD * of[-2] if len(of) > 1 else 0 for of in (of_x, of_y)]
-    return rows, (*lengths, of_x[-1], of_y[-1]), (far[0], far[1])
+def _sweep(thin: Thin, x: Array, y: Array, axes: Axes, back: bool) -> Sweep:
+    return _sweep_of(thin, axes, prod(y.shape[1:3]), _steps(x), _steps(y), back)
+
+
+def _steps(a: Array) -> Shape:
+    """Return the elements from one image, and from one place, to the next."""
+    return tuple(step // a.itemsize for step in (a.strides[0], *a.strides[3:]))
 
 
 @lru_cache(256)
+def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, back: bool) -> Sweep:
+    axis, of_row = axes[-1], axes[-1].kernel * thin.group * channels
+    rows = _rows(axes[:-1], of_x[1:-1], of_y[1:-1], of_row, back)
+    lengths = (axis.size, axis.out, 0) if back else (axis.out, axis.size, -axis.low)
+    ahead = [ROWS_AHEAD * of[-2] if len(axes) > 1 else 0 for of in (of_x, of_y)]
+    blocks = max(SEGMENT // thin.outputs, 1), rows.fetched, *ahead
+    return Sweep(rows, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
+
+
 def _rows(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Rows:
     """Return where rows lie; axes: all but the last; row: weights from one row of the window to the next."""
     firsts, xs, ws, whole = [0], [], [], []
@@ -160,9 +189,9 @@ def _rows(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Rows:
         ws += [number * row for number, _ in found]
         whole.append(all(far != OUTSIDE for _, far in found))
         firsts.append(len(xs))
-    tables = (np.array(table, np.int64) for table in (firsts, xs, ws, ys, whole))
+    arrays = [np.array(table, np.int64) for table in (xs, ws, firsts, ys, whole)]
     fetched = 1 if back or not axes else min(axes[-1].stride, len(windows))
-    return Rows(*tables, fetched)
+    return Rows(arrays, [address(array) for array in arrays], len(whole), fetched)
 
 
 def _reached(axes: Axes, place: Shape, windows: list[Shape], of_x: Shape, back: bool) -> Iterator[tuple[int, int]]:

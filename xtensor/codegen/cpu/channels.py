@@ -29,7 +29,7 @@ from .gemm import Form, _masked_load, _masked_store, declared, first_lanes, load
 POINTERS = ("x", "w", "y", "bias", "x.rows", "w.rows", "firsts", "y.rows", "whole")
 NUMBERS = (
     *("channels", "pitch", "row.count", "positions", "size", "start", "x.step", "y.step"),
-    *("blocks", "fetched", "x.ahead", "y.ahead"),
+    *("blocks", "fetched", "x.ahead", "y.ahead", "images", "x.image", "y.image"),
 )
 OUTSIDE = -(1 << 62)
 
@@ -100,11 +100,15 @@ class _Text:
         yield f"@zeros = private constant {self.vector} zeroinitializer, align 64"
         yield "define void @kernel(ptr %table) {\nentry:"
         yield from loads(POINTERS, NUMBERS)
-        yield "  br label %row\nrow:\n  %r = phi i64 [0, %entry], [%r.n, %row.next]"
+        yield "  br label %image\nimage:\n  %n = phi i64 [0, %entry], [%n.n, %image.next]"
+        for name in "xy":
+            yield f"  %{name}.far = mul i64 %n, %{name}.image"
+            yield f"  %{name}.n = getelementptr {self.kind}, ptr %{name}, i64 %{name}.far"
+        yield "  br label %row\nrow:\n  %r = phi i64 [0, %image], [%r.n, %row.next]"
         yield from self._words("%r", "firsts", "whole", "y.rows")
         yield "  %last.at = getelementptr i64, ptr %firsts.at, i64 1\n  %last = load i64, ptr %last.at"
         yield "  %is.whole = icmp ne i64 %whole.this, 0\n  %fetches = sub i64 %last, %fetched"
-        yield f"  %y.r = getelementptr {self.kind}, ptr %y, i64 %y.rows.this"
+        yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
 
     def _words(self, place: str, *names: str, way: str = "") -> Iterator[str]:
         """Yield the loads of %...this from tables."""
@@ -145,6 +149,8 @@ class _Text:
     def _end(self) -> Iterator[str]:
         yield "  br label %row.next\nrow.next:\n  %r.n = add i64 %r, 1"
         yield from self._again("r.n", "row", "%row.count")
+        yield "  br label %image.next\nimage.next:\n  %n.n = add i64 %n, 1"
+        yield from self._again("n.n", "image", "%images")
         yield "  ret void\n}"
 
     def _fitting(self, end: str) -> Iterator[str]:
@@ -155,8 +161,8 @@ class _Text:
         yield "  %in.first = icmp sge i64 %first.col, 0\n  %in.last = icmp slt i64 %last.col, %size"
         yield "  %in.row = and i1 %in.first, %in.last\n  %in.rows = and i1 %in.row, %is.whole"
         yield "  %fits = and i1 %in.rows, %in.all"
-        yield "  %x.far = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.far, %c"
-        yield f"  %x.block = getelementptr {self.kind}, ptr %x, i64 %x.on"
+        yield "  %x.along = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.along, %c"
+        yield f"  %x.block = getelementptr {self.kind}, ptr %x.n, i64 %x.on"
 
     def _columns(self, way: str, row: str, col: str, rows: str, columns: list[int]) -> Iterator[str]:
         """Yield where columns of a row of the input lie, which begins at the column col; zeros for what is not there.

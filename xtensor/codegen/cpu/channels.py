@@ -197,15 +197,22 @@ class _Text:
         for p in range(1, self.thin.outputs):
             yield f"  %to{p} = getelementptr {self.kind}, ptr %to{p - 1}, i64 %y.step"
 
-    def _fetched(self, e: str, **starts: str) -> Iterator[str]:
-        """Yield what has lines under a block fetched for later, where the row of the window is one of the last ones."""
-        yield f"  %late = icmp sge i64 {e}, %fetches\n  br i1 %late, label %fetch, label %fetch.done\nfetch:"
-        for name, start in starts.items():
-            yield f"  %f.{name}0 = getelementptr {self.kind}, ptr {start}, i64 %{name}.ahead"
+    def _fetch(self, first: str, before: str, *others: str) -> Iterator[str]:
+        """Yield the loop that has what lies under a block fetched for later, in rows of the window from a first one on.
+
+        others: where as much as the block has is fetched too. Ends in the block %fetch.done.
+        """
+        yield f"  br label %fetch\nfetch:\n  %fetch.e = phi i64 [{first}, %{before}], [%fetch.e.n, %fetch.row]"
+        yield "  %fetch.more = icmp slt i64 %fetch.e, %last\n  br i1 %fetch.more, label %fetch.row, label %fetch.done"
+        yield "fetch.row:\n  %fetch.e.n = add i64 %fetch.e, 1"
+        yield from self._words("%fetch.e", "x.rows", way="fetch.")
+        yield f"  %fetch.row.at = getelementptr {self.kind}, ptr %x.block, i64 %fetch.x.rows.this"
+        for name, start in (("x", "%fetch.row.at"), *(("y", one) for one in others)):
+            yield f"  %fetch.{name}0 = getelementptr {self.kind}, ptr {start}, i64 %{name}.ahead"
             for n in range(self.thin.advance if name == "x" else self.thin.outputs):
-                yield f"  call void @llvm.prefetch.p0(ptr %f.{name}{n}, i32 0, i32 3, i32 1)"
-                yield f"  %f.{name}{n + 1} = getelementptr {self.kind}, ptr %f.{name}{n}, i64 %{name}.step"
-        yield "  br label %fetch.done\nfetch.done:"
+                yield f"  call void @llvm.prefetch.p0(ptr %fetch.{name}{n}, i32 0, i32 3, i32 1)"
+                yield f"  %fetch.{name}{n + 1} = getelementptr {self.kind}, ptr %fetch.{name}{n}, i64 %{name}.step"
+        yield "  br label %fetch\nfetch.done:"
 
     def _weight_at(self, name: str, row: str, element: int, channel: int) -> Iterator[str]:
         """Yield the lines that say where weights lie: %name."""
@@ -229,6 +236,7 @@ class _Outputs(_Text):
         yield _masked_load(self.form, "%bias.c", "%bias.at", "%mask")
         yield from self._fitting("%positions")
         yield from self._outputs_at()
+        yield from self._fetch("%fetches", "some")
         yield "  br i1 %fits, label %whole.block, label %part"
         for way, label in (("all", "whole.block"), ("part", "part")):
             yield f"{label}:\n  br label %{way}.row\n{way}.row:"
@@ -241,7 +249,7 @@ class _Outputs(_Text):
 
     def _sums(self, way: str, before: str) -> Iterator[str]:
         """Yield the loop over rows of the window: %way.sum0 and so on are the sums."""
-        thin, end = self.thin, "fetch.done" if way == "all" else "part.row"
+        thin, end = self.thin, f"{way}.row"
         yield f"  %{way}.e = phi i64 [%firsts.this, %{before}], [%{way}.e.n, %{end}]"
         now = {p: f"%{way}.old{p}" for p in range(thin.outputs)}
         for p, was in now.items():
@@ -249,8 +257,6 @@ class _Outputs(_Text):
         yield from self._words(f"%{way}.e", "x.rows", "w.rows", way=f"{way}.")
         yield f"  %{way}.row.at = getelementptr {self.kind}, ptr %x.block, i64 %{way}.x.rows.this"
         yield from self._columns(way, f"%{way}.row.at", "%block.col", f"%{way}.x.rows.this", thin.columns)
-        if way == "all":
-            yield from self._fetched("%all.e", x="%all.row.at")
         last_of = {p: max(term.column for term in thin.terms if term.output == p) for p in now}
         for channel in range(thin.group):
             for element in sorted({element for element, _ in thin.factors}):
@@ -300,21 +306,24 @@ class _Weights(_Text):
         yield from self._channels("segment")
         yield "  br label %of.window\nof.window:\n  %e = phi i64 [%firsts.this, %some], [%e.n, %of.window.next]"
         yield from self._words("%e", "x.rows", "w.rows")
+        yield "  %e.n = add i64 %e, 1\n  %is.last = icmp eq i64 %e.n, %last"
+        yield "  %fetches.now = select i1 %is.last, i64 %fetches, i64 %last"
         yield from self._blocks("block", "of.window", ("%segment.p", "%segment.col", "%segment.y"))
         for name in map(self._named, self.sums):
             yield f"  %{name} = phi {self.vector} [zeroinitializer, %of.window], [%{name}.n, %block.next]"
         yield from self._fitting("%end")
         yield from self._outputs_at()
+        yield from self._fetch("%fetches.now", "block", "%to0")
         yield "  br i1 %fits, label %all, label %part"
         yield from self._whole()
         yield from self._part()
         yield "block.next:"
         for of in self.sums:
             part = f"%{'' if of[2] else 'one.'}{self._named(of)}"
-            yield f"  %{self._named(of)}.n = phi {self.vector} [{self.whole[of]}, %fetch.done], [{part}, %one]"
+            yield f"  %{self._named(of)}.n = phi {self.vector} [{self.whole[of]}, %all], [{part}, %one]"
         yield from self._next_block("block", "1", "%end")
         yield from self._add_up()
-        yield "  br label %of.window.next\nof.window.next:\n  %e.n = add i64 %e, 1"
+        yield "  br label %of.window.next\nof.window.next:"
         yield from self._again("e.n", "of.window", "%last")
         yield "  br label %some.next"
         yield from self._next_channels()
@@ -331,7 +340,6 @@ class _Weights(_Text):
         thin, now = self.thin, {of: f"%{self._named(of)}" for of in self.sums}
         yield f"all:\n  %row.at = getelementptr {self.kind}, ptr %x.block, i64 %x.rows.this"
         yield from self._columns("all", "%row.at", "", "", thin.columns)
-        yield from self._fetched("%e", x="%row.at", y="%to0")
         for p in range(thin.outputs):
             yield _masked_load(self.form, f"%g{p}", f"%to{p}", "%mask")
         for column in thin.columns:

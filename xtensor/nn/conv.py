@@ -40,7 +40,7 @@ from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded
 from .pending import Pending
-from .planes import SLOWER, sweep
+from .planes import SLOWER, sum_planes, sweep
 from .shifted import weighted_sums
 from .windows import (
     Axes,
@@ -459,7 +459,9 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
-        if sum_channels(*given[:3], plan.axes):
+        if sum_channels(*given[:3], plan.axes) or (
+            given[0].shape[2] == 1 and sum_planes(*given[:2], given[2], plan.axes)
+        ):
             return w
         if not _by_tiles(*given, plan) and not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)

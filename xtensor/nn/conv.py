@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from math import gcd, prod
+from math import prod
 from operator import itemgetter
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
@@ -54,6 +54,7 @@ from .windows import (
     kernels,
     outs,
     padding_of,
+    phases,
     sizes,
     spatial,
     volume,
@@ -537,7 +538,6 @@ def _forward(
             _forward(x, w, y, bias, plan, axes)
             ending.write()
         return
-    thin = _is_thin(x, w)
 
     def run(algorithm: str) -> None:
         if algorithm in winograd.TILES:
@@ -547,8 +547,8 @@ def _forward(
         if algorithm == "direct" and x.shape[2]:
             if not elsewhere.direct(x, w, y, bias, axes):
                 weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not (thin and sweep(x, w, y, bias, axes)) and not (
-            sweep_channels(x, w, y, bias, axes) or convolve_implicitly(plan.function, x, w, y, bias, axes, plan.budget)
+        elif not _sweep(x, w, y, bias, axes) and not convolve_implicitly(
+            plan.function, x, w, y, bias, axes, plan.budget
         ):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
@@ -559,6 +559,12 @@ def _forward(
         run(_tuned(kind, run, candidates, y))
     else:
         run(_choice(x, w, y, axes, plan)[0])
+
+
+def _sweep(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False) -> bool:
+    """Write outputs, or going back inputs y from outputs x, of thin groups where arrays lie; return whether."""
+    planes = _is_thin(x, w) and sweep(x, w, y, bias, axes, back=back)
+    return planes or sweep_channels(x, w, y, bias, axes, back=back)
 
 
 def _is_thin(x: Array, w: Array) -> bool:
@@ -618,9 +624,9 @@ def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Arra
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
-    if ending is None and plan.algorithm in JOINED and sweep_channels(y, back, x, bias, plan.axes, back=True):
+    if ending is None and plan.algorithm in JOINED and _sweep(y, back, x, bias, plan.axes, back=True):
         return
-    for phase in product(*map(_phases, plan.axes)):
+    for phase in product(*map(phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
         own = None if ending is None else ending.seen(itemgetter((..., *places)))
@@ -628,10 +634,6 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
             target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
             if own is not None:
                 own.write()
-        elif own is None and _is_thin(y, back) and target.strides[-1] > x.strides[-1] and target.nbytes <= plan.budget:
-            beside = library_of(x).empty_like(target)  # packed, in the order of axes of the target
-            _forward(y, back[(..., *elements)], beside, bias, plan, axes)
-            target[...] = beside
         else:
             _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
 
@@ -649,7 +651,7 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     w, phases = operands[1], prod(axis.stride for axis in plan.axes)
     if any(axis.kernel < axis.stride for axis in plan.axes):
         return "positions are left out"
-    axes = tuple(_phases(axis)[0][2] for axis in plan.axes)
+    axes = tuple(phases(axis)[0][2] for axis in plan.axes)
     if phases == 1 and _takes_tiles(
         plan, axes, result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups, result
     ):
@@ -677,24 +679,3 @@ def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, resu
 
 OUTPUTS = Pending("conv", _compute_outputs, lambda plan: plan.y_last, _refuse_outputs)
 INPUTS = Pending("conv_transpose", _compute_inputs, lambda plan: plan.x_last, _refuse_inputs)
-
-
-def _phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:
-    """Return, for each residue of input positions by the stride, where these are, which elements of the window reach
-    them (in reverse), and how those lie over the outputs.
-
-    Position i meets output o with element k where i = o * stride + k * dilation - low.
-    """
-    found = []
-    common = gcd(axis.stride, axis.dilation)
-    step, apart = axis.stride // common, axis.dilation // common
-    for start in range(min(axis.stride, axis.size)):
-        places = slice(start, None, axis.stride)
-        count = len(range(start, axis.size, axis.stride))
-        first = next((k for k in range(step) if (start + axis.low - k * axis.dilation) % axis.stride == 0), axis.kernel)
-        number = len(range(first, axis.kernel, step))
-        last = first + (number - 1) * step
-        elements = slice(last, None if first == 0 else first - 1, -step) if number else slice(0, 0)
-        low = -((start + axis.low - last * axis.dilation) // axis.stride)
-        found.append((places, elements, Axis(axis.out, count, number, 1, apart, low)))
-    return found

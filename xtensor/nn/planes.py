@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import product
-from math import gcd
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
 from ..run.contractions import address, worth_compiling
 from ..run.native import run_calls
-from .windows import Axes, Axis, volume
+from .windows import Axes, Axis, phases, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -37,30 +37,55 @@ ROWS_AHEAD = 8
 LOWEST = "0xFFF0000000000000"
 
 
-def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *, largest: bool = False) -> bool:
+def sweep(
+    x: Array,
+    w: Array | None,
+    y: Array,
+    bias: Array | None,
+    axes: Axes,
+    *,
+    largest: bool = False,
+    back: bool = False,
+) -> bool:
     """Write into y the sums over windows times weights (None: 1), plus a bias, or the maxima; return whether.
 
     x: (batch, channels, 1, *lengths). w: (channels, outputs of a channel, 1, *window). y: (batch, channels, outputs,
-    *lengths). bias: (channels, outputs). It does where x and y lie as it needs them and the work is worth compiling.
+    *lengths). bias: (channels, outputs). back: whether to go back instead, from outputs x to inputs y. It does where x
+    and y lie as it needs them and the work is worth compiling.
     """
     if not _fits(x, y, axes) or volume(axes) > LARGEST:
         return False
-    if x.ndim == 4:
-        x, y, axes = x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), axes[-1])
+    x, y, axes = _plain(x, y, axes)
+    whole, window = slice(None), tuple(axis.kernel for axis in axes)
+    high, wide = (phases(axis) if back else [(whole, whole, axis)] for axis in axes)
+    if not all(axis.kernel for _, _, axis in (*high, *wide)):
+        return False
     channels, outputs = y.shape[1:3]
-    taps: Array = np.ones((channels, outputs, volume(axes)), y.dtype) if w is None else np.ascontiguousarray(w, y.dtype)
+    weights = np.ones((channels, outputs, *window), y.dtype) if w is None else w.reshape(channels, outputs, *window)
     shift: Array = np.full((channels, outputs), -np.inf if largest else 0, y.dtype)
     shift = shift if bias is None else np.ascontiguousarray(bias, y.dtype)
-    beside = Operand(taps, 0, taps.strides[1], taps.strides[0]), Operand(shift, 0, shift.strides[1], shift.strides[0])
-    threads, calls = _threads(x, y, axes), list[bytes]()
-    combs = list(_combs(axes[0]))
-    for of_x, of_y, high in combs:
-        rows, target = x[:, :, 0, of_x], y[..., of_y, :]
-        to = Operand(target, target.strides[0], target.strides[2], target.strides[1])
-        calls += _calls(rows, (_planes(rows), beside[0], to, beside[1]), target, (high, axes[-1]), threads)
-    code = _code(_Text, form_of(y.dtype, (combs[0][2], axes[-1]), largest))
-    run_calls(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
+    ways = tuple(way_of(elements, axis) for _, elements, axis in wide)
+    for places, elements, axis in high:
+        taps: Array = np.ascontiguousarray(weights[:, :, elements], y.dtype)
+        _sweep_rows(x, taps, y[..., places, :], shift, axis, ways, 1 if back else axes[1].stride, largest)
     return True
+
+
+def _sweep_rows(
+    x: Array, taps: Array, y: Array, shift: Array, high: Axis, wide: tuple[Way, ...], stride: int, largest: bool
+) -> None:
+    """Write rows of y, whose windows lie so; taps: (channels, outputs, *window)."""
+    beside = Operand(taps, 0, *taps.strides[1::-1]), Operand(shift, 0, *shift.strides[::-1])
+    threads, calls = _threads(x, y, taps), list[bytes]()
+    combs = list(_combs(high))
+    for of_x, of_y, own in combs:
+        rows, target = x[:, :, 0, of_x], y[..., of_y, :]
+        to = Operand(target, target.strides[0], *target.strides[2:0:-1])
+        calls += _calls(rows, (_planes(rows), beside[0], to, beside[1]), target, own, threads)
+    code = _code(
+        _Text, form_of(y.dtype, combs[0][2], wide, taps.shape[-1], stride, (y.shape[-1], x.shape[-1]), largest)
+    )
+    run_calls(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
 
 
 def sum_planes(x: Array, y: Array, w: Array, axes: Axes) -> bool:
@@ -68,21 +93,28 @@ def sum_planes(x: Array, y: Array, w: Array, axes: Axes) -> bool:
 
     x and y as in `sweep`, of one output for each channel. Sums of images are added up in float64.
     """
-    if not _fits(x, y, axes) or w.dtype != y.dtype or y.shape[2] > 1 or volume(axes) > LARGEST_SUMS:
+    if not _fits(x, y, axes) or w.dtype != y.dtype or x.shape[2] > 1 or y.shape[2] > 1 or volume(axes) > LARGEST_SUMS:
         return False
-    if x.ndim == 4:
-        x, y, axes = x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), axes[-1])
-    combs = list(_combs(axes[0]))
+    x, y, (high, wide) = _plain(x, y, axes)
+    combs = list(_combs(high))
     totals: Array = np.empty((len(combs), *x.shape[:2], volume(axes)), y.dtype)
-    threads, calls = _threads(x, y, axes), list[bytes]()
-    for (of_x, of_y, high), sums in zip(combs, totals, strict=True):
+    threads, calls = _threads(x, y, w), list[bytes]()
+    for (of_x, of_y, own), sums in zip(combs, totals, strict=True):
         rows, given = x[:, :, 0, of_x], y[:, :, 0, of_y]
         operands = _planes(rows), _planes(given), _planes(sums), Operand(sums, 0, 0, 0)
-        calls += _calls(rows, operands, given[:, :, None], (high, axes[-1]), threads)
-    code = _code(_Sums, form_of(y.dtype, (combs[0][2], axes[-1]), False))
-    run_calls(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
+        calls += _calls(rows, operands, given[:, :, None], own, threads)
+    lengths = y.shape[-1], x.shape[-1]
+    form = form_of(y.dtype, combs[0][2], (way_of(slice(None), wide),), wide.kernel, wide.stride, lengths, False)
+    run_calls(_code(_Sums, form), [calls[n::threads] for n in range(min(threads, len(calls)))])
     w[...] = totals.sum(axis=(0, 1), dtype=np.float64).reshape(w.shape)
     return True
+
+
+def _plain(x: Array, y: Array, axes: Axes) -> tuple[Array, Array, tuple[Axis, Axis]]:
+    """Return arrays and axes with rows, of which an array of one spatial axis has one."""
+    if len(axes) == 1:
+        return x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), axes[0])
+    return x, y, (axes[0], axes[1])
 
 
 def _fits(x: Array, y: Array, axes: Axes) -> bool:
@@ -94,8 +126,8 @@ def _fits(x: Array, y: Array, axes: Axes) -> bool:
     return worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes))
 
 
-def _threads(x: Array, y: Array, axes: Axes) -> int:
-    return worth(max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
+def _threads(x: Array, y: Array, w: Array) -> int:
+    return worth(max(y.size * prod(w.shape[2:]) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
 
 
 def _combs(axis: Axis) -> Iterator[tuple[slice, slice, Axis]]:
@@ -126,17 +158,16 @@ def _planes(a: Array) -> Operand:
     return Operand(a, a.strides[0], 0, a.strides[1])
 
 
-def _calls(x: Array, operands: tuple[Operand, ...], y: Array, axes: tuple[Axis, Axis], threads: int) -> Iterator[bytes]:
+def _calls(x: Array, operands: tuple[Operand, ...], y: Array, high: Axis, threads: int) -> Iterator[bytes]:
     """Yield what the code is told: of an image all channels, or fewer where threads would have no work.
 
     x: (batch, channels, rows, columns). y: (batch, channels, outputs, rows, columns).
     """
-    (high, wide), item = axes, y.itemsize
-    batch, channels, outputs = y.shape[:3]
+    item, (batch, channels, outputs) = y.itemsize, y.shape[:3]
     parts = -(-2 * threads // (batch * outputs)) if threads > 1 else 1
     step = -(-channels // parts)
     begins = [address(one.array) for one in operands]
-    numbers = [*(one.channel // item for one in operands), high.out, high.size, wide.out, wide.size, high.low]
+    numbers = [*(one.channel // item for one in operands), high.out, high.size, y.shape[-1], x.shape[-1], high.low]
     numbers += [x.strides[2] // item, y.strides[3] // item]
     for n, m, first in product(range(batch), range(outputs), range(0, channels, step)):
         moves = zip(begins, operands, strict=True)
@@ -151,18 +182,28 @@ _NUMBERS = (
 )
 
 
+# Elements of a window along a row: how far each lies from its output's place times the stride, and its number.
+Way = tuple[tuple[int, int], ...]
+
+
+def way_of(elements: slice, axis: Axis) -> Way:
+    """Return how some elements of a window lie along an axis that has as many."""
+    first, step = elements.start or 0, elements.step or 1
+    return tuple((j * axis.dilation - axis.low, first + j * step) for j in range(axis.kernel))
+
+
 class Form(NamedTuple):
     """What code is made for: windows and where they lie.
 
-    window: its rows. columns: how far each of its elements lies, along a row, from its output's place times the stride.
-    alone: whether the registers hold a whole row. registers: of outputs at a time.
+    window: its rows, and the elements of one. ways: outputs next to each other in a row, whose windows are different
+    elements. alone: whether the registers hold a whole row. registers: of each of those outputs at a time.
     """
 
     char: str
     lanes: int
-    window: int
+    window: tuple[int, int]
     stride: tuple[int, int]
-    columns: tuple[int, ...]
+    ways: tuple[Way, ...]
     largest: bool
     alone: bool
     registers: int
@@ -170,22 +211,28 @@ class Form(NamedTuple):
     @property
     def waiting(self) -> int:
         """How many rows of outputs are under way at a time."""
-        return -(-self.window // self.stride[0])
+        return -(-self.window[0] // self.stride[0])
+
+    @property
+    def together(self) -> int:
+        """The registers of outputs at a time."""
+        return self.registers * len(self.ways)
 
 
 @lru_cache(256)
-def form_of(dtype: DType, axes: tuple[Axis, Axis], largest: bool) -> Form:
-    """Return the form for two axes: as many sums at a time as there are registers for."""
+def form_of(
+    dtype: DType, high: Axis, ways: tuple[Way, ...], kernel: int, stride: int, lengths: tuple[int, int], largest: bool
+) -> Form:
+    """Return the form: as many sums at a time as there are registers for. lengths: of rows of outputs and inputs."""
     machine = host()
     assert machine is not None
-    (high, wide), vector_bytes = axes, machine.vector_bytes
-    lanes = vector_bytes // dtype.itemsize
-    sums, most = (16, 4) if vector_bytes == 64 else (8, 2)
-    most, needed = min(most, max(sums // -(-high.kernel // high.stride), 1)), -(-wide.out // lanes)
+    lanes, out = machine.vector_bytes // dtype.itemsize, -(-lengths[0] // len(ways))
+    sums, most = (16, 4) if machine.vector_bytes == 64 else (8, 2)
+    most = min(most, max(sums // (-(-high.kernel // high.stride) * len(ways)), 1))
+    needed = -(-out // lanes)
     registers = -(-needed // -(-needed // most))
-    columns = tuple([j * wide.dilation - wide.low for j in range(wide.kernel)])
-    alone = max(wide.out, -(-wide.size // wide.stride)) <= registers * lanes
-    return Form(dtype.char, lanes, high.kernel, (high.stride, wide.stride), columns, largest, alone, registers)
+    alone = max(out, -(-lengths[1] // stride)) <= registers * lanes
+    return Form(dtype.char, lanes, (high.kernel, kernel), (high.stride, stride), ways, largest, alone, registers)
 
 
 @cache
@@ -211,7 +258,7 @@ class _Text:
         self.lines: list[str] = []
         self.made: set[str] = set()  # values written so far in this row of the input
         self.masks: set[int] = set()  # the registers of a row that are loaded
-        registers = range(form.registers)
+        registers = range(form.together)
         # By how many rows of outputs have begun since, and by register.
         self.sums = {(m, v): f"%sum{m}.{v}" if m else "%bias.all" for m in range(form.waiting) for v in registers}
 
@@ -228,7 +275,7 @@ class _Text:
             *self._block(
                 f"  %sum{m + 1}.{v} = phi {self.vector} [%bias.all, %block], [{self.sums[m, v]}, %row.next]"
                 for m in range(oldest)
-                for v in range(form.registers)
+                for v in range(form.together)
             ),
             *self.lines,
             f"  %h = sub i64 %turn, {oldest}\n  %there = icmp sge i64 %h, 0",
@@ -259,11 +306,11 @@ class _Text:
         form = self.form
         return [
             *("  %left = sub i64 %out.w, %v", *self._spread("left", "left")),
-            f"  %column = mul i64 %v, {form.stride[1]}",
+            f"  %place = udiv i64 %v, {len(form.ways)}\n  %column = mul i64 %place, {form.stride[1]}",
             *self._spread("column", "column"),
             *(
                 f"  %mask{v} = icmp slt {self.ints} {self._counting(v * form.lanes)}, %left.all"
-                for v in range(form.registers)
+                for v in range(form.together)
             ),
             *(line for part in sorted(self.masks) for line in self._mask(part)),
             "  br label %row\nrow:\n  %turn = phi i64 [0, %block], [%turn.n, %row.next]",
@@ -275,7 +322,7 @@ class _Text:
         return [
             "  br label %row.next\nrow.next:\n  %turn.n = add i64 %turn, 1\n  %again = icmp slt i64 %turn.n, %turns",
             "  br i1 %again, label %row, label %block.next\nblock.next:",
-            f"  %v.n = add i64 %v, {self.form.registers * self.form.lanes}\n  %v.more = icmp slt i64 %v.n, %out.w",
+            f"  %v.n = add i64 %v, {self.form.together * self.form.lanes}\n  %v.more = icmp slt i64 %v.n, %out.w",
             "  br i1 %v.more, label %block, label %plane.next\nplane.next:",
         ]
 
@@ -298,7 +345,7 @@ class _Text:
 
     def _taps(self) -> Iterator[str]:
         """Yield the loads of the weights of a plane."""
-        for tap in range(0 if self.form.largest else self.form.window * len(self.form.columns)):
+        for tap in range(0 if self.form.largest else prod(self.form.window)):
             yield f"  %w{tap} = getelementptr {self.kind}, ptr %w, i64 {tap}"
             yield f"  %tap{tap} = load {self.kind}, ptr %w{tap}"
             yield from splat(f"tap{tap}", self.kind, self.vector, self.form.lanes)
@@ -339,12 +386,13 @@ class _Text:
     def _take_row(self, u: int) -> str:
         """Write what adds a row to the sums; return the block where that ends."""
         form = self.form
-        for v in range(form.registers):
-            for j, column in enumerate(form.columns):
+        for number in range(form.together):
+            v, way = divmod(number, len(form.ways))
+            for column, j in form.ways[way]:
                 given = self._beside(u, v, column)
                 for m, i in ((m, m * form.stride[0] + u) for m in range(form.waiting)):
-                    if i < form.window:
-                        self._take(given, i * len(form.columns) + j, m, v, f"{u}.{v}.{j}.{m}")
+                    if i < form.window[0]:
+                        self._take(given, i * form.window[1] + j, m, number, f"{u}.{number}.{j}.{m}")
         return f"in{u}"
 
     def _beside(self, u: int, v: int, column: int) -> str:
@@ -407,10 +455,23 @@ class _Text:
         """Yield the stores of a row of outputs."""
         yield "  %y.row.at = mul i64 %h, %y.row\n  %y.place = add i64 %y.row.at, %v"
         yield f"  %y.at = getelementptr {self.kind}, ptr %y, i64 %y.place"
-        for v in range(self.form.registers):
-            given = f"{self.vector} {self.sums[oldest, v]}, ptr %to{v}, i32 4, {self.truth} %mask{v}"
+        values = [self.sums[oldest, v] for v in range(self.form.together)]
+        if len(self.form.ways) == 2:
+            yield from self._take_turns(values)
+            values = [f"%turns{v}" for v in range(len(values))]
+        for v, value in enumerate(values):
+            given = f"{self.vector} {value}, ptr %to{v}, i32 4, {self.truth} %mask{v}"
             yield f"  %to{v} = getelementptr {self.kind}, ptr %y.at, i64 {v * self.form.lanes}"
             yield f"  call void @llvm.masked.store.{self.suffix}.p0({given})"
+
+    def _take_turns(self, values: list[str]) -> Iterator[str]:
+        """Yield what makes registers whose elements lie next to each other of pairs whose elements take turns."""
+        lanes = self.form.lanes
+        for v in range(len(values)):
+            pair = f"{self.vector} {values[v // 2 * 2]}, {self.vector} {values[v // 2 * 2 + 1]}"
+            half = range(v % 2 * lanes // 2, (v % 2 + 1) * lanes // 2)
+            order = ", ".join(f"i32 {lane + other}" for lane in half for other in (0, lanes))
+            yield f"  %turns{v} = shufflevector {pair}, {self.ints} <{order}>"
 
 
 class _Sums(_Text):
@@ -422,7 +483,7 @@ class _Sums(_Text):
 
     def __init__(self, form: Form) -> None:
         super().__init__(form)
-        self.sums = {(tap, 0): f"%sum{tap}" for tap in range(form.window * len(form.columns))}
+        self.sums = {(tap, 0): f"%sum{tap}" for tap in range(prod(form.window))}
         self.taps = list(self.sums)
 
     def module(self) -> str:
@@ -455,7 +516,8 @@ class _Sums(_Text):
             "  %h.last = sub i64 %out.h, 1\n  %h = call i64 @llvm.smin.i64(i64 %turn, i64 %h.last)",
             "  %g.row = mul i64 %h, %y.row\n  %g.far = add i64 %g.row, %v",
             f"  %g.at = getelementptr {self.kind}, ptr %w, i64 %g.far",
-            f"  %g.ahead = mul i64 %y.row, {ROWS_AHEAD}\n  %g.later = getelementptr {self.kind}, ptr %g.at, i64 %g.ahead",
+            f"  %g.ahead = mul i64 %y.row, {ROWS_AHEAD}",
+            f"  %g.later = getelementptr {self.kind}, ptr %g.at, i64 %g.ahead",
         ]
         self._fetch("%g.later", self.form.registers)
         for v in range(self.form.registers):
@@ -467,16 +529,15 @@ class _Sums(_Text):
 
     def _take_row(self, u: int) -> str:
         form, block = self.form, f"in{u}"
-        given = {(v, c): self._beside(u, v, c) for v in range(form.registers) for c in form.columns}
+        (way,) = form.ways
+        given = {(v, j): self._beside(u, v, column) for v in range(form.registers) for column, j in way}
         for m, i in ((m, m * form.stride[0] + u) for m in range(form.waiting)):
-            if i >= form.window:
+            if i >= form.window[0]:
                 continue
             old, name = dict(self.sums), f"{u}.{m}"
             self.lines.append(f"  br i1 %is{m}, label %do{name}, label %did{name}\ndo{name}:")
-            for (v, c), x in given.items():
-                self._take(
-                    x, i * len(form.columns) + form.columns.index(c), m, v, f"{name}.{v}.{form.columns.index(c)}"
-                )
+            for (v, j), x in given.items():
+                self._take(x, i * form.window[1] + j, m, v, f"{name}.{v}.{j}")
             self.lines.append(f"  br label %did{name}\ndid{name}:")
             for own in self.sums:
                 if self.sums[own] != old[own]:
@@ -496,7 +557,8 @@ class _Sums(_Text):
     def _add_across(self, tap: int) -> Iterator[str]:
         """Yield what adds up the columns of a sum, and stores that."""
         reduce = f"@llvm.vector.reduce.fadd.{self.suffix}({self.kind} 0.0, {self.vector} {self.sums[tap, 0]})"
-        yield f"  %whole{tap} = call reassoc {self.kind} {reduce}\n  %y{tap} = getelementptr {self.kind}, ptr %y, i64 {tap}"
+        yield f"  %whole{tap} = call reassoc {self.kind} {reduce}"
+        yield f"  %y{tap} = getelementptr {self.kind}, ptr %y, i64 {tap}"
         yield f"  store {self.kind} %whole{tap}, ptr %y{tap}"
 
     def _begin(self) -> list[str]:

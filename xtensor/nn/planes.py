@@ -93,7 +93,8 @@ def sum_planes(x: Array, y: Array, w: Array, axes: Axes) -> bool:
 
     x and y as in `sweep`, of one output for each channel. Sums of images are added up in float64.
     """
-    if not _fits(x, y, axes) or w.dtype != y.dtype or x.shape[2] > 1 or y.shape[2] > 1 or volume(axes) > LARGEST_SUMS:
+    depthwise = w.shape[0] > 1 and w.shape[1:3] == (1, 1)
+    if not depthwise or w.dtype != y.dtype or volume(axes) > LARGEST_SUMS or not _fits(x, y, axes):
         return False
     x, y, (high, wide) = _plain(x, y, axes)
     combs = list(_combs(high))
@@ -159,26 +160,26 @@ def _planes(a: Array) -> Operand:
 
 
 def _calls(x: Array, operands: tuple[Operand, ...], y: Array, high: Axis, threads: int) -> Iterator[bytes]:
-    """Yield what the code is told: of an image all channels, or fewer where threads would have no work.
+    """Yield what the code is told: all images and channels, or as many as leave threads enough to do.
 
     x: (batch, channels, rows, columns). y: (batch, channels, outputs, rows, columns).
     """
     item, (batch, channels, outputs) = y.itemsize, y.shape[:3]
-    parts = -(-2 * threads // (batch * outputs)) if threads > 1 else 1
-    step = -(-channels // parts)
+    images = batch if threads == 1 else -(-batch * outputs // (2 * threads))
+    step = channels if threads <= batch * outputs else -(-channels * batch * outputs // (2 * threads))
     begins = [address(one.array) for one in operands]
     numbers = [*(one.channel // item for one in operands), high.out, high.size, y.shape[-1], x.shape[-1], high.low]
-    numbers += [x.strides[2] // item, y.strides[3] // item]
-    for n, m, first in product(range(batch), range(outputs), range(0, channels, step)):
+    numbers += [x.strides[2] // item, y.strides[3] // item, *(one.image // item for one in operands)]
+    for n, m, first in product(range(0, batch, images), range(outputs), range(0, channels, step)):
         moves = zip(begins, operands, strict=True)
         places = [begin + n * one.image + m * one.output + first * one.channel for begin, one in moves]
-        yield struct.pack("=16q", *places, min(step, channels - first), *numbers)
+        yield struct.pack("=21q", *places, min(step, channels - first), *numbers, min(images, batch - n))
 
 
 _POINTERS = ("x", "w", "y", "b")
 _NUMBERS = (
     *("planes", "x.step", "w.step", "y.step", "b.step", "out.h", "size.h", "out.w", "size.w"),
-    *("low.h", "x.row", "y.row"),
+    *("low.h", "x.row", "y.row", "x.image", "w.image", "y.image", "b.image", "images"),
 )
 
 
@@ -297,8 +298,10 @@ class _Text:
             *loads([f"{name}.0" for name in _POINTERS], _NUMBERS),
             *self._spread("size", "size.w"),
             f"  %ahead = mul i64 %x.row, {ROWS_AHEAD}\n  %turns = add i64 %out.h, {self.form.waiting - 1}",
-            "  br label %plane\nplane:\n  %n = phi i64 [0, %entry], [%n.n, %plane.next]",
-            *(f"  %{name} = phi ptr [%{name}.0, %entry], [%{name}.n, %plane.next]" for name in _POINTERS),
+            "  br label %image\nimage:\n  %i = phi i64 [0, %entry], [%i.n, %image.next]",
+            *(f"  %{name}.1 = phi ptr [%{name}.0, %entry], [%{name}.2, %image.next]" for name in _POINTERS),
+            "  br label %plane\nplane:\n  %n = phi i64 [0, %image], [%n.n, %plane.next]",
+            *(f"  %{name} = phi ptr [%{name}.1, %image], [%{name}.n, %plane.next]" for name in _POINTERS),
         ]
 
     def _block(self, kept: Iterable[str]) -> list[str]:
@@ -330,7 +333,10 @@ class _Text:
         return [
             *(f"  %{name}.n = getelementptr {self.kind}, ptr %{name}, i64 %{name}.step" for name in _POINTERS),
             "  %n.n = add i64 %n, 1\n  %n.more = icmp slt i64 %n.n, %planes",
-            "  br i1 %n.more, label %plane, label %done\ndone:\n  ret void\n}",
+            "  br i1 %n.more, label %plane, label %image.next\nimage.next:",
+            *(f"  %{name}.2 = getelementptr {self.kind}, ptr %{name}.1, i64 %{name}.image" for name in _POINTERS),
+            "  %i.n = add i64 %i, 1\n  %i.more = icmp slt i64 %i.n, %images",
+            "  br i1 %i.more, label %image, label %done\ndone:\n  ret void\n}",
         ]
 
     def _counting(self, first: int, step: int = 1) -> str:

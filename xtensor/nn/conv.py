@@ -648,15 +648,15 @@ def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
 
 def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     """Return why what follows inputs is not computed with them: each phase is a convolution of its own."""
-    w, phases = operands[1], prod(axis.stride for axis in plan.axes)
+    w, number = operands[1], prod(axis.stride for axis in plan.axes)
     if any(axis.kernel < axis.stride for axis in plan.axes):
         return "positions are left out"
     axes = tuple(phases(axis)[0][2] for axis in plan.axes)
-    if phases == 1 and _takes_tiles(
+    if number == 1 and _takes_tiles(
         plan, axes, result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups, result
     ):
         return TILES_APART
-    work = prod(operands[0].shape) * prod(w.shape[1:]) // phases
+    work = prod(operands[0].shape) * prod(w.shape[1:]) // number
     return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, plan.x_last, result)
 
 

@@ -58,7 +58,7 @@ def sweep_channels(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes,
     thin = _thin(x, w, y, axes, back)
     if thin is None or not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)):
         return False
-    weights: Array = np.ascontiguousarray(np.moveaxis(w, (2, 0, 1), (-3, -2, -1)), y.dtype)
+    weights: Array = np.ascontiguousarray(w.transpose(*range(3, w.ndim), 2, 0, 1), y.dtype)
     shift: Array = np.zeros(w.shape[:2], y.dtype) if bias is None else np.ascontiguousarray(bias, y.dtype)
     sweep, threads = _sweep(thin, x, y, axes, back), _threads(x, y, axes)
     everything = range(len(y)), range(sweep.rows.count), range(shift.size)

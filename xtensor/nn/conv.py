@@ -73,6 +73,10 @@ TILES_APART = "Winograd's tiles take less time"
 # Scratch in MB, on the CPU and on other devices.
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
+# The plans of convolutions by shapes and arguments, so many at most; arguments of which types are remembered.
+PLANS, PLAIN = 1024, (int, str, type(None))
+_plans: dict[Any, Any] = {}
+
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
 _fastest: dict[Any, str] = {}
@@ -179,6 +183,12 @@ def _arguments(
 ) -> tuple[Tensor, Tensor, Tensor | None, Plan]:
     """Return the operands of `conv`, padded where that is not with zeros, and its plan."""
     x, w, bias, rank = _operands("conv", x, w, bias)
+    kind = stride, padding, dilation, groups, layout, workspace_mb, algorithm
+    shapes = x.shape, w.shape, None if bias is None else bias.shape
+    key = (shapes, _common(x, w, bias), x.device, kind) if padding_mode == "zeros" and _is_plain(kind) else None
+    plan = None if key is None else _plans.get(key)
+    if plan is not None:
+        return x, w, bias, plan
     x_last, y_last = channels_last(layout, rank, "conv")
     _check_groups("conv", x, w, groups, x.shape[-1] if x_last else x.shape[1], w.shape[0])
     _check_bias("conv", bias, w.shape[0])
@@ -189,7 +199,18 @@ def _arguments(
         axes, _ = axes_of("conv", x.shape, spatial(x.shape, x_last), w.shape[2:], stride, 0, dilation)
     plan = _plan("conv", axes, groups, x_last, y_last, _workspace(x, workspace_mb), algorithm)
     _check_algorithm(plan, _common(x, w, bias))
+    if key is not None:
+        if len(_plans) >= PLANS:
+            _plans.clear()
+        _plans[key] = plan
     return x, w, bias, plan
+
+
+def _is_plain(kind: tuple[Any, ...]) -> bool:
+    """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
+    return all(
+        type(one) in PLAIN or (type(one) is tuple and all(type(part) in PLAIN for part in one)) for one in kind
+    )
 
 
 def conv_transpose(
@@ -510,7 +531,8 @@ def _by_cudnn(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, pla
 
 
 def _common(*tensors: Any) -> DType:
-    return promote(*(x.dtype for x in tensors if x is not None))
+    first, *others = [x.dtype for x in tensors if x is not None]
+    return first if all(one is first for one in others) else promote(first, *others)
 
 
 def _split(a: Array, last: bool, groups: int) -> Array:

@@ -62,8 +62,8 @@ def sweep(
         return False
     channels, outputs = y.shape[1:3]
     weights = np.ones((channels, outputs, *window), y.dtype) if w is None else w.reshape(channels, outputs, *window)
-    shift: Array = np.full((channels, outputs), -np.inf if largest else 0, y.dtype)
-    shift = shift if bias is None else np.ascontiguousarray(bias, y.dtype)
+    nothing = np.full((channels, outputs), -np.inf if largest else 0, y.dtype) if bias is None else bias
+    shift: Array = np.ascontiguousarray(nothing, y.dtype)
     ways = tuple(way_of(elements, axis) for _, elements, axis in wide)
     for places, elements, axis in high:
         taps: Array = np.ascontiguousarray(weights[:, :, elements], y.dtype)

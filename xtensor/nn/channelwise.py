@@ -159,10 +159,10 @@ def _form(char: str, lanes: int, group: int, axis: Axis, back: bool) -> Thin | N
 
 
 def _sweep(thin: Thin, x: Array, y: Array, axes: Axes, back: bool) -> Sweep:
-    return _sweep_of(thin, axes, prod(y.shape[1:3]), _steps(x), _steps(y), back)
+    return _sweep_of(thin, axes, prod(y.shape[1:3]), steps_of(x), steps_of(y), back)
 
 
-def _steps(a: Array) -> Shape:
+def steps_of(a: Array) -> Shape:
     """Return the elements from one image, and from one place, to the next."""
     return tuple(step // a.itemsize for step in (a.strides[0], *a.strides[3:]))
 
@@ -170,14 +170,15 @@ def _steps(a: Array) -> Shape:
 @lru_cache(256)
 def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, back: bool) -> Sweep:
     axis, of_row = axes[-1], axes[-1].kernel * thin.group * channels
-    rows = _rows(axes[:-1], of_x[1:-1], of_y[1:-1], of_row, back)
+    rows = rows_under(axes[:-1], of_x[1:-1], of_y[1:-1], of_row, back)
     lengths = (axis.size, axis.out, 0) if back else (axis.out, axis.size, -axis.low)
     ahead = [ROWS_AHEAD * of[-2] if len(axes) > 1 else 0 for of in (of_x, of_y)]
     blocks = max(SEGMENT // thin.outputs, 1), rows.fetched, *ahead
     return Sweep(rows, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
 
 
-def _rows(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Rows:
+@lru_cache(256)
+def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Rows:
     """Return where rows lie; axes: all but the last; row: weights from one row of the window to the next."""
     firsts, xs, ws, whole = [0], [], [], []
     windows = list(product(*(range(axis.kernel) for axis in axes)))

@@ -33,6 +33,7 @@ from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .channelwise import sum_channels, sweep_channels
 from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
+from .few import sweep_few
 from .implicit import THIN_OUTPUTS, can_end
 from .implicit import convolve as convolve_implicitly
 from .implicit_weights import convolve_weights
@@ -208,9 +209,7 @@ def _arguments(
 
 def _is_plain(kind: tuple[Any, ...]) -> bool:
     """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
-    return all(
-        type(one) in PLAIN or (type(one) is tuple and all(type(part) in PLAIN for part in one)) for one in kind
-    )
+    return all(type(one) in PLAIN or (type(one) is tuple and all(type(part) in PLAIN for part in one)) for one in kind)
 
 
 def conv_transpose(
@@ -584,9 +583,10 @@ def _forward(
 
 
 def _sweep(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False) -> bool:
-    """Write outputs, or going back inputs y from outputs x, of thin groups where arrays lie; return whether."""
-    planes = _is_thin(x, w) and sweep(x, w, y, bias, axes, back=back)
-    return planes or sweep_channels(x, w, y, bias, axes, back=back)
+    """Write outputs, or back from these inputs, of thin groups or few channels where arrays lie; return whether."""
+    if _is_thin(x, w) and sweep(x, w, y, bias, axes, back=back):
+        return True
+    return sweep_channels(x, w, y, bias, axes, back=back) or (not back and sweep_few(x, w, y, bias, axes))
 
 
 def _is_thin(x: Array, w: Array) -> bool:

@@ -33,7 +33,7 @@ from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .channelwise import sum_channels, sweep_channels
 from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
-from .few import sweep_few
+from .few import sum_few, sweep_few
 from .implicit import THIN_OUTPUTS, can_end
 from .implicit import convolve as convolve_implicitly
 from .implicit_weights import convolve_weights
@@ -480,9 +480,7 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
-        if sum_channels(*given[:3], plan.axes) or (
-            given[0].shape[2] == 1 and sum_planes(*given[:2], given[2], plan.axes)
-        ):
+        if plan.algorithm not in winograd.TILES and any(way(*given) for way in (sum_channels, sum_planes, sum_few)):
             return w
         if not _by_tiles(*given, plan) and not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)

@@ -125,7 +125,7 @@ def _places(few: Few, axes: Axes, channels: int) -> tuple[int, int, Array]:
 def _calls(
     few: Few, x: Array, ws: list[Array], y: Array, bias: Array, axes: Axes, images: int, rows: int
 ) -> tuple[list[bytes], Any]:
-    """Return what the kernel is told, some images, and rows of one, at a time, and what has to live as long; ws: of each."""
+    """Return what the kernel is told, some images, and rows of one, at a time; and what has to live as long."""
     (image_x, *of_x), (image_y, *of_y) = steps_of(x), steps_of(y)
     channels, item = x.shape[2], y.itemsize
     under = rows_under(axes[:-1], tuple(of_x[:-1]), tuple(of_y[:-1]), 0, False)

@@ -1,4 +1,4 @@
-"""Convolutions of few channels, which come last, in one group: what codegen/cpu/few.py is told.
+"""Convolutions of few channels in one group: what codegen/cpu/few.py is told.
 
 x, w and y are as in `contraction`.
 """
@@ -9,14 +9,14 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.dtypes import DType
 from ..base.threads import worth
 from ..codegen.cpu.compile import host
-from ..codegen.cpu.few import NUMBERS, POINTERS, Few, few_kernel, few_weights_kernel
+from ..codegen.cpu.few import NUMBERS, POINTERS, Few, few_first_kernel, few_kernel, few_weights_kernel
 from ..plan.costs import PRODUCT_SECONDS
 from ..run.contractions import address, worth_compiling
 from ..run.native import run_calls
@@ -31,40 +31,61 @@ FEW, SUMS, REGISTERS, TERMS = 4, (12, 24), (2, 4), 12
 WORDS = Struct(f"={len(POINTERS) + len(NUMBERS)}q")
 
 
+class Room(NamedTuple):
+    """How the rows under a row of outputs are laid out: how long each is, how many, where the elements of a window lie,
+    elements of the input before it begins, negative, and of a row, channels that are copied one by one, and whether
+    they come last.
+    """
+
+    length: int
+    count: int
+    ks: Array
+    start: int
+    size: int
+    channels: int
+    last: bool
+
+
 def sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool:
     """Write the sums over windows times weights, plus a bias (1, outputs), into y; return whether.
 
-    It does where channels are few, and lie nearest to each other, and the work is worth compiling.
+    It does where channels are few, and x and y lie alike, and the work is worth compiling.
     """
-    if not _fits(x, w, y) or not worth_compiling(y, y.dtype, y.size * w[0, 0].size):
+    last = _channels_last(x, w, y, axes)
+    if last is None or not worth_compiling(y, y.dtype, y.size * w[0, 0].size):
         return False
-    few = _outputs_form(y.dtype, w.shape[1], x.shape[2], axes[-1])
-    weights: Array = np.ascontiguousarray(w[0].transpose(*range(2, w.ndim - 1), 1, 0), y.dtype)
-    # Sums of products begin at +0 too.
-    shift: Array = np.zeros(w.shape[1], y.dtype) if bias is None else bias.ravel() + y.dtype.type(0)
-    threads = _threads(y, w)
+    form, room_of = (_outputs_form, _room_last) if last else (_first_form, _room_first)
+    few = form(y.dtype, w.shape[1], x.shape[2], axes[-1])
+    room, outputs = room_of(few, axes, x.shape[2]), w.shape[1] if last else -(-w.shape[1] // few.block) * few.block
+    weights: Array = np.zeros((len(room.ks), outputs), y.dtype)
+    weights[:, : w.shape[1]] = w[0].transpose(*range(2, w.ndim - 1), 1, 0).reshape(-1, w.shape[1])
+    shift: Array = np.zeros(outputs, y.dtype)
+    if bias is not None:
+        shift[: w.shape[1]] += bias.ravel()
+    threads, positions = _threads(y, w), prod(y.shape[3:-1])
     images = len(y) if threads == 1 else -(-len(y) // (2 * threads))
-    rows = prod(y.shape[3:-1]) if threads <= len(y) else -(-prod(y.shape[3:-1]) * len(y) // (2 * threads))
-    calls, _held = _calls(few, x, [weights] * len(y), y, shift, axes, images, rows)
-    run_calls(few_kernel(few), [calls[n::threads] for n in range(min(threads, len(calls)))])
+    rows = positions if threads <= len(y) else -(-positions * len(y) // (2 * threads))
+    calls, _held = _calls(room, x, [weights] * len(y), y, shift, axes, images, rows)
+    code = few_kernel(few) if last else few_first_kernel(few)
+    run_calls(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
     return True
 
 
 def sum_few(x: Array, y: Array, w: Array, axes: Axes) -> bool:
     """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether.
 
-    Images fall into lanes, whatever the number of threads, which are added up in order.
+    It does where channels come last. Images fall into lanes, whatever the number of threads, which are added in order.
     """
     work = y.size * w[0, 0].size
-    if not _fits(x, w, y) or w.dtype != y.dtype or not worth_compiling(y, y.dtype, work):
+    if not _channels_last(x, w, y, axes) or w.dtype != y.dtype or not worth_compiling(y, y.dtype, work):
         return False
     if summing_dtype(w.dtype, work) != w.dtype:
         return False
     few = _weights_form(y.dtype, w.shape[1], x.shape[2], axes[-1])
     images = -(-len(y) // LANES)
     totals: Array = np.zeros((-(-len(y) // images), *w.shape[3:], x.shape[2], w.shape[1]), w.dtype)
-    threads, nothing = _threads(y, w), totals[:0]
-    calls, _held = _calls(few, x, list(totals), y, nothing, axes, images, prod(y.shape[3:-1]))
+    threads, room = _threads(y, w), _room_last(few._replace(block=1), axes, x.shape[2])
+    calls, _held = _calls(room, x, list(totals), y, totals[:0], axes, images, prod(y.shape[3:-1]))
     run_calls(few_weights_kernel(few), [calls[n::threads] for n in range(min(threads, len(calls)))])
     for other in totals[1:]:
         totals[0] += other
@@ -72,13 +93,16 @@ def sum_few(x: Array, y: Array, w: Array, axes: Axes) -> bool:
     return True
 
 
-def _fits(x: Array, w: Array, y: Array) -> bool:
-    """Return whether x and y lie as the kernels need them, and channels are few."""
+def _channels_last(x: Array, w: Array, y: Array, axes: Axes) -> bool | None:
+    """Return whether channels come last, None where arrays do not lie as the kernels need them, or there are many."""
     channels, item = x.shape[2], y.itemsize
     if w.shape[0] > 1 or not 0 < channels <= FEW or not y.size or not w.size or y.dtype.char not in "fd":
-        return False
-    lies = x.strides[2] == y.strides[2] == item and x.strides[-1] == channels * item
-    return lies and w.shape[1] > channels and readable(x, y.dtype) and readable(y, y.dtype)
+        return None
+    if w.shape[1] <= channels or not readable(x, y.dtype) or not readable(y, y.dtype):
+        return None
+    if x.strides[2] == y.strides[2] == item and x.strides[-1] == channels * item:
+        return True
+    return False if x.strides[-1] == y.strides[-1] == item and axes[-1].stride <= 2 else None
 
 
 def _threads(y: Array, w: Array) -> int:
@@ -103,6 +127,21 @@ def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis) -> Few:
 
 
 @lru_cache(256)
+def _first_form(dtype: DType, outputs: int, channels: int, axis: Axis) -> Few:
+    """Return the form where channels come first: few sums in vain, and few loads for each."""
+    lanes, _, most = _registers(dtype, 1)
+
+    def cost(size: tuple[int, int]) -> float:
+        number, block = size
+        sums = -(-axis.out // (lanes * number)) * number * -(-outputs // block) * block
+        return sums * (1 + 0.5 / number + 0.5 / block)
+
+    sizes = [(number, block) for number in range(1, 8) for block in range(1, most // number + 1)]
+    number, block = min(sizes, key=cost)
+    return Few(dtype.char, lanes, block, number, 0, axis.stride)
+
+
+@lru_cache(256)
 def _weights_form(dtype: DType, outputs: int, channels: int, axis: Axis) -> Few:
     """Return the form of the gradient: as many elements of a window as follow each other and divide those that do."""
     lanes, number, most = _registers(dtype, outputs)
@@ -112,32 +151,42 @@ def _weights_form(dtype: DType, outputs: int, channels: int, axis: Axis) -> Few:
 
 
 @lru_cache(256)
-def _places(few: Few, axes: Axes, channels: int) -> tuple[int, int, Array]:
-    """Return how long a row of the room is, how many there are, and where the elements of a window lie in them."""
+def _room_last(few: Few, axes: Axes, channels: int) -> Room:
     axis, count = axes[-1], prod(one.kernel for one in axes[:-1])
     windows = -(-axis.out // few.block) * few.block
-    reach = channels * ((windows - 1) * axis.stride + axis.span)
-    length = -(-reach // few.lanes) * few.lanes
+    length = -(-channels * ((windows - 1) * axis.stride + axis.span) // few.lanes) * few.lanes
     along = np.add.outer(np.arange(axis.kernel) * axis.dilation * channels, np.arange(channels)).ravel()
-    return length, count, np.add.outer(np.arange(count) * length, along).ravel()
+    ks = np.add.outer(np.arange(count) * length, along).ravel()
+    return Room(length, count, ks, -axis.low * channels, axis.size * channels, 1, True)
+
+
+@lru_cache(256)
+def _room_first(few: Few, axes: Axes, channels: int) -> Room:
+    axis, count = axes[-1], prod(one.kernel for one in axes[:-1])
+    width = few.registers * few.lanes
+    further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, few.phases)
+    length = -(-axis.out // width) * width + -(-(int(further[-1]) + 1) // few.lanes) * few.lanes
+    along = np.add.outer(phase * length + further, np.arange(channels) * few.phases * length).ravel()
+    ks = np.add.outer(np.arange(count) * channels * few.phases * length, along).ravel()
+    return Room(length, count * channels * few.phases, ks, -axis.low, axis.size, channels, False)
 
 
 def _calls(
-    few: Few, x: Array, ws: list[Array], y: Array, bias: Array, axes: Axes, images: int, rows: int
+    room: Room, x: Array, ws: list[Array], y: Array, bias: Array, axes: Axes, images: int, rows: int
 ) -> tuple[list[bytes], Any]:
     """Return what the kernel is told, some images, and rows of one, at a time; and what has to live as long."""
     (image_x, *of_x), (image_y, *of_y) = steps_of(x), steps_of(y)
-    channels, item = x.shape[2], y.itemsize
+    item, step = y.itemsize, of_y[-1] if room.last else y.strides[2] // y.itemsize
     under = rows_under(axes[:-1], tuple(of_x[:-1]), tuple(of_y[:-1]), 0, False)
-    length, count, ks = _places(few, axes, channels)
     parts = list(product(range(0, len(y), images), range(0, under.count, rows)))
-    room: Array = np.empty((len(parts), count * length), y.dtype)
-    begins, tables = list(map(address, (x, y, bias, room, ks))), under.tables
-    axis, calls = axes[-1], []
+    space: Array = np.empty((len(parts), room.count * room.length), y.dtype)
+    begins, tables, calls = list(map(address, (x, y, bias, space, room.ks))), under.tables, []
     for number, (n, first) in enumerate(parts):
-        of_rows = begins[3] + number * count * length * item, tables[0], tables[2] + 8 * first, tables[3] + 8 * first
-        places = begins[0] + n * image_x * item, address(ws[n // images]), begins[1] + n * image_y * item, begins[2]
+        w = ws[n // images]
+        places = begins[0] + n * image_x * item, address(w), begins[1] + n * image_y * item, begins[2]
+        of_rows = begins[3] + number * space.strides[0], tables[0], tables[2] + 8 * first, tables[3] + 8 * first
         some, left = min(rows, under.count - first), min(images, len(y) - n)
-        numbers = y.shape[2], some, axis.out, len(ks), axis.size * channels, -axis.low * channels, length, of_y[-1]
-        calls.append(WORDS.pack(*places, *of_rows, begins[4], *numbers, left, image_x, image_y))
-    return calls, (room, under, ks)
+        numbers = y.shape[2], w.shape[-1], some, axes[-1].out, len(room.ks), room.size, room.start, room.length
+        more = step, left, image_x, image_y, room.channels, x.strides[2] // item
+        calls.append(WORDS.pack(*places, *of_rows, begins[4], *numbers, *more))
+    return calls, (space, under, room)

@@ -49,7 +49,8 @@ class Room(NamedTuple):
 def sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool:
     """Write the sums over windows times weights, plus a bias (1, outputs), into y; return whether.
 
-    It does where channels are few, and x and y lie alike, and the work is worth compiling.
+    Sums are in the order of those of `implicit.convolve`. It does where channels are few, x and y lie alike, and the
+    work is worth compiling.
     """
     last = _channels_last(x, w, y, axes)
     if last is None or not worth_compiling(y, y.dtype, y.size * w[0, 0].size):
@@ -58,7 +59,7 @@ def sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> b
     few = form(y.dtype, w.shape[1], x.shape[2], axes[-1])
     room, outputs = room_of(few, axes, x.shape[2]), w.shape[1] if last else -(-w.shape[1] // few.block) * few.block
     weights: Array = np.zeros((len(room.ks), outputs), y.dtype)
-    weights[:, : w.shape[1]] = w[0].transpose(*range(2, w.ndim - 1), 1, 0).reshape(-1, w.shape[1])
+    weights[:, : w.shape[1]] = (np.moveaxis(w[0], 1, -1) if last else w[0]).reshape(w.shape[1], -1).T
     shift: Array = np.zeros(outputs, y.dtype)
     if bias is not None:
         shift[: w.shape[1]] += bias.ravel()
@@ -134,7 +135,7 @@ def _first_form(dtype: DType, outputs: int, channels: int, axis: Axis) -> Few:
     def cost(size: tuple[int, int]) -> float:
         number, block = size
         sums = -(-axis.out // (lanes * number)) * number * -(-outputs // block) * block
-        return sums * (1 + 0.5 / number + 0.5 / block)
+        return sums * (1 + 0.1 / number + 0.8 / block)
 
     sizes = [(number, block) for number in range(1, 8) for block in range(1, most // number + 1)]
     number, block = min(sizes, key=cost)
@@ -166,8 +167,8 @@ def _room_first(few: Few, axes: Axes, channels: int) -> Room:
     width = few.registers * few.lanes
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, few.phases)
     length = -(-axis.out // width) * width + -(-(int(further[-1]) + 1) // few.lanes) * few.lanes
-    along = np.add.outer(phase * length + further, np.arange(channels) * few.phases * length).ravel()
-    ks = np.add.outer(np.arange(count) * channels * few.phases * length, along).ravel()
+    rows = np.add.outer(np.arange(count) * channels * few.phases * length, phase * length + further)
+    ks = np.add.outer(np.arange(channels) * few.phases * length, rows).ravel()
     return Room(length, count * channels * few.phases, ks, -axis.low, axis.size, channels, False)
 
 

@@ -45,7 +45,7 @@ class Rows(NamedTuple):
 
     arrays: list[Array]
     tables: list[int]
-    count: int
+    number: int
     fetched: int
 
 
@@ -61,7 +61,7 @@ def sweep_channels(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes,
     weights: Array = np.ascontiguousarray(w.transpose(*range(3, w.ndim), 2, 0, 1), y.dtype)
     shift: Array = np.zeros(w.shape[:2], y.dtype) if bias is None else np.ascontiguousarray(bias, y.dtype)
     sweep, threads = _sweep(thin, x, y, axes, back), _threads(x, y, axes)
-    everything = range(len(y)), range(sweep.rows.count), range(shift.size)
+    everything = range(len(y)), range(sweep.rows.number), range(shift.size)
     if threads == 1:
         groups = [[sweep.told(x, weights, y, shift, *everything)]]
     else:
@@ -83,7 +83,7 @@ def sum_channels(x: Array, y: Array, w: Array, axes: Axes) -> bool:
         return False
     totals: Array = np.zeros((*w.shape[3:], w.shape[2], *w.shape[:2]), w.dtype)
     sweep, channels = _sweep(thin, x, y, axes, False), prod(w.shape[:2])
-    everything = range(len(y)), range(sweep.rows.count)
+    everything = range(len(y)), range(sweep.rows.number)
     step = -(-channels // (_threads(x, y, axes) * thin.lanes)) * thin.lanes
     calls = [[sweep.told(x, totals, y, None, *everything, part)] for part in _cut(range(channels), step)]
     run_calls(channels_weights_kernel(thin), calls)

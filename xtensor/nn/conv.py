@@ -31,18 +31,17 @@ from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
-from .channelwise import sum_channels, sweep_channels
 from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
-from .few import sum_few, sweep_few
-from .implicit import THIN_OUTPUTS, can_end
+from .implicit import can_end
 from .implicit import convolve as convolve_implicitly
 from .implicit_weights import convolve_weights
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded
 from .pending import Pending
-from .planes import SLOWER, sum_planes, sweep
+from .planes import SLOWER
 from .shifted import weighted_sums
+from .sweeps import is_thin, sum_up, sweep
 from .windows import (
     Axes,
     Axis,
@@ -480,7 +479,7 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
-        if plan.algorithm not in winograd.TILES and any(way(*given) for way in (sum_channels, sum_planes, sum_few)):
+        if plan.algorithm not in winograd.TILES and sum_up(*given):
             return w
         if not _by_tiles(*given, plan) and not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)
@@ -566,7 +565,7 @@ def _forward(
         if algorithm == "direct" and x.shape[2]:
             if not elsewhere.direct(x, w, y, bias, axes):
                 weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not _sweep(x, w, y, bias, axes) and not convolve_implicitly(
+        elif not sweep(x, w, y, bias, axes) and not convolve_implicitly(
             plan.function, x, w, y, bias, axes, plan.budget
         ):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
@@ -580,21 +579,10 @@ def _forward(
         run(_choice(x, w, y, axes, plan)[0])
 
 
-def _sweep(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False) -> bool:
-    """Write outputs, or back from these inputs, of thin groups or few channels where arrays lie; return whether."""
-    if _is_thin(x, w) and sweep(x, w, y, bias, axes, back=back):
-        return True
-    return sweep_channels(x, w, y, bias, axes, back=back) or (not back and sweep_few(x, w, y, bias, axes))
-
-
-def _is_thin(x: Array, w: Array) -> bool:
-    return bool(x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS)
-
-
 def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan) -> tuple[str, str]:
     """Return the algorithm for arrays as `contract` has them, and why."""
     asked = plan.algorithm
-    if asked == "auto" and _is_thin(x, w):
+    if asked == "auto" and is_thin(x, w):
         compiled = worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes))
         return ("im2col", "generated code for single channels") if compiled else ("direct", "few channels a group")
     if asked != "auto" and asked not in winograd.TILES:
@@ -644,7 +632,7 @@ def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Arra
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
-    if ending is None and plan.algorithm in JOINED and _sweep(y, back, x, bias, plan.axes, back=True):
+    if ending is None and plan.algorithm in JOINED and sweep(y, back, x, bias, plan.axes, back=True):
         return
     for phase in product(*map(phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)

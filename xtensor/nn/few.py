@@ -38,7 +38,7 @@ class Room(NamedTuple):
     """
 
     length: int
-    count: int
+    number: int
     ks: Array
     start: int
     size: int
@@ -53,7 +53,7 @@ def sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> b
     work is worth compiling.
     """
     last = _channels_last(x, w, y, axes)
-    if last is None or not worth_compiling(y, y.dtype, y.size * w[0, 0].size):
+    if last is None or not worth_compiling(y, y.dtype, y.size * prod(w.shape[2:])):
         return False
     form, room_of = (_outputs_form, _room_last) if last else (_first_form, _room_first)
     few = form(y.dtype, w.shape[1], x.shape[2], axes[-1])
@@ -77,7 +77,7 @@ def sum_few(x: Array, y: Array, w: Array, axes: Axes) -> bool:
 
     It does where channels come last. Images fall into lanes, whatever the number of threads, which are added in order.
     """
-    work = y.size * w[0, 0].size
+    work = y.size * prod(w.shape[2:])
     if not _channels_last(x, w, y, axes) or w.dtype != y.dtype or not worth_compiling(y, y.dtype, work):
         return False
     if summing_dtype(w.dtype, work) != w.dtype:
@@ -107,7 +107,7 @@ def _channels_last(x: Array, w: Array, y: Array, axes: Axes) -> bool | None:
 
 
 def _threads(y: Array, w: Array) -> int:
-    return worth(y.size * w[0, 0].size * PRODUCT_SECONDS[y.dtype.char])
+    return worth(y.size * prod(w.shape[2:]) * PRODUCT_SECONDS[y.dtype.char])
 
 
 def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
@@ -179,14 +179,14 @@ def _calls(
     (image_x, *of_x), (image_y, *of_y) = steps_of(x), steps_of(y)
     item, step = y.itemsize, of_y[-1] if room.last else y.strides[2] // y.itemsize
     under = rows_under(axes[:-1], tuple(of_x[:-1]), tuple(of_y[:-1]), 0, False)
-    parts = list(product(range(0, len(y), images), range(0, under.count, rows)))
-    space: Array = np.empty((len(parts), room.count * room.length), y.dtype)
+    parts = list(product(range(0, len(y), images), range(0, under.number, rows)))
+    space: Array = np.empty((len(parts), room.number * room.length), y.dtype)
     begins, tables, calls = list(map(address, (x, y, bias, space, room.ks))), under.tables, []
     for number, (n, first) in enumerate(parts):
         w = ws[n // images]
         places = begins[0] + n * image_x * item, address(w), begins[1] + n * image_y * item, begins[2]
         of_rows = begins[3] + number * space.strides[0], tables[0], tables[2] + 8 * first, tables[3] + 8 * first
-        some, left = min(rows, under.count - first), min(images, len(y) - n)
+        some, left = min(rows, under.number - first), min(images, len(y) - n)
         numbers = y.shape[2], w.shape[-1], some, axes[-1].out, len(room.ks), room.size, room.start, room.length
         more = step, left, image_x, image_y, room.channels, x.strides[2] // item
         calls.append(WORDS.pack(*places, *of_rows, begins[4], *numbers, *more))

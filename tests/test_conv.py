@@ -17,10 +17,12 @@ import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.nn import (
     channelwise,
+    contraction,
     conv,
     conv_transpose,
     convolve,
     correlate,
+    few,
     fold,
     implicit,
     pad,
@@ -632,6 +634,50 @@ def test_thin_groups_where_they_lie(how: dict[str, Any], last: bool, deep: int, 
     for one, two in zip(found, expected, strict=True):
         scale = np.abs(two.numpy()).max()
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=0, atol=64 * np.finfo(dtype).eps * scale)
+
+
+FEW = {
+    "plain": ((3, 40, 3), {"padding": 1}),
+    "two apart": ((3, 33, 5), {"padding": 2, "stride": 2}),
+    "three apart": ((2, 16, 3), {"padding": [(0, 1), (2, 0)], "stride": (2, 3)}),
+    "dilated": ((4, 7, 3), {"padding": [(3, 0), (1, 2)], "dilation": (3, 2), "stride": (1, 2)}),
+    "one channel": ((1, 20, 2), {"stride": (3, 1)}),
+}
+
+
+@pytest.mark.parametrize(("shape", "how"), FEW.values(), ids=list(FEW))
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_channels_where_they_lie(
+    shape: tuple[int, int, int], how: dict[str, Any], layout: str, dtype: str, monkeypatch: Any
+) -> None:
+    """Few channels are swept where they lie, as is the gradient of weights where they come last, by any threads."""
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
+    swept = Mock(wraps=few.run_calls)
+    monkeypatch.setattr(few, "run_calls", swept)
+    channels, outputs, window = shape
+    x, w, bias = normal(5, channels, 19, 23, dtype=dtype), normal(outputs, channels, window, window), normal(outputs)
+    if layout == "NHWC":
+        x = np.moveaxis(x, 1, -1).copy()
+    kind = {**how, "layout": layout, "algorithm": "im2col"}
+
+    def everything(dtype: str) -> list[Array]:
+        given = [xt.asarray(a.astype(dtype)) for a in (x, w, bias)]
+        y, back = xt.vjp(lambda w: conv(given[0], w, given[2], **kind), given[1])
+        return [y.numpy(), back(xt.asarray(np.cos(y.numpy())))[0].numpy()]
+
+    found = everything(dtype)
+    assert swept.call_count == (2 if layout == "NHWC" else how.get("stride") != (2, 3))
+    for threads in (1, 3):
+        with xt.options(threads=threads):
+            for one, two in zip(found, everything(dtype), strict=True):
+                np.testing.assert_array_equal(one, two)
+    with xt.options(engine="direct"):  # products by NumPy
+        for one, two in zip(found, everything("float64"), strict=True):
+            np.testing.assert_allclose(one, two, rtol=0, atol=64 * np.finfo(dtype).eps * np.abs(two).max())
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

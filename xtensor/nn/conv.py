@@ -533,11 +533,10 @@ def _common(*tensors: Any) -> DType:
 
 def _split(a: Array, last: bool, groups: int) -> Array:
     """Return a view (batch, groups, channels of a group, *lengths)."""
-    library = library_of(a)
-    a = library.moveaxis(a, -1, 1) if last else a
-    channels, step = a.shape[1] // groups, a.strides[1]
-    shape, strides = (a.shape[0], groups, channels, *a.shape[2:]), (a.strides[0], step * channels, step, *a.strides[2:])
-    return library.lib.stride_tricks.as_strided(a, shape, strides)
+    if last:  # splitting an axis always makes a view
+        a = a.reshape(*a.shape[:-1], groups, a.shape[-1] // groups)
+        return a.transpose(0, a.ndim - 2, a.ndim - 1, *range(1, a.ndim - 2))
+    return a.reshape(a.shape[0], groups, a.shape[1] // groups, *a.shape[2:])
 
 
 def _grouped(w: Array, plan: Plan) -> Array:

@@ -22,7 +22,7 @@ from ..codegen.cpu.compile import host
 from ..plan.costs import moving_seconds
 from ..run.contractions import address, worth_compiling
 from ..run.native import run_calls
-from .contraction import Array, readable
+from .contraction import Array, readable, summing_dtype
 from .planes import SLOWER, SPEED
 from .windows import Axes, Axis, volume
 
@@ -31,6 +31,9 @@ WIDEST, LONGEST, BLOCK = 8, 64, 8
 
 # The most sums of a gradient in registers: of 32 bytes, of 64.
 MOST_SUMS = 12, 24
+
+# Bytes of images that are turned at a time: they stay in the caches.
+TURNED_BYTES = 1 << 21
 
 # How many rows ahead the input is fetched; outputs of a row whose products are added up before the next channels are.
 ROWS_AHEAD, SEGMENT = 2, 32
@@ -74,21 +77,48 @@ def sweep_channels(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes,
     return True
 
 
-def sum_channels(x: Array, y: Array, w: Array, axes: Axes) -> bool:
-    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether."""
-    thin = _thin(x, w, y, axes, False)
-    if thin is None or len(thin.factors) > MOST_SUMS[8 * thin.lanes * y.itemsize == 512] or x.dtype != w.dtype:
+def sum_channels(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
+    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether.
+
+    Groups of several channels that come first are turned on the way, some images at a time: budget bytes hold these.
+    """
+    group, machine = w.shape[1], host()
+    if machine is None or axes[-1].kernel * group > MOST_SUMS[machine.vector_bytes == 64] or x.dtype != w.dtype:
         return False
-    if not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)):
+    if not _is_thin(w) or not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)):
+        return False
+    if group > 1 and summing_dtype(w.dtype, y.size * prod(w.shape[2:])) != w.dtype:
         return False
     totals: Array = np.zeros((*w.shape[3:], w.shape[2], *w.shape[:2]), w.dtype)
+    if not _add_up(x, y, w, totals, axes):
+        each = x[0].nbytes + y[0].nbytes
+        images = min(len(y), max(TURNED_BYTES // each, 1))
+        if group == 1 or images * each > budget:
+            return False
+        parts = (slice(first, first + images) for first in range(0, len(y), images))
+        if not all(_add_up(_turned(x[part]), _turned(y[part]), w, totals, axes) for part in parts):
+            return False
+    w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
+    return True
+
+
+def _add_up(x: Array, y: Array, w: Array, totals: Array, axes: Axes) -> bool:
+    """Add the gradient of weights w to totals (*window, channels of a group, groups, outputs); return whether."""
+    thin = _thin(x, w, y, axes, False)
+    if thin is None:
+        return False
     sweep, channels = _sweep(thin, x, y, axes, False), prod(w.shape[:2])
     everything = range(len(y)), range(sweep.rows.number)
     step = -(-channels // (_threads(x, y, axes) * thin.lanes)) * thin.lanes
     calls = [[sweep.told(x, totals, y, None, *everything, part)] for part in _cut(range(channels), step)]
     run_calls(channels_weights_kernel(thin), calls)
-    w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
     return True
+
+
+def _turned(a: Array) -> Array:
+    """Return a copy whose channels come last in memory."""
+    order = 0, *range(3, a.ndim), 1, 2
+    return np.ascontiguousarray(a.transpose(order)).transpose(0, a.ndim - 2, a.ndim - 1, *range(1, a.ndim - 2))
 
 
 def _threads(x: Array, y: Array, axes: Axes) -> int:
@@ -124,10 +154,16 @@ class Sweep(NamedTuple):
         return WORDS.pack(*begins, *tables, *counts, *self.columns, *self.blocks, len(images), *self.images)
 
 
+def _is_thin(w: Array) -> bool:
+    """Return whether there are groups of few channels, a power of two, and as many outputs."""
+    groups, outputs, channels = w.shape[:3]
+    return bool(groups > 1 and outputs == channels <= WIDEST and not channels & (channels - 1) and channels)
+
+
 def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
     """Return the form of a kernel for these arrays, None where there is none."""
     group, item, machine = w.shape[1], y.itemsize, host()
-    if machine is None or not y.size or w.shape[0] == 1 or group != w.shape[2] or group > WIDEST or group & (group - 1):
+    if machine is None or not y.size or not _is_thin(w):
         return None
     if y.dtype.char not in "fd" or axes[-1].kernel * group > LONGEST or not volume(axes):
         return None

@@ -479,7 +479,7 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
-        if plan.algorithm not in winograd.TILES and sum_up(*given):
+        if plan.algorithm not in winograd.TILES and sum_up(*given, plan.budget):
             return w
         if not _by_tiles(*given, plan) and not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)

@@ -25,6 +25,11 @@ def sweep(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back:
     return sweep_channels(x, w, y, bias, axes, back=back) or (not back and sweep_few(x, w, y, bias, axes))
 
 
-def sum_up(x: Array, y: Array, w: Array, axes: Axes) -> bool:
-    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether."""
-    return any(way(x, y, w, axes) for way in (sum_channels, planes.sum_planes, sum_few))
+def sum_up(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
+    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether.
+
+    budget: bytes of scratch.
+    """
+    if planes.sum_planes(x, y, w, axes) or sum_few(x, y, w, axes):
+        return True
+    return sum_channels(x, y, w, axes, budget)

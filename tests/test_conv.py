@@ -16,13 +16,15 @@ import pytest
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.nn import (
+    channelwise,
+    contraction,
     conv,
     conv_transpose,
     convolve,
     correlate,
+    few,
     fold,
     implicit,
-    implicit_weights,
     pad,
     planes,
     unfold,
@@ -594,27 +596,103 @@ def test_implicit_products_are_those_of_columns(monkeypatch: Any, seed: int) -> 
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-12 * np.abs(two).max(initial=1))
 
 
+THIN = {
+    "plain": {"padding": 1},
+    "two apart": {"padding": 1, "stride": 2},
+    "dilated": {"padding": [(2, 2), (0, 3)], "dilation": (1, 2), "stride": (2, 1)},
+    "three apart": {"padding": [(0, 1), (2, 0)], "stride": (1, 3)},
+    "few rows": {"padding": [(2, 0), (1, 1)], "dilation": (3, 1), "stride": (1, 2)},
+}
+
+
+@pytest.mark.parametrize("how", THIN.values(), ids=list(THIN))
+@pytest.mark.parametrize(("last", "deep"), [(False, 1), (True, 1), (True, 2), (True, 8), (False, 4)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("stride", [1, 2])
-def test_weights_of_single_channels(stride: int, last: bool, dtype: str, monkeypatch: Any) -> None:
-    """The gradient of depthwise weights is added up in registers, in both layouts, with tiles of a small workspace."""
+def test_thin_groups_where_they_lie(how: dict[str, Any], last: bool, deep: int, dtype: str, monkeypatch: Any) -> None:
+    """Thin groups, and both gradients, are swept where arrays lie: what stands for others is not read, nor written."""
+    if (machine := compile_.host()) is None:
+        pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
-    used: list[Any] = []
-    summing = implicit_weights._summing
-    monkeypatch.setattr(implicit_weights, "_summing", lambda *given: used.append(given) or summing(*given))
-    x = normal(3, 70, 13, 14, dtype=dtype)
-    layout = "NHWC" if last else "NCHW"
-    kind: dict[str, Any] = {"padding": 1, "stride": stride, "groups": 70, "layout": layout, "workspace_mb": 0.3}
-    given = xt.asarray(np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x)
-    y, back = xt.vjp(lambda w: conv(given, w, **kind), xt.asarray(normal(70, 1, 3, 3, dtype=dtype)))
+    monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
+    monkeypatch.setattr(channelwise, "TURNED_BYTES", 1)  # where channels come first, one image at a time
+    swept = Mock(wraps=planes.run_calls)
+    monkeypatch.setattr(channelwise if last or deep > 1 else planes, "run_calls", swept)
+    channels = 24 if deep > 1 else 37
+    x, w = normal(3, channels, 13, 29, dtype=dtype), normal(channels, deep, 3, 3, dtype=dtype)
+
+    def turned(a: Array) -> Array:
+        return np.moveaxis(a, 1, -1) if last else a
+
+    kind = {**how, "groups": channels // deep, "layout": "NHWC" if last else "NCHW", "algorithm": "im2col"}
+    y, back = xt.vjp(lambda x, w: conv(x, w, **kind), xt.asarray(turned(x).copy()), xt.asarray(w))
     cotangent = normal(*y.shape, dtype=dtype)
-    (found,) = back(xt.asarray(cotangent))
-    assert used
-    padded = np.pad(x.astype("float64"), [(0, 0), (0, 0), (1, 1), (1, 1)])
-    g = np.moveaxis(cotangent, -1, 1) if last else cotangent
-    for i, j in product(range(3), range(3)):
-        seen = padded[:, :, i : i + 13 : stride, j : j + 14 : stride]
-        expected = np.einsum("nchw,nchw->c", seen, g.astype("float64"))
-        error = np.abs(found.numpy()[:, 0, i, j] - expected).max()
-        assert error <= 8 * np.finfo(dtype).eps * np.abs(expected).max()
+    found = [y, *back(xt.asarray(cotangent))]
+    fits = deep * x.itemsize <= machine.vector_bytes  # into a register, and the sums of weights into several
+    sums = fits and 3 * deep <= channelwise.MOST_SUMS[machine.vector_bytes == 64]
+    planes_fit = deep == 1 and how.get("stride") != (1, 3)
+    assert swept.call_count >= (2 * fits + sums if last else 3 * (planes_fit or (deep > 1 and sums)))
+    with xt.options(engine="direct"):  # products by NumPy
+        y, back = xt.vjp(
+            lambda x, w: conv(x, w, **kind), xt.asarray(turned(x).astype("f8")), xt.asarray(w.astype("f8"))
+        )
+        expected = [y, *back(xt.asarray(cotangent.astype("f8")))]
+    for one, two in zip(found, expected, strict=True):
+        scale = np.abs(two.numpy()).max()
+        np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=0, atol=64 * np.finfo(dtype).eps * scale)
+
+
+FEW = {
+    "plain": ((3, 40, 3), {"padding": 1}),
+    "two apart": ((3, 33, 5), {"padding": 2, "stride": 2}),
+    "three apart": ((2, 16, 3), {"padding": [(0, 1), (2, 0)], "stride": (2, 3)}),
+    "dilated": ((4, 7, 3), {"padding": [(3, 0), (1, 2)], "dilation": (3, 2), "stride": (1, 2)}),
+    "one channel": ((1, 20, 2), {"stride": (3, 1)}),
+}
+
+
+@pytest.mark.parametrize(("shape", "how"), FEW.values(), ids=list(FEW))
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_channels_where_they_lie(
+    shape: tuple[int, int, int], how: dict[str, Any], layout: str, dtype: str, monkeypatch: Any
+) -> None:
+    """Few channels are swept where they lie, as is the gradient of weights where they come last, by any threads."""
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
+    swept = Mock(wraps=few.run_calls)
+    monkeypatch.setattr(few, "run_calls", swept)
+    channels, outputs, window = shape
+    x, w, bias = normal(5, channels, 19, 23, dtype=dtype), normal(outputs, channels, window, window), normal(outputs)
+    if layout == "NHWC":
+        x = np.moveaxis(x, 1, -1).copy()
+    kind = {**how, "layout": layout, "algorithm": "im2col"}
+
+    def everything(dtype: str) -> list[Array]:
+        given = [xt.asarray(a.astype(dtype)) for a in (x, w, bias)]
+        y, back = xt.vjp(lambda w: conv(given[0], w, given[2], **kind), given[1])
+        return [y.numpy(), back(xt.asarray(np.cos(y.numpy())))[0].numpy()]
+
+    found = everything(dtype)
+    assert swept.call_count == (2 if layout == "NHWC" else how.get("stride") != (2, 3))
+    for threads in (1, 3):
+        with xt.options(threads=threads):
+            for one, two in zip(found, everything(dtype), strict=True):
+                np.testing.assert_array_equal(one, two)
+    with xt.options(engine="direct"):  # products by NumPy
+        for one, two in zip(found, everything("float64"), strict=True):
+            np.testing.assert_allclose(one, two, rtol=0, atol=64 * np.finfo(dtype).eps * np.abs(two).max())
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_infinite_numbers_beside_windows(layout: str, monkeypatch: Any) -> None:
+    """An infinity that is in no window is in no gradient of weights, where blocks reach beyond the last window."""
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    x = normal(2, 20, 11, 21)
+    x[:, :, -1], x[..., -1] = np.inf, np.inf
+    kind: dict[str, Any] = {"stride": 2, "groups": 20, "layout": layout}
+    given, w = xt.asarray(np.moveaxis(x, 1, -1).copy() if layout == "NHWC" else x), xt.asarray(normal(20, 1, 2, 2))
+    y, back = xt.vjp(lambda w: conv(given, w, **kind), w)
+    assert np.isfinite(y.numpy()).all()
+    assert np.isfinite(back(xt.ones(y.shape, dtype=y.dtype))[0].numpy()).all()

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..graph.node import Node
 from ..storage.blob import TBlob
+from ..storage.pool import is_alone
 from ..tensor.face import Tensor, small
 from .rules import xt
 from .tape import Deferred, Leaf, Output, Step, is_recording
@@ -163,7 +164,7 @@ def _is_own(g: Tensor) -> bool:
     if type(value) is Node:
         return value.op.kind != "view" and value.saver is None
     if type(value) is np.ndarray:
-        return g._owner is None and g._blob is None and value.base is None
+        return g._owner is None and g._blob is None and is_alone(value)
     if type(value) is not TBlob or value.saver is not None or not value.writeable:
         return False
     if value._native is not None and value._native.base is None:

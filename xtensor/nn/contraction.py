@@ -291,6 +291,11 @@ def channels_last(x: Array) -> bool:
     return bool(abs(x.strides[2]) < abs(x.strides[-1]))
 
 
+def readable(x: Array, dtype: Any) -> bool:
+    """Return whether generated code reads an array where it lies."""
+    return bool(x.dtype == dtype and x.flags.aligned) and not any(step % x.itemsize for step in x.strides)
+
+
 def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Array]) -> Tensor:
     """Return what a function makes of NumPy's arrays as a tensor, under the settings in force here.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from math import gcd, prod
+from math import prod
 from operator import itemgetter
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
@@ -32,15 +32,16 @@ from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
-from .implicit import THIN_OUTPUTS, can_end
+from .implicit import can_end
 from .implicit import convolve as convolve_implicitly
 from .implicit_weights import convolve_weights
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded
 from .pending import Pending
-from .planes import SLOWER, sweep
+from .planes import SLOWER
 from .shifted import weighted_sums
+from .sweeps import is_thin, sum_up, sweep
 from .windows import (
     Axes,
     Axis,
@@ -53,6 +54,7 @@ from .windows import (
     kernels,
     outs,
     padding_of,
+    phases,
     sizes,
     spatial,
     volume,
@@ -70,6 +72,10 @@ TILES_APART = "Winograd's tiles take less time"
 
 # Scratch in MB, on the CPU and on other devices.
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
+
+# The plans of convolutions by shapes and arguments, so many at most; arguments of which types are remembered.
+PLANS, PLAIN = 1024, (int, str, type(None))
+_plans: dict[Any, Any] = {}
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -177,6 +183,12 @@ def _arguments(
 ) -> tuple[Tensor, Tensor, Tensor | None, Plan]:
     """Return the operands of `conv`, padded where that is not with zeros, and its plan."""
     x, w, bias, rank = _operands("conv", x, w, bias)
+    kind = stride, padding, dilation, groups, layout, workspace_mb, algorithm
+    shapes = x.shape, w.shape, None if bias is None else bias.shape
+    key = (shapes, _common(x, w, bias), x.device, kind) if padding_mode == "zeros" and _is_plain(kind) else None
+    plan = None if key is None else _plans.get(key)
+    if plan is not None:
+        return x, w, bias, plan
     x_last, y_last = channels_last(layout, rank, "conv")
     _check_groups("conv", x, w, groups, x.shape[-1] if x_last else x.shape[1], w.shape[0])
     _check_bias("conv", bias, w.shape[0])
@@ -187,7 +199,16 @@ def _arguments(
         axes, _ = axes_of("conv", x.shape, spatial(x.shape, x_last), w.shape[2:], stride, 0, dilation)
     plan = _plan("conv", axes, groups, x_last, y_last, _workspace(x, workspace_mb), algorithm)
     _check_algorithm(plan, _common(x, w, bias))
+    if key is not None:
+        if len(_plans) >= PLANS:
+            _plans.clear()
+        _plans[key] = plan
     return x, w, bias, plan
+
+
+def _is_plain(kind: tuple[Any, ...]) -> bool:
+    """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
+    return all(type(one) in PLAIN or (type(one) is tuple and all(type(part) in PLAIN for part in one)) for one in kind)
 
 
 def conv_transpose(
@@ -458,6 +479,8 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
+        if plan.algorithm not in winograd.TILES and sum_up(*given, plan.budget):
+            return w
         if not _by_tiles(*given, plan) and not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)
         return w
@@ -510,16 +533,16 @@ def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, p
 
 
 def _common(*tensors: Any) -> DType:
-    return promote(*(x.dtype for x in tensors if x is not None))
+    first, *others = [x.dtype for x in tensors if x is not None]
+    return first if all(one is first for one in others) else promote(first, *others)
 
 
 def _split(a: Array, last: bool, groups: int) -> Array:
     """Return a view (batch, groups, channels of a group, *lengths)."""
-    library = library_of(a)
-    a = library.moveaxis(a, -1, 1) if last else a
-    channels, step = a.shape[1] // groups, a.strides[1]
-    shape, strides = (a.shape[0], groups, channels, *a.shape[2:]), (a.strides[0], step * channels, step, *a.strides[2:])
-    return library.lib.stride_tricks.as_strided(a, shape, strides)
+    if last:  # splitting an axis always makes a view
+        a = a.reshape(*a.shape[:-1], groups, a.shape[-1] // groups)
+        return a.transpose(0, a.ndim - 2, a.ndim - 1, *range(1, a.ndim - 2))
+    return a.reshape(a.shape[0], groups, a.shape[1] // groups, *a.shape[2:])
 
 
 def _grouped(w: Array, plan: Plan) -> Array:
@@ -538,7 +561,6 @@ def _forward(
             _forward(x, w, y, bias, plan, axes)
             ending.write()
         return
-    thin = _is_thin(x, w)
 
     def run(algorithm: str) -> None:
         if algorithm in winograd.TILES:
@@ -548,7 +570,7 @@ def _forward(
         if algorithm == "direct" and x.shape[2]:
             if not elsewhere.direct(x, w, y, bias, axes):
                 weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not (thin and sweep(x, w, y, bias, axes)) and not convolve_implicitly(
+        elif not sweep(x, w, y, bias, axes) and not convolve_implicitly(
             plan.function, x, w, y, bias, axes, plan.budget
         ):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
@@ -562,14 +584,10 @@ def _forward(
         run(_choice(x, w, y, axes, plan)[0])
 
 
-def _is_thin(x: Array, w: Array) -> bool:
-    return bool(x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS)
-
-
 def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan) -> tuple[str, str]:
     """Return the algorithm for arrays as `contract` has them, and why."""
     asked = plan.algorithm
-    if asked == "auto" and _is_thin(x, w):
+    if asked == "auto" and is_thin(x, w):
         compiled = worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes))
         return ("im2col", "generated code for single channels") if compiled else ("direct", "few channels a group")
     if asked != "auto" and asked not in winograd.TILES:
@@ -619,7 +637,9 @@ def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Arra
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
-    for phase in product(*map(_phases, plan.axes)):
+    if ending is None and plan.algorithm in JOINED and sweep(y, back, x, bias, plan.axes, back=True):
+        return
+    for phase in product(*map(phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
         own = None if ending is None else ending.seen(itemgetter((..., *places)))
@@ -627,10 +647,6 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
             target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
             if own is not None:
                 own.write()
-        elif own is None and _is_thin(y, back) and target.strides[-1] > x.strides[-1] and target.nbytes <= plan.budget:
-            beside = library_of(x).empty_like(target)  # packed, in the order of axes of the target
-            _forward(y, back[(..., *elements)], beside, bias, plan, axes)
-            target[...] = beside
         else:
             _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
 
@@ -645,15 +661,15 @@ def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
 
 def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     """Return why what follows inputs is not computed with them: each phase is a convolution of its own."""
-    w, phases = operands[1], prod(axis.stride for axis in plan.axes)
+    w, number = operands[1], prod(axis.stride for axis in plan.axes)
     if any(axis.kernel < axis.stride for axis in plan.axes):
         return "positions are left out"
-    axes = tuple(_phases(axis)[0][2] for axis in plan.axes)
-    if phases == 1 and _takes_tiles(
+    axes = tuple(phases(axis)[0][2] for axis in plan.axes)
+    if number == 1 and _takes_tiles(
         plan, axes, result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups, result
     ):
         return TILES_APART
-    work = prod(operands[0].shape) * prod(w.shape[1:]) // phases
+    work = prod(operands[0].shape) * prod(w.shape[1:]) // number
     return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, plan.x_last, result)
 
 
@@ -676,24 +692,3 @@ def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, resu
 
 OUTPUTS = Pending("conv", _compute_outputs, lambda plan: plan.y_last, _refuse_outputs)
 INPUTS = Pending("conv_transpose", _compute_inputs, lambda plan: plan.x_last, _refuse_inputs)
-
-
-def _phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:
-    """Return, for each residue of input positions by the stride, where these are, which elements of the window reach
-    them (in reverse), and how those lie over the outputs.
-
-    Position i meets output o with element k where i = o * stride + k * dilation - low.
-    """
-    found = []
-    common = gcd(axis.stride, axis.dilation)
-    step, apart = axis.stride // common, axis.dilation // common
-    for start in range(min(axis.stride, axis.size)):
-        places = slice(start, None, axis.stride)
-        count = len(range(start, axis.size, axis.stride))
-        first = next((k for k in range(step) if (start + axis.low - k * axis.dilation) % axis.stride == 0), axis.kernel)
-        number = len(range(first, axis.kernel, step))
-        last = first + (number - 1) * step
-        elements = slice(last, None if first == 0 else first - 1, -step) if number else slice(0, 0)
-        low = -((start + axis.low - last * axis.dilation) // axis.stride)
-        found.append((places, elements, Axis(axis.out, count, number, 1, apart, low)))
-    return found

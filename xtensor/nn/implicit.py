@@ -8,7 +8,6 @@ outputs: a window is some runs of memory, and the weights are packed once. What 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
@@ -21,8 +20,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..base import threads
 from ..base.layout import Shape
-from ..codegen.cpu.channels import channels_kernel
-from ..codegen.cpu.compile import Code, host
+from ..codegen.cpu.compile import Code
 from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.gemm import Form
 from ..run.contractions import (
@@ -37,8 +35,8 @@ from ..run.contractions import (
     worth_compiling,
 )
 from ..run.joined import Ending
-from .contraction import Array, Scratch, Sizes, Tile, Tiles, channels_last, rounded
-from .planes import LARGEST, SLOWER
+from .contraction import Array, Scratch, Sizes, Tile, Tiles, channels_last, readable, rounded
+from .planes import SLOWER
 from .windows import Axes, Axis, kernels, volume
 
 # A tile of so many bytes leaves room in the cache of a core for the weights; fewer positions waste parts of registers.
@@ -262,7 +260,7 @@ class ChannelsFirst(Implicit):
         x = np.moveaxis(self.x[:, tile.groups], 0, 2)
         item, size = self.dtype.itemsize, plane.size
         steps = _times(plane.strides, item)
-        if not plane.padded and len(plane.copies) == 1 and _readable(x, self.dtype):
+        if not plane.padded and len(plane.copies) == 1 and readable(x, self.dtype):
             (copy,) = plane.copies
             seen = x[(..., *copy.source)]
             alone = volume(self.axes) == 1 and self.y.shape[2] > DIRECT_OUTPUTS and seen.strides[-1] == item
@@ -288,7 +286,7 @@ class ChannelsLast(Implicit):
         panels = self.product.panels * self.product.form.width * self.product.depth
         super().__init__(function, x, y, axes, y.dtype, budget, rounded(w.shape[0] * panels * y.itemsize))
         self.channels_last = True
-        self.in_place = _readable(x, y.dtype) and x.strides[2] == x.itemsize
+        self.in_place = readable(x, y.dtype) and x.strides[2] == x.itemsize
 
     @property
     def _each_position(self) -> tuple[int, int]:
@@ -353,48 +351,6 @@ class ChannelsLast(Implicit):
             self.codes[one.form].call(told)
 
 
-class Channelwise(Implicit):
-    """A depthwise convolution where channels come last, which are groups of one here: tiles have all of them."""
-
-    def __init__(self, function: str, x: Array, y: Array, axes: Axes, budget: int, fixed: int) -> None:
-        super().__init__(function, x, y, axes, y.dtype, budget, fixed)
-        self.channels_last = True
-        self.in_place = _readable(x, y.dtype) and x.strides[1] == x.itemsize
-
-    @property
-    def _each_position(self) -> tuple[int, int]:
-        return 2 * self.dtype.itemsize, TILE_BYTES
-
-    def _lengths(self, wanted: int) -> Sizes:
-        groups = self.x.shape[1]
-        return super()._lengths(max(wanted // groups, 1))._replace(groups=groups)
-
-    def _bytes(self, sizes: Sizes) -> int:
-        return rounded(sizes.batch * sizes.groups * prod(self._reach(sizes.box)) * self.dtype.itemsize)
-
-    def write(self, w: Array, bias: Array) -> None:
-        """Write the sums; w: (window, channels), bias: (channels,)."""
-        machine, rank, item = host(), len(self.axes), self.dtype.itemsize
-        assert machine is not None
-        code = channels_kernel(self.dtype.char, machine.vector_bytes // item, w.shape[0])
-
-        def work(scratch: Scratch, left: Iterator[Tile]) -> None:
-            for tile in left:
-                scratch.clear()
-                x, y = self._windows(tile, scratch), self.y[(tile.batch, slice(None), 0, *tile.box)]
-                of_x, of_y = ([step // item for step in a.strides] for a in (x, y))
-                counts = (y.shape[0], *y.shape[2:-1])
-                taps = _offsets(x.shape[3 + rank :], tuple(of_x[3 + rank :]))
-                rows = [
-                    _offsets(counts, (of[0], *of[first : first + rank - 1])) for of, first in ((of_x, 3), (of_y, 2))
-                ]
-                pointers = map(address, (x, w, y, bias, taps, *rows))
-                numbers = (x.shape[1], prod(counts), y.shape[-1], of_x[2 + rank], of_y[-1])
-                code.call(struct.pack("=12q", *pointers, *numbers))
-
-        self.run(work, list(self), self.workers)
-
-
 def can_end(groups: int, channels: int, outputs: int, last: bool) -> bool:
     """Return whether `convolve` goes on with what follows, where groups have so many channels and outputs.
 
@@ -422,11 +378,6 @@ def convolve(
         return False
     if not worth_compiling(y, y.dtype, y.size * w[0, 0].size * (SLOWER if x.shape[2] == 1 else 1)):
         return False
-    if x.shape[2] == w.shape[1] == 1 and y.strides[1] == y.itemsize and volume(axes) <= LARGEST:
-        weights: Array = np.ascontiguousarray(w.reshape(w.shape[0], -1).T, y.dtype)
-        beside = np.zeros(w.shape[0], y.dtype) if bias is None else np.ascontiguousarray(bias.ravel(), y.dtype)
-        Channelwise(function, x, y, axes, budget, weights.nbytes + beside.nbytes).write(weights, beside)
-        return True
     bias = None if bias is None else np.ascontiguousarray(bias, y.dtype)
     if channels_last(y) and (w.shape[0] == 1 or w.shape[1] > DIRECT_OUTPUTS):
         last = ChannelsLast(function, x, w, y, axes, budget)
@@ -472,11 +423,6 @@ def _rows(counts: Shape, by: Shape, inner: Shape, by_inner: Shape) -> Rows:
 def _inner(axes: Axes, parts: tuple[tuple[int, int], ...], channels: int, step: int) -> Array:
     """Return the offsets of the elements of the windows of a box, the channels slowest."""
     return np.add.outer(np.arange(channels) * step, plane_of(axes, parts).offsets).ravel()
-
-
-def _readable(x: Array, dtype: Any) -> bool:
-    """Return whether the kernel reads an array where it lies."""
-    return bool(x.dtype == dtype and x.flags.aligned) and not any(step % x.itemsize for step in x.strides)
 
 
 def _lies_in(array: Array, steps: Shape) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from itertools import product
 from math import prod
@@ -10,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.cpu.channels import channels_weights_kernel
-from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.turning import turning_of
 from ..run.contractions import (
     Product,
@@ -22,97 +19,17 @@ from ..run.contractions import (
     steps,
     worth_compiling,
 )
-from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, channels_last, rounded, summing_dtype
+from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, channels_last, readable, rounded, summing_dtype
 from .implicit import (
     ChannelsFirst,
-    Channelwise,
     Implicit,
     _columns,
     _inner,
     _offsets,
     _parts,
-    _readable,
     plane_of,
 )
-from .planes import SLOWER
-from .windows import Axes, kernels, volume
-
-# Windows of so many elements are added up in registers, where channels come last so many channels at a time.
-LARGEST_SUMS, CHANNELS = 25, 64
-
-
-class ChannelwiseWeights(Channelwise):
-    """The gradient of weights of a depthwise convolution where channels come last."""
-
-    def _shares(self, positions: int) -> int:
-        return TILES  # sums are cut where tiles are: never by the number of threads
-
-    def add_up(self) -> Array:
-        """Return the sums (window, channels)."""
-        rank, item, tiles = len(self.axes), self.dtype.itemsize, list(self)
-        totals: Array = np.zeros((volume(self.axes), self.x.shape[1]), self.dtype)
-        code = _summing(self.dtype, self.axes)
-
-        def work(scratch: Scratch, left: Iterator[slice]) -> None:
-            for groups, tile in product(left, tiles):
-                scratch.clear()
-                x = self._windows(tile._replace(groups=groups), scratch)
-                y, own = self.y[(tile.batch, groups, 0, *tile.box)], totals[:, groups]
-                of_x, of_y = ([step // item for step in a.strides] for a in (x, y))
-                counts = (y.shape[0], *y.shape[2:-1])
-                taps = _offsets(x.shape[3 + rank :], tuple(of_x[3 + rank :]))
-                rows = [
-                    _offsets(counts, (of[0], *of[first : first + rank - 1])) for of, first in ((of_x, 3), (of_y, 2))
-                ]
-                numbers = (x.shape[1], prod(counts), y.shape[-1], of_x[2 + rank], of_y[-1], totals.shape[1])
-                code.call(struct.pack("=12q", *map(address, (x, y, own, taps, *rows)), *numbers))
-
-        channels = self.x.shape[1]
-        self.run(work, [slice(n, min(n + CHANNELS, channels)) for n in range(0, channels, CHANNELS)], self.workers)
-        return totals
-
-
-class PlanewiseWeights(ChannelsFirst):
-    """The same where channels come first: sums of columns, which are then added."""
-
-    def _shares(self, positions: int) -> int:
-        return TILES
-
-    def add_up(self) -> Array:
-        """Return the sums (groups, window)."""
-        item, width = self.dtype.itemsize, self.sizes.box[-1]
-        totals: Array = np.zeros((self.x.shape[1], volume(self.axes), width), self.dtype)
-        code, tiles = _summing(self.dtype, self.axes), list(self)
-        own = {
-            (tile.groups.start, tile.groups.stop): [one for one in tiles if one.groups == tile.groups] for tile in tiles
-        }
-
-        def work(scratch: Scratch, left: Iterator[list[Tile]]) -> None:
-            for tile in (tile for group in left for tile in group):
-                scratch.clear()
-                parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
-                plane = plane_of(self._axes, parts)
-                given, _ = self._given(tile, plane, scratch, None)
-                y = self.y[(tile.batch, tile.groups, 0, *tile.box)]
-                counts = (y.shape[0], *y.shape[2:-1])
-                of_y = tuple(step // item for step in (y.strides[0], *y.strides[2:-1]))
-                tables = (
-                    address(plane.offsets),
-                    address(_offsets(counts, given.strides[:-1])),
-                    address(_offsets(counts, of_y)),
-                )
-                for x, g, sums in zip(given.groups, y.swapaxes(0, 1), totals[tile.groups], strict=True):
-                    told = address(x), address(g), address(sums), *tables, y.shape[-1], prod(counts), 1, 0, 0, width
-                    code.call(struct.pack("=12q", *told))
-
-        self.run(work, list(own.values()), self.workers)
-        return totals.sum(axis=2)
-
-
-def _summing(dtype: Any, axes: Axes) -> Code:
-    machine = host()
-    assert machine is not None
-    return channels_weights_kernel(dtype.char, machine.vector_bytes // dtype.itemsize, volume(axes))
+from .windows import Axes, kernels
 
 
 class Weights(Implicit):
@@ -219,7 +136,7 @@ class WeightsLast(Weights):
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int) -> None:
         super().__init__(function, x, y, axes, dtype, budget, fixed)
         self.channels_last = True
-        self.in_place = _readable(x, dtype) and x.strides[2] == x.itemsize
+        self.in_place = readable(x, dtype) and x.strides[2] == x.itemsize
 
     @property
     def lines(self) -> int:
@@ -234,7 +151,7 @@ class WeightsLast(Weights):
     def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
         rank, item = len(self.axes), self.dtype.itemsize
         windows, y = self._windows(tile, scratch), self.y[(tile.batch, tile.groups, lines, *tile.box)]
-        if not _readable(y, self.dtype) or y.strides[2] != item:
+        if not readable(y, self.dtype) or y.strides[2] != item:
             copied = scratch.array((y.shape[0], *y.shape[3:], *y.shape[1:3]), self.dtype)
             target = np.moveaxis(copied, (-2, -1), (1, 2))
             np.copyto(target, y, casting="unsafe")
@@ -258,8 +175,6 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     if w.dtype.kind != "f" or not w.size or not y.size:
         return False
     work = y.size * w[0, 0].size
-    if _convolve_weights_of_channels(function, x, y, w, axes, budget):
-        return True
     if not worth_compiling(y, w.dtype, work):
         return False
     dtype = summing_dtype(w.dtype, y.size * w[0, 0].size)
@@ -270,19 +185,4 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
         w[...] = np.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)
     else:
         w[...] = WeightsFirst(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes).mT.reshape(w.shape)
-    return True
-
-
-def _convolve_weights_of_channels(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
-    """Write the gradient of weights of a depthwise convolution, if that is worth compiling; return whether."""
-    fits = w.shape[0] > 1 == w.shape[1] == w.shape[2] and volume(axes) <= LARGEST_SUMS
-    if not fits or not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)) or not _readable(y, w.dtype):
-        return False
-    if y.strides[1] == y.itemsize:
-        w[...] = ChannelwiseWeights(function, x, y, axes, budget, w.nbytes).add_up().T.reshape(w.shape)
-    elif y.strides[-1] == y.itemsize:
-        width = axes[-1].out * w.nbytes
-        w[...] = PlanewiseWeights(function, x, y, axes, w.dtype, budget, width).add_up().reshape(w.shape)
-    else:
-        return False
     return True

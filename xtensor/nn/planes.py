@@ -8,10 +8,10 @@ along them; where that is not so, the others do it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
 from itertools import product
-from math import gcd
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,14 +21,15 @@ from ..base.threads import worth
 from ..codegen.cpu.compile import Code, handmade, host
 from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
-from ..run.contractions import worth_compiling
+from ..run.contractions import address, worth_compiling
 from ..run.native import run_calls
-from .windows import Axes, Axis, volume
+from .windows import Axes, Axis, phases, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# Windows of so many elements are written out; what one thread multiplies per second; how much longer all else takes.
-LARGEST, SPEED, SLOWER = 64, 1e11, 32
+# Windows of so many elements are written out, and have their sums in registers; what one thread multiplies per second;
+# how much longer all else takes.
+LARGEST, LARGEST_SUMS, SPEED, SLOWER = 64, 25, 1e11, 32
 
 # Rows between what is read and what is fetched for later: masked loads of what is not in the cache are waited for.
 ROWS_AHEAD = 8
@@ -36,38 +37,98 @@ ROWS_AHEAD = 8
 LOWEST = "0xFFF0000000000000"
 
 
-def sweep(x: Array, w: Array | None, y: Array, bias: Array | None, axes: Axes, *, largest: bool = False) -> bool:
+def sweep(
+    x: Array,
+    w: Array | None,
+    y: Array,
+    bias: Array | None,
+    axes: Axes,
+    *,
+    largest: bool = False,
+    back: bool = False,
+) -> bool:
     """Write into y the sums over windows times weights (None: 1), plus a bias, or the maxima; return whether.
 
     x: (batch, channels, 1, *lengths). w: (channels, outputs of a channel, 1, *window). y: (batch, channels, outputs,
-    *lengths). bias: (channels, outputs). It does where x and y lie as it needs them and the work is worth compiling.
+    *lengths). bias: (channels, outputs). back: whether to go back instead, from outputs x to inputs y. It does where x
+    and y lie as it needs them and the work is worth compiling.
     """
-    item = y.itemsize
-    fits = x.ndim <= 5 and x.dtype == y.dtype and y.size and max(axis.size for axis in axes) < 1 << 30
-    if not fits or axes[-1].stride > 2 or volume(axes) > LARGEST or (x.strides[-1], y.strides[-1]) != (item, item):
+    if not _fits(x, y, axes) or volume(axes) > LARGEST:
         return False
-    if not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)):
+    x, y, axes = _plain(x, y, axes)
+    whole, window = slice(None), tuple(axis.kernel for axis in axes)
+    high, wide = (phases(axis) if back else [(whole, whole, axis)] for axis in axes)
+    if not all(axis.kernel for _, _, axis in (*high, *wide)):
         return False
-    if x.ndim == 4:
-        x, y, axes = x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), axes[-1])
     channels, outputs = y.shape[1:3]
-    taps: Array = np.ones((channels, outputs, volume(axes)), y.dtype) if w is None else np.ascontiguousarray(w, y.dtype)
-    shift: Array = np.full((channels, outputs), -np.inf if largest else 0, y.dtype)
-    shift = shift if bias is None else np.ascontiguousarray(bias, y.dtype)
-    threads = worth(max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
-    calls: list[bytes] = []
-    combs = list(_combs(axes[0]))
-    for of_x, of_y, high in combs:
-        calls += _calls(x[:, :, 0, of_x], taps, y[..., of_y, :], shift, (high, axes[-1]), threads)
-    code = _code(y.dtype, (combs[0][2], axes[-1]), largest)
-    run_calls(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
+    weights = np.ones((channels, outputs, *window), y.dtype) if w is None else w.reshape(channels, outputs, *window)
+    nothing = np.full((channels, outputs), -np.inf if largest else 0, y.dtype) if bias is None else bias
+    shift: Array = np.ascontiguousarray(nothing, y.dtype)
+    ways = tuple(way_of(elements, axis) for _, elements, axis in wide)
+    for places, elements, axis in high:
+        taps: Array = np.ascontiguousarray(weights[:, :, elements], y.dtype)
+        _sweep_rows(x, taps, y[..., places, :], shift, axis, ways, 1 if back else axes[1].stride, largest)
     return True
 
 
-def _code(dtype: DType, axes: tuple[Axis, Axis], largest: bool) -> Code:
-    machine = host()
-    assert machine is not None
-    return handmade(source(form_of(dtype, machine.vector_bytes, axes, largest)))
+def _sweep_rows(
+    x: Array, taps: Array, y: Array, shift: Array, high: Axis, wide: tuple[Way, ...], stride: int, largest: bool
+) -> None:
+    """Write rows of y, whose windows lie so; taps: (channels, outputs, *window)."""
+    beside = Operand(taps, 0, *taps.strides[1::-1]), Operand(shift, 0, *shift.strides[::-1])
+    threads, calls = _threads(x, y, taps), list[bytes]()
+    combs = list(_combs(high))
+    for of_x, of_y, own in combs:
+        rows, target = x[:, :, 0, of_x], y[..., of_y, :]
+        to = Operand(target, target.strides[0], *target.strides[2:0:-1])
+        calls += _calls(rows, (_planes(rows), beside[0], to, beside[1]), target, own, threads)
+    code = _code(
+        _Text, form_of(y.dtype, combs[0][2], wide, taps.shape[-1], stride, (y.shape[-1], x.shape[-1]), largest)
+    )
+    run_calls(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
+
+
+def sum_planes(x: Array, y: Array, w: Array, axes: Axes) -> bool:
+    """Write into w the gradient of weights: sums over places of y, of outputs, times the windows there; return whether.
+
+    x and y as in `sweep`, of one output for each channel. Sums of images are added up in float64.
+    """
+    depthwise = w.shape[0] > 1 and w.shape[1:3] == (1, 1)
+    if not depthwise or w.dtype != y.dtype or volume(axes) > LARGEST_SUMS or not _fits(x, y, axes):
+        return False
+    x, y, (high, wide) = _plain(x, y, axes)
+    combs = list(_combs(high))
+    totals: Array = np.empty((len(combs), *x.shape[:2], volume(axes)), y.dtype)
+    threads, calls = _threads(x, y, w), list[bytes]()
+    for (of_x, of_y, own), sums in zip(combs, totals, strict=True):
+        rows, given = x[:, :, 0, of_x], y[:, :, 0, of_y]
+        operands = _planes(rows), _planes(given), _planes(sums), Operand(sums, 0, 0, 0)
+        calls += _calls(rows, operands, given[:, :, None], own, threads)
+    lengths = y.shape[-1], x.shape[-1]
+    form = form_of(y.dtype, combs[0][2], (way_of(slice(None), wide),), wide.kernel, wide.stride, lengths, False)
+    run_calls(_code(_Sums, form), [calls[n::threads] for n in range(min(threads, len(calls)))])
+    w[...] = totals.sum(axis=(0, 1), dtype=np.float64).reshape(w.shape)
+    return True
+
+
+def _plain(x: Array, y: Array, axes: Axes) -> tuple[Array, Array, tuple[Axis, Axis]]:
+    """Return arrays and axes with rows, of which an array of one spatial axis has one."""
+    if len(axes) == 1:
+        return x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), axes[0])
+    return x, y, (axes[0], axes[1])
+
+
+def _fits(x: Array, y: Array, axes: Axes) -> bool:
+    """Return whether x and y lie as the code needs them, and the work is worth compiling."""
+    item = y.itemsize
+    fits = x.ndim <= 5 and x.dtype == y.dtype and y.size and max(axis.size for axis in axes) < 1 << 30
+    if not fits or axes[-1].stride > 2 or (x.strides[-1], y.strides[-1]) != (item, item):
+        return False
+    return worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes))
+
+
+def _threads(x: Array, y: Array, w: Array) -> int:
+    return worth(max(y.size * prod(w.shape[2:]) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
 
 
 def _combs(axis: Axis) -> Iterator[tuple[slice, slice, Axis]]:
@@ -84,45 +145,66 @@ def _combs(axis: Axis) -> Iterator[tuple[slice, slice, Axis]]:
         yield slice(row, None, axis.dilation), slice(first, None, step), own
 
 
-def _calls(x: Array, taps: Array, y: Array, shift: Array, axes: tuple[Axis, Axis], threads: int) -> Iterator[bytes]:
-    """Yield what the code is told: of an image all channels, or fewer where threads would have no work.
+class Operand(NamedTuple):
+    """An array of planes, and the bytes from one image, output of a channel and channel to the next."""
+
+    array: Array
+    image: int
+    output: int
+    channel: int
+
+
+def _planes(a: Array) -> Operand:
+    """Return planes (batch, channels, ...) as an operand."""
+    return Operand(a, a.strides[0], 0, a.strides[1])
+
+
+def _calls(x: Array, operands: tuple[Operand, ...], y: Array, high: Axis, threads: int) -> Iterator[bytes]:
+    """Yield what the code is told: all images and channels, or as many as leave threads enough to do.
 
     x: (batch, channels, rows, columns). y: (batch, channels, outputs, rows, columns).
     """
-    (high, wide), item = axes, y.itemsize
-    batch, channels, outputs = y.shape[:3]
-    parts = -(-2 * threads // (batch * outputs)) if threads > 1 else 1
-    step = -(-channels // parts)
-    begins = [a.__array_interface__["data"][0] for a in (x, taps, y, shift)]
-    by_image, by_output = (x.strides[0], 0, y.strides[0], 0), (0, taps.strides[1], y.strides[2], shift.strides[1])
-    by_channel = [a.strides[axis] for a, axis in ((x, 1), (taps, 0), (y, 1), (shift, 0))]
-    numbers = [*(by // item for by in by_channel), high.out, high.size, wide.out, wide.size, high.low]
-    numbers += [x.strides[2] // item, y.strides[3] // item]
-    for n, m, first in product(range(batch), range(outputs), range(0, channels, step)):
-        moves = zip(begins, by_image, by_output, by_channel, strict=True)
-        places = [begin + n * image + m * output + first * channel for begin, image, output, channel in moves]
-        yield struct.pack("=16q", *places, min(step, channels - first), *numbers)
+    item, (batch, channels, outputs) = y.itemsize, y.shape[:3]
+    images = batch if threads == 1 else -(-batch * outputs // (2 * threads))
+    step = channels if threads <= batch * outputs else -(-channels * batch * outputs // (2 * threads))
+    begins = [address(one.array) for one in operands]
+    numbers = [*(one.channel // item for one in operands), high.out, high.size, y.shape[-1], x.shape[-1], high.low]
+    numbers += [x.strides[2] // item, y.strides[3] // item, *(one.image // item for one in operands)]
+    for n, m, first in product(range(0, batch, images), range(outputs), range(0, channels, step)):
+        moves = zip(begins, operands, strict=True)
+        places = [begin + n * one.image + m * one.output + first * one.channel for begin, one in moves]
+        yield struct.pack("=21q", *places, min(step, channels - first), *numbers, min(images, batch - n))
 
 
 _POINTERS = ("x", "w", "y", "b")
 _NUMBERS = (
     *("planes", "x.step", "w.step", "y.step", "b.step", "out.h", "size.h", "out.w", "size.w"),
-    *("low.h", "x.row", "y.row"),
+    *("low.h", "x.row", "y.row", "x.image", "w.image", "y.image", "b.image", "images"),
 )
+
+
+# Elements of a window along a row: how far each lies from its output's place times the stride, and its number.
+Way = tuple[tuple[int, int], ...]
+
+
+def way_of(elements: slice, axis: Axis) -> Way:
+    """Return how some elements of a window lie along an axis that has as many."""
+    first, step = elements.start or 0, elements.step or 1
+    return tuple((j * axis.dilation - axis.low, first + j * step) for j in range(axis.kernel))
 
 
 class Form(NamedTuple):
     """What code is made for: windows and where they lie.
 
-    window: its rows. columns: how far each of its elements lies, along a row, from its output's place times the stride.
-    alone: whether the registers hold a whole row. registers: of outputs at a time.
+    window: its rows, and the elements of one. ways: outputs next to each other in a row, whose windows are different
+    elements. alone: whether the registers hold a whole row. registers: of each of those outputs at a time.
     """
 
     char: str
     lanes: int
-    window: int
+    window: tuple[int, int]
     stride: tuple[int, int]
-    columns: tuple[int, ...]
+    ways: tuple[Way, ...]
     largest: bool
     alone: bool
     registers: int
@@ -130,25 +212,33 @@ class Form(NamedTuple):
     @property
     def waiting(self) -> int:
         """How many rows of outputs are under way at a time."""
-        return -(-self.window // self.stride[0])
+        return -(-self.window[0] // self.stride[0])
+
+    @property
+    def together(self) -> int:
+        """The registers of outputs at a time."""
+        return self.registers * len(self.ways)
 
 
-def form_of(dtype: DType, vector_bytes: int, axes: tuple[Axis, Axis], largest: bool) -> Form:
-    """Return the form for two axes: as many sums at a time as there are registers for."""
-    high, wide = axes
-    lanes = vector_bytes // dtype.itemsize
-    sums, most = (16, 4) if vector_bytes == 64 else (8, 2)
-    most, needed = min(most, max(sums // -(-high.kernel // high.stride), 1)), -(-wide.out // lanes)
+@lru_cache(256)
+def form_of(
+    dtype: DType, high: Axis, ways: tuple[Way, ...], kernel: int, stride: int, lengths: tuple[int, int], largest: bool
+) -> Form:
+    """Return the form: as many sums at a time as there are registers for. lengths: of rows of outputs and inputs."""
+    machine = host()
+    assert machine is not None
+    lanes, out = machine.vector_bytes // dtype.itemsize, -(-lengths[0] // len(ways))
+    sums, most = (16, 4) if machine.vector_bytes == 64 else (8, 2)
+    most = min(most, max(sums // (-(-high.kernel // high.stride) * len(ways)), 1))
+    needed = -(-out // lanes)
     registers = -(-needed // -(-needed // most))
-    columns = tuple([j * wide.dilation - wide.low for j in range(wide.kernel)])
-    alone = max(wide.out, -(-wide.size // wide.stride)) <= registers * lanes
-    return Form(dtype.char, lanes, high.kernel, (high.stride, wide.stride), columns, largest, alone, registers)
+    alone = max(out, -(-lengths[1] // stride)) <= registers * lanes
+    return Form(dtype.char, lanes, (high.kernel, kernel), (high.stride, stride), ways, largest, alone, registers)
 
 
 @cache
-def source(form: Form) -> str:
-    """Return the IR for a form."""
-    return _Text(form).module()
+def _code(text: type[_Text], form: Form) -> Code:
+    return handmade(text(form).module())
 
 
 class _Text:
@@ -169,16 +259,37 @@ class _Text:
         self.lines: list[str] = []
         self.made: set[str] = set()  # values written so far in this row of the input
         self.masks: set[int] = set()  # the registers of a row that are loaded
-        registers = range(form.registers)
+        registers = range(form.together)
         # By how many rows of outputs have begun since, and by register.
         self.sums = {(m, v): f"%sum{m}.{v}" if m else "%bias.all" for m in range(form.waiting) for v in registers}
 
     def module(self) -> str:
-        form, kind = self.form, self.kind
+        form, oldest = self.form, self.form.waiting - 1
         for u in range(form.stride[0]):
             self._over(u)
-        oldest = form.waiting - 1
         lines = [
+            *self._begin(),
+            f"  %bias = load {self.kind}, ptr %b",
+            *splat("bias", self.kind, self.vector, form.lanes),
+            *self._taps(),
+            "  br label %block\nblock:\n  %v = phi i64 [0, %plane], [%v.n, %block.next]",
+            *self._block(
+                f"  %sum{m + 1}.{v} = phi {self.vector} [%bias.all, %block], [{self.sums[m, v]}, %row.next]"
+                for m in range(oldest)
+                for v in range(form.together)
+            ),
+            *self.lines,
+            f"  %h = sub i64 %turn, {oldest}\n  %there = icmp sge i64 %h, 0",
+            "  br i1 %there, label %store, label %row.next\nstore:",
+            *self._store(oldest),
+            *self._next_block(),
+            *self._next_plane(),
+        ]
+        return "\n".join(lines)
+
+    def _begin(self) -> list[str]:
+        """Return what comes before a plane's blocks of columns."""
+        return [
             f"declare {self.vector} @llvm.fma.{self.suffix}({self.vector}, {self.vector}, {self.vector})",
             f"declare {self.vector} @llvm.masked.load.{self.suffix}.p0(ptr, i32, {self.truth}, {self.vector})",
             f"declare void @llvm.masked.store.{self.suffix}.p0({self.vector}, ptr, i32, {self.truth})",
@@ -186,41 +297,47 @@ class _Text:
             "define void @kernel(ptr %table) {\nentry:",
             *loads([f"{name}.0" for name in _POINTERS], _NUMBERS),
             *self._spread("size", "size.w"),
-            f"  %ahead = mul i64 %x.row, {ROWS_AHEAD}",
-            "  br label %plane\nplane:\n  %n = phi i64 [0, %entry], [%n.n, %plane.next]",
-            *(f"  %{name} = phi ptr [%{name}.0, %entry], [%{name}.n, %plane.next]" for name in _POINTERS),
-            *(f"  %bias = load {kind}, ptr %b", *splat("bias", kind, self.vector, form.lanes)),
-            *self._taps(),
-            f"  %turns = add i64 %out.h, {oldest}",
-            "  br label %block\nblock:\n  %v = phi i64 [0, %plane], [%v.n, %block.next]",
+            f"  %ahead = mul i64 %x.row, {ROWS_AHEAD}\n  %turns = add i64 %out.h, {self.form.waiting - 1}",
+            "  br label %image\nimage:\n  %i = phi i64 [0, %entry], [%i.n, %image.next]",
+            *(f"  %{name}.1 = phi ptr [%{name}.0, %entry], [%{name}.2, %image.next]" for name in _POINTERS),
+            "  br label %plane\nplane:\n  %n = phi i64 [0, %image], [%n.n, %plane.next]",
+            *(f"  %{name} = phi ptr [%{name}.1, %image], [%{name}.n, %plane.next]" for name in _POINTERS),
+        ]
+
+    def _block(self, kept: Iterable[str]) -> list[str]:
+        """Return what a block of columns begins with, and its loop over rows. kept: what goes from row to row."""
+        form = self.form
+        return [
             *("  %left = sub i64 %out.w, %v", *self._spread("left", "left")),
-            f"  %column = mul i64 %v, {form.stride[1]}",
+            f"  %place = udiv i64 %v, {len(form.ways)}\n  %column = mul i64 %place, {form.stride[1]}",
             *self._spread("column", "column"),
             *(
                 f"  %mask{v} = icmp slt {self.ints} {self._counting(v * form.lanes)}, %left.all"
-                for v in range(form.registers)
+                for v in range(form.together)
             ),
             *(line for part in sorted(self.masks) for line in self._mask(part)),
             "  br label %row\nrow:\n  %turn = phi i64 [0, %block], [%turn.n, %row.next]",
-            *(
-                f"  %sum{m + 1}.{v} = phi {self.vector} [%bias.all, %block], [{self.sums[m, v]}, %row.next]"
-                for m in range(oldest)
-                for v in range(form.registers)
-            ),
+            *kept,
             f"  %first = mul i64 %turn, {form.stride[0]}\n  %r = sub i64 %first, %low.h",
-            *self.lines,
-            f"  %h = sub i64 %turn, {oldest}\n  %there = icmp sge i64 %h, 0",
-            "  br i1 %there, label %store, label %row.next\nstore:",
-            *self._store(oldest),
+        ]
+
+    def _next_block(self) -> list[str]:
+        return [
             "  br label %row.next\nrow.next:\n  %turn.n = add i64 %turn, 1\n  %again = icmp slt i64 %turn.n, %turns",
             "  br i1 %again, label %row, label %block.next\nblock.next:",
-            f"  %v.n = add i64 %v, {form.registers * form.lanes}\n  %v.more = icmp slt i64 %v.n, %out.w",
+            f"  %v.n = add i64 %v, {self.form.together * self.form.lanes}\n  %v.more = icmp slt i64 %v.n, %out.w",
             "  br i1 %v.more, label %block, label %plane.next\nplane.next:",
-            *(f"  %{name}.n = getelementptr {kind}, ptr %{name}, i64 %{name}.step" for name in _POINTERS),
-            "  %n.n = add i64 %n, 1\n  %n.more = icmp slt i64 %n.n, %planes",
-            "  br i1 %n.more, label %plane, label %done\ndone:\n  ret void\n}",
         ]
-        return "\n".join(lines)
+
+    def _next_plane(self) -> list[str]:
+        return [
+            *(f"  %{name}.n = getelementptr {self.kind}, ptr %{name}, i64 %{name}.step" for name in _POINTERS),
+            "  %n.n = add i64 %n, 1\n  %n.more = icmp slt i64 %n.n, %planes",
+            "  br i1 %n.more, label %plane, label %image.next\nimage.next:",
+            *(f"  %{name}.2 = getelementptr {self.kind}, ptr %{name}.1, i64 %{name}.image" for name in _POINTERS),
+            "  %i.n = add i64 %i, 1\n  %i.more = icmp slt i64 %i.n, %images",
+            "  br i1 %i.more, label %image, label %done\ndone:\n  ret void\n}",
+        ]
 
     def _counting(self, first: int, step: int = 1) -> str:
         return "<" + ", ".join(f"i32 {first + step * lane}" for lane in range(self.form.lanes)) + ">"
@@ -234,7 +351,7 @@ class _Text:
 
     def _taps(self) -> Iterator[str]:
         """Yield the loads of the weights of a plane."""
-        for tap in range(0 if self.form.largest else self.form.window * len(self.form.columns)):
+        for tap in range(0 if self.form.largest else prod(self.form.window)):
             yield f"  %w{tap} = getelementptr {self.kind}, ptr %w, i64 {tap}"
             yield f"  %tap{tap} = load {self.kind}, ptr %w{tap}"
             yield from splat(f"tap{tap}", self.kind, self.vector, self.form.lanes)
@@ -248,31 +365,41 @@ class _Text:
 
     def _over(self, u: int) -> None:
         """Write what a row of the input does for the rows of outputs that are under way."""
-        form, old = self.form, dict(self.sums)
-        rows = [(m, m * form.stride[0] + u) for m in range(form.waiting)]
+        old = dict(self.sums)
         self.lines += [
             f"  %r{u} = add i64 %r, {u}\n  %inside{u} = icmp ult i64 %r{u}, %size.h",
             f"  br i1 %inside{u}, label %in{u}, label %past{u}\nin{u}:\n  %r.row{u} = mul i64 %r{u}, %x.row",
             f"  %r.at{u} = add i64 %r.row{u}, %column\n  %x{u} = getelementptr {self.kind}, ptr %x, i64 %r.at{u}",
+            f"  %later{u} = getelementptr {self.kind}, ptr %x{u}, i64 %ahead",
         ]
         self.made.clear()
-        self.lines.append(f"  %later{u} = getelementptr {self.kind}, ptr %x{u}, i64 %ahead")
-        for part in range(form.registers * form.stride[1]):
-            self.lines.append(f"  %later{u}.{part} = getelementptr {self.kind}, ptr %later{u}, i64 {part * form.lanes}")
-            self.lines.append(f"  call void @llvm.prefetch.p0(ptr %later{u}.{part}, i32 0, i32 3, i32 1)")
-        for v in range(form.registers):
-            for j, column in enumerate(form.columns):
-                given = self._beside(u, v, column)
-                for m, i in rows:
-                    if i < form.window:
-                        self._take(given, i * len(form.columns) + j, m, v, f"{u}.{v}.{j}.{m}")
+        self._fetch(f"%later{u}", self.form.registers * self.form.stride[1])
+        end = self._take_row(u)
         self.lines.append(f"  br label %past{u}\npast{u}:")
-        for m, v in self.sums:
-            if self.sums[m, v] != old[m, v]:
-                ways = f"[{old[m, v]}, %{self.block}], [{self.sums[m, v]}, %in{u}]"
-                self.sums[m, v] = f"%past{u}.{m}.{v}"
-                self.lines.append(f"  {self.sums[m, v]} = phi {self.vector} {ways}")
+        for own, name in self.sums.items():
+            if name != old[own]:
+                ways = f"[{old[own]}, %{self.block}], [{name}, %{end}]"
+                self.sums[own] = f"%past{u}." + ".".join(map(str, own))
+                self.lines.append(f"  {self.sums[own]} = phi {self.vector} {ways}")
         self.block = f"past{u}"
+
+    def _fetch(self, name: str, count: int) -> None:
+        """Write what has registers of a row fetched for later."""
+        for part in range(count):
+            self.lines.append(f"  {name}.{part} = getelementptr {self.kind}, ptr {name}, i64 {part * self.form.lanes}")
+            self.lines.append(f"  call void @llvm.prefetch.p0(ptr {name}.{part}, i32 0, i32 3, i32 1)")
+
+    def _take_row(self, u: int) -> str:
+        """Write what adds a row to the sums; return the block where that ends."""
+        form = self.form
+        for number in range(form.together):
+            v, way = divmod(number, len(form.ways))
+            for column, j in form.ways[way]:
+                given = self._beside(u, v, column)
+                for m, i in ((m, m * form.stride[0] + u) for m in range(form.waiting)):
+                    if i < form.window[0]:
+                        self._take(given, i * form.window[1] + j, m, number, f"{u}.{number}.{j}.{m}")
+        return f"in{u}"
 
     def _beside(self, u: int, v: int, column: int) -> str:
         """Return the elements of a row that lie so far from a register of outputs."""
@@ -334,7 +461,115 @@ class _Text:
         """Yield the stores of a row of outputs."""
         yield "  %y.row.at = mul i64 %h, %y.row\n  %y.place = add i64 %y.row.at, %v"
         yield f"  %y.at = getelementptr {self.kind}, ptr %y, i64 %y.place"
-        for v in range(self.form.registers):
-            given = f"{self.vector} {self.sums[oldest, v]}, ptr %to{v}, i32 4, {self.truth} %mask{v}"
+        values = [self.sums[oldest, v] for v in range(self.form.together)]
+        if len(self.form.ways) == 2:
+            yield from self._take_turns(values)
+            values = [f"%turns{v}" for v in range(len(values))]
+        for v, value in enumerate(values):
+            given = f"{self.vector} {value}, ptr %to{v}, i32 4, {self.truth} %mask{v}"
             yield f"  %to{v} = getelementptr {self.kind}, ptr %y.at, i64 {v * self.form.lanes}"
             yield f"  call void @llvm.masked.store.{self.suffix}.p0({given})"
+
+    def _take_turns(self, values: list[str]) -> Iterator[str]:
+        """Yield what makes registers whose elements lie next to each other of pairs whose elements take turns."""
+        lanes = self.form.lanes
+        for v in range(len(values)):
+            pair = f"{self.vector} {values[v // 2 * 2]}, {self.vector} {values[v // 2 * 2 + 1]}"
+            half = range(v % 2 * lanes // 2, (v % 2 + 1) * lanes // 2)
+            order = ", ".join(f"i32 {lane + other}" for lane in half for other in (0, lanes))
+            yield f"  %turns{v} = shufflevector {pair}, {self.ints} <{order}>"
+
+
+class _Sums(_Text):
+    """The text of the gradient of weights: the outputs that are under way are given, and sums are of the window.
+
+    Lanes of outputs that are not there are left out of the sums, as are rows: what they would be multiplied with may
+    be infinite. Of a plane, sums of columns are added in the end.
+    """
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form)
+        self.sums = {(tap, 0): f"%sum{tap}" for tap in range(prod(form.window))}
+        self.taps = list(self.sums)
+
+    def module(self) -> str:
+        form, vector = self.form, self.vector
+        cells = [(m, v) for m in range(1, form.waiting) for v in range(form.registers)]
+        self._given_row()
+        for u in range(form.stride[0]):
+            self._over(u)
+        lines = [
+            *self._begin(),
+            "  br label %block\nblock:\n  %v = phi i64 [0, %plane], [%v.n, %block.next]",
+            *(
+                f"  %all{t} = phi {vector} [zeroinitializer, %plane], [{self.sums[t, 0]}, %block.next]"
+                for t, _ in self.taps
+            ),
+            *self._block(
+                [f"  %g{m}.{v} = phi {vector} [zeroinitializer, %block], [%g{m - 1}.{v}, %row.next]" for m, v in cells]
+                + [f"  %sum{t} = phi {vector} [%all{t}, %block], [{self.sums[t, 0]}, %row.next]" for t, _ in self.taps]
+            ),
+            *self.lines,
+            *self._next_block(),
+            *(line for tap, _ in self.taps for line in self._add_across(tap)),
+            *self._next_plane(),
+        ]
+        return "\n".join(lines)
+
+    def _given_row(self) -> None:
+        """Write the loads of a row of outputs, and which of those under way there are."""
+        self.lines += [
+            "  %h.last = sub i64 %out.h, 1\n  %h = call i64 @llvm.smin.i64(i64 %turn, i64 %h.last)",
+            "  %g.row = mul i64 %h, %y.row\n  %g.far = add i64 %g.row, %v",
+            f"  %g.at = getelementptr {self.kind}, ptr %w, i64 %g.far",
+            f"  %g.ahead = mul i64 %y.row, {ROWS_AHEAD}",
+            f"  %g.later = getelementptr {self.kind}, ptr %g.at, i64 %g.ahead",
+        ]
+        self._fetch("%g.later", self.form.registers)
+        for v in range(self.form.registers):
+            given = f"ptr %g.at{v}, i32 4, {self.truth} %mask{v}, {self.vector} zeroinitializer"
+            self.lines.append(f"  %g.at{v} = getelementptr {self.kind}, ptr %g.at, i64 {v * self.form.lanes}")
+            self.lines.append(f"  %g0.{v} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({given})")
+        for m in range(self.form.waiting):
+            self.lines.append(f"  %h{m} = sub i64 %turn, {m}\n  %is{m} = icmp ult i64 %h{m}, %out.h")
+
+    def _take_row(self, u: int) -> str:
+        form, block = self.form, f"in{u}"
+        (way,) = form.ways
+        given = {(v, j): self._beside(u, v, column) for v in range(form.registers) for column, j in way}
+        for m, i in ((m, m * form.stride[0] + u) for m in range(form.waiting)):
+            if i >= form.window[0]:
+                continue
+            old, name = dict(self.sums), f"{u}.{m}"
+            self.lines.append(f"  br i1 %is{m}, label %do{name}, label %did{name}\ndo{name}:")
+            for (v, j), x in given.items():
+                self._take(x, i * form.window[1] + j, m, v, f"{name}.{v}.{j}")
+            self.lines.append(f"  br label %did{name}\ndid{name}:")
+            for own in self.sums:
+                if self.sums[own] != old[own]:
+                    ways = f"[{old[own]}, %{block}], [{self.sums[own]}, %do{name}]"
+                    self.sums[own] = f"%did{name}.{own[0]}"
+                    self.lines.append(f"  {self.sums[own]} = phi {self.vector} {ways}")
+            block = f"did{name}"
+        return block
+
+    def _take(self, given: str, tap: int, m: int, v: int, name: str) -> None:
+        vector, old = self.vector, self.sums[tap, 0]
+        terms = f"{vector} {given}, {vector} %g{m}.{v}, {vector} {old}"
+        self.lines.append(f"  %fma{name} = call {vector} @llvm.fma.{self.suffix}({terms})")
+        self.lines.append(f"  %new{name} = select {self.truth} %mask{v}, {vector} %fma{name}, {vector} {old}")
+        self.sums[tap, 0] = f"%new{name}"
+
+    def _add_across(self, tap: int) -> Iterator[str]:
+        """Yield what adds up the columns of a sum, and stores that."""
+        reduce = f"@llvm.vector.reduce.fadd.{self.suffix}({self.kind} 0.0, {self.vector} {self.sums[tap, 0]})"
+        yield f"  %whole{tap} = call reassoc {self.kind} {reduce}"
+        yield f"  %y{tap} = getelementptr {self.kind}, ptr %y, i64 {tap}"
+        yield f"  store {self.kind} %whole{tap}, ptr %y{tap}"
+
+    def _begin(self) -> list[str]:
+        return [
+            f"declare {self.kind} @llvm.vector.reduce.fadd.{self.suffix}({self.kind}, {self.vector})",
+            "declare i64 @llvm.smin.i64(i64, i64)",
+            *super()._begin(),
+        ]

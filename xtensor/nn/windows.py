@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import prod
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 from ..base.errors import expected, one_of
@@ -56,6 +56,27 @@ def taps(axes: Axes) -> Iterator[tuple[tuple[int, ...], Places, Places]]:
     for tap in product(*([(k, *axis.inside(k)) for k in range(axis.kernel)] for axis in axes)):
         element, outputs, sources = zip(*tap, strict=True)
         yield element, outputs, sources
+
+
+def phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:
+    """Return, for each residue of input positions by the stride, where these are, which elements of the window reach
+    them (in reverse), and how those lie over the outputs.
+
+    Position i meets output o with element k where i = o * stride + k * dilation - low.
+    """
+    found = []
+    common = gcd(axis.stride, axis.dilation)
+    step, apart = axis.stride // common, axis.dilation // common
+    for start in range(min(axis.stride, axis.size)):
+        places = slice(start, None, axis.stride)
+        count = len(range(start, axis.size, axis.stride))
+        first = next((k for k in range(step) if (start + axis.low - k * axis.dilation) % axis.stride == 0), axis.kernel)
+        number = len(range(first, axis.kernel, step))
+        last = first + (number - 1) * step
+        elements = slice(last, None if first == 0 else first - 1, -step) if number else slice(0, 0)
+        low = -((start + axis.low - last * axis.dilation) // axis.stride)
+        found.append((places, elements, Axis(axis.out, count, number, 1, apart, low)))
+    return found
 
 
 def overlap(lengths: Shape, reach: Sequence[tuple[int, int]]) -> tuple[Places, Places]:

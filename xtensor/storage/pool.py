@@ -142,6 +142,19 @@ def _mapping(nbytes: int) -> Block:
 _ending = sys.is_finalizing  # asked when modules are being torn down, so it must not be looked up then
 
 
+class _Lent(_Array):
+    """What stands between a block of any pool and its views."""
+
+    __slots__ = ("block",)
+    block: Block
+
+
+def is_alone(native: Any) -> bool:
+    """Return whether an array has its memory, which is NumPy's or a pool's, to itself; not that nobody holds it too."""
+    base = native.base
+    return base is None or (isinstance(getattr(base, "base", None), _Lent) and sys.getrefcount(base) == 3)
+
+
 def _owner_class(pool: weakref.ref[Pool]) -> Any:
     """Return the class of the arrays that stand between a block and its views.
 
@@ -149,9 +162,8 @@ def _owner_class(pool: weakref.ref[Pool]) -> Any:
     or dies where the pool is no more.
     """
 
-    class Owner(_Array):
-        __slots__ = ("block",)
-        block: Block
+    class Owner(_Lent):
+        __slots__ = ()
 
         def __del__(self) -> None:
             home = pool()

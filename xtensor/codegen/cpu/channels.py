@@ -1,123 +1,390 @@
-"""Depthwise convolution where channels come last: registers of neighbouring channels, one position after the other.
+"""Convolutions of thin groups where channels come last: registers of neighbouring channels, blocks of a row of outputs.
 
-The gradient of its weights is of the same kind: of neighbouring channels, or of neighbouring columns where these lie
-together, products of inputs and outputs are added up row by row.
+A depthwise convolution multiplies registers of the input as they are. In groups of more channels, each channel of a
+group in turn is spread over the lanes of the group. Sums of a block stay in registers while it takes one row of the
+window after the other, straight from the input: where a window reaches beyond it, zeros are read instead. The gradient
+of weights goes the same way, and has its sums over outputs in registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
+from typing import NamedTuple
 
 from .compile import Code, handmade
 from .gemm import Form, _masked_load, _masked_store, declared, first_lanes, loads
 
-# What the kernel is told. taps: offsets of the elements of a window from its first; rows of positions begin at places.
-POINTERS = ("x", "w", "y", "bias", "taps", "x.rows", "y.rows")
-NUMBERS = ("channels", "row.count", "positions", "x.step", "y.step")
-
-
-@cache
-def channels_kernel(char: str, lanes: int, taps: int) -> Code:
-    """Return the code for windows of so many elements. It is given weights (taps, channels)."""
-    return handmade("\n".join(_source(char, lanes, taps)))
-
-
-def _source(char: str, lanes: int, taps: int) -> Iterator[str]:
-    form = Form(char, lanes, 1, 1)
-    kind, vector = form.kind, f"<{lanes} x {form.kind}>"
-    suffix, masked = f"v{lanes}f{8 * form.itemsize}", partial(_masked_load, form, mask="%mask")
-    yield from _begun(form, (POINTERS, NUMBERS), taps, "%channels")
-    yield f"  %bias.at = getelementptr {kind}, ptr %bias, i64 %c"
-    yield masked("%b", "%bias.at")
-    for t in range(taps):
-        yield f"  %w{t}.row = mul i64 %channels, {t}\n  %w{t}.c = add i64 %w{t}.row, %c"
-        yield f"  %w{t}.at = getelementptr {kind}, ptr %w, i64 %w{t}.c"
-        yield masked(f"%w{t}", f"%w{t}.at")
-    yield "  br label %row\nrow:\n  %r = phi i64 [0, %some], [%r.n, %row.next]"
-    for name in "xy":
-        yield f"  %{name}.row.at = getelementptr i64, ptr %{name}.rows, i64 %r"
-        yield f"  %{name}.row = load i64, ptr %{name}.row.at"
-        yield f"  %{name}.c = add i64 %{name}.row, %c\n  %{name}.r = getelementptr {kind}, ptr %{name}, i64 %{name}.c"
-    for t in range(taps):
-        yield f"  %x{t}.r = getelementptr {kind}, ptr %x.r, i64 %tap{t}"
-    yield "  br label %position\nposition:\n  %p = phi i64 [0, %row], [%p.n, %position]"
-    yield "  %x.p = phi i64 [0, %row], [%x.n, %position]\n  %y.p = phi i64 [0, %row], [%y.n, %position]"
-    for t in range(taps):
-        yield f"  %x{t}.at = getelementptr {kind}, ptr %x{t}.r, i64 %x.p"
-        yield masked(f"%x{t}", f"%x{t}.at")
-        given = f"{vector} %x{t}, {vector} %w{t}, {vector} " + (f"%sum{t - 1}" if t else "%b")
-        yield f"  %sum{t} = call {vector} @llvm.fma.{suffix}({given})"
-    yield f"  %y.at = getelementptr {kind}, ptr %y.r, i64 %y.p"
-    yield _masked_store(form, f"%sum{taps - 1}", "%y.at", "%mask")
-    yield "  %x.n = add i64 %x.p, %x.step\n  %y.n = add i64 %y.p, %y.step"
-    for name, count, then in (("p", "positions", "row.next"), ("r", "row.count", "some.next")):
-        where = {"p": "position", "r": "row"}[name]
-        yield f"  %{name}.n = add i64 %{name}, 1\n  %{name}.more = icmp slt i64 %{name}.n, %{count}"
-        yield f"  br i1 %{name}.more, label %{where}, label %{then}\n{then}:"
-    yield f"  %c.n = add i64 %c, {lanes}\n  %c.more = icmp slt i64 %c.n, %channels"
-    yield "  br i1 %c.more, label %some, label %done\ndone:\n  ret void\n}"
-
-
-# What the gradient of weights is told. neighbours: how many sums there are of each element of the window, in rows of
-# `sums` that lie `pitch` apart; they are added to.
-SUMMING = (
-    ("x", "y", "sums", "taps", "x.rows", "y.rows"),
-    ("neighbours", "row.count", "positions", "x.step", "y.step", "pitch"),
+# What a kernel is told. Offsets and steps count elements.
+#
+#   w               weights (rows of the window, elements of a row, channels of a group, channels); of the gradient the
+#                   sums, which are added to
+#   firsts          of each row of outputs, and behind the last: the first of its rows of the window
+#   x.rows, w.rows  of those: where the row of the input lies, or OUTSIDE, and where that of the weights does
+#   y.rows, whole   of each row of outputs: where it lies, and whether all its rows of the window are inside
+#   pitch           channels from one element of the window to the next
+#   positions       outputs of a row; size: elements of a row of the input, start: which one a row of outputs begins at
+#   blocks          how many of them, of a row, the gradient adds up before the next channels
+#   fetched         how many of the rows of the window, the last ones, are fetched so far ahead
+POINTERS = ("x", "w", "y", "bias", "x.rows", "w.rows", "firsts", "y.rows", "whole")
+NUMBERS = (
+    *("channels", "pitch", "row.count", "positions", "size", "start", "x.step", "y.step"),
+    *("blocks", "fetched", "x.ahead", "y.ahead", "images", "x.image", "y.image"),
 )
+OUTSIDE = -(1 << 62)
+
+# The sums of a gradient that take turns at least, so that none waits for the one before.
+TURNS = 6
+
+
+class Term(NamedTuple):
+    """One multiplication of a block for a row of the window: of which output, by which element, of which column."""
+
+    output: int
+    element: int
+    column: int
+
+
+class Thin(NamedTuple):
+    """What code is made for: groups of so many channels, a power of two, and as many outputs.
+
+    terms: of a block. advance: columns of the input from one block to the next.
+    """
+
+    char: str
+    lanes: int
+    group: int
+    terms: tuple[Term, ...]
+    advance: int
+
+    @property
+    def outputs(self) -> int:
+        """The outputs of a block."""
+        return 1 + max(term.output for term in self.terms)
+
+    @property
+    def columns(self) -> list[int]:
+        """The columns under a block, from that on where it begins."""
+        return sorted({term.column for term in self.terms})
+
+    @property
+    def factors(self) -> list[tuple[int, int]]:
+        """The weights of one output and one row of the window: of which element and which channel."""
+        elements = sorted({term.element for term in self.terms})
+        return [(element, channel) for element in elements for channel in range(self.group)]
 
 
 @cache
-def channels_weights_kernel(char: str, lanes: int, taps: int) -> Code:
-    """Return the code for the gradient of windows of so many elements."""
-    return handmade("\n".join(_summing_source(char, lanes, taps)))
+def channels_kernel(thin: Thin) -> Code:
+    """Return the code of a convolution."""
+    return handmade("\n".join(_Outputs(thin).text()))
 
 
-def _begun(form: Form, given: tuple[tuple[str, ...], tuple[str, ...]], taps: int, channels: str) -> Iterator[str]:
-    """Yield what both kernels begin with: the offsets of a window, and the loop over registers of channels."""
-    yield from sorted(declared(form))
-    yield "define void @kernel(ptr %table) {\nentry:"
-    yield from loads(*given)
-    for t in range(taps):
-        yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
-    yield "  br label %some\nsome:\n  %c = phi i64 [0, %entry], [%c.n, %some.next]"
-    yield f"  %left = sub i64 {channels}, %c"
-    yield from first_lanes(form, "mask", "%left")
+@cache
+def channels_weights_kernel(thin: Thin) -> Code:
+    """Return the code of the gradient of its weights: y is given, and w is added to."""
+    return handmade("\n".join(_Weights(thin).text()))
 
 
-def _summing_source(char: str, lanes: int, taps: int) -> Iterator[str]:
-    form = Form(char, lanes, 1, 1)
-    kind, vector = form.kind, f"<{lanes} x {form.kind}>"
-    suffix, masked = f"v{lanes}f{8 * form.itemsize}", partial(_masked_load, form, mask="%mask")
-    yield from _begun(form, SUMMING, taps, "%neighbours")
-    for t in range(taps):
-        yield f"  %s{t}.row = mul i64 %pitch, {t}\n  %s{t}.c = add i64 %s{t}.row, %c"
-        yield f"  %s{t}.at = getelementptr {kind}, ptr %sums, i64 %s{t}.c"
-        yield masked(f"%s{t}", f"%s{t}.at")
-    yield "  br label %row\nrow:\n  %r = phi i64 [0, %some], [%r.n, %row.next]"
-    for t in range(taps):
-        yield f"  %total{t} = phi {vector} [%s{t}, %some], [%total{t}.n, %row.next]"
-    for name in "xy":
-        yield f"  %{name}.row.at = getelementptr i64, ptr %{name}.rows, i64 %r"
-        yield f"  %{name}.row = load i64, ptr %{name}.row.at"
-        yield f"  %{name}.c = add i64 %{name}.row, %c\n  %{name}.r = getelementptr {kind}, ptr %{name}, i64 %{name}.c"
-    yield "  br label %position\nposition:\n  %p = phi i64 [0, %row], [%p.n, %position]"
-    yield "  %x.p = phi i64 [0, %row], [%x.n, %position]\n  %y.p = phi i64 [0, %row], [%y.n, %position]"
-    for t in range(taps):
-        yield f"  %acc{t} = phi {vector} [zeroinitializer, %row], [%sum{t}, %position]"
-    yield f"  %y.at = getelementptr {kind}, ptr %y.r, i64 %y.p\n  %x.at = getelementptr {kind}, ptr %x.r, i64 %x.p"
-    yield masked("%g", "%y.at")
-    for t in range(taps):
-        yield f"  %x{t}.at = getelementptr {kind}, ptr %x.at, i64 %tap{t}"
-        yield masked(f"%x{t}", f"%x{t}.at")
-        yield f"  %sum{t} = call {vector} @llvm.fma.{suffix}({vector} %x{t}, {vector} %g, {vector} %acc{t})"
-    yield "  %x.n = add i64 %x.p, %x.step\n  %y.n = add i64 %y.p, %y.step\n  %p.n = add i64 %p, 1"
-    yield "  %p.more = icmp slt i64 %p.n, %positions\n  br i1 %p.more, label %position, label %row.next\nrow.next:"
-    for t in range(taps):
-        yield f"  %total{t}.n = fadd {vector} %total{t}, %sum{t}"
-    yield "  %r.n = add i64 %r, 1\n  %r.more = icmp slt i64 %r.n, %row.count"
-    yield "  br i1 %r.more, label %row, label %some.next\nsome.next:"
-    for t in range(taps):
-        yield _masked_store(form, f"%total{t}.n", f"%s{t}.at", "%mask")
-    yield f"  %c.n = add i64 %c, {lanes}\n  %c.more = icmp slt i64 %c.n, %neighbours"
-    yield "  br i1 %c.more, label %some, label %done\ndone:\n  ret void\n}"
+class _Text:
+    """What both kernels have: rows of outputs, blocks of a row, registers of channels."""
+
+    def __init__(self, thin: Thin) -> None:
+        self.thin, self.form = thin, Form(thin.char, thin.lanes, 1, 1)
+        self.kind, self.vector = self.form.kind, f"<{thin.lanes} x {self.form.kind}>"
+
+    def _begin(self) -> Iterator[str]:
+        """Yield what comes before the blocks of a row of outputs, %r."""
+        yield from sorted(declared(self.form))
+        yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        yield f"@zeros = private constant {self.vector} zeroinitializer, align 64"
+        yield "define void @kernel(ptr %table) {\nentry:"
+        yield from loads(POINTERS, NUMBERS)
+        yield "  br label %image\nimage:\n  %n = phi i64 [0, %entry], [%n.n, %image.next]"
+        for name in "xy":
+            yield f"  %{name}.far = mul i64 %n, %{name}.image"
+            yield f"  %{name}.n = getelementptr {self.kind}, ptr %{name}, i64 %{name}.far"
+        yield "  br label %row\nrow:\n  %r = phi i64 [0, %image], [%r.n, %row.next]"
+        yield from self._words("%r", "firsts", "whole", "y.rows")
+        yield "  %last.at = getelementptr i64, ptr %firsts.at, i64 1\n  %last = load i64, ptr %last.at"
+        yield "  %is.whole = icmp ne i64 %whole.this, 0\n  %fetches = sub i64 %last, %fetched"
+        yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
+
+    def _words(self, place: str, *names: str, way: str = "") -> Iterator[str]:
+        """Yield the loads of %...this from tables."""
+        for name in names:
+            yield f"  %{way}{name}.at = getelementptr i64, ptr %{name}, i64 {place}"
+            yield f"  %{way}{name}.this = load i64, ptr %{way}{name}.at"
+
+    def _blocks(self, name: str, before: str, starts: tuple[str, str, str]) -> Iterator[str]:
+        """Yield the head of a loop over parts of a row: their first outputs, columns, and where in y they lie."""
+        yield f"  br label %{name}\n{name}:"
+        for own, kind, start in zip(("p", "col", "y"), ("i64", "i64", "ptr"), starts, strict=True):
+            yield f"  %{name}.{own} = phi {kind} [{start}, %{before}], [%{name}.{own}.n, %{name}.next]"
+
+    def _next_block(self, name: str, blocks: str, end: str) -> Iterator[str]:
+        """Yield the end of that loop; blocks: how many a part has."""
+        thin = self.thin
+        yield f"  %{name}.p.on = mul i64 {blocks}, {thin.outputs}\n  %{name}.col.on = mul i64 {blocks}, {thin.advance}"
+        yield f"  %{name}.y.on = mul i64 %y.step, %{name}.p.on"
+        yield f"  %{name}.p.n = add i64 %{name}.p, %{name}.p.on\n  %{name}.col.n = add i64 %{name}.col, %{name}.col.on"
+        yield f"  %{name}.y.n = getelementptr {self.kind}, ptr %{name}.y, i64 %{name}.y.on"
+        yield from self._again(f"{name}.p.n", name, end)
+
+    def _again(self, counter: str, name: str, end: str) -> Iterator[str]:
+        yield f"  %{counter}.more = icmp slt i64 %{counter}, {end}"
+        yield f"  br i1 %{counter}.more, label %{name}, label %{name}.done\n{name}.done:"
+
+    def _channels(self, before: str) -> Iterator[str]:
+        """Yield the head of the loop over registers of channels, whose first is %c: %mask is of the lanes there are."""
+        yield f"  br label %some\nsome:\n  %c = phi i64 [0, %{before}], [%c.n, %some.next]"
+        yield "  %left = sub i64 %channels, %c"
+        yield from first_lanes(self.form, "mask", "%left")
+        yield f"  %w.c = getelementptr {self.kind}, ptr %w, i64 %c"
+
+    def _next_channels(self) -> Iterator[str]:
+        yield f"some.next:\n  %c.n = add i64 %c, {self.thin.lanes}"
+        yield from self._again("c.n", "some", "%channels")
+
+    def _end(self) -> Iterator[str]:
+        yield "  br label %row.next\nrow.next:\n  %r.n = add i64 %r, 1"
+        yield from self._again("r.n", "row", "%row.count")
+        yield "  br label %image.next\nimage.next:\n  %n.n = add i64 %n, 1"
+        yield from self._again("n.n", "image", "%images")
+        yield "  ret void\n}"
+
+    def _fitting(self, end: str) -> Iterator[str]:
+        """Yield what decides whether a whole block, and all that is under its windows, is there."""
+        first, *_, last = *self.thin.columns, self.thin.columns[-1]
+        yield f"  %first.col = add i64 %block.col, {first}\n  %last.col = add i64 %block.col, {last}"
+        yield f"  %there = sub i64 {end}, %block.p\n  %in.all = icmp sge i64 %there, {self.thin.outputs}"
+        yield "  %in.first = icmp sge i64 %first.col, 0\n  %in.last = icmp slt i64 %last.col, %size"
+        yield "  %in.row = and i1 %in.first, %in.last\n  %in.rows = and i1 %in.row, %is.whole"
+        yield "  %fits = and i1 %in.rows, %in.all"
+        yield "  %x.along = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.along, %c"
+        yield f"  %x.block = getelementptr {self.kind}, ptr %x.n, i64 %x.on"
+
+    def _columns(self, way: str, row: str, col: str, rows: str, columns: list[int]) -> Iterator[str]:
+        """Yield where columns of a row of the input lie, which begins at the column col; zeros for what is not there.
+
+        row: where the first column under a block lies. rows: the offset of this row, OUTSIDE where there is none.
+        """
+        before, at = self.thin.columns[0], row
+        for column in columns:
+            yield f"  %{way}.on{column} = mul i64 %x.step, {column - before}"
+            yield f"  %{way}.col{column} = getelementptr {self.kind}, ptr {at}, i64 %{way}.on{column}"
+            before, at = column, f"%{way}.col{column}"
+        if way == "part":
+            yield f"  %row.in = icmp ne i64 {rows}, {OUTSIDE}"
+            for column in columns:
+                yield f"  %at{column} = add i64 {col}, {column}\n  %col.in{column} = icmp ult i64 %at{column}, %size"
+                yield f"  %in{column} = and i1 %col.in{column}, %row.in"
+                yield f"  %part.safe{column} = select i1 %in{column}, ptr %part.col{column}, ptr @zeros"
+
+    def _given(self, way: str, name: str, column: int, channel: int) -> Iterator[str]:
+        """Yield the lines that load a register of a column, of which one channel of each group is taken: %name."""
+        at, group, lanes = f"%{way}.{'safe' if way == 'part' else 'col'}{column}", self.thin.group, self.thin.lanes
+        if group == 1:
+            yield _masked_load(self.form, name, at, "%mask")
+            return
+        yield _masked_load(self.form, f"{name}.all", at, "%mask")
+        order = ", ".join(f"i32 {lane // group * group + channel}" for lane in range(lanes))
+        yield f"  {name} = shufflevector {self.vector} {name}.all, {self.vector} poison, <{lanes} x i32> <{order}>"
+
+    def _outputs_at(self) -> Iterator[str]:
+        """Yield where the outputs of a block lie: %to0 and so on."""
+        yield f"  %to0 = getelementptr {self.kind}, ptr %block.y, i64 %c"
+        for p in range(1, self.thin.outputs):
+            yield f"  %to{p} = getelementptr {self.kind}, ptr %to{p - 1}, i64 %y.step"
+
+    def _fetch(self, first: str, before: str, *others: str) -> Iterator[str]:
+        """Yield the loop that has what lies under a block fetched for later, in rows of the window from a first one on.
+
+        others: where as much as the block has is fetched too. Ends in the block %fetch.done.
+        """
+        yield f"  br label %fetch\nfetch:\n  %fetch.e = phi i64 [{first}, %{before}], [%fetch.e.n, %fetch.row]"
+        yield "  %fetch.more = icmp slt i64 %fetch.e, %last\n  br i1 %fetch.more, label %fetch.row, label %fetch.done"
+        yield "fetch.row:\n  %fetch.e.n = add i64 %fetch.e, 1"
+        yield from self._words("%fetch.e", "x.rows", way="fetch.")
+        yield f"  %fetch.row.at = getelementptr {self.kind}, ptr %x.block, i64 %fetch.x.rows.this"
+        for name, start in (("x", "%fetch.row.at"), *(("y", one) for one in others)):
+            yield f"  %fetch.{name}0 = getelementptr {self.kind}, ptr {start}, i64 %{name}.ahead"
+            for n in range(self.thin.advance if name == "x" else self.thin.outputs):
+                yield f"  call void @llvm.prefetch.p0(ptr %fetch.{name}{n}, i32 0, i32 3, i32 1)"
+                yield f"  %fetch.{name}{n + 1} = getelementptr {self.kind}, ptr %fetch.{name}{n}, i64 %{name}.step"
+        yield "  br label %fetch\nfetch.done:"
+
+    def _weight_at(self, name: str, row: str, element: int, channel: int) -> Iterator[str]:
+        """Yield the lines that say where weights lie: %name."""
+        yield f"  {name}.far = mul i64 %pitch, {element * self.thin.group + channel}"
+        yield f"  {name}.on = add i64 {name}.far, {row}"
+        yield f"  {name} = getelementptr {self.kind}, ptr %w.c, i64 {name}.on"
+
+    def _multiply_add(self, name: str, x: str, y: str, z: str) -> str:
+        suffix, vector = f"v{self.thin.lanes}f{8 * self.form.itemsize}", self.vector
+        return f"  {name} = call {vector} @llvm.fma.{suffix}({vector} {x}, {vector} {y}, {vector} {z})"
+
+
+class _Outputs(_Text):
+    """The text of a convolution."""
+
+    def text(self) -> Iterator[str]:
+        yield from self._begin()
+        yield from self._blocks("block", "row", ("0", "%start", "%y.r"))
+        yield from self._channels("block")
+        yield f"  %bias.at = getelementptr {self.kind}, ptr %bias, i64 %c"
+        yield _masked_load(self.form, "%bias.c", "%bias.at", "%mask")
+        yield from self._fitting("%positions")
+        yield from self._outputs_at()
+        yield from self._fetch("%fetches", "some")
+        yield "  br i1 %fits, label %whole.block, label %part"
+        for way, label in (("all", "whole.block"), ("part", "part")):
+            yield f"{label}:\n  br label %{way}.row\n{way}.row:"
+            yield from self._sums(way, label)
+            yield from self._store(way)
+        yield from self._next_channels()
+        yield "  br label %block.next\nblock.next:"
+        yield from self._next_block("block", "1", "%positions")
+        yield from self._end()
+
+    def _sums(self, way: str, before: str) -> Iterator[str]:
+        """Yield the loop over rows of the window: %way.sum0 and so on are the sums."""
+        thin, end = self.thin, f"{way}.row"
+        yield f"  %{way}.e = phi i64 [%firsts.this, %{before}], [%{way}.e.n, %{end}]"
+        now = {p: f"%{way}.old{p}" for p in range(thin.outputs)}
+        for p, was in now.items():
+            yield f"  {was} = phi {self.vector} [%bias.c, %{before}], [%{way}.sum{p}, %{end}]"
+        yield from self._words(f"%{way}.e", "x.rows", "w.rows", way=f"{way}.")
+        yield f"  %{way}.row.at = getelementptr {self.kind}, ptr %x.block, i64 %{way}.x.rows.this"
+        yield from self._columns(way, f"%{way}.row.at", "%block.col", f"%{way}.x.rows.this", thin.columns)
+        last_of = {p: max(term.column for term in thin.terms if term.output == p) for p in now}
+        for channel in range(thin.group):
+            for element in sorted({element for element, _ in thin.factors}):
+                name = f"%{way}.w{element}.{channel}"
+                yield from self._weight_at(f"{name}.at", f"%{way}.w.rows.this", element, channel)
+                yield _masked_load(self.form, name, f"{name}.at", "%mask")
+            for column in thin.columns:
+                given = f"%{way}.x{column}.{channel}"
+                yield from self._given(way, given, column, channel)
+                for p, element, _ in (term for term in thin.terms if term.column == column):
+                    last = channel == thin.group - 1 and last_of[p] == column
+                    name = f"%{way}.sum{p}" if last else f"%{way}.new{p}.{element}.{channel}"
+                    yield self._multiply_add(name, given, f"%{way}.w{element}.{channel}", now[p])
+                    now[p] = name
+        yield f"  %{way}.e.n = add i64 %{way}.e, 1"
+        yield f"  %{way}.more = icmp slt i64 %{way}.e.n, %last"
+        yield f"  br i1 %{way}.more, label %{way}.row, label %{way}.store"
+
+    def _store(self, way: str) -> Iterator[str]:
+        """Yield the stores of a block, which all end in the same place."""
+        mask = f"<{self.thin.lanes} x i1>"
+        yield f"{way}.store:"
+        for p in range(self.thin.outputs):
+            own = "%mask"
+            if way == "part":
+                own = f"%mask{p}"
+                yield f"  %is{p} = icmp sgt i64 %there, {p}"
+                yield f"  {own} = select i1 %is{p}, {mask} %mask, {mask} zeroinitializer"
+            yield _masked_store(self.form, f"%{way}.sum{p}", f"%to{p}", own)
+        yield "  br label %some.next"
+
+
+class _Weights(_Text):
+    """The text of the gradient of weights: the sums of a segment for a row of the window, added to those in memory."""
+
+    def __init__(self, thin: Thin) -> None:
+        super().__init__(thin)
+        self.turns = -(-TURNS // len(thin.factors))
+        self.whole: dict[tuple[int, int, int], str] = {}  # the sums after a whole block
+        self.sums = [(*factor, turn) for factor in thin.factors for turn in range(self.turns)]
+
+    def text(self) -> Iterator[str]:
+        yield from self._begin()
+        yield from self._blocks("segment", "row", ("0", "%start", "%y.r"))
+        yield f"  %far = mul i64 %blocks, {self.thin.outputs}\n  %far.end = add i64 %segment.p, %far"
+        yield "  %end = call i64 @llvm.smin.i64(i64 %far.end, i64 %positions)"
+        yield from self._channels("segment")
+        yield "  br label %of.window\nof.window:\n  %e = phi i64 [%firsts.this, %some], [%e.n, %of.window.next]"
+        yield from self._words("%e", "x.rows", "w.rows")
+        yield "  %e.n = add i64 %e, 1\n  %is.last = icmp eq i64 %e.n, %last"
+        yield "  %fetches.now = select i1 %is.last, i64 %fetches, i64 %last"
+        yield from self._blocks("block", "of.window", ("%segment.p", "%segment.col", "%segment.y"))
+        for name in map(self._named, self.sums):
+            yield f"  %{name} = phi {self.vector} [zeroinitializer, %of.window], [%{name}.n, %block.next]"
+        yield from self._fitting("%end")
+        yield from self._outputs_at()
+        yield from self._fetch("%fetches.now", "block", "%to0")
+        yield "  br i1 %fits, label %all, label %part"
+        yield from self._whole()
+        yield from self._part()
+        yield "block.next:"
+        for of in self.sums:
+            part = f"%{'' if of[2] else 'one.'}{self._named(of)}"
+            yield f"  %{self._named(of)}.n = phi {self.vector} [{self.whole[of]}, %all], [{part}, %one]"
+        yield from self._next_block("block", "1", "%end")
+        yield from self._add_up()
+        yield "  br label %of.window.next\nof.window.next:"
+        yield from self._again("e.n", "of.window", "%last")
+        yield "  br label %some.next"
+        yield from self._next_channels()
+        yield "  br label %segment.next\nsegment.next:"
+        yield from self._next_block("segment", "%blocks", "%positions")
+        yield from self._end()
+
+    @staticmethod
+    def _named(of: tuple[int, int, int]) -> str:
+        return "sum{}.{}.{}".format(*of)
+
+    def _whole(self) -> Iterator[str]:
+        """Yield what adds a whole block to the sums."""
+        thin, now = self.thin, {of: f"%{self._named(of)}" for of in self.sums}
+        yield f"all:\n  %row.at = getelementptr {self.kind}, ptr %x.block, i64 %x.rows.this"
+        yield from self._columns("all", "%row.at", "", "", thin.columns)
+        for p in range(thin.outputs):
+            yield _masked_load(self.form, f"%g{p}", f"%to{p}", "%mask")
+        for column in thin.columns:
+            for channel in range(thin.group):
+                given = f"%all.x{column}.{channel}"
+                yield from self._given("all", given, column, channel)
+                for p, element, _ in (term for term in thin.terms if term.column == column):
+                    of = element, channel, p % self.turns
+                    name = f"%new{p}.{element}.{channel}"
+                    yield self._multiply_add(name, given, f"%g{p}", now[of])
+                    now[of] = name
+        yield "  br label %block.next"
+        self.whole = now
+
+    def _part(self) -> Iterator[str]:
+        """Yield the loop that adds the outputs of a block one by one."""
+        thin, alone = self.thin, [of for of in self.sums if of[2] == 0]
+        yield f"part:\n  %part.at = getelementptr {self.kind}, ptr %x.block, i64 %x.rows.this"
+        yield f"  %count = call i64 @llvm.smin.i64(i64 %there, i64 {thin.outputs})"
+        yield f"  %x.output = mul i64 %x.step, {thin.advance // thin.outputs}\n  br label %one\none:"
+        yield "  %p = phi i64 [0, %part], [%p.n, %one]\n  %part.col = phi i64 [%block.col, %part], [%part.col.n, %one]"
+        for name, start in (("row", "%part.at"), ("to", "%to0")):
+            yield f"  %part.{name} = phi ptr [{start}, %part], [%part.{name}.n, %one]"
+        for of in alone:
+            name = self._named(of)
+            yield f"  %part.{name} = phi {self.vector} [%{name}, %part], [%one.{name}, %one]"
+        columns = {term.element: term.column for term in thin.terms if term.output == 0}
+        yield from self._columns("part", "%part.row", "%part.col", "%x.rows.this", sorted(columns.values()))
+        yield _masked_load(self.form, "%one.g", "%part.to", "%mask")
+        for element, channel, _ in alone:
+            given, name = f"%one.x{element}.{channel}", self._named((element, channel, 0))
+            yield from self._given("part", given, columns[element], channel)
+            yield self._multiply_add(f"%one.{name}", given, "%one.g", f"%part.{name}")
+        yield f"  %p.n = add i64 %p, 1\n  %part.col.n = add i64 %part.col, {thin.advance // thin.outputs}"
+        for name, step in (("row", "%x.output"), ("to", "%y.step")):
+            yield f"  %part.{name}.n = getelementptr {self.kind}, ptr %part.{name}, i64 {step}"
+        yield "  %p.more = icmp slt i64 %p.n, %count\n  br i1 %p.more, label %one, label %block.next"
+
+    def _add_up(self) -> Iterator[str]:
+        """Yield what adds the sums to those in memory."""
+        for element, channel in self.thin.factors:
+            name = f"total{element}.{channel}"
+            yield from self._weight_at(f"%{name}.at", "%w.rows.this", element, channel)
+            yield _masked_load(self.form, f"%{name}.0", f"%{name}.at", "%mask")
+            for turn in range(self.turns):
+                both = f"{self.vector} %{name}.{turn}, %sum{element}.{channel}.{turn}.n"
+                yield f"  %{name}.{turn + 1} = fadd {both}"
+            yield _masked_store(self.form, f"%{name}.{self.turns}", f"%{name}.at", "%mask")

@@ -1,0 +1,248 @@
+"""Convolutions of thin groups where channels come last, of arrays where they lie: what codegen/cpu/channels.py is told.
+
+x, w and y are as in `contraction`. Parts of images are calls; of the gradient of weights, whose sums go over all
+images, registers of channels are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from math import prod
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.layout import Shape
+from ..base.threads import worth
+from ..codegen.cpu.channels import NUMBERS, OUTSIDE, POINTERS, Term, Thin, channels_kernel, channels_weights_kernel
+from ..codegen.cpu.compile import host
+from ..plan.costs import moving_seconds
+from ..run.contractions import address, worth_compiling
+from ..run.native import run_calls
+from .contraction import Array, readable, summing_dtype
+from .planes import SLOWER, SPEED
+from .windows import Axes, Axis, volume
+
+# The most channels of a group, elements of a row of the window times these, and outputs of a block.
+WIDEST, LONGEST, BLOCK = 8, 64, 8
+
+# The most sums of a gradient in registers: of 32 bytes, of 64.
+MOST_SUMS = 12, 24
+
+# Bytes of images that are turned at a time: they stay in the caches.
+TURNED_BYTES = 1 << 21
+
+# How many rows ahead the input is fetched; outputs of a row whose products are added up before the next channels are.
+ROWS_AHEAD, SEGMENT = 2, 32
+
+WORDS = Struct(f"={len(POINTERS) + len(NUMBERS)}q")
+
+
+class Rows(NamedTuple):
+    """Where rows lie: tables as the kernels are told them, where these lie, how many rows of outputs there are, and how
+    many rows of the window are fetched for later.
+    """
+
+    arrays: list[Array]
+    tables: list[int]
+    number: int
+    fetched: int
+
+
+def sweep_channels(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False) -> bool:
+    """Write the sums over windows times weights, plus a bias (groups, outputs), into y; return whether.
+
+    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). It does
+    where groups are thin, channels of x and y the nearest to each other, and the work is worth compiling.
+    """
+    thin = _thin(x, w, y, axes, back)
+    if thin is None or not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)):
+        return False
+    weights: Array = np.ascontiguousarray(w.transpose(*range(3, w.ndim), 2, 0, 1), y.dtype)
+    shift: Array = np.zeros(w.shape[:2], y.dtype) if bias is None else np.ascontiguousarray(bias, y.dtype)
+    sweep, threads = _sweep(thin, x, y, axes, back), _threads(x, y, axes)
+    everything = range(len(y)), range(sweep.rows.number), range(shift.size)
+    if threads == 1:
+        groups = [[sweep.told(x, weights, y, shift, *everything)]]
+    else:
+        images, rows, channels = everything
+        step = -(-len(rows) * len(images) // (2 * threads))
+        parts = product(_cut(images, -(-step // len(rows))), _cut(rows, min(step, len(rows))))
+        calls = [sweep.told(x, weights, y, shift, some, part, channels) for some, part in parts]
+        groups = [calls[n::threads] for n in range(min(threads, len(calls)))]
+    run_calls(channels_kernel(thin), groups)
+    return True
+
+
+def sum_channels(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
+    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether.
+
+    Groups of several channels that come first are turned on the way, some images at a time: budget bytes hold these.
+    """
+    group, machine = w.shape[1], host()
+    if machine is None or axes[-1].kernel * group > MOST_SUMS[machine.vector_bytes == 64] or x.dtype != w.dtype:
+        return False
+    if not _is_thin(w) or not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)):
+        return False
+    if group > 1 and summing_dtype(w.dtype, y.size * prod(w.shape[2:])) != w.dtype:
+        return False
+    totals: Array = np.zeros((*w.shape[3:], w.shape[2], *w.shape[:2]), w.dtype)
+    if not _add_up(x, y, w, totals, axes):
+        each = x[0].nbytes + y[0].nbytes
+        images = min(len(y), max(TURNED_BYTES // each, 1))
+        if group == 1 or images * each > budget:
+            return False
+        parts = (slice(first, first + images) for first in range(0, len(y), images))
+        if not all(_add_up(_turned(x[part]), _turned(y[part]), w, totals, axes) for part in parts):
+            return False
+    w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
+    return True
+
+
+def _add_up(x: Array, y: Array, w: Array, totals: Array, axes: Axes) -> bool:
+    """Add the gradient of weights w to totals (*window, channels of a group, groups, outputs); return whether."""
+    thin = _thin(x, w, y, axes, False)
+    if thin is None:
+        return False
+    sweep, channels = _sweep(thin, x, y, axes, False), prod(w.shape[:2])
+    everything = range(len(y)), range(sweep.rows.number)
+    step = -(-channels // (_threads(x, y, axes) * thin.lanes)) * thin.lanes
+    calls = [[sweep.told(x, totals, y, None, *everything, part)] for part in _cut(range(channels), step)]
+    run_calls(channels_weights_kernel(thin), calls)
+    return True
+
+
+def _turned(a: Array) -> Array:
+    """Return a copy whose channels come last in memory."""
+    order = 0, *range(3, a.ndim), 1, 2
+    return np.ascontiguousarray(a.transpose(order)).transpose(0, a.ndim - 2, a.ndim - 1, *range(1, a.ndim - 2))
+
+
+def _threads(x: Array, y: Array, axes: Axes) -> int:
+    return worth(max(y.size * y.shape[2] * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
+
+
+def _cut(whole: range, step: int) -> Iterator[range]:
+    return (whole[first : first + step] for first in range(0, len(whole), step))
+
+
+class Sweep(NamedTuple):
+    """What a kernel is told besides where arrays begin, and which part of them it goes over.
+
+    columns: positions, size, start, x.step, y.step. blocks: and what follows it. images: elements of one in x and y.
+    """
+
+    rows: Rows
+    columns: Shape
+    blocks: Shape
+    images: tuple[int, int]
+
+    def told(
+        self, x: Array, w: Array, y: Array, bias: Array | None, images: range, rows: range, channels: range
+    ) -> bytes:
+        """Return the words for parts of images, of rows of outputs, and of channels."""
+        item = y.itemsize
+        far_x, far_y = (item * (images.start * image + channels.start) for image in self.images)
+        here = item * channels.start
+        begins = address(x) + far_x, address(w) + here, address(y) + far_y, 0 if bias is None else address(bias) + here
+        of_x, of_w, *by_row = self.rows.tables
+        tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
+        counts = len(channels), prod(w.shape[-2:]), len(rows)
+        return WORDS.pack(*begins, *tables, *counts, *self.columns, *self.blocks, len(images), *self.images)
+
+
+def _is_thin(w: Array) -> bool:
+    """Return whether there are groups of few channels, a power of two, and as many outputs."""
+    groups, outputs, channels = w.shape[:3]
+    return bool(groups > 1 and outputs == channels <= WIDEST and not channels & (channels - 1) and channels)
+
+
+def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
+    """Return the form of a kernel for these arrays, None where there is none."""
+    group, item, machine = w.shape[1], y.itemsize, host()
+    if machine is None or not y.size or not _is_thin(w):
+        return None
+    if y.dtype.char not in "fd" or axes[-1].kernel * group > LONGEST or not volume(axes):
+        return None
+    near = all(a.strides[1] == group * item and (group == 1 or a.strides[2] == item) for a in (x, y))
+    if not near or not readable(x, y.dtype) or not readable(y, y.dtype):
+        return None
+    lanes = machine.vector_bytes // item
+    return _form(y.dtype.char, lanes, group, axes[-1], back) if group <= lanes else None
+
+
+@lru_cache(256)
+def _form(char: str, lanes: int, group: int, axis: Axis, back: bool) -> Thin | None:
+    """Return the form for windows along a row, whose blocks fit it best; None where outputs are in no window.
+
+    Each block costs as much as another output.
+    """
+    step = axis.stride if back else 1
+    length = axis.size if back else axis.out
+    sizes = range(step, max(min(BLOCK, length), step) + 1, step)
+    count = min(sizes, key=lambda n: (-(-length // n) * (n + 1), -n))
+    if back:
+        reaches = [(p, j, p + axis.low - j * axis.dilation) for p in range(count) for j in range(axis.kernel)]
+        terms = [Term(p, j, far // axis.stride) for p, j, far in reaches if far % axis.stride == 0]
+        if len({term.output for term in terms}) < count or count > BLOCK:
+            return None
+        return Thin(char, lanes, group, tuple(terms), count // step)
+    terms = [Term(p, j, p * axis.stride + j * axis.dilation) for p in range(count) for j in range(axis.kernel)]
+    return Thin(char, lanes, group, tuple(terms), count * axis.stride)
+
+
+def _sweep(thin: Thin, x: Array, y: Array, axes: Axes, back: bool) -> Sweep:
+    return _sweep_of(thin, axes, prod(y.shape[1:3]), steps_of(x), steps_of(y), back)
+
+
+def steps_of(a: Array) -> Shape:
+    """Return the elements from one image, and from one place, to the next."""
+    return tuple(step // a.itemsize for step in (a.strides[0], *a.strides[3:]))
+
+
+@lru_cache(256)
+def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, back: bool) -> Sweep:
+    axis, of_row = axes[-1], axes[-1].kernel * thin.group * channels
+    rows = rows_under(axes[:-1], of_x[1:-1], of_y[1:-1], of_row, back)
+    lengths = (axis.size, axis.out, 0) if back else (axis.out, axis.size, -axis.low)
+    ahead = [ROWS_AHEAD * of[-2] if len(axes) > 1 else 0 for of in (of_x, of_y)]
+    blocks = max(SEGMENT // thin.outputs, 1), rows.fetched, *ahead
+    return Sweep(rows, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
+
+
+@lru_cache(256)
+def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Rows:
+    """Return where rows lie; axes: all but the last; row: weights from one row of the window to the next."""
+    firsts, xs, ws, whole = [0], [], [], []
+    windows = list(product(*(range(axis.kernel) for axis in axes)))
+    places = product(*(range(axis.size if back else axis.out) for axis in axes))
+    ys = [sum(n * step for n, step in zip(place, of_y, strict=True)) for place in places]
+    for place in product(*(range(axis.size if back else axis.out) for axis in axes)):
+        found = list(_reached(axes, place, windows, of_x, back)) or [(0, OUTSIDE)]
+        xs += [far for _, far in found]
+        ws += [number * row for number, _ in found]
+        whole.append(all(far != OUTSIDE for _, far in found))
+        firsts.append(len(xs))
+    arrays = [np.array(table, np.int64) for table in (xs, ws, firsts, ys, whole)]
+    fetched = 1 if back or not axes else min(axes[-1].stride, len(windows))
+    return Rows(arrays, [address(array) for array in arrays], len(whole), fetched)
+
+
+def _reached(axes: Axes, place: Shape, windows: list[Shape], of_x: Shape, back: bool) -> Iterator[tuple[int, int]]:
+    """Yield the rows of a window that count for a row of y: their numbers, and where those of x are that they meet."""
+    for number, element in enumerate(windows):
+        far = 0
+        for axis, n, k, step in zip(axes, place, element, of_x, strict=True):
+            if back:
+                at, rest = divmod(n + axis.low - k * axis.dilation, axis.stride)
+                length = axis.out
+            else:
+                at, rest, length = n * axis.stride + k * axis.dilation - axis.low, 0, axis.size
+            if rest:
+                break
+            far = far + at * step if 0 <= at < length and far != OUTSIDE else OUTSIDE
+        else:
+            yield number, far

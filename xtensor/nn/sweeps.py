@@ -1,10 +1,13 @@
 """Convolutions of thin groups and of few channels by kernels that go over arrays where they lie, in either layout.
 
-x, w and y are as in `contraction`.
+x, w and y are as in `contraction`; those of other libraries than NumPy are not for these.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
+from ..devices import library_of
 from . import planes
 from .channelwise import sum_channels, sweep_channels
 from .contraction import Array
@@ -20,6 +23,8 @@ def is_thin(x: Array, w: Array) -> bool:
 
 def sweep(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False) -> bool:
     """Write outputs, or, going back, inputs y from outputs x, plus a bias (groups, outputs); return whether."""
+    if library_of(x) is not np:
+        return False
     if is_thin(x, w) and planes.sweep(x, w, y, bias, axes, back=back):
         return True
     return sweep_channels(x, w, y, bias, axes, back=back) or (not back and sweep_few(x, w, y, bias, axes))
@@ -30,6 +35,8 @@ def sum_up(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
 
     budget: bytes of scratch.
     """
+    if library_of(x) is not np:
+        return False
     if planes.sum_planes(x, y, w, axes) or sum_few(x, y, w, axes):
         return True
     return sum_channels(x, y, w, axes, budget)

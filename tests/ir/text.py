@@ -29,19 +29,6 @@ _GLOBAL = re.compile(r"^@([\w.]+) = .*?(?:constant|global) (.*)$", re.MULTILINE)
 _LABEL = re.compile(r"([\w.]+):")
 _SAID = re.compile(r"(?:align \d+|noundef|nonnull|captures\(none\)) ?")
 _FLAGS = frozenset("nuw nsw exact inbounds nusw samesign disjoint nneg tail volatile fast atomic".split())
-    "nuw",
-    "nsw",
-    "exact",
-    "inbounds",
-    "nusw",
-    "samesign",
-    "disjoint",
-    "nneg",
-    "tail",
-    "volatile",
-    "fast",
-    "atomic",
-}
 
 
 class Type(NamedTuple):

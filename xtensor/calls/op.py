@@ -13,7 +13,7 @@ import numpy as np
 
 from ..autograd.rules import Rule
 from ..autograd.tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
-from ..base.dtypes import Category, DType, canonical, check_real, promote
+from ..base.dtypes import Category, DType, canonical, check_real, is_generated, promote
 from ..base.errors import REFUSED, expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
 from ..base.options import settings, thin_closed
@@ -522,6 +522,8 @@ CAST = _Cast()
 
 def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
+    if settings().reproducible and not (is_generated(x.dtype) and is_generated(dtype)):
+        return None  # every library converts alike, but what is fused with it would be the library's as well
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
     if not worth_recording(settings(), nbytes, is_node(x)):
         return None

@@ -26,10 +26,10 @@ from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
-from ..tensor.face import Tensor, face, valued
+from ..tensor.face import CPU_DEVICE, Tensor, face, valued
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .op import CAST, Op, apply, fits, native_of, value_of
-from .record import exposed_memory, is_node, recorded_before
+from .record import check_reproducible, exposed_memory, is_node, recorded_before
 
 
 def update(target: Tensor, op: Op, other: Any) -> Any:
@@ -45,6 +45,8 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     if operand is NotImplemented:
         return NotImplemented
     device, kind = target.device, _kind(operand)
+    if settings().reproducible and device is CPU_DEVICE:
+        check_reproducible(name, [x for x in (target, operand) if isinstance(x, Tensor)])
     if active[0] and steps_of((target, operand)) is not None:
         _update_on_tape(op, target, operand)
         return target

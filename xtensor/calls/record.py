@@ -15,7 +15,7 @@ from weakref import ref
 from ..base.dtypes import DType, is_generated
 from ..base.layout import Shape, broadcast_shapes
 from ..base.options import Settings, irreproducible, settings
-from ..graph.node import NO_PARAMS, NOTHING_PENDING, Node, Part, count_up, node_of, signatures
+from ..graph.node import NO_PARAMS, NOTHING_PENDING, Node, Part, count_up, node_of, result_dtypes, signatures
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES, LAUNCH_PAYS
 from ..run.executor import evaluate, ledger, seen_later
 from ..storage.blob import TBlob
@@ -86,7 +86,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
         signature = signatures.get(tuple(structure), 0)
     else:
         signature, first, held = count_up(op, inputs, NO_PARAMS, shape)
-    dtype = op.recorded.get(signature)
+    dtype = result_dtypes.get(signature)
     if dtype is None:
         return None
     limits = settings()

@@ -21,7 +21,7 @@ from ..base.layout import Shape
 from ..base.options import settings, thin_closed
 from ..base.profiling import noting, observers
 from ..devices.cpu import CPU
-from ..graph.node import NO_PARAMS, Node, node_of
+from ..graph.node import NO_PARAMS, Node, node_of, result_dtypes
 from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
@@ -223,7 +223,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):
         return False
     node = node_of(op, (target.blob, value), NO_PARAMS, target.shape, op.dtype(target.dtype, kind), target.device)
-    op.recorded_as(node)
+    result_dtypes[node.signature] = node.dtype
     return _write(node, target, operand, _HELD_BY_UPDATE)
 
 

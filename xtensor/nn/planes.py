@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from math import gcd
 from typing import Any, NamedTuple
@@ -145,7 +145,7 @@ def form_of(dtype: DType, vector_bytes: int, axes: tuple[Axis, Axis], largest: b
     return Form(dtype.char, lanes, high.kernel, (high.stride, wide.stride), columns, largest, alone, registers)
 
 
-@cache
+@lru_cache(256)
 def source(form: Form) -> str:
     """Return the IR for a form."""
     return _Text(form).module()

@@ -7,7 +7,7 @@ together, products of inputs and outputs are added up row by row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import lru_cache, partial
 
 from .compile import Code, handmade
 from .gemm import Form, _masked_load, _masked_store, declared, first_lanes, loads
@@ -17,7 +17,7 @@ POINTERS = ("x", "w", "y", "bias", "taps", "x.rows", "y.rows")
 NUMBERS = ("channels", "row.count", "positions", "x.step", "y.step")
 
 
-@cache
+@lru_cache(256)
 def channels_kernel(char: str, lanes: int, taps: int) -> Code:
     """Return the code for windows of so many elements. It is given weights (taps, channels)."""
     return handmade("\n".join(_source(char, lanes, taps)))
@@ -67,7 +67,7 @@ SUMMING = (
 )
 
 
-@cache
+@lru_cache(256)
 def channels_weights_kernel(char: str, lanes: int, taps: int) -> Code:
     """Return the code for the gradient of windows of so many elements."""
     return handmade("\n".join(_summing_source(char, lanes, taps)))

@@ -39,15 +39,19 @@ class TooLongError(Exception):
 
 class Machine:
     """Runs the functions of a module. way: where a condition that depends on elements goes, asked: whether there was
-    one; most: instructions.
+    one; most: instructions. place: what tells which memory an address is in, where addresses are numbers.
     """
 
-    def __init__(self, module: Module, *, way: bool, most: int = 1 << 62) -> None:
-        self.functions, self.way, self.left = module.functions, way, most
+    def __init__(
+        self, module: Module, *, way: bool, most: int = 1 << 62, place: Callable[[int], Pointer] | None = None
+    ) -> None:
+        self.functions, self.way, self.left, self.place = module.functions, way, most, place
         self.asked = False
-        self.globals: dict[str, Value] = {
-            f"@{name}": Pointer(Region.of_bytes(f"@{name}", nbytes), 0) for name, nbytes in module.globals.items()
-        }
+        self.globals: dict[str, Value] = {}
+        for name, (nbytes, words) in module.globals.items():
+            region = Region.of_bytes(f"@{name}", nbytes)
+            region.words |= words
+            self.globals[f"@{name}"] = Pointer(region, 0)
 
     def call(self, name: str, arguments: Sequence[Value]) -> Value:
         """Run a function; return what it returns. Raises BoundsError, UnknownError or TooLongError."""
@@ -236,12 +240,15 @@ def _load(machine: Machine, one: Instruction, given: list[Value]) -> Value:
     assert one.type is not None
     pointer = touch(given[0], one.type.nbytes, writes=False)
     assert pointer.region is not None
-    if one.type.is_float:
-        return DATA
-    found = pointer.region.words.get(pointer.offset) if type(pointer.offset) is int else None
-    if found is not None and not one.type.lanes:
-        return _cut(found, one.type.bits) if type(found) is int and one.type.scalar != "ptr" else found
-    return anything(one.type)
+    kind = Type(one.type.scalar)
+    found = None if kind.is_float else pointer.region.integers(pointer.offset, kind.nbytes, max(one.type.lanes, 1))
+    if found is None:
+        return anything(one.type)
+    if kind.scalar == "ptr":
+        found = [machine.place(x) if machine.place and type(x) is int else x for x in found]
+    else:
+        found = [_cut(x, kind.bits) if type(x) is int else x for x in found]
+    return found if one.type.lanes else found[0]
 
 
 @step("store")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
+from typing import Any
 
 from .values import Pointer, Range, Value, bounds
 
@@ -17,13 +18,14 @@ class Region:
 
     first: the bytes from the first that may be touched to that place, 0 or less. allowed: for each byte from there on
     whether it may be touched. writeable: whether it may be written. written: which bytes were written. words: what is
-    known to lie at an offset.
+    known to lie at an offset. source: what lies everywhere else, None where that is not known.
     """
 
     def __init__(self, name: str, allowed: bytearray, first: int = 0, *, writeable: bool = True) -> None:
         self.name, self.allowed, self.first, self.writeable = name, allowed, first, writeable
         self.written = bytearray(len(allowed))
         self.words: dict[int, Value] = {}
+        self.source: Any = None
 
     @classmethod
     def of_bytes(cls, name: str, nbytes: int) -> Region:
@@ -53,6 +55,18 @@ class Region:
             raise BoundsError(f"writes to {self.name}, which is read only")
         if writes and low == high:
             self.written[begin:end] = b"\1" * nbytes
+
+    def integers(self, offset: int | Range, itemsize: int, count: int) -> list[Value] | None:
+        """Return integers that lie next to each other, None where they are not known."""
+        if type(offset) is not int:
+            return None
+        places = range(offset, offset + count * itemsize, itemsize)
+        if all(place in self.words for place in places):
+            return [self.words[place] for place in places]
+        if self.source is None or any(place in self.words for place in places):
+            return None
+        found: list[Value] = self.source[offset : offset + count * itemsize].view(f"i{itemsize}").tolist()
+        return found
 
     @property
     def unwritten(self) -> int:

@@ -28,7 +28,8 @@ _FUNCTION = re.compile(r"define [^@]*@([\w.]+)\((.*?)\)[^{]*\{\n(.*?)\n\}", re.D
 _GLOBAL = re.compile(r"^@([\w.]+) = .*?(?:constant|global) (.*)$", re.MULTILINE)
 _LABEL = re.compile(r"([\w.]+):")
 _SAID = re.compile(r"(?:align \d+|noundef|nonnull|captures\(none\)) ?")
-_FLAGS = frozenset("nuw nsw exact inbounds nusw samesign disjoint nneg tail volatile fast atomic".split())
+_ON_NUMBERS = ("nuw", "nsw", "exact", "nneg", "disjoint", "samesign", "fast")
+_FLAGS = {*_ON_NUMBERS, "inbounds", "nusw", "tail", "volatile", "atomic"}
 
 
 class Type(NamedTuple):
@@ -122,9 +123,17 @@ class Module:
             yield found[1], found[1], found[2], found[3]
 
     @cached_property
-    def globals(self) -> dict[str, int]:
-        """The bytes of each global constant or variable."""
-        return {name: type_of(parts_of(rest, " ")[0]).nbytes for name, rest in _GLOBAL.findall(self.text)}
+    def globals(self) -> dict[str, tuple[int, dict[int, Value]]]:
+        """The bytes of each global constant or variable, and its integers by where they lie."""
+        found = {}
+        for name, rest in _GLOBAL.findall(self.text):
+            kind, values, *_ = parts_of(rest.split(", align")[0], " ")
+            made = type_of(kind)
+            words = [] if made.is_float or values[0] != "[" else [typed(one)[1] for one in parts_of(values[1:-1])]
+            size = Type(made.scalar).nbytes
+            zeros = {} if made.is_float or words else dict.fromkeys(range(0, made.nbytes, size), 0)
+            found[name] = made.nbytes, zeros | {size * at: _number(word) for at, word in enumerate(words)}
+        return found
 
 
 class _Reader:

@@ -60,6 +60,7 @@ BOUNDS: list[tuple[Any, str, int]] = [
     (disk, "MOST_BYTES", 1 << 20),
 ]
 SHORT = 64  # the results that a function of functools.lru_cache remembers
+LIBC = ctypes.CDLL(None)
 GROWTH = 0.01  # of resident memory
 SLOWER = 1.25  # of the median processor time of any kind of work, on a machine that others share
 ROUND_PROGRAMS = 2  # of each kind, in a round
@@ -181,8 +182,8 @@ def resident() -> int:
     """Return the bytes of memory that this process holds, without what it could give back at once."""
     gc.collect()
     xt.memory.trim()
-    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
+    if hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

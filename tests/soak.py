@@ -9,7 +9,8 @@ from a full cache must be given back all the same.
 
 A quarter of the time is for warming up: a cache that is being filled is no leak. Then the table says, for resident
 memory, for each cache, and for the time of each kind of work, what it was in the first and in the last quarter of the
-rest.
+rest; and the least memory that was in use meanwhile, which it is where caches have just been dropped: what is kept by
+mistake is seen there, and what lies unused between what is in use is not.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ BOUNDS: list[tuple[Any, str, int]] = [
 ]
 SHORT = 64  # the results that a function of functools.lru_cache remembers
 LIBC = ctypes.CDLL(None)
+PYTHON_BLOCK = 88  # bytes of one of Python's small blocks, about
 GROWTH = 0.01  # of resident memory
 SLOWER = 1.25  # of the median processor time of any kind of work, on a machine that others share
 ROUND_PROGRAMS = 2  # of each kind, in a round
@@ -188,6 +190,24 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+class _Malloc(ctypes.Structure):
+    """What glibc says of its memory: `uordblks` is in use, `hblkhd` was mapped alone."""
+
+    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = [(name, ctypes.c_size_t) for name in _names]
+
+
+def in_use() -> int:
+    """Return the bytes that malloc has given away and Python's own blocks, without what lies unused between them; 0
+    where malloc cannot be asked.
+    """
+    if not hasattr(LIBC, "mallinfo2"):
+        return 0
+    LIBC.mallinfo2.restype = _Malloc
+    now = LIBC.mallinfo2()
+    return int(now.uordblks + now.hblkhd) + PYTHON_BLOCK * sys.getallocatedblocks()
+
+
 def caches(folder: str) -> dict[str, tuple[int, int]]:
     """Return how much is in each cache, and its bound."""
     files = sum(file.stat().st_size for file in Path(folder).iterdir())
@@ -217,11 +237,13 @@ class Series:
 
     def __init__(self) -> None:
         self.memory: list[int] = []
+        self.used: list[int] = []
         self.most: dict[str, tuple[int, int]] = {}
         self.seconds: dict[str, list[float]] = {name: [] for name in WORK}
 
     def look(self, folder: str) -> None:
         self.memory.append(resident())
+        self.used.append(in_use())
         for name, (size, bound) in caches(folder).items():
             self.most[name] = max(self.most.get(name, (0, bound)), (size, bound))
 
@@ -237,6 +259,8 @@ class Series:
 
         for name, (first, last) in {"memory, MB": ends([one / 1e6 for one in self.memory])}.items():
             row(name, first, last, 1 + GROWTH, ".1f")
+        first, last = ends([one / 1e6 for one in self.used], min)
+        rows.append(f"{'least in use, MB':24}{first:12.1f}{last:12.1f}{last / max(first, 1e-6) - 1:10.1%}")
         for name, series in self.seconds.items():
             row(f"{name}, ms", *ends([one * 1e3 for one in series]), SLOWER, ".2f")
         rows.append(f"{'':24}{'most':>12}{'bound':>12}")
@@ -246,11 +270,11 @@ class Series:
         return "\n".join(rows), good
 
 
-def ends(series: list[float]) -> tuple[float, float]:
-    """Return the medians of the first and of the last quarter of what comes after warming up."""
+def ends(series: list[float], of: Callable[[list[float]], float] = statistics.median) -> tuple[float, float]:
+    """Return the medians of the first and of the last quarter of what comes after warming up, or what `of` gives."""
     steady = series[len(series) // 4 :]
     part = max(len(steady) // 4, 1)
-    return statistics.median(steady[:part]), statistics.median(steady[-part:])
+    return of(steady[:part]), of(steady[-part:])
 
 
 def remembering() -> list[tuple[Any, str, Any]]:

@@ -256,9 +256,11 @@ def test_products_of_integers_are_numpys(dtype: str, engine: str, monkeypatch: A
     a, b = (rng.integers(bounds.min, bounds.max, shape, dtype) for shape in ((4, 5, 6), (6, 3, 4)))
     found = xt.tensordot(xt.asarray(a), xt.asarray(b), axes=((2, 0), (0, 2))).numpy()
     np.testing.assert_array_equal(found, np.tensordot(a, b, axes=((2, 0), (0, 2))), strict=True)
-    for one, two, axes in [((0,), (0,), 1), ((2, 0), (0, 3), 1), ((0, 0), (0, 0), 2), ((0, 2), (2, 0, 3), 1), ((), (0,), 0)]:
+    empty = [((0,), (0,), 1), ((2, 0), (0, 3), 1), ((0, 0), (0, 0), 2), ((0, 2), (2, 0, 3), 1), ((), (0,), 0)]
+    for one, two, axes in empty:
         found = xt.tensordot(xt.zeros(one, dtype=dtype), xt.zeros(two, dtype=dtype), axes=axes).numpy()
-        np.testing.assert_array_equal(found, np.tensordot(np.zeros(one, dtype), np.zeros(two, dtype), axes), strict=True)
+        expected = np.tensordot(np.zeros(one, dtype), np.zeros(two, dtype), axes)
+        np.testing.assert_array_equal(found, expected, strict=True)
     small, large = rng.integers(0, 99, (6, 9), "int8"), rng.integers(0, 99, (9, 2), "int64")
     np.testing.assert_array_equal(xt.matmul(xt.asarray(small), xt.asarray(large)).numpy(), small @ large, strict=True)
 

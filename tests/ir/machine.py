@@ -214,6 +214,19 @@ def _spread(x: Value, lanes: int) -> list[Value]:
     return x if type(x) is list else [x] * lanes
 
 
+# ---- structures: the parts that they have by their places
+
+
+@step("insertvalue")
+def _insert_part(machine: Machine, one: Instruction, given: list[Value]) -> Value:
+    return {**given[0], one.extra: given[1]}
+
+
+@step("extractvalue")
+def _extract_part(machine: Machine, one: Instruction, given: list[Value]) -> Value:
+    return given[0].get(one.extra, anything(one.type))
+
+
 # ---- memory
 
 

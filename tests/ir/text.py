@@ -27,6 +27,7 @@ _LOCAL = re.compile(r"(?:%[\w.]+|%\"[^\"]+\")$")
 _FUNCTION = re.compile(r"define [^@]*@([\w.]+)\((.*?)\)[^{]*\{\n(.*?)\n\}", re.DOTALL)
 _GLOBAL = re.compile(r"^@([\w.]+) = .*?(?:constant|global) (.*)$", re.MULTILINE)
 _LABEL = re.compile(r"([\w.]+):")
+_SILENT = re.compile(r"@llvm\.(?!masked)")
 _SAID = re.compile(r"(?:align \d+|noundef|nonnull|captures\(none\)) ?")
 _ON_NUMBERS = ("nuw", "nsw", "exact", "nneg", "disjoint", "samesign", "fast")
 _FLAGS = {*_ON_NUMBERS, "inbounds", "nusw", "tail", "volatile", "atomic"}
@@ -79,8 +80,10 @@ class Function(NamedTuple):
 
 
 def type_of(text: str) -> Type:
-    """Return a type that is written out; an array is a vector in memory."""
+    """Return a type that is written out; an array is a vector in memory, a structure one by its text."""
     text = text.strip()
+    if text[0] == "{":
+        return Type(text)
     found = _VECTOR.match(text) or _ARRAY.match(text)
     if not found:
         return Type(text)
@@ -162,7 +165,8 @@ class _Reader:
         made: Instruction = read(result, opcode, rest)._replace(text=line)
         kind = made.type
         data = opcode == "fcmp" or opcode[:2] == "fp" or (kind is not None and kind.is_float)
-        if data and result and (opcode not in TOUCHING or (opcode == "call" and "masked" not in made.extra)):
+        silent = opcode not in TOUCHING or (opcode == "call" and _SILENT.match(made.extra))
+        if data and result and silent:
             self.constants[result] = anything(made.type)
             return []
         return [made]
@@ -261,21 +265,27 @@ class _Reader:
         return Instruction(result, opcode, kind, operands, (kind,) * len(pairs), labels, "")
 
     def _call(self, result: str, opcode: str, rest: str) -> Instruction:
-        kind, _, given = rest.partition(" ") if rest[0] != "<" else _cut(rest)
-        name, _, inside = given.partition("(")
+        kind = parts_of(rest, " ")[0]
+        name, _, inside = rest[len(kind) + 1 :].partition("(")
         texts = parts_of(inside[: inside.rindex(")")])
         operands, kinds = self._operands(texts)
         returned = None if kind == "void" else type_of(kind)
         return Instruction(result, opcode, returned, operands, kinds, name, "")
 
+    def _insertvalue(self, result: str, opcode: str, rest: str) -> Instruction:
+        whole, part, place = parts_of(rest)
+        operands, kinds = self._operands([whole, part])
+        return Instruction(result, opcode, kinds[0], operands, kinds, int(place), "")
+
+    def _extractvalue(self, result: str, opcode: str, rest: str) -> Instruction:
+        whole, place = parts_of(rest)
+        operands, kinds = self._operands([whole])
+        parts = parts_of(kinds[0].scalar[1:-1])
+        return Instruction(result, opcode, type_of(parts[int(place)]), operands, kinds, int(place), "")
+
     def _ret(self, result: str, opcode: str, rest: str) -> Instruction:
         operands, kinds = self._operands([] if rest == "void" else [rest])
         return Instruction("", opcode, None, operands, kinds, None, "")
-
-
-def _cut(text: str) -> tuple[str, str, str]:
-    end = text.index(">") + 1
-    return text[:end], "", text[end:].strip()
 
 
 def _written(kind: Type) -> str:
@@ -286,6 +296,8 @@ def anything(kind: Type | None) -> Value:
     """Return what is known of a value of a type of which nothing is known."""
     if kind is None or kind.is_float or kind.scalar == "ptr":
         return DATA
+    if kind.scalar[0] == "{":
+        return {}
     return ANY_BIT if kind.scalar == "i1" else any_of_width(kind.bits)
 
 

@@ -10,7 +10,8 @@ from a full cache must be given back all the same.
 A quarter of the time is for warming up: a cache that is being filled is no leak. Then the table says, for resident
 memory, for each cache, and for the time of each kind of work, what it was in the first and in the last quarter of the
 rest; and the least memory that was in use meanwhile, which it is where caches have just been dropped: what is kept by
-mistake is seen there, and what lies unused between what is in use is not.
+mistake is seen there, and what lies unused between what is in use is not. With `--arenas 1` all threads take memory
+from one place, so that there is less of that.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ BOUNDS: list[tuple[Any, str, int]] = [
 ]
 SHORT = 64  # the results that a function of functools.lru_cache remembers
 LIBC = ctypes.CDLL(None)
+M_ARENA_MAX = -8  # of mallopt, in glibc
 PYTHON_BLOCK = 88  # bytes of one of Python's small blocks, about
 GROWTH = 0.01  # of resident memory
 SLOWER = 1.25  # of the median processor time of any kind of work, on a machine that others share
@@ -324,7 +326,10 @@ def _soak(seconds: float, first: int, looks: int, folder: str) -> tuple[str, boo
 def main() -> int:
     parser = argparse.ArgumentParser(description="Mixed work: memory, caches and times over a long run.")
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--arenas", type=int, default=0, help="of glibc's malloc, at most; 0 for as many as it makes")
     given = parser.parse_args()
+    if given.arenas and not LIBC.mallopt(M_ARENA_MAX, given.arenas):
+        parser.error("malloc takes no number of arenas here")
     text, good = soak(given.minutes * 60)
     print(text, flush=True)
     return int(not good)

@@ -4,11 +4,14 @@
 
 Each round trains a little network, goes some steps of a simulation, convolves, works on arrays of changing sizes, makes
 a new function under `xt.fuse`, and runs random programs of every kind that have not been run before. So that caches of
-what comes again are full within minutes, their bounds are set to what is given by BOUNDS; what is dropped from a full
-cache must be given back all the same.
+what comes again are full within minutes, their bounds are set to what is given by BOUNDS and SHORT; what is dropped
+from a full cache must be given back all the same.
 
-A quarter of the time is for warming up. Then the table says, for resident memory, for each cache, and for the time of
-each kind of work, what it was in the first and in the last quarter of the rest.
+A quarter of the time is for warming up: a cache that is being filled is no leak. Then the table says, for resident
+memory, for each cache, and for the time of each kind of work, what it was in the first and in the last quarter of the
+rest; and the least memory that was in use meanwhile, which it is where caches have just been dropped: what is kept by
+mistake is seen there, and what lies unused between what is in use is not. With `--arenas 1` all threads take memory
+from one place, so that there is less of that.
 """
 
 from __future__ import annotations
@@ -23,18 +26,22 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import _lru_cache_wrapper, lru_cache
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent))
 
 import numpy as np
+import pytest
 from programs import CAPTURED, GRADIENT, KERNELS, PLAIN
 from programs.kinds import check
 
 import xtensor as xt
 from xtensor.calls import capture, compositions
+from xtensor.calls.op import REGISTRY
 from xtensor.codegen import disk
 from xtensor.codegen.cpu import compile as compiling
 from xtensor.codegen.cpu import gemm
@@ -54,6 +61,10 @@ BOUNDS: list[tuple[Any, str, int]] = [
     (node, "SIGNATURES", 2048),
     (disk, "MOST_BYTES", 1 << 20),
 ]
+SHORT = 64  # the results that a function of functools.lru_cache remembers
+LIBC = ctypes.CDLL(None)
+M_ARENA_MAX = -8  # of mallopt, in glibc
+PYTHON_BLOCK = 88  # bytes of one of Python's small blocks, about
 GROWTH = 0.01  # of resident memory
 SLOWER = 1.25  # of the median processor time of any kind of work, on a machine that others share
 ROUND_PROGRAMS = 2  # of each kind, in a round
@@ -175,10 +186,28 @@ def resident() -> int:
     """Return the bytes of memory that this process holds, without what it could give back at once."""
     gc.collect()
     xt.memory.trim()
-    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
+    if hasattr(LIBC, "malloc_trim"):
+        LIBC.malloc_trim(0)
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class _Malloc(ctypes.Structure):
+    """What glibc says of its memory: `uordblks` is in use, `hblkhd` was mapped alone."""
+
+    _names = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    _fields_ = [(name, ctypes.c_size_t) for name in _names]
+
+
+def in_use() -> int:
+    """Return the bytes that malloc has given away and Python's own blocks, without what lies unused between them; 0
+    where malloc cannot be asked.
+    """
+    if not hasattr(LIBC, "mallinfo2"):
+        return 0
+    LIBC.mallinfo2.restype = _Malloc
+    now = LIBC.mallinfo2()
+    return int(now.uordblks + now.hblkhd) + PYTHON_BLOCK * sys.getallocatedblocks()
 
 
 def caches(folder: str) -> dict[str, tuple[int, int]]:
@@ -194,6 +223,9 @@ def caches(folder: str) -> dict[str, tuple[int, int]]:
         "graphs met": (len(replay._met), replay.REMEMBERED),
         "seconds spent": (len(engines._spent), engines.REMEMBERED + 1),
         "signatures": (len(node.signatures), node.SIGNATURES),
+        "result dtypes": (len(node.result_dtypes), node.SIGNATURES),
+        "kinds of reductions": (max(len(op.reduced) for op in REGISTRY.values()), compositions.REMEMBERED),
+        "results remembered": (max(one.cache_info().currsize for _, _, one in remembering()), SHORT),
         "other machine code": (compiling.handmade.cache_info().currsize, 512),
         "products": (gemm.kernel_of.cache_info().currsize, gemm.kernel_of.cache_parameters()["maxsize"]),
         "pending nodes": (len(executor.ledger._nodes), 1 << 12),
@@ -207,11 +239,13 @@ class Series:
 
     def __init__(self) -> None:
         self.memory: list[int] = []
+        self.used: list[int] = []
         self.most: dict[str, tuple[int, int]] = {}
         self.seconds: dict[str, list[float]] = {name: [] for name in WORK}
 
     def look(self, folder: str) -> None:
         self.memory.append(resident())
+        self.used.append(in_use())
         for name, (size, bound) in caches(folder).items():
             self.most[name] = max(self.most.get(name, (0, bound)), (size, bound))
 
@@ -227,6 +261,8 @@ class Series:
 
         for name, (first, last) in {"memory, MB": ends([one / 1e6 for one in self.memory])}.items():
             row(name, first, last, 1 + GROWTH, ".1f")
+        first, last = ends([one / 1e6 for one in self.used], min)
+        rows.append(f"{'least in use, MB':24}{first:12.1f}{last:12.1f}{last / max(first, 1e-6) - 1:10.1%}")
         for name, series in self.seconds.items():
             row(f"{name}, ms", *ends([one * 1e3 for one in series]), SLOWER, ".2f")
         rows.append(f"{'':24}{'most':>12}{'bound':>12}")
@@ -236,25 +272,40 @@ class Series:
         return "\n".join(rows), good
 
 
-def ends(series: list[float]) -> tuple[float, float]:
-    """Return the medians of the first and of the last quarter of what comes after warming up."""
+def ends(series: list[float], of: Callable[[list[float]], float] = statistics.median) -> tuple[float, float]:
+    """Return the medians of the first and of the last quarter of what comes after warming up, or what `of` gives."""
     steady = series[len(series) // 4 :]
     part = max(len(steady) // 4, 1)
-    return statistics.median(steady[:part]), statistics.median(steady[-part:])
+    return of(steady[:part]), of(steady[-part:])
+
+
+def remembering() -> list[tuple[Any, str, Any]]:
+    """Return the functions of the package that remember results up to a bound, and all modules and names they have."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "xtensor"]
+    named = [(module, name, one) for module in modules for name, one in vars(module).items()]
+    kept = [(*where, one) for *where, one in named if isinstance(one, _lru_cache_wrapper)]
+    return [(module, name, one) for module, name, one in kept if one.cache_parameters()["maxsize"] is not None]
+
+
+@contextmanager
+def small_caches() -> Iterator[None]:
+    """Set the bounds of all caches."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, bound in BOUNDS:
+            patch.setattr(module, name, bound)
+        short: dict[Any, Any] = {}
+        for module, name, one in remembering():
+            most = min(one.cache_parameters()["maxsize"], SHORT)
+            patch.setattr(module, name, short.setdefault(one, lru_cache(most)(one.__wrapped__)))
+        yield
 
 
 def soak(seconds: float, first: int = 0, looks: int = 200) -> tuple[str, bool]:
     """Work for so long; return the table, and whether it is as it should be."""
-    before = [(module, name, getattr(module, name)) for module, name, _ in BOUNDS]
     with tempfile.TemporaryDirectory() as folder, xt.options(cache_dir=folder), warnings.catch_warnings():
         warnings.simplefilter("error")
-        for module, name, bound in BOUNDS:
-            setattr(module, name, bound)
-        try:
+        with small_caches():
             return _soak(seconds, first, looks, folder)
-        finally:
-            for module, name, bound in before:
-                setattr(module, name, bound)
 
 
 def _soak(seconds: float, first: int, looks: int, folder: str) -> tuple[str, bool]:
@@ -275,7 +326,10 @@ def _soak(seconds: float, first: int, looks: int, folder: str) -> tuple[str, boo
 def main() -> int:
     parser = argparse.ArgumentParser(description="Mixed work: memory, caches and times over a long run.")
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--arenas", type=int, default=0, help="of glibc's malloc, at most; 0 for as many as it makes")
     given = parser.parse_args()
+    if given.arenas and not LIBC.mallopt(M_ARENA_MAX, given.arenas):
+        parser.error("malloc takes no number of arenas here")
     text, good = soak(given.minutes * 60)
     print(text, flush=True)
     return int(not good)

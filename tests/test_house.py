@@ -62,7 +62,7 @@ LOADED_WHEN_ASKED = {
 OPTIONAL = {
     "llvmlite": ["codegen/cpu/compile.py"],
     "cupy": ["devices/cuda.py", "codegen/cuda/nvrtc.py"],
-    "cupyx": ["devices/cuda.py", "codegen/cuda/kernel.py"],
+    "cupyx": ["devices/cuda.py", "devices/cuda_memory.py", "codegen/cuda/kernel.py"],
     "cudnn": ["nn/cudnn_plans.py"],
     "dask": ["dask.py"],
     "einops": ["einops.py"],
@@ -74,7 +74,7 @@ NOT_AT_IMPORT = [
     *("logging", "pathlib", "tempfile", "xtensor.run.native", "xtensor.codegen.cpu.compile"),
 ]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 30_200
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 31_700
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

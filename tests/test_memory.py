@@ -20,7 +20,12 @@ import pytest
 import xtensor as xt
 from xtensor import memory
 from xtensor.base import machine
+from xtensor.calls import compositions
+from xtensor.calls.op import REGISTRY
+from xtensor.codegen.cpu import compile as compiling
+from xtensor.codegen.cpu.compile import handmade, host
 from xtensor.devices import as_device
+from xtensor.graph import node
 from xtensor.storage import pool
 from xtensor.storage.pool import IDLE_SECONDS, POOLED, Pool, size_class
 
@@ -604,3 +609,32 @@ def test_set_limit() -> None:
     for wrong in (-1, 1.5, "4"):
         with pytest.raises(ValueError, match="^set_limit: nbytes must be a number of bytes or None, got "):
             memory.set_limit(wrong)  # type: ignore[arg-type]
+
+
+# ---- caches of the package
+
+
+def test_dtypes_of_results_are_forgotten_with_what_they_belong_to(monkeypatch: Any) -> None:
+    """Structures have numbers; whoever remembers something by them has to forget it with them."""
+    monkeypatch.setattr(node, "SIGNATURES", 32)
+    with xt.options(lazy="always"):
+        for n in range(2, 200):
+            assert float(xt.sum(xt.ones((n, 1)) * xt.ones(3) + 1.0)) == 6.0 * n
+            assert len(node.result_dtypes) <= len(node.signatures) <= 32
+
+
+def test_reductions_of_many_shapes_are_forgotten(monkeypatch: Any) -> None:
+    monkeypatch.setattr(compositions, "REMEMBERED", 8)
+    with xt.options(lazy="always"):
+        for n in range(1, 40):
+            assert float(xt.mean(xt.arange(n, dtype=xt.float64))) == (n - 1) / 2
+            assert 0 < max(len(op.reduced) for op in REGISTRY.values()) <= 8
+
+
+@pytest.mark.skipif(host() is None, reason="there is no compiler here")
+def test_code_that_stays_keeps_no_dropped_kernels() -> None:
+    """What lays out kernels that come and go is given back with the last of them: nothing else is in it."""
+    with xt.options(engine="llvm", lazy="always", cache_dir=""):
+        (xt.ones(1000) * 1.5 + 0.25).evaluate()
+    handmade("define void @kernel(ptr %x) {\nentry:\n  %kept = add i64 1, 2\n  ret void\n}\n")
+    assert compiling._linkers[True][0] is not compiling._linkers[False][0]

@@ -21,4 +21,8 @@ PLAIN: list[list[str]] = [
     ["v0 = xp.asarray([1, 2], dtype=xp.uint8)", "v0[...] = [300, 1]"],  # NumPy: the list must fit, nothing wraps
 ]
 
-CORPUS: dict[str, list[list[str]]] = {"plain": PLAIN}
+CAPTURED: list[list[str]] = [  # NumPy drops imaginary parts
+    ["v0 = xp.asarray(data(569, (2, 2), 'complex64'), copy=True)", "v1 = xp.astype(v0, xp.uint32)"],
+]
+
+CORPUS: dict[str, list[list[str]]] = {"plain": PLAIN, "captured": CAPTURED}

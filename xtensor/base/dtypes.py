@@ -144,6 +144,11 @@ _HELD: dict[DType, DType] = {
 }
 
 
+def is_generated(dtype: DType) -> builtins.bool:
+    """Return whether generated code has a dtype: no complex numbers, no float16."""
+    return dtype.kind in "biuf" and dtype.itemsize in (1, 2, 4, 8) and dtype != float16
+
+
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> Any:
     """Return whether `dtype` is of `kind`: a dtype, one of the standard's kind names, or a tuple of these.
 

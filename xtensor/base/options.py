@@ -163,6 +163,11 @@ def _environment(setting: Field[Any]) -> Any:
 _SWITCHES = {"0": False, "1": True}
 
 
+def irreproducible(why: str) -> NotImplementedError:
+    """Return the error of work under `reproducible` that generated code does not do."""
+    return NotImplementedError(f"options: reproducible must be False for this work, as {why}")
+
+
 def count_always(change: int) -> None:
     """Count who closes the thin way, up or down."""
     with counting:

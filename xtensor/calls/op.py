@@ -13,7 +13,7 @@ import numpy as np
 
 from ..autograd.rules import Rule
 from ..autograd.tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
-from ..base.dtypes import Category, DType, canonical, check_real, promote
+from ..base.dtypes import Category, DType, canonical, check_real, is_generated, promote
 from ..base.errors import REFUSED, expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
 from ..base.options import settings, thin_closed
@@ -22,13 +22,14 @@ from ..base.threads import dismiss
 from ..codegen import element as elements
 from ..devices import Backend, Device
 from ..devices.cpu import CPU, FAST, SLOW, quickly
-from ..graph.node import Macro, Node, Part, node_of
+from ..graph.node import Macro, Node, Part, node_of, result_dtypes
 from ..plan.costs import CONTRACTION_WAITS, DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, valued, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
+from . import compositions
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
 from .record import (
@@ -62,7 +63,6 @@ class Op:
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
     rule: its derivative; an empty one where there is none.
     slow: the characters of the dtypes in which the library takes long for it.
-    recorded: the result dtypes of calls recorded before, by their nodes' signatures.
     reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
         shape and dtype, or for a composed one what stands for all it records, None where nothing can.
     known_there, ready: what small calls on other devices than the CPU came to (see elsewhere.py).
@@ -94,7 +94,6 @@ class Op:
         self.composed = composed
         self.rule = Rule(self.name, {})
         self.slow = SLOW.get(self.name, "")
-        self.recorded: dict[int, DType] = {}
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
         self.known_there: dict[tuple[Any, ...], Known] = {}
         self.ready: dict[tuple[Any, ...], Any] = {}
@@ -162,12 +161,6 @@ class Op:
                 raise self.refusal(operands, error) from None
             found = self._dtypes[key] = np.asarray(result).dtype
         return found
-
-    def recorded_as(self, node: Node) -> None:
-        """Remember the result dtype of a call that was recorded, for calls of its structure."""
-        if len(self.recorded) >= 4096:
-            self.recorded.clear()
-        self.recorded[node.signature] = node.dtype
 
     def refusal(self, operands: Iterable[DType | type], error: Exception | None = None) -> Exception:
         """Return the error for operands the kernel did not take: the first whose dtype is not accepted is named."""
@@ -289,7 +282,8 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     if _recordable(op, operands, kinds, shape):
         dtype = op.dtype(*kinds)
         result = _record(op, operands, {}, shape, dtype, device)
-        op.recorded_as(cast(Any, result._data))
+        node: Any = result._data
+        result_dtypes[node.signature] = node.dtype
         return result
     return _direct(op, operands, kinds, {}, device)
 
@@ -400,7 +394,7 @@ def _remember_reduction(
 ) -> None:
     """Remember what a reduction's parameters come to, and what is recorded then, where they are of the usual types."""
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
-        if len(op.reduced) >= 1024:
+        if len(op.reduced) >= compositions.REMEMBERED:
             op.reduced.clear()
         op.reduced[x.shape, x.dtype.num, given] = found
 
@@ -522,6 +516,8 @@ CAST = _Cast()
 
 def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
+    if settings().reproducible and not (is_generated(x.dtype) and is_generated(dtype)):
+        return None  # every library converts alike, but what is fused with it would be the library's as well
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
     if not worth_recording(settings(), nbytes, is_node(x)):
         return None

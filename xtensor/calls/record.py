@@ -5,22 +5,22 @@ Most calls have the structure of one that was recorded before, of which nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from ..base.dtypes import DType
+from ..base.dtypes import DType, is_generated
 from ..base.layout import Shape, broadcast_shapes
-from ..base.options import Settings, settings
-from ..graph.node import NO_PARAMS, NOTHING_PENDING, Node, Part, count_up, node_of, signatures
+from ..base.options import Settings, irreproducible, settings
+from ..graph.node import NO_PARAMS, NOTHING_PENDING, Node, Part, count_up, node_of, result_dtypes, signatures
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES, LAUNCH_PAYS
 from ..run.executor import evaluate, ledger, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Storage
-from ..tensor.face import Tensor, face
+from ..tensor.face import CPU_DEVICE, Tensor, face
 
 if TYPE_CHECKING:
     from .op import Op
@@ -86,7 +86,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
         signature = signatures.get(tuple(structure), 0)
     else:
         signature, first, held = count_up(op, inputs, NO_PARAMS, shape)
-    dtype = op.recorded.get(signature)
+    dtype = result_dtypes.get(signature)
     if dtype is None:
         return None
     limits = settings()
@@ -154,6 +154,21 @@ def record_part(x: Tensor) -> None:
 # it is not fused with others, which would then be the library's as well.
 EXACT = frozenset(("floor_divide", "nextafter", "remainder"))
 
+# Reductions of whose results the bits are no question.
+_SEARCHES = ("argmax", "argmin")
+
+
+def check_reproducible(name: str, operands: Collection[Any]) -> None:
+    """Raise NotImplementedError for an elementwise function or reduction that generated code lacks.
+
+    operands: Nodes, TBlobs or tensors, the result among them.
+    """
+    if name in _SEARCHES or any(0 in one.shape for one in operands):
+        return
+    for one in operands:
+        if one.dtype.kind in "fc" and not is_generated(one.dtype):
+            raise irreproducible(f"there is no {name} of {one.dtype} in generated code")
+
 
 def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
     """Return whether a call is to be recorded: asked for or worth it, and no larger than the user allows.
@@ -188,10 +203,12 @@ def can_generate() -> bool:
 
 def enter(node: Node, limits: Settings) -> Tensor:
     """Return a tensor over a new node, evaluated at once where it reads what others can write to, or the graph has
-    grown to its bounds.
+    grown to its bounds. Raises NotImplementedError for what is to be reproducible and cannot be.
 
     Who comes to share memory says so first and then serves its readers; here the reader is there first.
     """
+    if limits.reproducible and node.op.kind in ("elementwise", "reduction") and node.device is CPU_DEVICE:
+        check_reproducible(node.op.name, [x for x in (node, *node.inputs) if isinstance(x, (Node, TBlob))])
     tensor = face(node)
     if node.held:
         for value in node.inputs:

@@ -21,7 +21,7 @@ from ..base.layout import Shape
 from ..base.options import settings, thin_closed
 from ..base.profiling import noting, observers
 from ..devices.cpu import CPU
-from ..graph.node import NO_PARAMS, Node, node_of
+from ..graph.node import NO_PARAMS, Node, node_of, result_dtypes
 from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
@@ -30,7 +30,7 @@ from ..tensor.face import CPU_DEVICE, Tensor, face, valued
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .elsewhere import update_known
 from .op import CAST, Op, apply, fits, native_of, value_of
-from .record import exposed_memory, is_node, recorded_before
+from .record import check_reproducible, exposed_memory, is_node, recorded_before
 
 
 def update(target: Tensor, op: Op, other: Any) -> Any:
@@ -46,6 +46,8 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     if operand is NotImplemented:
         return NotImplemented
     device, kind = target.device, _kind(operand)
+    if settings().reproducible and device is CPU_DEVICE:
+        check_reproducible(name, [x for x in (target, operand) if isinstance(x, Tensor)])
     if active[0] and steps_of((target, operand)) is not None:
         _update_on_tape(op, target, operand)
         return target
@@ -224,7 +226,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):
         return False
     node = node_of(op, (target.blob, value), NO_PARAMS, target.shape, op.dtype(target.dtype, kind), target.device)
-    op.recorded_as(node)
+    result_dtypes[node.signature] = node.dtype
     return _write(node, target, operand, _HELD_BY_UPDATE)
 
 

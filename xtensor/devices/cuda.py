@@ -22,6 +22,7 @@ from . import cuda_kernels as kernels
 from . import cuda_keys as keys
 from . import cuda_repairs as repairs
 from .cpu import CPU
+from .cuda_memory import pinned
 
 INSTALL = "pip install 'xtensor[cuda13]', or 'xtensor[cuda12]' where the driver is older than CUDA 13"
 
@@ -53,16 +54,6 @@ def count() -> int:
         return int(cp.cuda.runtime.getDeviceCount())
     except Exception:  # whatever a missing or broken installation raises: its devices cannot be used
         return 0
-
-
-def pinned(cp: Any, shape: Shape, dtype: DType) -> Any:
-    """Return a new array of the host in page-locked memory, where there is some."""
-    try:
-        import cupyx
-
-        return (np.empty if 0 in shape else cupyx.empty_pinned)(shape, dtype)
-    except (MemoryError, cp.cuda.runtime.CUDARuntimeError):
-        return np.empty(shape, dtype)
 
 
 class CUDA:

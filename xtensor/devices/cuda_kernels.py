@@ -14,6 +14,7 @@ import numpy as np
 
 from ..base.dtypes import DType
 from ..base.layout import Shape
+from .cuda_memory import pinned
 
 Array = Any  # a cupy.ndarray
 
@@ -132,8 +133,6 @@ class _Answer:
     """A mark on its way to the host: who waits for it does not wait for what is launched after it was asked for."""
 
     def __init__(self, cp: Any, wrong: Array) -> None:
-        from .cuda import pinned
-
         self.host = pinned(cp, wrong.shape, wrong.dtype)
         wrong.get(out=self.host, blocking=False)
         self.event = cp.cuda.Event(disable_timing=True)

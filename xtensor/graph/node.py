@@ -244,6 +244,9 @@ def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape
 # The numbers of structures: the op, what stands for each input, and parameters. They are below 0, dtypes' are not.
 signatures: dict[tuple[Any, ...], int] = {}
 _counter = count(-1, -1)
+
+# The result dtypes of calls that were checked and recorded, by these numbers.
+result_dtypes: dict[int, DType] = {}
 _serials = count()
 
 
@@ -251,6 +254,7 @@ def _new_signature(structure: tuple[Any, ...]) -> int:
     """Return the number of a structure met for the first time; old ones are forgotten, their numbers not used again."""
     if len(signatures) >= SIGNATURES:
         signatures.clear()
+        result_dtypes.clear()
     return signatures.setdefault(structure, next(_counter))
 
 

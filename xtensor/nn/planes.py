@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import product
 from math import gcd, prod
 from typing import Any, NamedTuple
@@ -236,7 +236,7 @@ def form_of(
     return Form(dtype.char, lanes, (high.kernel, kernel), (high.stride, stride), ways, largest, alone, registers)
 
 
-@cache
+@lru_cache(256)
 def _code(text: type[_Text], form: Form) -> Code:
     return handmade(text(form).module())
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..base.layout import Shape
 from ..base.machine import size_text
-from ..base.options import Settings
+from ..base.options import Settings, irreproducible
 from ..codegen.cpu.compile import CompileError, host
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda.nvrtc import BuildError
@@ -133,11 +133,6 @@ def check_reproducible(node: Node) -> None:
     """Raise NotImplementedError where a step that no loop computes is a reduction whose bits depend on the library."""
     if node.op.kind == "reduction" and node.op.name not in ("argmax", "argmin") and node.dtype.kind in "fc":
         raise irreproducible(f"there is no {node.op.name} of {node.dtype} in generated code")
-
-
-def irreproducible(why: str) -> NotImplementedError:
-    """Return the error of work that another engine than generated code would do."""
-    return NotImplementedError(f"options: reproducible must be False for this work, as {why}")
 
 
 def _by_rows(work: Work, outline: Outline) -> bool:

@@ -14,7 +14,7 @@ arXiv:2307.08691; Rabe and Staats (2021), arXiv:2112.05682.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from math import inf, lcm
 from typing import NamedTuple
 
@@ -94,7 +94,7 @@ class Pass(NamedTuple):
         return 3 * form.height * form.leading + tall * (sums + max(form.lanes + 2, form.leading)) + form.lanes
 
 
-@cache
+@lru_cache(256)
 def attention_kernel(one: Pass) -> Code:
     """Return the machine code of a pass."""
     return handmade("\n".join(_source(one)))

@@ -9,7 +9,7 @@ of weights goes the same way, and has its sums over outputs in registers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from .compile import Code, handmade
@@ -74,13 +74,13 @@ class Thin(NamedTuple):
         return [(element, channel) for element in elements for channel in range(self.group)]
 
 
-@cache
+@lru_cache(256)
 def channels_kernel(thin: Thin) -> Code:
     """Return the code of a convolution."""
     return handmade("\n".join(_Outputs(thin).text()))
 
 
-@cache
+@lru_cache(256)
 def channels_weights_kernel(thin: Thin) -> Code:
     """Return the code of the gradient of its weights: y is given, and w is added to."""
     return handmade("\n".join(_Weights(thin).text()))

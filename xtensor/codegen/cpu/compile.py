@@ -190,7 +190,7 @@ def handmade(text: str) -> Code:
 
 def _compile_well(code: Code, tally: Counts) -> None:
     with _compiling:
-        _make(code, code.text, GOOD, tally)
+        _make(code, code.text, GOOD, tally, stays=True)
 
 
 def cached() -> int:
@@ -206,20 +206,20 @@ def forget() -> None:
 # ---- from text to an address
 
 
-def _make(code: Code, text: str, level: int, tally: Counts = counts) -> None:
+def _make(code: Code, text: str, level: int, tally: Counts = counts, *, stays: bool = False) -> None:
     """Compile a text, or load what an earlier process compiled, and link it; `tally` counts it."""
     name = _file_name(text, level)
     found = _disk.load(name, code.cache_dir)
     if found is not None:
         try:
-            _link(code, found, level)
+            _link(code, found, level, stays)
             tally.loaded += 1
             return
         except RuntimeError:  # not an object file, whatever its seal says
             _disk.drop(name, code.cache_dir)
     made = _object_of(text, level)
     tally.compiled += 1
-    _link(code, made, level)
+    _link(code, made, level, stays)
     _unsaved.append((name, made, code.cache_dir))
 
 
@@ -239,24 +239,25 @@ def _new_machine(level: int) -> Any:
 _target_machine = cache(_new_machine)
 
 
-# What lays machine code out in memory, and how many kernels it has. It gives nothing back of a kernel that is dropped,
-# some 9 kB, before it goes itself, with the last of its kernels: so each has few.
-_linkers: list[Any] = []
-_linked = [0]
-LINKED = 128
+# What lays machine code out in memory, and how many kernels it has; apart, of kernels that come and go and of code that
+# stays. It gives nothing back of a kernel that is dropped, some 20 kB, before it goes itself, with the last of its
+# kernels: so each has few. One takes 2 ms and 140 kB.
+_linkers: dict[bool, tuple[Any, int]] = {}
+LINKED = 32
 
 
-def _linker() -> Any:
-    """Return JITLink, which keeps a kernel and its constants together.
+def _linker(stays: bool) -> tuple[Any, int]:
+    """Return JITLink, which keeps a kernel and its constants together, and how many kernels it has.
 
     LLVM's older way asks for their memory apart, and ends the process where gigabytes of arrays lie between them.
     """
     import llvmlite.binding as llvm
 
-    if _linked[0] % LINKED == 0:  # the machine then belongs to it
-        _linkers[:] = [llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=True)]
-    _linked[0] += 1
-    return _linkers[0]
+    linker, count = _linkers.get(stays, (None, LINKED))
+    if count == LINKED:  # the machine then belongs to it
+        linker, count = llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=True), 0
+    _linkers[stays] = linker, count + 1
+    return linker, count
 
 
 def _object_of(text: str, level: int) -> bytes:
@@ -269,12 +270,12 @@ def _object_of(text: str, level: int) -> bytes:
     return compiled
 
 
-def _link(code: Code, compiled: bytes, level: int) -> None:
+def _link(code: Code, compiled: bytes, level: int, stays: bool) -> None:
     import llvmlite.binding as llvm
 
-    linker = _linker()
+    linker, count = _linker(stays)
     builder = llvm.JITLibraryBuilder().add_object_img(compiled).export_symbol("kernel")
-    library = builder.link(linker, f"kernel{_linked[0]}")  # a name of its own: LLVM never lets go of one
+    library = builder.link(linker, f"kernel{count}")  # a name of its own: LLVM never lets go of one
     code.enter(library["kernel"])
     function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(code.address)
     code.library = (code.library, library)  # another thread may still be inside the old code

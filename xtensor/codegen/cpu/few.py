@@ -9,7 +9,7 @@ way, and has its sums over outputs in registers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from .channels import OUTSIDE
@@ -46,19 +46,19 @@ class Few(NamedTuple):
     phases: int = 1
 
 
-@cache
+@lru_cache(256)
 def few_kernel(few: Few) -> Code:
     """Return the code of a convolution."""
     return handmade("\n".join(_Outputs(few).text()))
 
 
-@cache
+@lru_cache(256)
 def few_first_kernel(few: Few) -> Code:
     """Return the code of a convolution where channels come first. Biases and weights are whole blocks of outputs."""
     return handmade("\n".join(_OutputsFirst(few).text()))
 
 
-@cache
+@lru_cache(256)
 def few_weights_kernel(few: Few) -> Code:
     """Return the code of the gradient of its weights: y is given, and w is added to."""
     return handmade("\n".join(_Weights(few).text()))

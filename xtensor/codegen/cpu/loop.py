@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ...base.dtypes import DType
+from ...base.dtypes import DType, is_generated
 from ...plan.costs import ALIVE_TWICE, FUNCTIONS
 from ...plan.program import Program, Reduction, Step
 from ...storage.pool import ALIGNMENT
@@ -61,7 +59,7 @@ def memory_type(dtype: DType) -> str:
 def check(program: Program) -> None:
     """Raise LacksError for a program with a dtype that generated code does not have."""
     for dtype in (*program.dtypes, *(r.dtype for r in program.reductions), *(d for s in program.steps for d in s.loop)):
-        if dtype.kind not in "biuf" or dtype.itemsize not in (1, 2, 4, 8) or dtype == np.float16:
+        if not is_generated(dtype):
             raise LacksError(f"{dtype} in generated code")
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -158,7 +158,7 @@ def _results(tiled: Tiled) -> Given:
     return Given("y", tiled.m, spread, tiled.outputs, tiled.pitch_y, tiled.y_last)
 
 
-@cache
+@lru_cache(256)
 def winograd_kernel(tiled: Tiled) -> Code:
     """Return the code that convolves chunks of tiles with transformed weights, or adds up the gradient of those."""
     lies = (1, tiled.pitch_x, tiled.pitch_y) if tiled.gradient else (tiled.pitch_x, 1, tiled.form.width)
@@ -167,13 +167,13 @@ def winograd_kernel(tiled: Tiled) -> Code:
     return handmade("\n".join([*parts, *_kernel(tiled)]))
 
 
-@cache
+@lru_cache(256)
 def weights_kernel(form: Form, m: int) -> Code:
     """Return the code that transforms weights into panels of the product: (elements, panels, channels, width)."""
     return handmade("\n".join(_weights(form, m)))
 
 
-@cache
+@lru_cache(256)
 def weights_back_kernel(form: Form, m: int) -> Code:
     """Return the code that adds up sums (lanes, elements, channels, outputs), and makes them a gradient of weights."""
     return handmade("\n".join(_weights_back(form, m)))

@@ -25,4 +25,15 @@ CAPTURED: list[list[str]] = [  # NumPy drops imaginary parts
     ["v0 = xp.asarray(data(569, (2, 2), 'complex64'), copy=True)", "v1 = xp.astype(v0, xp.uint32)"],
 ]
 
-CORPUS: dict[str, list[list[str]]] = {"plain": PLAIN, "captured": CAPTURED}
+GRADIENT: list[list[str]] = [
+    [  # a view of a view, both kept for the gradient, was computed after the write
+        "v0 = xp.asarray(numbers(463, (2, 5, 2)), copy=True)",
+        "v1 = v0 * v0",
+        "v2 = xp.reshape(v1, (1, 20))",
+        "v3 = xp.matmul(v2, xp.matrix_transpose(v2))",
+        "v2 = v0 + 1",
+        "v1[:, ::-3, 0] *= v3",
+    ],
+]
+
+CORPUS: dict[str, list[list[str]]] = {"plain": PLAIN, "captured": CAPTURED, "gradient": GRADIENT}

@@ -202,10 +202,11 @@ def serve(owners: Iterable[Storage]) -> None:
 
 
 def _serve(guard: Guard | None) -> None:
-    """Evaluate every pending reader."""
+    """Evaluate every pending reader, and who comes to read the same memory as views of views are made."""
     if guard is not None and len(guard.readers):
         evaluate(last_users(guard.readers.waiting()))
-        evaluate(guard.readers.waiting())
+        while waiting := guard.readers.waiting():
+            evaluate(waiting)
 
 
 def _protect(guard: Guard) -> None:
@@ -259,7 +260,8 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         inside = set(pending_below([node]))
         others = [reader for owner in owners for reader in owner.readers() if reader not in inside]
         evaluate([end for end in last_users(others) if end not in inside])
-        evaluate([reader for owner in owners for reader in owner.readers() if reader not in inside])
+        while others := [reader for owner in owners for reader in owner.readers() if reader not in inside]:
+            evaluate(others)
         order = pending_below([node])
         _count_write(blob.owner)
         if passing is not None and not passing.is_seen():

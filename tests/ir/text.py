@@ -23,13 +23,13 @@ _TYPED_EACH = ("select", "insertelement", "extractelement", "shufflevector")
 
 _VECTOR = re.compile(r"<(\d+) x (.+)>$")
 _ARRAY = re.compile(r"\[(\d+) x (.+)\]$")
-_LOCAL = re.compile(r"(?:%[\w.]+|%\"[^\"]+\")$")
+_LOCAL = re.compile(r"(?:%[\w.$-]+|%\"[^\"]+\")$")
 _FUNCTION = re.compile(r"define [^@]*@([\w.]+)\((.*?)\)[^{]*\{\n(.*?)\n\}", re.DOTALL)
 _GLOBAL = re.compile(r"^@([\w.]+) = .*?(?:constant|global) (.*)$", re.MULTILINE)
-_LABEL = re.compile(r"([\w.]+):")
+_LABEL = re.compile(r"([\w.$-]+):")
 _SILENT = re.compile(r"@llvm\.(?!masked)")
 _SAID = re.compile(r"(?:align \d+|noundef|nonnull|captures\(none\)) ?")
-_ON_NUMBERS = ("nuw", "nsw", "exact", "nneg", "disjoint", "samesign", "fast")
+_ON_NUMBERS = ("nuw", "nsw", "exact", "nneg", "disjoint", "samesign", "fast", "reassoc")
 _FLAGS = {*_ON_NUMBERS, "inbounds", "nusw", "tail", "volatile", "atomic"}
 
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+import numpy as np
+
 from ..base.dtypes import DType
 from ..base.errors import REFUSED
 from ..base.options import settings, thin_closed
@@ -356,7 +358,9 @@ def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Devic
         return
     kinds = [x.dtype if type(x) is Tensor else type(x) for x in operands]
     call = None
-    if op.name != "pow" or type(operands[1]) is Tensor:  # a small power is code of its own
+    # a small power is code of its own; CuPy's powers of complex numbers are repaired as its other functions of them are
+    powers = op.name == "pow" and (dtype.kind == "c" or type(operands[1]) is not Tensor)
+    if not powers and dtype != np.float16:  # which is no dtype of the standard, and has few bits for any difference
         with suppress(TypeError):  # NumPy's function takes no such operands in its loop
             call = mapping(op, kinds, dtype, device.backend)
     _noted(op.known_there, key, Known(op.kernel(device.backend), dtype, call))

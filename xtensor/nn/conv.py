@@ -514,17 +514,16 @@ def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array,
 
 def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
     """Write what is wanted of inputs, weights and outputs, with its bias, by cuDNN or cuBLAS alone; return whether that
-    was done. Of windows of one element cuDNN has slow gradients.
+    was done.
     """
     library = library_of(x)
     if library is np or plan.algorithm != "auto":
         return False
     x, y = (library.moveaxis(a, -1, 1) if last else a for a, last in ((x, plan.x_last), (y, plan.y_last)))
     place = (cudnn.INPUTS, cudnn.WEIGHTS, cudnn.OUTPUTS).index(wanted)
-    products = partial(elsewhere.pointwise, x, w, y, plan.axes, place)
-    others = partial(cudnn.computes, wanted, x, w, y, plan.axes, plan.budget)
-    ways = (others, products) if wanted == cudnn.OUTPUTS else (products, others)
-    if not any(way() for way in ways):
+    if not cudnn.computes(wanted, x, w, y, plan.axes, plan.budget) and not elsewhere.pointwise(
+        x, w, y, plan.axes, place
+    ):
         return False
     if bias is not None:
         target = y if wanted == cudnn.OUTPUTS else x

@@ -176,7 +176,7 @@ def guarded() -> Iterator[Guarded]:
     memory = Guarded()
     plain_schedule, plain_laid, plain_run = prepare.Builder.schedule, native._Laid.__init__, Schedule.run
 
-    def schedule(builder: Any, results: Any) -> Any:
+    def schedule(builder: Any, results: Any, **_: Any) -> Any:  # every run has an arena between guards, and keeps none
         memory.arenas.enter(builder)
         return plain_schedule(builder, results)
 

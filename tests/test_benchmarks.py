@@ -152,9 +152,9 @@ def test_the_report_counts_at_its_end_and_goes_on_after_failures(tmp_path: Path)
     assert done.returncode == 1
     summary = report.read_text(encoding="utf-8").split("=== Summary\n")[1]
     assert summary.splitlines()[:3] == [  # compute-sanitizer comes after them, where there is one
-        "Benchmarks: exit status 0",
         "Tests on the device (pytest -m gpu): exit status 1, 3 failed, 7 passed in 1.00s",
         "Conformance, 200 examples: exit status 0, 10 tests in 0:01: 10 passed, 0 failed",
+        "Benchmarks: exit status 0",
     ]
 
 

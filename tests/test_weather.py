@@ -486,11 +486,11 @@ def test_a_failure_in_the_background() -> None:
     good("""
 seen = []
 real = compiling._make
-def failing(code, text, level, *tally):
+def failing(code, text, level, *tally, **more):
     if level == compiling.GOOD and not tally:  # not of what is written out by hand
         seen.append(code)
         raise (MemoryError if len(seen) % 2 else RuntimeError)("no better code today")
-    return real(code, text, level, *tally)
+    return real(code, text, level, *tally, **more)
 compiling._make = failing
 threading.excepthook = lambda args: None
 work(100, 30)

@@ -69,7 +69,7 @@ LAYERS = {
 
 def layouts(seconds_of: Callable[[Callable[[], Any]], float], side: int = SIDE) -> str:
     """Return the table of ROWS, in milliseconds."""
-    cp, xt, torch = import_module("cupy"), import_module("xtensor"), _torch()
+    cp, xt, torch = import_module("cupy"), import_module("xtensor"), torch_there()
     x = cp.random.standard_normal((side, side), dtype=cp.float32)
     i = cp.random.permutation(side)
     lines = []
@@ -87,7 +87,7 @@ def layouts(seconds_of: Callable[[Callable[[], Any]], float], side: int = SIDE) 
 
 def layers(seconds_of: Callable[[Callable[[], Any]], float]) -> str:
     """Return the table of LAYERS and of their gradients, in milliseconds."""
-    cp, xt, torch = import_module("cupy"), import_module("xtensor"), _torch()
+    cp, xt, torch = import_module("cupy"), import_module("xtensor"), torch_there()
     if torch:
         torch.backends.cudnn.allow_tf32 = False
     lines = []
@@ -105,7 +105,7 @@ def layers(seconds_of: Callable[[Callable[[], Any]], float]) -> str:
     return table("convolutions of float32, milliseconds", ["layer", "xtensor", "torch"], lines)
 
 
-def _torch() -> Any:
+def torch_there() -> Any:
     """Return PyTorch, None where it is not installed or sees no device."""
     try:
         torch = import_module("torch")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .gpu_layers import torch_there
 from .measure import table
 from .seawater import enthalpy_slope, waters
 from .workloads import Array
@@ -34,13 +35,11 @@ def networks(device: str, seconds_of: Seconds) -> str:
 
 
 def _torch() -> Any:
-    if not find_spec("torch"):
-        return None
-    torch = import_module("torch")
-    if not torch.cuda.is_available():
-        return None
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.set_grad_enabled(True)
+    """Return PyTorch for float32 and with gradients, None where it cannot be used."""
+    torch = torch_there()
+    if torch:
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.set_grad_enabled(True)
     return torch
 
 

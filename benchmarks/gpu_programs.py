@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import consumers, steps
+from .gpu_layers import torch_there
 from .measure import table
 from .workloads import Array
 
@@ -127,7 +128,7 @@ def small_calls(device: str) -> str:
     cp, xt = import_module("cupy"), import_module("xtensor")
     x = cp.random.standard_normal(1000, dtype=cp.float32)
     given: dict[str, Any] = {"xtensor": (xt, xt.asarray(x, copy=True)), "cupy": (cp, x)}
-    torch = _torch()
+    torch = torch_there()
     if torch:
         given["torch"] = (torch, torch.from_dlpack(x.copy()))
     lines = []
@@ -243,7 +244,7 @@ def dispatched(device: str) -> str:
 
 
 def _operands(arrays: dict[str, Array], device: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    xt, cp, torch = import_module("xtensor"), import_module("cupy"), _torch()
+    xt, cp, torch = import_module("xtensor"), import_module("cupy"), torch_there()
     yield "xtensor", {name: xt.asarray(array, device=device) for name, array in arrays.items()}
     yield "cupy", {name: cp.asarray(array) for name, array in arrays.items()}
     if torch:
@@ -261,12 +262,3 @@ def _finished(call: Callable[[Any], dict[str, Any]], operands: dict[str, Any]) -
     for value in call(operands).values():
         if hasattr(value, "evaluate"):
             value.evaluate()
-
-
-def _torch() -> Any:
-    """Return PyTorch, None where it is not installed or sees no device."""
-    try:
-        torch = import_module("torch")
-    except ImportError:
-        return None
-    return torch if torch.cuda.is_available() else None

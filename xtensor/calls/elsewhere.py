@@ -1,7 +1,8 @@
-"""Small calls on other devices than the CPU: the library's function on arrays that are there, and nothing asked twice.
+"""Small calls on other devices than the CPU: one kernel, or one function of the library, and nothing asked twice.
 
-What a call like it came to is remembered by its operands' dtypes: which function computes it, and what dtype the CPU
-says comes out. All that was not asked before, or that the library refuses, goes the long way, which says what is wrong.
+What a call like it came to is remembered by its operands' dtypes: what computes it, and what dtype the CPU says comes
+out; and by how they lie, which kernel is launched. All that was not asked before, or that the library refuses, goes the
+long way, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -170,38 +171,31 @@ def update_known(op: Op, target: Tensor, other: Any) -> bool:
     """Compute `target = op(target, other)` into the memory of a small tensor on another device than the CPU; return
     whether there was a kernel for it, else nothing is done.
     """
-    blob, value = small_blob(target), other
-    if blob is None or not blob.writeable or blob.owner.shared:
+    blob = lying(target)
+    if blob is None or not blob.writeable or blob.owner.shared or not is_plain(other):
         return False
-    native = blob.native()
+    beside: Any = type(other)
+    natives, numbers = [blob._native], [other]
     if type(other) is Tensor:
-        source = small_blob(other)
-        if source is None or source.device is not blob.device or source.owner.shared:
+        source = lying(other)
+        if source is None or source.owner.shared or (source.owner is blob.owner and not _is_same(source, blob)):
             return False
-        value = source.native()
-        if source.owner is blob.owner and (value.data.ptr, value.shape, value.strides) != (
-            native.data.ptr,
-            native.shape,
-            native.strides,
-        ):
-            return False
-    operands = (target, other)
-    if not is_plain(other) or not _is_kept(op, operands, blob):
+        beside, natives, numbers = source._lie, [blob._native, source._native], []
+    if not _is_kept(op, (target, other), blob):
         return False
-    natives = [native, value] if type(other) is Tensor else [native]
     limits = settings()
-    beside = _where(value) if type(other) is Tensor else type(other)
-    key = (limits.fast_math, limits.engine, "into", _where(native), beside)
-    run = op.ready[key] if key in op.ready else _noted(op.ready, key, _updating(op, operands, natives))
+    key = (limits.fast_math, limits.engine, "into", blob._lie, beside)
+    run = op.ready[key] if key in op.ready else _noted(op.ready, key, _updating(op, (target, other), natives))
     if run is None:
         return False
     before_write(blob.owner)
-    blob.device.backend.call(run, natives, () if type(other) is Tensor else (other,), native)
+    blob.device.backend.call(run, natives, numbers, blob._native)
     return True
 
 
-def _where(native: Native) -> tuple[Any, ...]:
-    return native.dtype.num, native.shape, native.strides, native.data.ptr % ALIGNED
+def _is_same(one: TBlob, other: TBlob) -> bool:
+    """Return whether two blobs of one memory show the same elements in the same order."""
+    return one._native.data.ptr == other._native.data.ptr and one._lie == other._lie
 
 
 def _is_kept(op: Op, operands: tuple[Any, ...], blob: TBlob) -> bool:
@@ -217,7 +211,9 @@ def _is_kept(op: Op, operands: tuple[Any, ...], blob: TBlob) -> bool:
 
 
 def _updating(op: Op, operands: tuple[Any, ...], natives: Sequence[Native]) -> Callable[..., Native] | None:
-    """Return the kernel that computes into the first of some arrays, None where there is none."""
+    """Return the kernel that computes into the first of some arrays, None where there is none, or not on one device."""
+    if len({x._data.device for x in operands if type(x) is Tensor}) > 1:
+        return None  # which the long way says
     known = op.known_there[operands[0]._data.device.backend, *_kinds(operands)]
     return _generated(known, natives, natives[0])
 

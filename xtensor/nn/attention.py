@@ -89,7 +89,8 @@ def _scores(query: Tensor, key: Tensor, mask: Tensor | None, looks: Looks) -> Te
         scores = scores + xt.astype(mask, scores.dtype, copy=False) if added else xt.where(mask, scores, -inf)
     if looks.is_causal:
         rows, columns = (xt.arange(n, device=query.device) for n in scores.shape[-2:])
-        scores = xt.where(xt.expand_dims(rows, axis=1) >= columns, scores, -inf)
+        may = (xt.expand_dims(rows, axis=1) >= columns).evaluate()  # or no kernel could go over rows of all heads
+        scores = xt.where(may, scores, -inf)
     return scores
 
 

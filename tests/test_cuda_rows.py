@@ -145,6 +145,25 @@ def test_rows_that_come_again(mask: tuple[int, ...], launches: int | None, cells
     np.testing.assert_allclose(found, masked(x.astype(np.float64), y, y > -0.5, np), rtol=2e-5, atol=1e-7)
 
 
+def test_rows_before_and_after_products_are_one_kernel(cuda: emulated.Launches) -> None:
+    """Recorded products are computed before what follows is planned, and after what they read."""
+    x, w = np.random.default_rng(0).uniform(-1, 1, (2, 36, 36))
+    before = len(cuda.texts)
+    found = host(softmax(softmax(there(x), xt) @ there(w), xt))
+    assert len(cuda.texts) == before + 2
+    np.testing.assert_allclose(found, softmax(softmax(x, np) @ w, np), rtol=1e-12)
+
+
+def test_causal_attention_is_one_kernel_between_products(cuda: emulated.Launches) -> None:
+    query, key, value = np.random.default_rng(0).standard_normal((3, 2, 3, 20, 8))
+    given = [there(one) for one in (query, key, value)]
+    before = len(cuda.texts)
+    found = host(xt.nn.scaled_dot_product_attention(*given, is_causal=True))
+    assert len(cuda.texts) == before + 3  # the scaled queries, who may look where, and the softmax of that
+    wanted = xt.nn.scaled_dot_product_attention(*[xt.asarray(one) for one in (query, key, value)], is_causal=True)
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-12, atol=1e-15)
+
+
 def test_what_a_row_has_one_of_may_lie_along_cells(cuda: emulated.Launches) -> None:
     """In a square array a value of each row, read without the axes of cells, goes along the cells of every row."""
     x, y = np.random.default_rng(0).uniform(1, 3, (2, 12, 12))

@@ -89,9 +89,24 @@ def evaluate(nodes: Sequence[Node]) -> None:
             _loaded[0].run(*again)
             return
         order = pending_below(nodes)
+        if order and order[0].device.backend is not CPU and len(order) > 1:
+            _finish_contractions(order)
+            order = pending_below(nodes)
         if order:
             asked = [node for node in nodes if node.blob is None]
             _evaluate(*_with_small_ends(order, asked))
+
+
+def _finish_contractions(order: Sequence[Node]) -> None:
+    """Compute contractions one by one on another device than the CPU, each after what it reads: nothing is computed
+    with them there, and what lies between them may be kernels that go over rows.
+    """
+    for node in order:
+        if node.op.kind == "contraction" and node.blob is None:
+            for value in [*[one for one in node.inputs if type(one) is Node and one.blob is None], node]:
+                below = pending_below([value])
+                if below:
+                    _evaluate(below, [value])
 
 
 def _with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:

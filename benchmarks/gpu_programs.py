@@ -178,20 +178,11 @@ def _program(program: Program, device: str, which: int) -> list[str]:
         try:
             for _ in range(3):
                 _agree(_left(function, xt, moved("xtensor")), right)
-            cells.append(f"{_seconds(_evaluated(function, xt, moved('xtensor'))) / base:.2f}")
+            cells.append(f"{_seconds(steps.call_of(function, xt, moved('xtensor'))) / base:.2f}")
         except Exception as error:  # a program that fails is reported, and the others go on
             cells.append(f"{type(error).__name__}: {error}"[:60])
     cp.get_default_memory_pool().free_all_blocks()
     return cells
-
-
-def _evaluated(function: Callable[..., Any], xp: Any, arrays: list[Any]) -> Callable[[], None]:
-    def call() -> None:
-        result = function(xp, *arrays)
-        if hasattr(result, "evaluate"):
-            result.evaluate()
-
-    return call
 
 
 def _left(function: Callable[..., Any], xp: Any, arrays: list[Any]) -> list[Any]:

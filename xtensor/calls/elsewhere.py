@@ -18,6 +18,7 @@ from ..base.dtypes import DType
 from ..base.errors import REFUSED
 from ..base.options import settings, thin_closed
 from ..base.profiling import observers
+from ..devices.cuda_memory import VECTOR
 from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
 from ..plan.program import COMBINING
@@ -38,9 +39,6 @@ MOST = 1024
 
 # Stands for a small integer below 0 in what is remembered.
 NEGATIVE = "negative"
-
-# How far behind multiples of this many bytes operands begin is what a kernel of a device may depend on.
-ALIGNED = 16
 
 _PLAIN = (int, bool, float, tuple, type(None))
 
@@ -86,15 +84,15 @@ def small_blob(x: Tensor) -> TBlob | None:
     return blob if blob is not None and blob.nbytes <= DIRECT_BELOW else None
 
 
-def lying(x: Tensor) -> TBlob | None:
-    """Return what is behind a small tensor on another device, its `_lie` noted: the backend, the dtype, and all of how
-    it lies that a kernel is made for. None for any other tensor.
+def placed_there(x: Tensor) -> TBlob | None:
+    """Return what is behind a small tensor on another device, its `_placement` noted: the backend, the dtype, and all
+    of how it lies that a kernel is made for. None for any other tensor.
     """
     blob = small_blob(x)
-    if blob is not None and blob._lie is None:
+    if blob is not None and blob._placement is None:
         native = blob.native()
         strides = None if native._c_contiguous else native.strides
-        blob._lie = blob.device.backend, blob.dtype.num, native.shape, strides, native.data.ptr % ALIGNED
+        blob._placement = blob.device.backend, blob.dtype.num, native.shape, strides, native.data.ptr % VECTOR
     return blob
 
 
@@ -108,11 +106,11 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     for x in operands:
         if type(x) is Tensor:
             blob: Any = x._data
-            if type(blob) is not TBlob or blob._lie is None:
-                blob = lying(x)
+            if type(blob) is not TBlob or blob._placement is None:
+                blob = placed_there(x)
                 if blob is None:
                     return None
-            key.append(blob._lie)
+            key.append(blob._placement)
             natives.append(blob._native)
         elif is_plain(x):
             key.append(type(x))
@@ -171,20 +169,20 @@ def update_known(op: Op, target: Tensor, other: Any) -> bool:
     """Compute `target = op(target, other)` into the memory of a small tensor on another device than the CPU; return
     whether there was a kernel for it, else nothing is done.
     """
-    blob = lying(target)
+    blob = placed_there(target)
     if blob is None or not blob.writeable or blob.owner.shared or not is_plain(other):
         return False
     beside: Any = type(other)
     natives, numbers = [blob._native], [other]
     if type(other) is Tensor:
-        source = lying(other)
+        source = placed_there(other)
         if source is None or source.owner.shared or (source.owner is blob.owner and not _is_same(source, blob)):
             return False
-        beside, natives, numbers = source._lie, [blob._native, source._native], []
+        beside, natives, numbers = source._placement, [blob._native, source._native], []
     if not _is_kept(op, (target, other), blob):
         return False
     limits = settings()
-    key = (limits.fast_math, limits.engine, "into", blob._lie, beside)
+    key = (limits.fast_math, limits.engine, "into", blob._placement, beside)
     run = op.ready[key] if key in op.ready else _noted(op.ready, key, _updating(op, (target, other), natives))
     if run is None:
         return False
@@ -195,7 +193,7 @@ def update_known(op: Op, target: Tensor, other: Any) -> bool:
 
 def _is_same(one: TBlob, other: TBlob) -> bool:
     """Return whether two blobs of one memory show the same elements in the same order."""
-    return one._native.data.ptr == other._native.data.ptr and one._lie == other._lie
+    return one._native.data.ptr == other._native.data.ptr and one._placement == other._placement
 
 
 def _is_kept(op: Op, operands: tuple[Any, ...], blob: TBlob) -> bool:
@@ -237,13 +235,13 @@ def is_plain(x: Any) -> bool:
 
 def reduce_known(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     """Compute a reduction of a small tensor on another device than the CPU; None for any other."""
-    blob = lying(x) if type(x) is Tensor else None
+    blob = placed_there(x) if type(x) is Tensor else None
     if blob is None:
         return None
     limits = settings()
     try:
         given = tuple(map(_told, params.values()))
-        ready = op.ready.get((limits.fast_math, limits.engine, blob._lie, given))
+        ready = op.ready.get((limits.fast_math, limits.engine, blob._placement, given))
     except TypeError:  # a parameter that does not hash
         return None
     if ready is None:
@@ -253,7 +251,7 @@ def reduce_known(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         run = _generated(known, [blob._native])
         if run is None:
             run = partial(_by_library, known, blob.device.backend, (True,))
-        ready = _noted(op.ready, (limits.fast_math, limits.engine, blob._lie, given), Ready(run, blob.device))
+        ready = _noted(op.ready, (limits.fast_math, limits.engine, blob._placement, given), Ready(run, blob.device))
     return ready([blob._native], ())
 
 

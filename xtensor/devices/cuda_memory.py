@@ -1,4 +1,6 @@
-"""Page-locked memory of the host, to which a CUDA device copies while the host goes on."""
+"""Memory as a CUDA device sees it: what a thread moves at a time, and page-locked memory of the host, to which the
+device copies while the host goes on.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,9 @@ import numpy as np
 
 from ..base.dtypes import DType
 from ..base.layout import Shape
+
+# Bytes that a thread reads or writes at a time: kernels are made for how far behind multiples of them operands begin.
+VECTOR = 16
 
 
 def pinned(cp: Any, shape: Shape, dtype: DType) -> Any:

@@ -29,17 +29,17 @@ class TBlob:
     constant: whether it, or what it is a view of, was: what is written into the memory gives it no gradient.
     fixed: whether its bytes never change: what the library keeps for itself.
     saver: a weak reference to who kept this view for a gradient, None if nobody did.
-    _lie: what small calls on its device note of it (see calls/elsewhere.py).
+    _placement: what small calls on its device note of it (see calls/elsewhere.py).
     """
 
     __slots__ = (
         "_address",
         "_kind",
         "_layout",
-        "_lie",
         "_native",
         "_owner",
         "_packed",
+        "_placement",
         "_span",
         "constant",
         "detached",
@@ -60,7 +60,7 @@ class TBlob:
         self._packed: bool | None = None
         self._address: int | None = None
         self._kind: tuple[Any, ...] | None = None
-        self._lie: tuple[Any, ...] | None = None
+        self._placement: tuple[Any, ...] | None = None
         self._span: tuple[int, int] | None = None
         self.shape: Shape = () if layout is None else layout.shape
         self.dtype = dtype
@@ -240,7 +240,7 @@ class TBlob:
         if needed > capacity or (needed < capacity and not keep_on_shrink):
             self._owner, start = Storage(self.device, needed), 0
         self._layout, self.shape = Layout(lengths, c_strides(lengths, itemsize), start), lengths
-        self._native = self._packed = self._address = self._kind = self._lie = self._span = None
+        self._native = self._packed = self._address = self._kind = self._placement = self._span = None
 
     def _refuse_detached(self, function: str) -> None:
         if self.detached:

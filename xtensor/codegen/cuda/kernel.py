@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.dtypes import DType
+from ...devices.cuda_memory import VECTOR as VECTOR
 from ...plan.program import Program, Reduction, Step
 from .. import element
 from ..cpu.accumulators import identity as identity_of
@@ -26,9 +27,6 @@ MAP, ROW, COLUMN = "map", "row", "column"
 
 # Threads of a block; of a block of columns, how many stand side by side, and how many rows each takes at a time.
 THREADS, SIDE, TURNS = 256, 32, 4
-
-# Bytes that a thread reads or writes at a time.
-VECTOR = 16
 
 
 class Form(NamedTuple):

@@ -4,6 +4,7 @@ device copies while the host goes on.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,6 @@ VECTOR = 16
 def pinned(cp: Any, shape: Shape, dtype: DType) -> Any:
     """Return a new array of the host in page-locked memory, where there is some."""
     try:
-        import cupyx
-
-        return (np.empty if 0 in shape else cupyx.empty_pinned)(shape, dtype)
+        return (np.empty if 0 in shape else import_module("cupyx").empty_pinned)(shape, dtype)
     except (MemoryError, cp.cuda.runtime.CUDARuntimeError):
         return np.empty(shape, dtype)

@@ -153,13 +153,6 @@ def test_diagonal(shape: tuple[int, ...], offset: int) -> None:
     assert_same_view(whole.flip((0,)).diagonal(offset), np.linalg.diagonal(np.flip(base, 0), offset=offset), base)
 
 
-def test_pick_leaves_the_whole_alone() -> None:
-    base = base_of((3, 4))
-    whole = contiguous((3, 4), 4)
-    assert_same_view(whole.pick(1, 2), base[:, 2], base)
-    assert whole == contiguous((3, 4), 4) and hash(whole) == hash(contiguous((3, 4), 4))
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("target", [(), (5,), (3, 4), (2, 3, 4), (4, 4), (7, 0, 3), (2, 1, 3, 5), (4, 0), (2, 5)])
 def test_broadcast_to(shape: tuple[int, ...], target: tuple[int, ...]) -> None:

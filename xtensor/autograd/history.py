@@ -160,7 +160,7 @@ def gathered(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
     """Return the elements of a flat array at the places of a layout."""
     device = flat.device
     contiguous = device.backend.library.ascontiguousarray
-    found: Tensor = xt.calls.op.on(
+    found: Tensor = xt.calls.library.on(
         flat, "getitem", lambda xp, native: _places(contiguous(native), layout, dtype, device).copy()
     )
     return found
@@ -174,7 +174,7 @@ def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
 def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
     """Return a flat array of zeros with values added at the places of a layout, which may repeat."""
     shape, dtype, device = flat.shape, flat.dtype, flat.device
-    found: Tensor = xt.calls.op.on(
+    found: Tensor = xt.calls.library.on(
         values, "setitem", lambda xp, native: _scattered(native, layout, device.backend.zeros(shape, dtype), device)
     )
     return found
@@ -204,7 +204,7 @@ def erased(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
         device.backend.assign(_places(copy, layout, dtype, device), ..., 0)
         return copy
 
-    found: Tensor = xt.calls.op.on(flat, "setitem", erase)
+    found: Tensor = xt.calls.library.on(flat, "setitem", erase)
     return found
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from operator import index
-from typing import Any
+from typing import Any, TypeGuard
 
 from .errors import AxisError, expected
 
@@ -161,12 +161,6 @@ class Layout:
         gone = set(axes)
         kept = [axis for axis in range(self.ndim) if axis not in gone]
         return self.permute(kept)
-
-    def pick(self, axis: int, position: int) -> Layout:
-        """Return the view at one position of an axis, which is dropped."""
-        rest = self.drop((axis,))
-        rest.offset += position * self.strides[axis]
-        return rest
 
     def diagonal(self, offset: int) -> Layout:
         """Return the diagonals of the last two axes as one new last axis; offset > 0 lies above the main one."""
@@ -359,6 +353,8 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
 
     Raises TypeError for anything but integers and ValueError for a negative or too large length.
     """
+    if _is_plain(shape):
+        return shape
     try:
         given = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
         lengths = tuple(index(length) for length in given)
@@ -371,6 +367,21 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
     if len(lengths) > MAX_NDIM:
         raise ValueError(expected(function, argument, f"have at most {MAX_NDIM} axes", len(lengths)))
     return lengths
+
+
+# The type of every item of what the standard calls a shape.
+INT = frozenset((int,))
+
+
+def _is_plain(shape: Any) -> TypeGuard[Shape]:
+    """Return whether an argument is a shape as the standard has it."""
+    return type(shape) is tuple and INT.issuperset(map(type, shape)) and _is_shape(shape)
+
+
+@lru_cache(maxsize=4096)  # a program has few shapes
+def _is_shape(lengths: tuple[int, ...]) -> bool:
+    """Return whether integers are lengths that `as_shape` takes."""
+    return min(lengths, default=0) >= 0 and len(lengths) <= MAX_NDIM and prod([n or 1 for n in lengths]) < 1 << 60
 
 
 def resolve_shape(shape: Any, size: int, function: str) -> Shape:
@@ -399,7 +410,7 @@ def as_index(value: Any, function: str, argument: str) -> int:
 
 def as_axis(axis: Any, ndim: int, function: str, argument: str = "axis") -> int:
     """Return one axis as a non-negative int; raises TypeError or AxisError."""
-    position = as_index(axis, function, argument)
+    position = axis if type(axis) is int else as_index(axis, function, argument)
     if not -ndim <= position < ndim:
         must = f"be in [{-ndim}, {ndim})" if ndim else "be absent for 0 axes"
         raise AxisError(expected(function, argument, must, f"{position}, which is out of range"))
@@ -415,8 +426,9 @@ def as_axes(
     """
     if axis is None and none_is_all:
         return tuple(range(ndim))
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(as_axis(one, ndim, function, argument) for one in given)
+    if not isinstance(axis, (tuple, list)):
+        return (as_axis(axis, ndim, function, argument),)
+    axes = tuple([as_axis(one, ndim, function, argument) for one in axis])
     if len(set(axes)) != len(axes):
         raise ValueError(expected(function, argument, "not name an axis twice", axis))
     return axes

@@ -18,7 +18,6 @@ from ..base.errors import REFUSED, expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
 from ..base.options import settings, thin_closed
 from ..base.profiling import noting, observers
-from ..base.threads import dismiss
 from ..codegen import element as elements
 from ..devices import Backend, Device
 from ..devices.cpu import CPU, FAST, SLOW, quickly
@@ -27,11 +26,12 @@ from ..plan.costs import CONTRACTION_WAITS, DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUN
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, face, settled, small, valued, wrap
-from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, broadcast, common_device
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, valued, wrap
+from ..tensor.operands import SCALARS, as_operand, as_tensor, broadcast, common_device
 from . import compositions
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
+from .library import captured_call, native_of
 from .record import (
     EXACT,
     can_generate,
@@ -247,7 +247,10 @@ def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native |
         plain = axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))
         if type(axis) is int and not native.ndim:  # which NumPy takes
             return None
-        if not plain or type(keepdims) is not bool or len(given) > ("axis" in given) + ("keepdims" in given):
+        others = len(given) - ("axis" in given) - ("keepdims" in given)
+        if others and "dtype" in given and given["dtype"] is None:
+            others -= 1
+        if others or not plain or type(keepdims) is not bool:
             return None
     try:
         return quickly(kernel, native, axis, keepdims=True) if keepdims else quickly(kernel, native, axis)
@@ -601,95 +604,3 @@ def _with_scalars(op: Op, operands: tuple[Any, ...], params: dict[str, Any], bac
         return kernel(*[next(given) if one is None else one for one in scalars])
 
     return function
-
-
-def native_of(x: Operand) -> Native:
-    """Return what a kernel takes for an operand; a tensor that can be a thin face becomes one, for the next call."""
-    if not isinstance(x, Tensor):
-        return x
-    native = x.thin()
-    return x.native() if native is None else native
-
-
-def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) -> Any:
-    """Run a library function now: `on(x, "sort", lambda xp, a: xp.sort(a))` with the device's library as `xp`.
-
-    x: one tensor or several; the function gets their native arrays. name: whose errors these are. Returns a
-    Tensor, or a tuple of them.
-    """
-    tensors = x if isinstance(x, tuple) else (x,)
-    device = common_device(name, tensors)
-    backend = device.backend
-    capture = watching() if watchers else None
-    if capture is not None:
-        return captured_call(capture, tensors, name, partial(function, backend.xp), device)
-    natives = [native_of(tensor) for tensor in tensors]
-    if any(native.nbytes > DIRECT_BELOW for native in natives):
-        dismiss()  # a library has threads of its own
-    call = noting(backend.call, backend, name) if observers else backend.call
-    try:
-        result = call(function, backend.xp, *natives)
-    except (TypeError, ValueError, IndexError, OverflowError) as error:
-        raise prefixed(name, error) from None
-    if isinstance(result, (tuple, list)):
-        return tuple(_owned(part, natives, device) for part in result)
-    owned = _owned(result, natives, device)
-    if active[0]:
-        steps = steps_of(tensors)
-        if steps is not None:  # no rule was found on the way here: going back says so
-            remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
-    return owned
-
-
-# Library functions the shapes of whose results depend on values.
-_DEPENDS_ON_VALUES = frozenset(("nonzero", "repeat", "unique_all", "unique_counts", "unique_inverse", "unique_values"))
-
-
-def captured_call(
-    capture: Any, tensors: tuple[Tensor, ...], name: str, function: Callable[..., Any], device: Device
-) -> Any:
-    """Run a library function now, as a step of the function that is being captured."""
-    blobs = [x.blob for x in tensors]
-    with capture.inside():
-        natives = [blob.shallow_copy().native() for blob in blobs]  # of which nothing is remembered
-        call = noting(device.backend.call, device.backend, name) if observers else device.backend.call
-        try:
-            result = call(function, *natives)
-        except (TypeError, ValueError, IndexError, OverflowError) as error:
-            raise prefixed(name, error) from None
-        parts = result if isinstance(result, (tuple, list)) else (result,)
-        made = [_owned(part, natives, device).settle() for part in parts]
-        if name in _DEPENDS_ON_VALUES or _holds_memory(function):
-            capture.refuse_call(name)
-        found = [TBlob(blob.owner, blob.dtype, blob.layout, device) for blob in made]
-        capture.called(function, blobs, found)
-    if isinstance(result, (tuple, list)):
-        return tuple([face(blob) for blob in found])
-    owned = face(found[0])
-    steps = steps_of(tensors) if active[0] else None
-    if steps is not None:  # no rule was found on the way here: going back says so
-        remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
-    return owned
-
-
-def _holds_memory(function: Callable[..., Any]) -> bool:
-    """Return whether a function holds arrays of its own: what they hold may differ in another call."""
-    inner = function.func if isinstance(function, partial) else function
-    cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
-    return any(isinstance(value, (np.ndarray, Tensor, TBlob)) for value in cells)
-
-
-def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
-    """Return a library function's result as a tensor that shares no memory with its inputs."""
-    native = device.backend.asarray(result)
-    roots = [_root(input_) for input_ in natives]
-    if any(_root(native) is root for root in roots):
-        native = native.copy()
-    found = wrap(native, device)
-    return valued(found) if isinstance(result, np.generic) else found
-
-
-def _root(native: Native) -> Any:
-    while getattr(native, "base", None) is not None:
-        native = native.base
-    return native

@@ -29,7 +29,8 @@ from ..storage.storage import Native, Storage, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, face, valued
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .elsewhere import update_known
-from .op import CAST, Op, apply, fits, native_of, value_of
+from .library import native_of
+from .op import CAST, Op, apply, fits, value_of
 from .record import check_reproducible, exposed_memory, is_node, recorded_before
 
 

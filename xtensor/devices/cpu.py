@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import Context
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import copysign, prod
 from sys import getrefcount
 from types import ModuleType
@@ -150,7 +150,7 @@ class CPUBackend:
     library: Any = np
     dlpack_device = (1, 0)
 
-    @property
+    @cached_property
     def xp(self) -> ModuleType:
         import array_api_compat.numpy as xp  # doubles the time of `import numpy`, so only when first needed
 
@@ -305,8 +305,10 @@ _TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}
 _ASSIGNED_AT_ONCE = 256 * 1024
 
 
-def assign(target: Any, key: Any, value: Any) -> bool:
-    """Assign a number or a small array to what a basic key selects; return whether that was done.
+def assign(target: Any, key: Any, value: Any, *, basic: bool = True) -> bool:
+    """Assign a number or a small array to what a key selects; return whether that was done.
+
+    basic: whether the key selects a view, which one with arrays in it does not.
 
     False, with nothing written, for any other value and for what NumPy refuses: the long way says what is wrong.
     """
@@ -318,7 +320,10 @@ def assign(target: Any, key: Any, value: Any) -> bool:
         if kind is np.ndarray:
             if value.nbytes > _ASSIGNED_AT_ONCE:
                 return False
-            if value.ndim:
+            if not basic:
+                if np.may_share_memory(target, value):
+                    return False
+            elif value.ndim:
                 target = target[key]
                 if type(target) is not np.ndarray or _missed(target, value):
                     return False
@@ -357,6 +362,13 @@ def _insert(native: Any, axes: tuple[int, ...]) -> Any:
 def _flip(native: Any, axes: tuple[int, ...]) -> Any:
     key = [slice(None, None, -1 if a in axes else None) for a in range(native.ndim)]
     return native[(*key, ...)]  # without the Ellipsis NumPy copies what has no axes
+
+
+def diagonal(native: Any, offset: int) -> Any:
+    """Return the diagonals of the last two axes as a view that can be written as what it shows."""
+    view = native.diagonal(offset, -2, -1)
+    view.flags.writeable = native.flags.writeable  # NumPy's is read-only
+    return view
 
 
 # What methods of Layout do, as views of NumPy's.

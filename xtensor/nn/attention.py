@@ -14,7 +14,7 @@ from ..autograd.tape import differentiable, is_recording, steps_of
 from ..base.errors import expected
 from ..base.layout import Shape, broadcast_shapes, contiguous
 from ..calls.compositions import macro
-from ..calls.op import on
+from ..calls.library import on
 from ..devices.cpu import CPU
 from ..plan.costs import ATTENTION_TILED
 from ..run.contractions import is_compiled

@@ -26,7 +26,7 @@ from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import Shape
 from ..base.profiling import noting, observers
-from ..calls.op import captured_call, native_of
+from ..calls.library import captured_call, native_of
 from ..devices import library_of
 from ..devices.blas import can_be_held, one_thread
 from ..devices.cpu import CPU

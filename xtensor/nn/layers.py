@@ -8,7 +8,7 @@ from typing import Any
 from ..autograd.rules import xt
 from ..base.errors import expected
 from ..base.layout import as_axis
-from ..calls.op import native_of
+from ..calls.library import native_of
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor
 from .checks import along, count_of, floating, per_channel, whole, within

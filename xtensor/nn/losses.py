@@ -13,7 +13,7 @@ from ..autograd.tape import differentiable
 from ..base.errors import expected
 from ..base.layout import Shape, as_axis, contiguous
 from ..calls.compositions import macro
-from ..calls.op import on
+from ..calls.library import on
 from ..tensor.face import Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within

@@ -11,7 +11,7 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import check_real
 from ..base.errors import check_choice, expected
 from ..base.layout import Shape, as_axes
-from ..calls.op import on
+from ..calls.library import on
 from ..devices import library_of
 from ..tensor.face import Scalar, Tensor
 from ..tensor.operands import as_tensor

@@ -10,7 +10,7 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import NUMERIC
 from ..base.errors import expected
 from ..base.layout import as_shape
-from ..calls.op import on
+from ..calls.library import on
 from ..devices import library_of
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor

@@ -8,7 +8,7 @@ import numpy
 
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
-from ..calls.op import on
+from ..calls.library import on
 from ..tensor.face import Tensor
 from .common import as_array, as_arrays, give, numbers
 from .door import through

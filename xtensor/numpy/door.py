@@ -18,7 +18,7 @@ from ..autograd.tape import active, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.profiling import noting, observers
-from ..calls.op import _root, captured_call, native_of
+from ..calls.library import captured_call, native_of, root_of
 from ..calls.writes import writable
 from ..devices import Device
 from ..devices.cpu import CPU
@@ -91,7 +91,7 @@ class Passage:
         for x, own in self.operands:
             if own is native:
                 return x
-            if _root(own) is _root(native) or (device == "cpu" and numpy.may_share_memory(own, native)):
+            if root_of(own) is root_of(native) or (device == "cpu" and numpy.may_share_memory(own, native)):
                 return face(TBlob.of(x.owner, native, device))
         found = from_native(native, device)
         steps = steps_of([x for x, _ in self.operands]) if active[0] else None

@@ -9,7 +9,7 @@ import numpy
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.layout import as_axes, as_axis
-from ..calls.op import on
+from ..calls.library import on
 from ..tensor.face import Tensor
 from .common import as_array, give, numbers, refuse_capture
 from .door import through

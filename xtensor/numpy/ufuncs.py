@@ -12,7 +12,7 @@ from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import canonical
 from ..base.errors import expected
-from ..calls.op import on
+from ..calls.library import on
 from ..devices.cpu import NUMBERS
 from ..tensor.face import Tensor
 from .common import SPELLED, as_array, as_condition, beside, give, refuse_stranger

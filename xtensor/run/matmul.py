@@ -15,7 +15,7 @@ def product_of(a: Array, b: Array, out: Array | None) -> Array | None:
     """Return the product of stacks of matrices, None where the library is to compute it, or to say what is wrong; out:
     where it goes, if it is of floating-point numbers, in C order.
     """
-    if min(a.ndim, b.ndim) < 2 or a.shape[-1] != b.shape[-2]:
+    if a.shape[-1] != b.shape[-2]:
         return None
     if a.dtype.kind in "iu":
         return integer_product(a, b)

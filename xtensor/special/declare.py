@@ -12,7 +12,7 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import FLOATING, REAL_FLOATING, Category, float64
 from ..base.errors import expected
 from ..calls.compositions import macro
-from ..calls.op import on
+from ..calls.library import on
 from ..tensor.face import Tensor
 from ..tensor.operands import as_operand, as_tensor, common_device
 

@@ -8,7 +8,8 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import DType, canonical, check_real, promote
 from ..base.errors import expected
 from ..base.options import thin_closed
-from ..calls.op import cast_later, on
+from ..calls.library import on
+from ..calls.op import cast_later
 from ..devices import as_device
 from ..devices.cpu import CPU
 from ..tensor.face import CPU_DEVICE, Tensor, small, wrap

@@ -16,10 +16,10 @@ from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, begin, differentiable, is_recording, recording
 from ..base.dtypes import DEFAULTS, DType, canonical, check_real, real_of
 from ..base.errors import REFUSED, check_choice, expected
-from ..base.layout import Shape, as_index, as_shape
+from ..base.layout import Shape, as_index, as_shape, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
-from ..calls.op import on
+from ..calls.library import on
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW
@@ -397,10 +397,10 @@ def eye(
     Standard: Creation Functions, eye.
     """
     shape = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye", "n_rows, n_cols")
-    result = zeros(shape, dtype=dtype, device=device)
-    diagonal = result.viewed(result.blob.layout.diagonal(as_index(k, "eye", "k")))
-    diagonal[...] = 1
-    return result
+    kind, target = _dtype(dtype, DEFAULTS["real floating"], "eye"), chosen_device(device, "eye")
+    native, ones = target.backend.zeros(shape, kind), contiguous(shape, 1).diagonal(as_index(k, "eye", "k"))
+    native.reshape(-1)[ones.offset : ones.offset + ones.size * ones.strides[0] : ones.strides[0]] = 1
+    return created(native, target)
 
 
 def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:

@@ -22,7 +22,7 @@ from ..base.dtypes import (
     iinfo,
     promote,
 )
-from ..base.errors import expected
+from ..base.errors import REFUSED, expected
 from ..base.options import thin_closed
 from ..calls.rows import elementwise
 from ..codegen.element import absolute
@@ -302,7 +302,10 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     if type(x) is not Tensor or x.dtype.kind != "f" or not {type(min), type(max)} <= _PLAIN_BOUNDS:
         x = _checked_for_clip(x, min, max)
     elif small(x) is not None and not (thin_closed[0] or min is None or max is None):
-        return wrap(quickly(x._data.clip, min, max), CPU_DEVICE)
+        try:
+            return wrap(quickly(x._data.clip, min, max), CPU_DEVICE)
+        except REFUSED:
+            pass  # what follows says what is wrong
     result = x
     if min is not None and not _beyond(min, x, below=True):
         result = maximum(result, min)
@@ -312,7 +315,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 
 
 # Kinds of bounds that need no check beside floats.
-_PLAIN_BOUNDS = frozenset((float, type(None)))
+_PLAIN_BOUNDS = frozenset((float, int, type(None)))
 
 
 def _checked_for_clip(x: Any, min: Any, max: Any) -> Tensor:

@@ -11,7 +11,7 @@ from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable
 from ..base.errors import expected
 from ..base.layout import Shape, as_index
-from ..calls.op import on
+from ..calls.library import on
 from ..plan.costs import EINSUM_MULTIPLIED
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor

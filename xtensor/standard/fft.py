@@ -19,7 +19,7 @@ from ..base import threads
 from ..base.dtypes import DEFAULTS, FLOATING, DType, canonical
 from ..base.errors import check_choice, expected
 from ..base.layout import as_axes, as_axis, as_index
-from ..calls.op import on
+from ..calls.library import on
 from ..devices.cpu import CPU
 from ..plan.costs import LAUNCH_PAYS
 from ..tensor.face import Tensor, wrap

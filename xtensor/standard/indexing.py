@@ -20,10 +20,11 @@ from ..base.layout import Shape, as_axis, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.elsewhere import assign_there, view_there
-from ..calls.op import cast_later, on
+from ..calls.library import on
+from ..calls.op import cast_later
 from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
 from ..devices import Backend
-from ..devices.cpu import CPU, assign, quickly
+from ..devices.cpu import CPU, PLAIN, assign, quickly
 from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
@@ -148,7 +149,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     if not basic:
         if watchers and watching() is not None:
             return _get_at_indices(x, key)
-        native_key = _native_key(x, key)
+        native_key = _thin_key(key) or _native_key(x, key)
         try:
             native = x.device.backend.index(x.native(), native_key)
         except IndexError as error:
@@ -409,17 +410,19 @@ def _is_there(operand: Tensor, target: Tensor) -> bool:
 
 
 def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:
-    """Assign a number or a small array that is there to a basic index of a thin face; return whether it was of that
-    kind. What NumPy refuses goes the long way, which says what is wrong.
+    """Assign a number or a small array that is there to elements of a thin face; return whether that was done. What
+    NumPy refuses goes the long way, which says what is wrong.
     """
     native = x.thin()
     given = value._data if type(value) is Tensor else value
-    if native is None or not (type(given) is np.ndarray or type(given) in SCALARS) or not _is_basic(key):
+    if native is None or not (type(given) is np.ndarray or type(given) in SCALARS) or not native.flags.writeable:
         return False
-    if not native.flags.writeable:
+    basic = _is_basic(key)
+    native_key = key if basic else _thin_key(key)
+    if native_key is None:
         return False
     before_write(x.owner)
-    return assign(native, key, given)
+    return assign(native, native_key, given, basic=basic)
 
 
 def _set_there(x: Tensor, key: Any, value: Any) -> bool:
@@ -436,19 +439,35 @@ def _apart(target: Tensor, value: Tensor) -> Native:
     return source.native() if alone else source.device.backend.call(source.native().copy)
 
 
-_PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))
 _BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
+_ITEMS = (*_BASIC, bool, np.bool_)
 
 
 def _is_basic(key: Any) -> bool:
     """Return whether a key selects a view; booleans are masks, not integers."""
-    if type(key) is slice or type(key) is int:
+    if type(key) in PLAIN:
         return True
+    if type(key) is Tensor:
+        return False
     if type(key) is tuple:
-        return _PLAIN.issuperset(map(type, key)) or all(type(item) is not tuple and _is_basic(item) for item in key)
+        return PLAIN.issuperset(map(type, key)) or all(type(item) is not tuple and _is_basic(item) for item in key)
     if isinstance(key, _BASIC):
         return not isinstance(key, bool)
     return hasattr(key, "__index__") and not isinstance(key, (Tensor, np.ndarray, np.bool_))
+
+
+def _thin_key(key: Any) -> tuple[Any, ...] | None:
+    """Return a key of thin faces and what basic keys hold as NumPy takes it, None for one that holds anything else."""
+    found = []
+    for item in key if type(key) is tuple else (key,):
+        if type(item) is Tensor:
+            item = item._data
+            if type(item) is not np.ndarray or item.dtype.kind not in "iub":
+                return None
+        elif type(item) not in PLAIN:
+            return None
+        found.append(item)
+    return tuple(found)
 
 
 def _native_key(x: Tensor, key: Any) -> Any:
@@ -457,7 +476,7 @@ def _native_key(x: Tensor, key: Any) -> Any:
         return tuple(_native_key(x, item) for item in key)
     if isinstance(key, Tensor):
         common_device("index", (x, key))
-    elif isinstance(key, (*_BASIC, bool, np.bool_)):
+    elif isinstance(key, _ITEMS):
         return key
     elif isinstance(key, (list, tuple, np.ndarray)):
         array = np.asarray(key)

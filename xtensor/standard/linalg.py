@@ -14,7 +14,8 @@ from ..autograd.tape import differentiable, steps_of
 from ..base.dtypes import DType, canonical
 from ..base.errors import check_choice, expected, mismatch
 from ..base.layout import as_axes, as_axis, as_index
-from ..calls.op import on
+from ..calls.library import on
+from ..devices.cpu import diagonal as native_diagonal
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors
 from . import factors
@@ -141,7 +142,8 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     Standard: Linear Algebra Extension, diagonal.
     """
     x = _matrices(x, "diagonal")
-    return x.viewed(x.blob.layout.diagonal(as_index(offset, "diagonal", "offset")))
+    offset, native = as_index(offset, "diagonal", "offset"), x.thin()
+    return x.viewed(x.blob.layout.diagonal(offset)) if native is None else x.window(native_diagonal(native, offset))
 
 
 @differentiable(x=factors.of_eig)

@@ -15,7 +15,8 @@ from ..base.errors import REFUSED, StrangerError, expected, mismatch
 from ..base.layout import as_axes, as_axis, as_index, broadcast_shapes
 from ..base.options import thin_closed
 from ..base.threads import dismiss
-from ..calls.op import library_later, on
+from ..calls.library import on
+from ..calls.op import library_later
 from ..calls.record import is_node
 from ..calls.writes import check_cast
 from ..devices import Backend
@@ -24,7 +25,7 @@ from ..plan.costs import DIRECT_BELOW, PRODUCT_LEAST
 from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
-from ..tensor.face import CPU_DEVICE, Tensor, face, small, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, wrap
 from ..tensor.operands import Operand, as_tensor, as_tensors
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
-    if small(x1) is not None and small(x2) is not None and not thin_closed[0]:
+    natives = () if thin_closed[0] else _computed_at_once(x1, x2)
+    if natives:
         try:
-            native = _by_kernel(x1._data, x2._data)
-            return wrap(quickly(np.matmul, x1._data, x2._data) if native is None else native, CPU_DEVICE)
+            native = _by_kernel(*natives)
+            return wrap(quickly(_MATMUL, *natives) if native is None else native, CPU_DEVICE)
         except REFUSED:
             pass  # what follows says what is wrong
     if not x1.shape or not x2.shape:
@@ -69,9 +71,27 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     return on((x1, x2), "matmul", _multiplied)
 
 
+_MATMUL: Any = np.matmul
+
+
+def _computed_at_once(x1: Tensor, x2: Tensor) -> tuple[Any, ...]:
+    """Return the arrays of thin faces whose product cannot gain by waiting: small ones, and those with a vector among
+    them, as its time is that of reading the other one. None of any others.
+    """
+    a, b = x1._data, x2._data
+    if type(a) is not np.ndarray or type(b) is not np.ndarray:
+        return ()
+    if a.nbytes <= DIRECT_BELOW and b.nbytes <= DIRECT_BELOW:
+        return a, b
+    if a.ndim != 1 and b.ndim != 1:
+        return ()
+    dismiss()  # the library has threads of its own
+    return a, b
+
+
 def _by_kernel(a: Any, b: Any, out: Any = None) -> Any:
     """Return the matrix product of native arrays by generated code, None where the library is to compute it."""
-    if a.size < PRODUCT_LEAST and b.size < PRODUCT_LEAST:
+    if (a.size < PRODUCT_LEAST and b.size < PRODUCT_LEAST) or a.ndim < 2 or b.ndim < 2:
         return None
     from ..run.matmul import product_of  # the code generator comes with it
 

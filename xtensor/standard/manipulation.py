@@ -16,10 +16,10 @@ from ..autograd.tape import differentiable
 from ..base import layout as layouts
 from ..base.dtypes import DType, promote
 from ..base.errors import REFUSED, expected, prefixed
-from ..base.layout import Layout, Shape, as_axes, as_axis, as_shape, resolve_shape
+from ..base.layout import INT, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
 from ..calls.elsewhere import reshaped_there
-from ..calls.op import on
+from ..calls.library import on
 from ..calls.writes import assign_captured
 from ..devices.cpu import packed_copy, quickly
 from ..run.executor import seen_later
@@ -268,7 +268,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     Raises ValueError unless each axis is named once. Standard: Manipulation Functions, permute_dims.
     """
     x = as_tensor(x, "permute_dims")
-    if not isinstance(axes, Sequence):
+    if type(axes) is not tuple and not isinstance(axes, Sequence):
         raise TypeError(expected("permute_dims", "axes", "be a sequence of integers", repr(axes)))
     order = as_axes(tuple(axes), x.ndim, "permute_dims", "axes")
     if len(order) != x.ndim:
@@ -318,7 +318,9 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     return on((x, times), "repeat", lambda xp, a, n: xp.repeat(a, n, axis=along))
 
 
-_INT = frozenset((int,))
+def _is_even(native: Any) -> bool:
+    """Return whether elements follow each other at one distance: then any shape of them is a view."""
+    return native.ndim == 1 or bool(native.flags.c_contiguous)
 
 
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
@@ -329,7 +331,7 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     copy=False and a copy is needed. Standard: Manipulation Functions, reshape.
     """
     native = None if copy or thin_closed[0] or type(x) is not Tensor else x.thin()
-    if native is not None and native.flags.c_contiguous and type(shape) is tuple and _INT.issuperset(map(type, shape)):
+    if native is not None and type(shape) is tuple and INT.issuperset(map(type, shape)) and _is_even(native):
         try:
             return x.window(native.reshape(shape))
         except ValueError:
@@ -440,5 +442,5 @@ def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """
     x = as_tensor(x, "unstack")
     along = as_axis(axis, x.ndim, "unstack")
-    whole: Layout = x.blob.layout
-    return tuple(x.viewed(whole.pick(along, position)) for position in range(x.shape[along]))
+    whole, lead = x.evaluate(), (slice(None),) * along
+    return tuple([whole[(*lead, position, ...)] for position in range(x.shape[along])])

@@ -10,7 +10,8 @@ from ..base.dtypes import DType, real_of
 from ..base.errors import expected
 from ..base.layout import Layout, c_strides, dense_like
 from ..base.profiling import noting, observers
-from ..calls.op import cast_later, on
+from ..calls.library import on
+from ..calls.op import cast_later
 from ..devices import Device
 from ..devices.cpu import packed_copy
 from ..run.executor import before_write

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from ..autograd.rules import xt
 from ..base.dtypes import ANY, REAL
 from ..base.errors import check_choice, expected
-from ..calls.op import on
+from ..calls.library import on
 from ..calls.rows import elementwise, reduction
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand, as_tensor, as_tensors

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
-from ..calls.op import on
+from ..calls.library import on
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand, as_tensor, as_tensors
 from .indexing import added
@@ -54,8 +54,25 @@ _MANY = 1000
 
 def _unique(name: str, x: Any) -> Any:
     """Return what the library's function of this name does."""
-    parts = on(as_tensor(x, name), name, lambda xp, a: _counted(name, a) or getattr(xp, name)(a))
+    parts = on(as_tensor(x, name), name, lambda xp, a: _counted(name, a) or _found(xp, name, a))
     return parts if type(parts) is Tensor or name != "unique_values" else parts[0]
+
+
+def _found(xp: Any, name: str, a: Any) -> Any:
+    """Return the same from the library: NumPy's one function for all four, array-api-compat's for other devices."""
+    if type(a) is not np.ndarray:
+        return getattr(xp, name)(a)
+    unique: Any = np.unique
+    return unique(a, **_ASKED[name], equal_nan=False)
+
+
+# What else than the values is asked of NumPy.
+_ASKED = {
+    "unique_all": {"return_index": True, "return_inverse": True, "return_counts": True},
+    "unique_counts": {"return_counts": True},
+    "unique_inverse": {"return_inverse": True},
+    "unique_values": {},
+}
 
 
 def _counted(name: str, a: Any) -> list[Any] | None:

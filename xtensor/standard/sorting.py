@@ -9,7 +9,7 @@ import numpy as np
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.layout import as_axis
-from ..calls.op import on
+from ..calls.library import on
 from ..storage.storage import Native
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor

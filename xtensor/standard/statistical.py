@@ -17,7 +17,7 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
 from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
-from ..calls.op import on
+from ..calls.library import on
 from ..calls.rows import reduction
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor

@@ -7,7 +7,7 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import ANY
 from ..base.errors import expected
 from ..base.layout import as_axis, as_index
-from ..calls.op import on
+from ..calls.library import on
 from ..calls.rows import reduction
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor

@@ -19,6 +19,7 @@ from .face import Scalar, Tensor, created, from_native
 Operand = Tensor | Scalar
 DeviceLike = Device | str | None
 SCALARS = get_args(Scalar)
+_TENSOR = frozenset((Tensor,))
 
 
 def as_operand(value: Any, function: str, argument: str, device: Device | None = None) -> Operand:
@@ -56,6 +57,8 @@ def as_tensor(value: Any, function: str, argument: str = "x", like: Any = None) 
 
 def as_tensors(function: str, **operands: Any) -> tuple[Tensor, ...]:
     """Return operands, by the names of their parameters, as tensors; scalars and sequences go where the first is."""
+    if _TENSOR.issuperset(map(type, operands.values())):
+        return tuple(operands.values())
     like = next((x for x in operands.values() if isinstance(x, Tensor)), None)
     return tuple([as_tensor(x, function, name, like) for name, x in operands.items()])
 

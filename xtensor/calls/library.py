@@ -1,0 +1,118 @@
+"""Calls of the device library's functions: NumPy's or CuPy's, run at once, or as a step of a captured function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..autograd.rules import Rule
+from ..autograd.tape import active, remember, steps_of
+from ..base.errors import prefixed
+from ..base.profiling import noting, observers
+from ..base.threads import dismiss
+from ..devices import Device
+from ..plan.costs import DIRECT_BELOW
+from ..storage.blob import TBlob
+from ..storage.storage import Native, watchers, watching
+from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, valued, wrap
+from ..tensor.operands import Operand, common_device
+
+
+def native_of(x: Operand) -> Native:
+    """Return what a kernel takes for an operand; a tensor that can be a thin face becomes one, for the next call."""
+    if not isinstance(x, Tensor):
+        return x
+    native = x.thin()
+    return x.native() if native is None else native
+
+
+def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) -> Any:
+    """Run a library function now: `on(x, "sort", lambda xp, a: xp.sort(a))` with the device's library as `xp`.
+
+    x: one tensor or several; the function gets their native arrays. name: whose errors these are. Returns a
+    Tensor, or a tuple of them.
+    """
+    tensors = x if isinstance(x, tuple) else (x,)
+    device, natives = CPU_DEVICE, small_arrays(*tensors)
+    if natives is None:
+        device = common_device(name, tensors)
+        capture = watching() if watchers else None
+        if capture is not None:
+            return captured_call(capture, tensors, name, partial(function, device.backend.xp), device)
+        natives = [native_of(tensor) for tensor in tensors]
+        if any(native.nbytes > DIRECT_BELOW for native in natives):
+            dismiss()  # a library has threads of its own
+    backend = device.backend
+    call = noting(backend.call, backend, name) if observers else backend.call
+    try:
+        result = call(function, backend.xp, *natives)
+    except (TypeError, ValueError, IndexError, OverflowError) as error:
+        raise prefixed(name, error) from None
+    if isinstance(result, (tuple, list)):
+        return tuple(_owned(part, natives, device) for part in result)
+    owned = _owned(result, natives, device)
+    if active[0]:
+        steps = steps_of(tensors)
+        if steps is not None:  # no rule was found on the way here: going back says so
+            remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
+    return owned
+
+
+# Library functions the shapes of whose results depend on values.
+_DEPENDS_ON_VALUES = frozenset(("nonzero", "repeat", "unique_all", "unique_counts", "unique_inverse", "unique_values"))
+
+
+def captured_call(
+    capture: Any, tensors: tuple[Tensor, ...], name: str, function: Callable[..., Any], device: Device
+) -> Any:
+    """Run a library function now, as a step of the function that is being captured."""
+    blobs = [x.blob for x in tensors]
+    with capture.inside():
+        natives = [blob.shallow_copy().native() for blob in blobs]  # of which nothing is remembered
+        call = noting(device.backend.call, device.backend, name) if observers else device.backend.call
+        try:
+            result = call(function, *natives)
+        except (TypeError, ValueError, IndexError, OverflowError) as error:
+            raise prefixed(name, error) from None
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        made = [_owned(part, natives, device).settle() for part in parts]
+        if name in _DEPENDS_ON_VALUES or _holds_memory(function):
+            capture.refuse_call(name)
+        found = [TBlob(blob.owner, blob.dtype, blob.layout, device) for blob in made]
+        capture.called(function, blobs, found)
+    if isinstance(result, (tuple, list)):
+        return tuple([face(blob) for blob in found])
+    owned = face(found[0])
+    steps = steps_of(tensors) if active[0] else None
+    if steps is not None:  # no rule was found on the way here: going back says so
+        remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
+    return owned
+
+
+def _holds_memory(function: Callable[..., Any]) -> bool:
+    """Return whether a function holds arrays of its own: what they hold may differ in another call."""
+    inner = function.func if isinstance(function, partial) else function
+    cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
+    return any(isinstance(value, (np.ndarray, Tensor, TBlob)) for value in cells)
+
+
+def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
+    """Return a library function's result as a tensor that shares no memory with its inputs."""
+    native = device.backend.asarray(result)
+    root = root_of(native)
+    for input_ in natives:
+        if root_of(input_) is root:
+            native = native.copy()
+            break
+    found = wrap(native, device)
+    return valued(found) if isinstance(result, np.generic) else found
+
+
+def root_of(native: Native) -> Any:
+    """Return whose memory an array shows: the array or other object that no array lies behind."""
+    while getattr(native, "base", None) is not None:
+        native = native.base
+    return native

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import geometric_mean
 from timeit import Timer
 from typing import Any, NamedTuple
@@ -29,6 +29,21 @@ EXPRESSIONS = (
 STATEMENTS = ("L[5, 1:-1] = 2.0", "L[5, 7] = 2.0", "L[5, 1:65] = s", "s += t", "s[1:5] *= 1.0")
 CALLS = (*EXPRESSIONS, *STATEMENTS)
 
+# Calls that end in one of the library's functions, behind checks of the arguments, by the standard's names: PyTorch
+# does not have them all.
+WRITES = ("s[b] = 2.0", "s[k] = 2.0", "s[k] += 1.0")
+FUNCTIONS = (
+    *(*WRITES, "L[k, :8]", "L[k, k]", "xp.nonzero(b)", "xp.searchsorted(s, t)"),
+    *("xp.sort(s)", "xp.argsort(s)", "xp.unique_counts(k)", "xp.cumulative_sum(s)", "xp.clip(s, 0, 1)", "s**2"),
+    *("xp.roll(s, 1)", "xp.flip(s)", "xp.permute_dims(m, (1, 0))", "xp.expand_dims(s, axis=0)", "xp.unstack(m)"),
+    *("xp.broadcast_to(s, (4, 64))", "xp.tile(s, (2,))", "xp.repeat(s, 2)", "xp.tril(m)", "list(m)"),
+    *("xp.asarray([1.0, 2.0])", "xp.zeros((8, 8))", "xp.full((8, 8), 1.0)", "xp.eye(8)", "xp.arange(64)"),
+    *("xp.linspace(0.0, 1.0, 64)", "xp.zeros_like(s)", "xp.astype(s, xp.float32)", "xp.meshgrid(s, t)"),
+    *("xp.mean(m, axis=0)", "xp.std(m, axis=0)", "xp.argmax(s)", "xp.any(b)", "bool(s[0] > 0.5)", "s.tolist()"),
+    *("xp.linalg.solve(m, n)", "xp.linalg.trace(m)", "xp.linalg.vector_norm(s)", "xp.vecdot(s, t)", "m @ m[0]"),
+    *("xp.tensordot(m, n, axes=1)", "xp.fft.rfft(s)"),
+)
+
 
 class Effort(NamedTuple):
     """How long to measure: the seconds of a warm-up, the rounds, and the calls of one measurement."""
@@ -42,16 +57,23 @@ USUAL, QUICK = Effort(0.06, 15, 2000), Effort(0.0, 1, 20)
 
 
 def main(quick: bool = False) -> None:
-    """Print the table, the slowest beside NumPy first, and a line of means."""
-    peers = [Peer(), Xtensor(), *([Torch()] if Torch.name in installed() else [])]
+    """Print the tables, the slowest beside NumPy first, each with a line of means."""
+    peers = [Peer(), Xtensor()]
+    torch = [Torch()] if Torch.name in installed() else []
     effort = QUICK if quick else USUAL
-    found = {text: compared(text, peers, effort) for text in progress(CALLS, len(CALLS))}
-    slowest = sorted(found, key=lambda text: over_numpy(found[text], Xtensor.name), reverse=True)
+    table(f"calls: vectors of {SMALL} float64, windows of {LARGE} x {LARGE}", CALLS, [*peers, *torch], effort)
+    table("calls of the library's functions", FUNCTIONS, peers, effort)
+
+
+def table(title: str, texts: Sequence[str], peers: list[Peer], effort: Effort) -> None:
+    """Print the times of calls, and a line of means."""
     others = [peer.name for peer in peers[1:]]
     heading = ["", *(f"{peer.name} us" for peer in peers), *(f"{name} / numpy" for name in others)]
-    title = f"{len(CALLS)} calls: vectors of {SMALL} float64, windows of {LARGE} x {LARGE}; the slowest first"
-    print_table(title, heading, [line_of(text, found[text], others) for text in slowest])
-    print("\n" + "; ".join(summary(name, found) for name in others))
+    found = {text: compared(text, peers, effort) for text in progress(texts, len(texts))}
+    slowest = sorted(found, key=lambda text: over_numpy(found[text], Xtensor.name), reverse=True)
+    lines = [line_of(text, found[text], others) for text in slowest]
+    print_table(f"{len(texts)} {title}; the slowest first", heading, lines)
+    print("\n" + "; ".join(summary(name, found) for name in others) + "\n")
 
 
 def compared(text: str, peers: list[Peer], effort: Effort) -> dict[str, Times]:

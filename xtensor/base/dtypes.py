@@ -121,8 +121,9 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
     Takes a dtype, its name, a NumPy scalar type or a Python type. Raises TypeError for anything else and for
     kinds with no place in the standard (object, string, datetime, long double).
     """
-    if isinstance(dtype, np.dtype) and dtype in _HELD:
-        return _HELD[dtype]
+    held = _HELD.get(dtype) if isinstance(dtype, np.dtype) else None
+    if held is not None:
+        return held
     must = "be a boolean, integer, floating or complex dtype"
     try:
         found = np.dtype(dtype)

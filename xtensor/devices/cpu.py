@@ -8,7 +8,7 @@ from contextvars import Context
 from functools import cached_property, lru_cache, partial
 from math import copysign, prod
 from sys import getrefcount
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any, cast
 from weakref import getweakrefcount
 
@@ -144,6 +144,10 @@ def packed_copy(native: Any, order: Any = "C") -> Any:
     return copy
 
 
+# Functions that NumPy's main namespace has as the standard has them, and that array-api-compat wraps nevertheless.
+_CONFORMING = ("cumulative_prod", "cumulative_sum", "matmul", "nonzero", "tensordot", "vecdot")
+
+
 class CPUBackend:
     """NumPy as xtensor's CPU."""
 
@@ -151,10 +155,10 @@ class CPUBackend:
     dlpack_device = (1, 0)
 
     @cached_property
-    def xp(self) -> ModuleType:
-        import array_api_compat.numpy as xp  # doubles the time of `import numpy`, so only when first needed
+    def xp(self) -> SimpleNamespace:
+        import array_api_compat.numpy as compat  # doubles the time of `import numpy`, so only when first needed
 
-        return xp
+        return SimpleNamespace(**{**vars(compat), **{name: getattr(np, name) for name in _CONFORMING}})
 
     def allocate(self, nbytes: int) -> Any:
         return cut(*self.lend(nbytes), nbytes)

@@ -91,6 +91,8 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
     if isinstance(obj, Tensor):
         return _from_tensor(obj, wanted, device, copy)
     target = chosen_device(device, "asarray")
+    if type(obj) is np.ndarray and wanted is None and not copy and target.backend is CPU:
+        return from_native(obj, target, shared=True)
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
@@ -160,7 +162,7 @@ def _plain(obj: Any) -> Any:
     """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
     if isinstance(obj, Tensor):
         return obj.host()
-    if isinstance(obj, (list, tuple)) and any(isinstance(item, (Tensor, list, tuple)) for item in obj):
+    if isinstance(obj, (list, tuple)) and any(issubclass(kind, (Tensor, list, tuple)) for kind in set(map(type, obj))):
         return [_plain(item) for item in obj]
     return obj
 

@@ -12,7 +12,7 @@ from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable, is_recording
 from ..base.dtypes import NUMERIC
 from ..base.errors import REFUSED, StrangerError, expected, mismatch
-from ..base.layout import as_axes, as_axis, as_index, broadcast_shapes
+from ..base.layout import Shape, as_axes, as_axis, as_index, broadcast_shapes
 from ..base.options import thin_closed
 from ..base.threads import dismiss
 from ..calls.library import on
@@ -43,24 +43,19 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
-    natives = () if thin_closed[0] else _computed_at_once(x1, x2)
-    if natives:
-        try:
-            native = _by_kernel(*natives)
-            return wrap(quickly(_MATMUL, *natives) if native is None else native, CPU_DEVICE)
-        except REFUSED:
-            pass  # what follows says what is wrong
-    if not x1.shape or not x2.shape:
-        raise ValueError(expected("matmul", "x2" if x1.shape else "x1", "have at least 1 axis", "shape ()"))
-    inner = x2.shape[-2] if x2.ndim > 1 else x2.shape[-1]
-    if x1.shape[-1] != inner:
-        raise ValueError(mismatch("matmul", x1.shape, x2.shape, f"{x1.shape[-1]} != {inner}"))
-    try:
-        lead = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
-    except ValueError as error:
-        raise ValueError(mismatch("matmul", x1.shape, x2.shape, str(error))) from None
+    a, b = x1._data, x2._data
+    if type(a) is np.ndarray and type(b) is np.ndarray and not thin_closed[0]:
+        is_small = a.nbytes <= DIRECT_BELOW and b.nbytes <= DIRECT_BELOW
+        if is_small or a.ndim == 1 or b.ndim == 1:  # with a vector, the time is that of reading the other one
+            if not is_small:
+                dismiss()  # the library has threads of its own
+            try:
+                native = _by_kernel(a, b)
+                return wrap(quickly(_MATMUL, a, b) if native is None else native, CPU_DEVICE)
+            except REFUSED:
+                pass  # what follows says what is wrong
+    shape = _product_shape(x1, x2)
     if x1.dtype == x2.dtype and x1.dtype.kind in "fc":
-        shape = (*lead, *x1.shape[-2:-1], *(x2.shape[-1:] if x2.ndim > 1 else ()))
         later = library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, shape, x1.dtype)
         if later is not None:
             return later
@@ -74,19 +69,18 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
 _MATMUL: Any = np.matmul
 
 
-def _computed_at_once(x1: Tensor, x2: Tensor) -> tuple[Any, ...]:
-    """Return the arrays of thin faces whose product cannot gain by waiting: small ones, and those with a vector among
-    them, as its time is that of reading the other one. None of any others.
-    """
-    a, b = x1._data, x2._data
-    if type(a) is not np.ndarray or type(b) is not np.ndarray:
-        return ()
-    if a.nbytes <= DIRECT_BELOW and b.nbytes <= DIRECT_BELOW:
-        return a, b
-    if a.ndim != 1 and b.ndim != 1:
-        return ()
-    dismiss()  # the library has threads of its own
-    return a, b
+def _product_shape(x1: Tensor, x2: Tensor) -> Shape:
+    """Return the shape of a matrix product; raises ValueError where shapes do not match."""
+    if not x1.shape or not x2.shape:
+        raise ValueError(expected("matmul", "x2" if x1.shape else "x1", "have at least 1 axis", "shape ()"))
+    inner = x2.shape[-2] if x2.ndim > 1 else x2.shape[-1]
+    if x1.shape[-1] != inner:
+        raise ValueError(mismatch("matmul", x1.shape, x2.shape, f"{x1.shape[-1]} != {inner}"))
+    try:
+        lead = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    except ValueError as error:
+        raise ValueError(mismatch("matmul", x1.shape, x2.shape, str(error))) from None
+    return (*lead, *x1.shape[-2:-1], *(x2.shape[-1:] if x2.ndim > 1 else ()))
 
 
 def _by_kernel(a: Any, b: Any, out: Any = None) -> Any:

@@ -61,8 +61,11 @@ def _wants_stable(a: Native, stable: bool) -> bool:
         return stable
     if a.dtype.kind != "f":
         return a.itemsize <= 2
-    signs = np.signbit(a[a == 0])
-    return stable and bool(signs.any()) and not signs.all()
+    zeros = a[a == 0] if stable else ()
+    if len(zeros) < 2:
+        return False
+    signs = np.signbit(zeros)
+    return bool(signs.any()) and not signs.all()
 
 
 def _order(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:

@@ -328,12 +328,14 @@ def run(text: str, given: dict[str, Any], np: Any, how: Any = eval) -> Any:
         return how(text, {"np": np, **given})
 
 
+@pytest.mark.parametrize("lazy", ["auto", "always"])
 @pytest.mark.parametrize("text", [*CALLS, *METHODS])
-def test_a_call_gives_what_numpy_gives(text: str) -> None:
-    """Values, dtypes and shapes are NumPy's, and arrays have become tensors."""
+def test_a_call_gives_what_numpy_gives(text: str, lazy: Any) -> None:
+    """Values, dtypes and shapes are NumPy's, arrays have become tensors: on the thin way, and where it is closed."""
     given = arrays()
     expected = run(text, given, numpy)
-    compare(run(text, on_tensors(given), ours), expected)
+    with xt.options(lazy=lazy):
+        compare(run(text, on_tensors(given), ours), expected)
 
 
 def _as(dtype: str, of: str) -> Any:
@@ -374,8 +376,9 @@ UNLIKE = {
 }
 
 
+@pytest.mark.parametrize("lazy", ["auto", "always"])
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_calls_on_other_operands(sweep: str) -> None:
+def test_calls_on_other_operands(sweep: str, lazy: Any) -> None:
     """Wherever NumPy has an answer, it is the same."""
     for text in (*CALLS, *METHODS):
         if any(sweep == one and word in text for one, word in UNLIKE):
@@ -386,7 +389,8 @@ def test_calls_on_other_operands(sweep: str) -> None:
         except Exception:  # no answer
             continue
         try:
-            compare(run(text, on_tensors(given), ours), expected)
+            with xt.options(lazy=lazy):
+                compare(run(text, on_tensors(given), ours), expected)
         except Exception as error:
             error.add_note(f"in {text} on {sweep}")
             raise

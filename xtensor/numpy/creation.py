@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy
@@ -57,11 +58,10 @@ def _or_float(dtype: Any) -> Any:
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
 ) -> Tensor:
+    if isinstance(fill_value, (bool, int, float, complex)):
+        return _made(partial(xt.full, fill_value=fill_value), shape, order, dtype=dtype, device=device)
     value = as_array(fill_value, "full")
-    dtype = value.dtype if dtype is None else dtype
-    if not value.ndim and isinstance(fill_value, (bool, int, float, complex)):
-        return _made(lambda lengths, **given: xt.full(lengths, fill_value, **given), shape, order, dtype=dtype)
-    result = empty(shape, dtype, order, device=device)
+    result = empty(shape, value.dtype if dtype is None else dtype, order, device=device)
     result[...] = xt.astype(value, result.dtype)
     return result
 

@@ -27,6 +27,7 @@ from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native
 from ..tensor.operands import common_device
 from .common import refuse_capture, refuse_stranger
+from .thin import at_once
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.
 WRITES = {
@@ -188,7 +189,7 @@ def door(name: str) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = name.rpartition(".")[2]
     call.__doc__ = summary(theirs)
     call.library = theirs  # type: ignore[attr-defined]
-    return call
+    return call if name in WRITES or name.startswith("random.") else at_once(call, theirs)
 
 
 def summary(theirs: Any) -> str:

@@ -17,6 +17,7 @@ from ..autograd.rules import xt
 from . import algebra, creation, folding, selecting, shaping, statistics
 from .common import SPELLED
 from .door import door, summary
+from .thin import at_once
 from .ufuncs import FORMULAS, Ufunc, ufunc
 from .views import ndarray, ndenumerate
 
@@ -78,8 +79,29 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
         if name[0] != "_" and str(getattr(value, "__module__", "")) == module.__name__:
             if isinstance(value, FunctionType) and not value.__doc__:
                 value.__doc__ = summary(getattr(library, name, None))
-            found[name] = value
+            theirs = getattr(library, name, None)
+            found[name] = at_once(value, theirs) if is_thin(name, value, theirs) else value
     return found
+
+
+# Functions that return views, numbers, or what was given, and those that make arrays of no others.
+_NOT_THIN = frozenset(
+    (
+        *("asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
+        *("require", "empty", "zeros", "ones", "full", "arange", "linspace", "eye", "identity", "tri", "indices"),
+        *("fromiter", "reshape", "ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis"),
+        *("rollaxis", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to"),
+        *("broadcast_arrays", "flip", "fliplr", "flipud", "rot90", "array_split", "split", "hsplit", "vsplit"),
+        *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
+        *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
+        *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices"),
+    )
+)
+
+
+def is_thin(name: str, ours: Any, theirs: Any) -> bool:
+    """Return whether calls of a function of NumPy's on small arrays are NumPy's own."""
+    return isinstance(ours, FunctionType) and callable(theirs) and name not in _NOT_THIN
 
 
 def written() -> dict[str, Any]:
@@ -98,7 +120,7 @@ LIBRARIES = ("fft", "linalg", "random")
 def library(name: str) -> ModuleType:
     """Return one of the modules inside this one."""
     module = import_module(f".{name}", __package__)
-    functions(module, getattr(numpy, name))
+    vars(module).update(functions(module, getattr(numpy, name)))
     return module
 
 

@@ -29,7 +29,9 @@ def shape(a: Any) -> tuple[int, ...]:
 
 def size(a: Any, axis: Any = None) -> int:
     x = as_array(a)
-    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if axis is None:
+        return x.size
+    axes = axis if isinstance(axis, tuple) else (axis,)
     return int(numpy.prod([x.shape[one] for one in axes], dtype=int))
 
 

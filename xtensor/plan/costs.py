@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # which it cannot see in ours, and takes up to 16 times as long for pages that the system gives it again and again.
 DIRECT_BELOW = 256 * 1024
 
+# Up to this many bytes NumPy's own function costs less than the calls that a composition under its name is made of.
+COMPOSED_BELOW = 32 * 1024
+
 # Pending work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
 # Complex work, for which there is no generated code, does so where all results together take no more bytes than this.
 DIRECT_BYTES, DIRECT_COMPLEX_BYTES = 32 * 1024, 8 << 20

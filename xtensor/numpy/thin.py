@@ -1,0 +1,114 @@
+"""The thin way of NumPy's names: of small arrays that are there, NumPy's own function is called at once.
+
+What is composed here of the standard's functions enters ten of them, which small arrays do not pay for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy
+
+from ..base.dtypes import is_held
+from ..base.options import thin_closed
+from ..calls.library import root_of
+from ..devices.cpu import quickly
+from ..plan.costs import COMPOSED_BELOW
+from ..storage.storage import Native
+from ..tensor.face import CPU_DEVICE, Tensor, valued, wrap
+
+# What else than tensors may stand in a call, beside lists and tuples of all that.
+_PLAIN = frozenset((bool, int, float, complex, str, slice, type(None), type(Ellipsis)))
+
+# Parameters by which a function writes an argument.
+_WRITING = frozenset(("out", "overwrite_input", "copy"))
+
+
+_MANY = 1 << 30
+
+
+class _LongWayError(Exception):
+    """A call is not of the kind that is made at once."""
+
+
+# What sends a call the long way: NumPy's errors too, of which that says what is wrong.
+_REFUSED = (_LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
+    """Return a function whose calls on small arrays are NumPy's own; all others are the given function's, which also
+    says what is wrong with what NumPy refuses.
+
+    native: NumPy's function. Results that lie in the memory of an argument go the long way too: they share its owner.
+    """
+
+    limits: list[int] = []  # found out at the first call: it takes longer than a call
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        if thin_closed[0] or len(args) > (limits or _limited(limits, native))[0] or not _WRITING.isdisjoint(given):
+            return function(*args, **given)
+        natives: list[Native] = []
+        try:
+            taken = [_taken(x, natives) for x in args]
+            options = {key: _taken(x, natives) for key, x in given.items()} if given else given
+            if natives:
+                return _tensors(quickly(native, *taken, **options), natives)
+        except _REFUSED:
+            pass
+        return function(*args, **given)
+
+    return call
+
+
+def _limited(limits: list[int], native: Any) -> list[int]:
+    """Note how many positional arguments a function of NumPy's takes before the first that has it write another."""
+    try:
+        parameters = inspect.signature(native).parameters.values()
+    except ValueError:  # of a built-in function nothing is known
+        limits.append(0)
+        return limits
+    names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    several = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    most = _MANY if several else len(names)
+    limits.append(min([names.index(name) for name in _WRITING.intersection(names)], default=most))
+    return limits
+
+
+def _taken(x: Any, natives: list[Native]) -> Any:
+    """Return an argument with arrays, which are noted, in the place of small tensors."""
+    kind = type(x)
+    if kind is Tensor:
+        native = x._data
+        if type(native) is not numpy.ndarray or native.nbytes > COMPOSED_BELOW:
+            raise _LongWayError
+        natives.append(native)
+        return native
+    if kind in _PLAIN or isinstance(x, (numpy.dtype, type)):
+        return x
+    if kind is list or kind is tuple:
+        return kind([_taken(one, natives) for one in x])
+    raise _LongWayError
+
+
+def _tensors(result: Any, natives: list[Native]) -> Any:
+    """Return a result with tensors in the place of its arrays and of NumPy's numbers."""
+    kind = type(result)
+    if kind is numpy.ndarray:
+        base = result.base
+        if not is_held(result.dtype) or any(result is one for one in natives):
+            raise _LongWayError
+        if base is not None and any(root_of(base) is root_of(one) for one in natives):
+            raise _LongWayError
+        return wrap(result, CPU_DEVICE) if result.ndim else valued(wrap(result, CPU_DEVICE))
+    if isinstance(result, numpy.generic):
+        if not is_held(result.dtype):
+            raise _LongWayError
+        return wrap(result, CPU_DEVICE)
+    if kind is list or isinstance(result, tuple):
+        parts = [_tensors(one, natives) for one in result]
+        return kind(*parts) if hasattr(result, "_fields") else kind(parts)
+    return result

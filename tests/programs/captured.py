@@ -5,6 +5,7 @@ It is called three times, with other elements each time; its results and what it
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -64,6 +65,19 @@ def without(makers: list[str], body: list[str], dropped: set[str]) -> list[str]:
         else:
             bound.add(target)
             found.append(line)
+    return found
+
+
+def with_masks(maker: Maker, seed: int) -> list[str]:
+    """Return statements that change what masks select of a program's variables."""
+    rng, found = random.Random(seed), []
+    names = [name for name, x in maker.variables().items() if x.ndim and x.flags.writeable and x.dtype.kind in "if"]
+    for name in names[:3]:
+        like = [other for other in names if maker.get(other).shape == maker.get(name).shape]
+        mask = f"{name} {rng.choice(['>', '<=', '!='])} {rng.choice(['0', '1', rng.choice(like)])}"
+        same = [one for one in like if maker.get(one).dtype == maker.get(name).dtype]
+        found.append(f"{name}[{mask}] {rng.choice('+-*')}= {rng.choice('123')}")
+        found.append(f"{name}[{mask}] = {name}[{mask}] {rng.choice('+-*')} {rng.choice(same)}[{mask}]")
     return found
 
 
@@ -175,6 +189,8 @@ def made(seed: int) -> Maker:
     makers, body = parted(maker.lines)
     if seed % 2:
         body = pure_part(makers, body)
+    elif seed % 4:
+        body = body + with_masks(maker, seed)
     open_ones = undecided(makers, body)
     maker.lines = makers + (without(makers, body, open_ones) if open_ones else body)
     return maker

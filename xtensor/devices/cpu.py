@@ -434,10 +434,10 @@ def _pow(x1: Any, x2: Any) -> Any:
     Small whole ones are products, as in generated code: NumPy takes 300 times as long where bases are negative; so are
     squares of complex numbers, as with NumPy's operator.
     """
-    if type(x2) in (int, float) and x2 in SMALL_POWERS and type(x1) is np.ndarray:
-        if x1.dtype.char in "fd" or (x2 == 2 and x1.dtype.kind == "c"):
-            result = np.square(x1)
-            return result if x2 == 2 else np.multiply(result, x1 if x2 == 3 else result)
+    kinds = "fdFD" if type(x2) in (int, float) and x2 == 2 else "fd"
+    if type(x2) in (int, float) and x2 in SMALL_POWERS and type(x1) is np.ndarray and x1.dtype.char in kinds:
+        result = np.square(x1)
+        return result if x2 == 2 else np.multiply(result, x1 if x2 == 3 else result)
     result = np.power(x1, x2)
     if type(x2) is int or (type(x2) is float and x2 != 0.5):
         return result

@@ -17,7 +17,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -142,9 +142,13 @@ class Xtensor(Version):
     name = needs = "xtensor"
 
     def function(self, program: Program) -> Callable[..., Any]:
+        return program.function(self.module(program))
+
+    def module(self, program: Program) -> ModuleType:
+        """Return the source as a module."""
         module = program.module(self.suffix)
         vars(module)["np"] = import_module("xtensor.numpy")
-        return program.function(module)
+        return module
 
     def operand(self, given: Array) -> Any:
         return import_module("xtensor").asarray(given, copy=True).evaluate()
@@ -156,13 +160,15 @@ class Xtensor(Version):
 
 
 class XtensorFuse(Xtensor):
-    """The same under xt.fuse."""
+    """The same with every function under xt.fuse: where a whole program asks for values, its parts may be captured."""
 
     name = "xtensor.fuse"
 
-    def function(self, program: Program) -> Callable[..., Any]:
-        fused: Callable[..., Any] = import_module("xtensor").fuse(super().function(program))
-        return fused
+    def module(self, program: Program) -> ModuleType:
+        module, fuse = super().module(program), import_module("xtensor").fuse
+        own = {name: one for name, one in vars(module).items() if isinstance(one, FunctionType)}
+        vars(module).update({name: fuse(one) for name, one in own.items() if one.__module__ == module.__name__})
+        return module
 
 
 class Jax(Version):

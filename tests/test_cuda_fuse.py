@@ -70,7 +70,18 @@ def blank(x: Any, y: Any) -> Any:
     return made
 
 
-PROGRAMS = [heat, updates, indices, library, softmax, gradient, blank]
+def masked(x: Any, y: Any) -> Any:
+    x[x > 0] = x[x > 0] * 2.0 + y[x > 0]
+    y[y < 0] -= 1.0
+
+
+def going_on(x: Any, y: Any) -> Any:
+    x[...] = 0.5 * x + 0.25 * y
+    y -= x / (x * x + 1.0)
+    x[...] = x * y
+
+
+PROGRAMS = [heat, updates, indices, library, softmax, gradient, blank, masked, going_on]
 
 
 def operands(call: int, device: Any) -> list[Any]:

@@ -318,6 +318,26 @@ def test_row_programs_say_so() -> None:
     assert "together" not in text and "hands on" not in text and text.count("writes") == 4
 
 
+def test_a_graph_that_is_found_again() -> None:
+    """It runs by the plan of its like, here as if it read another array; so it is explained."""
+    x, y, c = ones(N), ones(N), ones(N)
+    for _ in range(3):
+        (x * c + y).evaluate()
+    z = x * c + x
+    assert "plan: 1 kernel, moving 3.2 MB" in xt.explain(z)
+    assert xt.explain(z).count("reads") == 3
+    with xt.profile() as found:
+        z.evaluate()
+    assert [entry.nbytes for entry in found.entries] == [4 * x.nbytes]
+    loss = xt.nn.silu(x) * c + y
+    for _ in range(3):
+        loss = xt.nn.silu(x) * c + y
+        loss.evaluate()
+    again = xt.nn.silu(x) * c + x  # of a composition its steps are shown
+    assert xt.explain(again).count("reads") == 3 and "exp(" in xt.explain(again)
+    assert np.array_equal(again.numpy(), loss.numpy())
+
+
 # ---- what is printed while it is evaluated
 
 

@@ -353,3 +353,22 @@ def test_every_name_of_the_table_stands_in_one_column() -> None:
     assert set(groups.values()) == {names.NATIVE, names.COMPOSED, names.LIBRARY, names.OWN, ""}
     assert all(names.LEFT_OUT.values())
     assert {path for path, how in groups.items() if not how} <= set(names.LEFT_OUT)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_a_covariance_is_as_symmetric_as_numpys(dtype: str) -> None:
+    """Of a matrix and its own transpose the BLAS computes one half."""
+    x = numpy.random.default_rng(0).standard_normal((60, 40)).astype(dtype)
+    x = x + 1j * x[::-1] if dtype == "complex128" else x
+    found = np.cov(np.asarray(x)).numpy()
+    numpy.testing.assert_allclose(found, numpy.cov(x), rtol=1e-12, atol=1e-14)
+    if dtype == "float64":
+        numpy.testing.assert_array_equal(found, found.T)
+
+
+def test_squares_of_complex_numbers() -> None:
+    """Products, as NumPy's operator has them: its power takes ten times as long."""
+    x = numpy.random.default_rng(0).standard_normal((300, 2)) @ numpy.asarray([1, 1j])
+    for power in (2, 2.0):
+        numpy.testing.assert_array_equal((np.asarray(x) ** power).numpy(), x**2)
+    numpy.testing.assert_allclose((np.asarray(x) ** 3).numpy(), x**3, rtol=1e-14)

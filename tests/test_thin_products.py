@@ -12,6 +12,7 @@ from test_stacks import check, normal
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu import thin as code
+from xtensor.run.matmul import product_of
 from xtensor.run.thin import is_thin, thin_product
 
 Array = np.ndarray[Any, Any]
@@ -87,3 +88,41 @@ def test_what_is_not_finite() -> None:
     found = thin_product(a, b)
     for special in (np.isnan, np.isposinf, np.isneginf):
         np.testing.assert_array_equal(special(found), special(wanted))
+
+
+# ---- rows of a stack, and the matrix that all of them are multiplied with
+
+
+@pytest.mark.parametrize("columns", [1, 5, 9, 70])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_rows_of_a_stack_are_one_matrix(columns: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library is asked once, for matrices of two axes, however the product is asked for."""
+    a, b = normal(30, 50, 1, 70, dtype=dtype), normal(70, columns, dtype=dtype)
+    asked: list[tuple[int, ...]] = []
+    multiply = np.matmul
+
+    def counted(one: Array, other: Array, **given: Any) -> Array:
+        asked.append(one.shape)
+        return multiply(one, other, **given)
+
+    monkeypatch.setattr(np, "matmul", counted)
+    x, y = xt.asarray(a), xt.asarray(b)
+    found = xt.matmul(x, y).numpy()
+    assert found.shape == (30, 50, 1, columns)
+    assert all(shape == (1500, 70) for shape in asked)
+    check(found, a, b)
+    fused = xt.fuse(lambda x, y: (x @ y) * 1)
+    for _ in range(3):
+        np.testing.assert_array_equal(fused(x, y).numpy(), found)
+    with xt.options(lazy="always"):
+        np.testing.assert_array_equal((x @ y * 1).numpy(), found)
+
+
+def test_stacks_that_are_no_rows_of_one_matrix() -> None:
+    """Few rows, several in each matrix, a matrix for each, rows that lie apart, other dtypes."""
+    row, b = np.ones((1500, 1, 70)), np.ones((70, 300))
+    assert product_of(row, b, None) is not None
+    others = (row[:60], np.ones((1500, 2, 70)), np.ones((3000, 1, 70))[::2], np.ones((1500, 1, 140))[..., ::2])
+    for other in (*others, row.astype(np.float32)):
+        assert product_of(other, b, None) is None
+    assert product_of(row[:100], np.ones((100, 70, 300)), None) is None

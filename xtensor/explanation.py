@@ -8,9 +8,10 @@ from .base.machine import size_text
 from .base.options import Settings, settings
 from .graph.node import Node, Part, pending_below
 from .plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
-from .plan.program import Trace, plan_of
+from .plan.program import Plan, Trace, plan_of
 from .run import executor as run
 from .run.describe import Description, graph_lines, graph_sketch, kind_of, labels_of, names
+from .run.replay import found_again, spell_out
 from .run.sketch import NOTE, Item, Sketch
 from .run.work import work_of
 from .tensor.face import Tensor
@@ -61,13 +62,21 @@ def _part(x: Tensor) -> Item:
 
 
 def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> tuple[str, Sketch]:
-    """Return the graph below pending nodes and how it will run."""
+    """Return the graph below pending nodes and how it will run: by the plan of its like, if it comes again."""
+    again = found_again(nodes[0], DIRECT_BYTES) if len(nodes) == 1 else None
+    if again is not None:
+        spell_out(again.trace)
+        return _described(again.trace, again.plan, show, limits)
     order = pending_below(nodes)
     trace = Trace(order, nodes)
     if run.goes_direct(list(order)):
         note = f"one library call per step: {_why_direct(order, limits)}"
         return "\n".join([*graph_lines(trace), f"plan: {note}"]), graph_sketch(trace, note)
-    description = Description(work_of(trace, plan_of(trace), None, limits))
+    return _described(trace, plan_of(trace), show, limits)
+
+
+def _described(trace: Trace, plan: Plan, show: str, limits: Settings) -> tuple[str, Sketch]:
+    description = Description(work_of(trace, plan, None, limits))
     return description.text(show), description.sketch()
 
 

@@ -5,6 +5,7 @@ It is called three times, with other elements each time; its results and what it
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -13,15 +14,22 @@ from typing import Any
 import xtensor as xt
 
 from .kinds import Kind
-from .maker import Maker
+from .maker import Maker, converts
 from .sides import Ours, Side, data, differs, numbers, oracle_side, quiet
 
 MODES: dict[str, dict[str, Any]] = {
     "interpret": {"engine": "interpret", "cache_dir": ""},
     "llvm": {"engine": "llvm", "cache_dir": ""},
+    "auto": {"engine": "auto", "cache_dir": ""},
+    "direct": {"engine": "direct", "cache_dir": ""},
 }
 CALLS = 3
+MOST_CALLS = 5  # of one program, by whoever calls it
 MADE = re.compile(r"v\d+ = xp\.asarray\((data|numbers)\((\d+),.*\), copy=True\)$")
+NAMES = re.compile(r"v\d+")
+BINDING = re.compile(r"(v\d+) = (.*)")
+CAST = re.compile(r"v\d+ = xp\.astype\((v\d+), xp\.(\w+),")
+ASSIGNED = re.compile(r"(v\d+)\[.*\] = xp\.apart\((v\d+)\)$")
 IMPURE = re.compile(r"data\(|host|full|zeros|ones|\] [^=]?=|^del|^v\d+ [^=]+= |force")
 
 
@@ -33,17 +41,69 @@ def parted(lines: list[str]) -> tuple[list[str], list[str]]:
     return lines[:made], lines[made:]
 
 
-def pure_part(lines: list[str], body: list[str]) -> list[str]:
+def pure_part(makers: list[str], body: list[str]) -> list[str]:
     """Return what of a body one result needs, without writes and what else may keep a function from being captured."""
     found: list[str] = []
-    needed = {line.partition(" ")[0] for line in lines[-5:]}
-    for line in reversed([line for line in body if not IMPURE.search(line)]):
+    needed = {line.partition(" ")[0] for line in (makers + body)[-5:]}
+    for line in reversed(without(makers, body, {line for line in body if IMPURE.search(line)})):
         target, _, rest = line.partition(" = ")
         if target in needed:
             needed = needed if found else set()
-            needed.update(re.findall(r"v\d+", rest))
+            needed.update(NAMES.findall(rest))
             found.insert(0, line)
     return found
+
+
+def without(makers: list[str], body: list[str], dropped: set[str]) -> list[str]:
+    """Return a body without some lines, and without those that read what these bind or bind anew."""
+    found, bound = [], {*arguments(makers)}
+    for line in body:
+        binding = BINDING.match(line)
+        target, read = (binding[1], binding[2]) if binding else ("", line)
+        if line in dropped or not bound.issuperset(NAMES.findall(read)):
+            bound.discard(target)
+        else:
+            bound.add(target)
+            found.append(line)
+    return found
+
+
+def with_masks(maker: Maker, seed: int) -> list[str]:
+    """Return statements that change what masks select of a program's variables."""
+    rng, found = random.Random(seed), []
+    names = [name for name, x in maker.variables().items() if x.ndim and x.flags.writeable and x.dtype.kind in "if"]
+    for name in names[:3]:
+        like = [other for other in names if maker.get(other).shape == maker.get(name).shape]
+        mask = f"{name} {rng.choice(['>', '<=', '!='])} {rng.choice(['0', '1', rng.choice(like)])}"
+        same = [one for one in like if maker.get(one).dtype == maker.get(name).dtype]
+        found.append(f"{name}[{mask}] {rng.choice('+-*')}= {rng.choice('123')}")
+        found.append(f"{name}[{mask}] = {name}[{mask}] {rng.choice('+-*')} {rng.choice(same)}[{mask}]")
+    return found
+
+
+def undecided(makers: list[str], body: list[str]) -> set[str]:
+    """Return the lines by which elements become integers in a way that is left open, in any call."""
+    found: set[str] = set()
+    if not any(CAST.match(line) or ASSIGNED.match(line) for line in body):
+        return found
+    with quiet():
+        for call in range(MOST_CALLS):
+            side = oracle_side()
+            for line in other_elements(makers, call) + body:
+                if is_decided(line, side.variables()):
+                    side.step(line)
+                else:
+                    found.add(line)
+    return found
+
+
+def is_decided(line: str, variables: dict[str, Any]) -> bool:
+    """Return whether a line converts elements in one way only."""
+    if (cast := CAST.match(line)) and cast[1] in variables:
+        return converts(variables[cast[1]], cast[2])
+    if (assigned := ASSIGNED.match(line)) and variables.keys() >= {*assigned.groups()}:
+        return converts(variables[assigned[2]], variables[assigned[1]].dtype)
+    return True
 
 
 def arguments(makers: list[str]) -> list[str]:
@@ -126,9 +186,13 @@ def difference(lines: list[str], mode: str) -> str | None:
 def made(seed: int) -> Maker:
     """Return the program of a seed; of every other one only what one result needs."""
     maker = Maker(seed, exact=True)
+    makers, body = parted(maker.lines)
     if seed % 2:
-        makers, body = parted(maker.lines)
-        maker.lines = makers + pure_part(maker.lines, body)
+        body = pure_part(makers, body)
+    elif seed % 4:
+        body = body + with_masks(maker, seed)
+    open_ones = undecided(makers, body)
+    maker.lines = makers + (without(makers, body, open_ones) if open_ones else body)
     return maker
 
 

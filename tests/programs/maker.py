@@ -352,15 +352,8 @@ class Maker:
         return f"{self.target()} = xp.astype({name}, xp.{dtype}, copy={self.chance(0.7)})"
 
     def converts(self, value: str, dtype: Any) -> bool:
-        """Return whether a variable or number converts to a dtype in one way only.
-
-        What becomes of a floating-point number that an integer dtype cannot hold is left open by C, by the standard,
-        and by NumPy, whose answer depends on where in the array the number stands.
-        """
-        if np.dtype(dtype).kind not in "iu":
-            return True
-        x = self.get(value) if value[0] == "v" else np.asarray(eval(value))
-        return x.dtype.kind not in "fc" or bool(np.all(np.isfinite(x) & (x >= 0) & (x < 100)))
+        """Return whether a variable or number converts to a dtype in one way only."""
+        return converts(self.get(value) if value[0] == "v" else np.asarray(eval(value)), dtype)
 
     def library(self) -> str | None:
         name = self.any_of(lambda x: x.ndim > 0)
@@ -709,3 +702,14 @@ def fits(shape: tuple[int, ...], other: tuple[int, ...], into: bool) -> bool:
     except ValueError:
         return False
     return together == shape if into else True
+
+
+def converts(x: np.ndarray, dtype: Any) -> bool:
+    """Return whether elements convert to a dtype in one way only.
+
+    What becomes of a floating-point number that an integer dtype cannot hold is left open by C, by the standard, and by
+    NumPy, whose answer depends on where in the array the number stands.
+    """
+    if np.dtype(dtype).kind not in "iu" or x.dtype.kind not in "fc":
+        return True
+    return bool(np.all(np.isfinite(x) & (x >= 0) & (x < 100)))

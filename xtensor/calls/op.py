@@ -32,6 +32,7 @@ from . import compositions
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
 from .library import captured_call, native_of
+from .masked import apply_selected
 from .record import (
     EXACT,
     can_generate,
@@ -181,6 +182,10 @@ class Op:
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op; every dtype, shape and device error is raised here, at the call."""
+    if watchers:
+        selected = apply_selected(op, operands, apply)
+        if selected is not None:
+            return selected
     if active[0]:
         steps = steps_of(operands)
         if steps is not None:

@@ -30,6 +30,7 @@ from ..tensor.face import CPU_DEVICE, Tensor, face, valued
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .elsewhere import update_known
 from .library import native_of
+from .masked import apply_selected, is_selection, selection
 from .op import CAST, Op, apply, fits, value_of
 from .record import check_reproducible, exposed_memory, is_node, recorded_before
 
@@ -42,6 +43,8 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     """
     name = op.name
     if not watchers and _update_quickly(target, op, other):
+        return target
+    if watchers and is_selection(target) and _update_selected(target, op, other):
         return target
     operand = _fitting(target, op, other)
     if operand is NotImplemented:
@@ -76,6 +79,18 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     except (TypeError, ValueError, OverflowError) as error:
         raise prefixed(name, error) from None
     return target
+
+
+def _update_selected(target: Tensor, op: Op, other: Any) -> bool:
+    """Update elements that a mask selects, which are nobody's yet; return whether that was possible."""
+    result = apply_selected(op, (target, other), apply)
+    if result is None or not np.can_cast(result.dtype, target.dtype, casting="same_kind"):
+        return False
+    value = result._data.value
+    if value.dtype != target.dtype:
+        value = cast_now(value, target.dtype)
+    target._data = selection(value, result._data.mask)._data
+    return True
 
 
 def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
@@ -263,9 +278,10 @@ def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
     write_apart(node_of(CAST, (read,), {"dtype": target.dtype}, read.shape, target.dtype, read.device), target.blob)
 
 
-def cast_now(x: Tensor) -> Tensor:
-    """Return a copy of a tensor, recorded whatever its size."""
-    return face(node_of(CAST, (value_of(x),), {"dtype": x.dtype}, x.shape, x.dtype, x.device))
+def cast_now(x: Tensor, dtype: DType | None = None) -> Tensor:
+    """Return a copy of a tensor, of another dtype if one is given, recorded whatever its size."""
+    dtype = dtype or x.dtype
+    return face(node_of(CAST, (value_of(x),), {"dtype": dtype}, x.shape, dtype, x.device))
 
 
 def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:

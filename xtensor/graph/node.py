@@ -278,6 +278,32 @@ class Part:
         whole.parts = [*(whole.parts or ()), ref(self)]
 
 
+class Masked:
+    """The elements of a tensor where a mask of its shape is true, not computed: what `x[mask]` is while a function is
+    captured, until somebody asks how many they are.
+
+    value, mask: tensors that nobody else holds; settle: computes the elements.
+    """
+
+    __slots__ = ("blob", "device", "dtype", "mask", "settle", "value")
+
+    def __init__(self, value: Any, mask: Any, settle: Callable[[Masked], TBlob]) -> None:
+        self.value, self.mask, self.settle = value, mask, settle
+        self.dtype, self.device = value.dtype, value.device
+        self.blob: TBlob | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """The number of elements, which are computed."""
+        return self.settled().shape
+
+    def settled(self) -> TBlob:
+        """Return the elements."""
+        if self.blob is None:
+            self.blob = self.settle(self)
+        return self.blob
+
+
 class View:
     """A view of a value, as something that can be recorded: it computes nothing and shows the memory of its operand.
 

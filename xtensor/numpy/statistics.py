@@ -201,7 +201,8 @@ def cov(
         total = sum_ - correction * spread
     distance = x - centre
     other = distance if weights is None else distance * weights
-    product = xt.matmul(distance, xt.conj(xt.matrix_transpose(other)))
+    turned = xt.matrix_transpose(other)  # of the same memory: the BLAS then computes one half of it
+    product = xt.matmul(distance, xt.conj(turned) if turned.dtype.kind == "c" else turned)
     total = xt.maximum(total, 0) if isinstance(total, Tensor) else max(float(total), 0.0)
     return (product / total).squeeze()
 

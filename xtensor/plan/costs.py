@@ -84,6 +84,9 @@ LOOP_STEPS, LOOP_RESULTS = 2048, 32
 # How often a loop over columns may make the steps of its expression: what is used in several loops is made in each.
 COLUMNS_AGAIN = 2
 
+# Steps of several statements up to which they are one kernel.
+MERGED_STEPS = 128
+
 # So many values are at hand at once, whatever the order of steps.
 REGISTERS = 32
 

@@ -307,8 +307,20 @@ class Trace:
                 needed.update([same.get(one, one) for one in taken])
         own = [(number, taken) for number, taken in self.arguments.items() if number in needed]
         other.arguments = {number: tuple([same.get(one, one) for one in taken]) for number, taken in own}
-        other.key = (*self.key[:-1], tuple(sorted(other.kept)), *same.items())
+        other.key = (self.key, tuple(sorted(other.kept)), tuple(same.items()))
         return other
+
+    def followed_by(self, other: Trace) -> Trace:
+        """Return these steps and then those of another trace, whose values are numbered on."""
+        base, both = len(self.values), self.of([*self.values, *other.values])
+        both.arguments = self.arguments | {
+            base + number: tuple([base + one for one in taken]) for number, taken in other.arguments.items()
+        }
+        both.kept = self.kept | {base + number for number in other.kept}
+        both.known = self.known | {base + number: value for number, value in other.known.items()}
+        both.costly = self.costly | {base + number for number in other.costly}
+        both.key = (self.key, other.key)
+        return both
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """Yield the numbered nodes, each after its inputs."""

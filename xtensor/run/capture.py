@@ -80,13 +80,13 @@ class Root(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """Nodes that were computed by kernels. spots: of what was given, and of results; into: a result that was given."""
+    """Nodes that were computed by kernels. spots: of what was given, and of results; into: results that were given."""
 
     trace: Trace
     plan: Plan
     metas: dict[int, Meta]
     spots: dict[int, Spot]
-    into: int | None
+    into: tuple[int, ...]
 
 
 class Called(NamedTuple):
@@ -225,8 +225,8 @@ class Capture:
         step = None if key is None else self._before.get(key)
         if step is None or self.reason:
             return False
-        assert step.into is not None
-        self._note_write(step.spots[step.into].root)
+        for number in step.into:
+            self._note_write(step.spots[number].root)
         self._repetitions += 1
         self._enter(step)
         return True
@@ -239,9 +239,9 @@ class Capture:
         with self.inside():
             spots = {n: self._spot(value) for n, value in enumerate(trace.values) if type(value) is TBlob}
             for number, blob in found:
-                spots[number] = self._spot(blob, is_made=number != work.into)
-            if work.into is not None:
-                self._note_write(spots[work.into].root)
+                spots[number] = self._spot(blob, is_made=number not in work.into)
+            for number in work.into:
+                self._note_write(spots[number].root)
         calls = self._library_calls(work)
         self._calls += calls
         step = Evaluated(trace.structure(), work.plan, work.metas, spots, work.into)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
 from ..plan.layouts import Meta
-from ..plan.program import plan_of
 from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .cuda_segment import Step
@@ -24,6 +23,7 @@ from .executor import before_write
 from .native import Makes
 from .prepare import APART, Builder
 from .schedule import Blank, Call, Copied, Schedule
+from .simplified import simplified, uses
 from .work import Leaf, Work
 
 
@@ -135,7 +135,7 @@ class _Joined:
     def __init__(self, captured: Captured, limits: Settings) -> None:
         self.captured, self.limits, self.roots = captured, limits, captured.roots
         self.own = {spot.root for spot, _ in captured.results}
-        self.steps = _simplified(captured.steps, self.own)
+        self.steps = simplified(captured.steps, self.own, self._begin)
         fixed = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
         self.constants = list(fixed.values())
         places = dict(zip(fixed, range(len(captured.begins), len(captured.begins) + len(fixed)), strict=True))
@@ -155,7 +155,7 @@ class _Joined:
         """Enter all steps in order; what nobody needs any more gives its place to others."""
         first: dict[int, int] = {}
         final: dict[int, int] = {}
-        for at, root in _uses(self.steps):
+        for at, root in uses(self.steps):
             first.setdefault(root, at)
             final[root] = at
         begun, last = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
@@ -210,7 +210,7 @@ class _Joined:
         own, where, leaves, fresh = set[int](), dict[int, tuple[int, int]](), list[Leaf](), dict[int, int]()
         for number, spot in step.spots.items():
             if spot.root in self.places:
-                if number not in step.trace.arguments or number == step.into:
+                if number not in step.trace.arguments or number in step.into:
                     where[number] = self._where(spot)
                     leaves.append(self._leaf(spot, number))
             else:
@@ -289,50 +289,3 @@ class _Joined:
         word = builder.word()
         self.places[root] = word, 0
         builder.instruct(Copied(number, word, source, meta))
-
-
-# ---- what need not be done
-
-
-def _uses(steps: Sequence[Evaluated | Called]) -> Iterable[tuple[int, int]]:
-    """Yield which step uses which root."""
-    for at, step in enumerate(steps):
-        spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
-        for spot in spots:
-            yield at, spot.root
-
-
-def _simplified(steps: Sequence[Evaluated | Called], own: Collection[int]) -> list[Evaluated | Called]:
-    """Return steps that read what lies in one place once, and make no results that no other step takes and that are not
-    returned: when they were computed somebody held them, as a statement does its operands.
-
-    own: the roots of what is returned.
-    """
-    users = Counter([root for _, root in {*_uses(steps)}])
-    found: dict[int, Evaluated | Called] = {}  # a loop has the same ones again
-    for step in steps:
-        if id(step) not in found:
-            found[id(step)] = step if isinstance(step, Called) else _simpler(step, users, own)
-    return [found[id(step)] for step in steps]
-
-
-def _simpler(step: Evaluated, users: Mapping[int, int], own: Collection[int]) -> Evaluated:
-    kept = [
-        number
-        for number in step.plan.kept
-        if number == step.into or step.spots[number].root in own or users[step.spots[number].root] > 1
-    ]
-    first: dict[Spot, int] = {}
-    given = [number for number in step.spots if number not in step.trace.arguments]
-    same = {number: one for number in given if (one := first.setdefault(step.spots[number], number)) != number}
-    if not kept or (not same and len(kept) == len(step.plan.kept)):
-        return step
-    trace, device = step.trace.simplified(kept, same), step.trace.values[kept[0]].device
-    shown = [
-        TBlob(None, step.metas[number].dtype, step.metas[number].layout, device) if value is None else value
-        for number, value in enumerate(trace.values)
-    ]
-    needed = {*kept, *[one for taken in trace.arguments.values() for one in taken]}
-    needed -= step.plan.kept.difference(kept)
-    spots = {number: spot for number, spot in step.spots.items() if number in needed}
-    return step._replace(trace=trace, plan=plan_of(trace.of(shown)), spots=spots)

@@ -154,7 +154,7 @@ def _by_rows(work: Work, outline: Outline) -> bool:
 
 def _by_columns(work: Work, outline: Outline) -> bool:
     """Return whether all kernels run over columns; they write to given memory before all of it is read."""
-    if work.device.backend is not CPU or work.into is not None or not work.is_packed:
+    if work.device.backend is not CPU or work.into or not work.is_packed:
         return False
     return all([one.engine == LLVM for one in outline.choices]) and columns.pays(work.plan, work.metas)
 

@@ -16,7 +16,7 @@ from ..base.profiling import LIBRARY, WAIT, noted, noting, observers
 from ..base.threads import inside_task
 from ..devices import Device
 from ..devices.cpu import CPU
-from ..graph.node import VIEWS, Node, Part, View, last_users, pending_below
+from ..graph.node import VIEWS, Masked, Node, Part, View, last_users, pending_below
 from ..plan.costs import ASK_BYTES, DIRECT_BYTES, DIRECT_COMPLEX_BYTES, FREE_PART
 from ..storage.blob import TBlob
 from ..storage.storage import Guard, Native, Storage, trusted, watchers, watching
@@ -67,10 +67,12 @@ def _planner() -> Any:
     return _loaded[0]
 
 
-def force(value: Node | TBlob | Part) -> TBlob:
+def force(value: Node | TBlob | Part | Masked) -> TBlob:
     """Return a value's bytes, computing them if they are pending."""
     if isinstance(value, TBlob):
         return value
+    if isinstance(value, Masked):
+        return value.settled()
     if value.blob is None:
         if isinstance(value, Part):
             whole = force(value.whole)

@@ -36,7 +36,7 @@ Key = tuple[Any, ...]
 class Move(NamedTuple):
     """One step as the interpreter makes it: `registers[to] = function(*registers[args])`.
 
-    fills: whether the function is a ufunc that can write into given memory. scratch: whether `to` is scratch memory.
+    fills: whether the function can write into given memory, as ufuncs can.
     """
 
     function: Any
@@ -188,20 +188,39 @@ def recipe_of(program: Program) -> Recipe:
     for place, number in enumerate(program.outputs):
         register[number] = first_step + place
     scratch = _Scratch(first_step + len(program.outputs))
-    last_use = {arg: place for place, step in enumerate(program.steps) for arg in step.args}
+    same = _same(program)
+    taken = [[same.get(arg, arg) for arg in step.args] for step in program.steps]
+    last_use = {arg: place for place, args in enumerate(taken) for arg in args if first_step + place not in same}
     moves = []
     for place, step in enumerate(program.steps):
         number = first_step + place
+        if number in same:
+            continue
         if number not in register:
             register[number] = scratch.take(step.dtype)
-        function = step.op.kernel(CPU)
-        fills = isinstance(function, np.ufunc)
-        args = tuple(register[arg] for arg in step.args)
+        function = _cast if step.op.name == "astype" else step.op.kernel(CPU)
+        fills = function is _cast or isinstance(function, np.ufunc)
+        args = tuple(register[arg] for arg in taken[place])
         moves.append(Move(function, args, register[number], fills, dict(step.params)))
-        for arg in set(step.args):
+        for arg in set(taken[place]):
             if arg >= first_step and last_use[arg] == place:
                 scratch.give_back(register[arg])
     return Recipe(tuple(moves), tuple(scratch.dtypes))
+
+
+def _same(program: Program) -> dict[int, int]:
+    """Return which values are others again, of which they are copies that nobody writes out."""
+    found: dict[int, int] = {}
+    first_step = len(program.inputs) + len(program.scalars)
+    for number, step in enumerate(program.steps, first_step):
+        if step.op.name == "astype" and number not in program.outputs and program.dtypes[step.args[0]] == step.dtype:
+            found[number] = found.get(step.args[0], step.args[0])
+    return found
+
+
+def _cast(native: Native, *, out: Native, dtype: DType) -> None:
+    """Write elements into memory of another dtype."""
+    np.copyto(out, native, casting="unsafe")
 
 
 class _Scratch:

@@ -157,7 +157,7 @@ def refusal(kernel: Kernel, before: Kernel, work: Work) -> str:
     node, sums = work.trace.values[number], metas[number]
     if work.device.backend is not CPU or work.limits.engine not in ("auto", "llvm") or host() is None:
         return "only the CPU's generated code goes on from contractions"
-    if work.into is not None and work.into not in kernel.results:
+    if not set(work.into) <= set(kernel.results):
         return "memory is written in between"
     if sums.dtype not in [metas[n].dtype for n in kernel.results]:
         return f"no result of what follows is of its dtype {sums.dtype}"

@@ -213,7 +213,7 @@ class _Laid:
     ) -> None:
         self.nbytes = nbytes
         used = sorted({told for launch in launches for _, told, _ in launch.fillings if told != SCRATCH})
-        self._uses = used if len(used) < len(formats) else None
+        self._uses = used if 2 * len(used) < len(formats) else None
         place = {told: at if self._uses is not None else told for at, told in enumerate(used)}
         if self._uses is not None:  # a list of many segments has many words, of which each is told few
             formats = [formats[told] for told in used]

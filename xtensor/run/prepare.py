@@ -52,11 +52,11 @@ def prepared(work: Work, results: Sequence[int]) -> Schedule:
 
 def _prepared(work: Work, results: Sequence[int]) -> Schedule:
     for number in work.plan.kept:
-        if work.metas[number].nbytes >= LARGE and number != work.into:
+        if work.metas[number].nbytes >= LARGE and number not in work.into:
             Storage(work.device, work.metas[number].nbytes).lend()  # raises MemoryError; the pool has it for the run
     given = max([leaf.given for leaf in work.leaves], default=-1) + 1
-    leaves = [*work.leaves, *([] if work.into is None else [Leaf(work.into, given)])]
-    builder = Builder(work.device, work.limits, given + (work.into is not None))
+    leaves = [*work.leaves, *[Leaf(number, place) for place, number in enumerate(work.into, given)]]
+    builder = Builder(work.device, work.limits, given + len(work.into))
     where = {leaf.number: (leaf.given, leaf.after) for leaf in leaves}
     builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=False)
     return builder.schedule(results)
@@ -127,7 +127,7 @@ class Builder:
         self.scalars |= {base + number: len(self.constants) + place for place, number in enumerate(scalars)}
         self.constants += [work.trace.values[number] for number in scalars]
         # A loop that is unrolled has the same work many times.
-        aligned = work.into is None or work.begins.get(work.into, 0) % ALIGNMENT
+        aligned = tuple([work.begins.get(number, 0) % ALIGNMENT for number in work.into])
         first: dict[int, int] = {}
         same = tuple([first.setdefault(begin, number) for number, begin in work.begins.items()])
         key = (work.plan, tuple(work.metas.items()), work.into, aligned, same)

@@ -63,7 +63,7 @@ def is_native(kernel: Kernel, work: Work) -> bool:
     node = work.trace.values[kernel.results[0]]
     if node.op.name != "matmul" or work.limits.engine != "llvm" or work.device.backend is not CPU or host() is None:
         return False
-    if node.dtype.char not in calls.TYPES or kernel.results[0] == work.into:
+    if node.dtype.char not in calls.TYPES or kernel.results[0] in work.into:
         return False
     a, b, c = _stacks(kernel, work)
     many, large = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1] > costs.NATIVE_PRODUCT

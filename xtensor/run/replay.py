@@ -99,6 +99,13 @@ def found_again(node: Node, small: int, into: TBlob | None = None) -> Again | No
     return Again(expression.trace.of(values), plan, operands_of(values, node.device), placed, limits)
 
 
+def spell_out(trace: Trace) -> None:
+    """Replace the macros of a graph that was found again by their steps, of which plans are made."""
+    for value in trace.values:
+        if type(value) is Node and type(value.op) is Macro:
+            value.op.spell_out(value)
+
+
 def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | None, limits: Settings) -> None:
     """Run the schedule of a plan over these operands, and give the nodes that are kept their results."""
     key, blobs, scalars = operands
@@ -111,9 +118,7 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
     if capture is not None:
         limits = capture.settings(plan, limits)
     if schedule is None or not schedule.fits(limits):
-        for value in trace.values:  # what is prepared is steps
-            if type(value) is Node and type(value.op) is Macro:
-                value.op.spell_out(value)
+        spell_out(trace)
         work = work_of(trace, plan, into, limits)
         schedule = prepared(work, sorted(plan.kept))
         if schedule.lasts:

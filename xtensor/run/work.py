@@ -36,8 +36,8 @@ class Task(NamedTuple):
 class Work(NamedTuple):
     """What a schedule is made of.
 
-    metas: of every value but scalars. leaves: what is given. into: the number of a result whose memory is given, after
-    all leaves, None where there is none. begins: where what is given lies, by number: by it is told what lies near each
+    metas: of every value but scalars. leaves: what is given. into: the numbers of the results whose memory is given,
+    after all leaves. begins: where what is given lies, by number: by it is told what lies near each
     other, and whether vectors begin where large memory does.
     """
 
@@ -45,7 +45,7 @@ class Work(NamedTuple):
     plan: Plan
     metas: dict[int, Meta]
     leaves: Sequence[Leaf]
-    into: int | None
+    into: tuple[int, ...]
     begins: Mapping[int, int]
     limits: Settings
 
@@ -57,7 +57,7 @@ class Work(NamedTuple):
 
     def is_aligned(self, results: Sequence[int], itemsize: int = ALIGNMENT) -> bool:
         """Return whether results begin at multiples of a size, as memory of our own does."""
-        return self.into is None or self.into not in results or self.begins.get(self.into, 0) % itemsize == 0
+        return all([self.begins.get(number, 0) % itemsize == 0 for number in self.into if number in results])
 
     def moved_by(self, kernels: Sequence[Kernel], together: bool) -> int:
         """Return the bytes kernels read and write; of those that run together only what comes from outside and what is
@@ -109,11 +109,10 @@ def work_over(
     """Return the work of computing what a plan keeps from leaves, which are these blobs now."""
     given = {number: _seen(blob) for number, blob in blobs.items()}
     begins = {number: blob.address for number, blob in blobs.items() if blob.owner.is_allocated}
-    number = None
-    if into is not None:
-        number, blob = into
+    for number, blob in () if into is None else (into,):
         given[number], begins[number] = _seen(blob), blob.address
-    return Work(trace, plan, metas_of(trace, given, plan.strided), leaves, number, begins, limits)
+    numbers = () if into is None else into[:1]
+    return Work(trace, plan, metas_of(trace, given, plan.strided), leaves, numbers, begins, limits)
 
 
 def behind(blob: TBlob) -> int:

@@ -21,6 +21,7 @@ from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.elsewhere import assign_there, view_there
 from ..calls.library import on
+from ..calls.masked import is_same_mask, is_selection, selection
 from ..calls.op import cast_later
 from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
 from ..devices import Backend
@@ -148,7 +149,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             return there
     if not basic:
         if watchers and watching() is not None:
-            return _get_at_indices(x, key)
+            later = _selected_later(x, key)
+            return _get_at_indices(x, key) if later is None else later
         native_key = _thin_key(key) or _native_key(x, key)
         try:
             native = x.device.backend.index(x.native(), native_key)
@@ -158,6 +160,33 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     key = key if type(key) is tuple else (key,)
     view = _view(x, key)
     return valued(_value(view)) if _is_item(key, x.ndim) else view
+
+
+def _mask_of(x: Tensor, key: Any) -> Tensor | None:
+    """Return a key that is a mask of the shape of a tensor; None for any other."""
+    mask = key[0] if type(key) is tuple and len(key) == 1 else key
+    if type(mask) is not Tensor or mask.dtype != np.bool_ or is_selection(mask) or is_selection(x):
+        return None
+    return mask if mask.ndim and mask.shape == x.shape and mask.device is x.device else None
+
+
+def _selected_later(x: Tensor, key: Any) -> Tensor | None:
+    """Return the elements that a mask of its shape selects of a tensor, to be captured; None for any other key."""
+    mask = _mask_of(x, key)
+    if mask is None or (active[0] and steps_of((x, mask)) is not None):
+        return None
+    return selection(cast_now(x), cast_now(mask))
+
+
+def _set_selected(x: Tensor, key: Any, operand: Tensor, function: str) -> bool:
+    """Assign to the elements that a mask selects others that the same mask selects; return whether it was that."""
+    mask = _mask_of(x, key) if is_selection(operand) else None
+    if mask is None or not is_same_mask(operand._data.mask, mask):
+        return False
+    value = operand._data.value
+    value = value if value.dtype == x.dtype else cast_now(value, x.dtype)
+    assign_captured(x, xt.where(mask, value, x), function)
+    return True
 
 
 def _get_at_indices(x: Tensor, key: Any) -> Tensor:
@@ -357,7 +386,8 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
         operand = face(watching().constant(native, x.device))
     value: Any = operand
     if not _is_basic(key):
-        _set_at_indices(x, key, value, function)
+        if not _set_selected(x, key, value, function):
+            _set_at_indices(x, key, value, function)
         return
     target = x if key is Ellipsis else x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,)))
     if _is_there(value, target):

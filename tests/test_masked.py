@@ -1,0 +1,224 @@
+"""`x[mask] = f(x[mask])` inside captured functions, which is computed of all elements: what it equals, and when not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.codegen.cpu.compile import host
+
+Array = Any
+
+ENGINES = ["interpret", *(["llvm"] if host() is not None else [])]
+
+
+@pytest.fixture(autouse=True, params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    with xt.options(engine=request.param, cache_dir=""):
+        yield
+
+
+def arrays(call: int) -> list[Array]:
+    """Return other elements for each call, with zeros of both signs, infinities and NaN, and integers."""
+    rng = np.random.default_rng(call)
+    x, y = rng.standard_normal((2, 40, 50))
+    x[::7, ::3], x[1::7, ::3], x[2, :5], x[3, :5], y[3, 3:9] = 0.0, -0.0, np.inf, np.nan, np.nan
+    return [x, y, rng.integers(-5, 6, (40, 50)), (x + 1j * y)[:, :20].copy()]
+
+
+def same(function: Callable[..., Any], *, captured: bool = True) -> str:
+    """Call a function again and again, and compare results and arguments with NumPy's; return why it is called."""
+    fused = xt.fuse(function)
+    for call in range(4):
+        theirs, given = arrays(call), [xt.asarray(one, copy=True) for one in arrays(call)]
+        with np.errstate(all="ignore"):
+            right, found = function(np, *theirs), fused(xt, *given)
+        for one, other in zip((*theirs, right), (*given, found), strict=True):
+            if other is not None:
+                np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+                assert other.dtype == one.dtype
+    why = fused.why(xt, *given)
+    assert (why == "") is captured, why
+    return why
+
+
+def by_one_mask(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    mask = x > 0
+    x[mask] = x[mask] * 2.0 + y[mask] / xp.abs(x[mask])
+    y[mask] = x[mask]
+
+
+def by_equal_masks(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    x[x > 0] = 1.0 / x[x > 0]
+    y[xp.logical_and(x > 0, y < 0)] = x[xp.logical_and(x > 0, y < 0)] - 1
+
+
+def by_updates(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    x[x < y] *= 0.5
+    k[k > 2] -= 3
+    k[k < 0] <<= 1
+    view = y[::2, 1::3]
+    view[view > 0] += 1
+
+
+def of_other_dtypes(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    x[k > 0] = k[k > 0] + 1
+    c[c.real > 0] = c[c.real > 0] + x[:, :20][c.real > 0]
+    k[k > 0] = xp.sign(x[k > 0]) > 0
+
+
+def with_numbers_of_arrays(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    low = xp.min(k)
+    k[k > 0] = k[k > 0] * low + k[0, 0]
+
+
+def of_what_is_made_inside(xp: Any, x: Any, y: Any, k: Any, c: Any) -> Any:
+    made = x * x + y
+    made[made > 1] = made[made > 1] - 1
+    return made
+
+
+def taken_before_it_is_written(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    mask = y > 0
+    taken = x[mask]
+    x[...] = 0.0
+    taken *= 3.0
+    y[mask] = taken
+
+
+CAPTURED = [by_one_mask, by_equal_masks, by_updates, of_other_dtypes, with_numbers_of_arrays]
+CAPTURED += [of_what_is_made_inside, taken_before_it_is_written]
+
+
+@pytest.mark.parametrize("function", CAPTURED)
+def test_what_is_captured(function: Callable[..., Any]) -> None:
+    """Values, signs of zeros and NaN are NumPy's in each call."""
+    same(function)
+
+
+def mask_is_written(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    mask = x > 0
+    taken = x[mask] + 1.0
+    mask[...] = mask[:, ::-1]
+    x[mask] = taken
+
+
+def mask_of_what_is_written(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    taken = x[x > 0] + 1.0
+    x[...] = x[:, ::-1]
+    x[x > 0] = taken
+
+
+def masks_of_both_zeros(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    y[...] = 1.0
+    x[xp.copysign(y, 0.0) > 0] = x[xp.copysign(y, -0.0) < 0] * 2
+
+
+def another_mask(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    x[:, ::-1][x > 0] = x[x > 0] * 2
+    x[x[:, ::-1] > 0] = x[x > 0] * 2
+
+
+def how_many(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    y[0, 0] = x[x > 0].shape[0]
+
+
+def beside_a_vector(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    x[x > 9] = x[x > 9] * xp.ones(1)
+
+
+def summed(xp: Any, x: Any, y: Any, k: Any, c: Any) -> Any:
+    return xp.max(k[k > 0] * 2)
+
+
+def returned(xp: Any, x: Any, y: Any, k: Any, c: Any) -> Any:
+    return x[x > 0] * 2
+
+
+def of_rows(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    mask = k[:, 0] > 0
+    x[mask] = x[mask] * 2
+
+
+PLAIN = [mask_is_written, mask_of_what_is_written, masks_of_both_zeros, how_many]
+PLAIN += [beside_a_vector, summed, returned, of_rows]
+
+
+@pytest.mark.parametrize("function", PLAIN)
+def test_what_depends_on_how_many_there_are(function: Callable[..., Any]) -> None:
+    """Such a call is a plain one, and as right as that."""
+    assert "[values]" in same(function, captured=False)
+
+
+def test_two_masks_that_select_as_many() -> None:
+    """A mask over the same memory in another order is another mask."""
+    assert "[values]" in same(another_mask, captured=False)
+
+
+def test_errors_are_those_of_a_plain_call() -> None:
+    """They depend on the elements that are selected alone, and on dtypes."""
+    k = xt.asarray(np.arange(-3, 4))
+
+    def powers(k: Any) -> None:
+        k[k > 0] = 2 ** k[k > 0]
+
+    fused = xt.fuse(powers)
+    for _ in range(3):
+        given = xt.asarray(k, copy=True)
+        fused(given)
+        np.testing.assert_array_equal(given.numpy(), [-3, -2, -1, 0, 2, 4, 8])
+
+    def floats(k: Any) -> None:
+        k[k > 0] *= 1.5
+
+    with pytest.raises(TypeError, match="multiply: the result's dtype must fit into x1's int64, got float64"):
+        xt.fuse(floats)(k)
+
+    def complexes(x: Any) -> None:
+        x[x > 0] = x[x > 0] * 1j
+
+    with pytest.raises(TypeError, match="complex"):
+        xt.fuse(complexes)(xt.ones(3))
+
+
+def test_a_read_only_argument() -> None:
+    x = xt.broadcast_to(xt.ones(1), (3,))
+
+    def double(x: Any) -> None:
+        x[x > 0] *= 2
+
+    with pytest.raises(ValueError, match="writable"):
+        xt.fuse(double)(x)
+
+
+def test_a_selection_that_outlives_the_call() -> None:
+    """It has the elements that there were."""
+    kept: list[Any] = []
+
+    def keep(x: Any) -> Any:
+        kept.append(x[x > 0] * 2)
+        return x + 1
+
+    x = np.asarray([1.0, -1.0, 3.0])
+    given = xt.asarray(x, copy=True)
+    xt.fuse(keep)(given)
+    given[...] = 7.0
+    np.testing.assert_array_equal(kept[0].numpy(), [2.0, 6.0])
+
+
+def test_a_gradient_goes_through() -> None:
+    """Inside a captured gradient selections are what they were."""
+
+    def loss(x: Any) -> Any:
+        y = x * 1.0
+        y[y > 0] = y[y > 0] ** 2
+        return xt.sum(y)
+
+    x = xt.asarray(np.asarray([1.0, -1.0, 3.0]))
+    gradient = xt.fuse(xt.grad(loss))
+    for _ in range(3):
+        np.testing.assert_array_equal(gradient(x).numpy(), [2.0, 1.0, 6.0])

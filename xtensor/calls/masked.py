@@ -1,0 +1,94 @@
+"""Selections by a mask while a function is captured: `x[mask] = f(x[mask])` becomes `x = where(mask, f(x), x)`.
+
+How many elements a mask selects depends on its values, and with it all that is computed from them. As long as nobody
+asks for that number, what is elementwise is computed of all elements, and written where the mask is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..graph.node import Masked, Node
+from ..storage.blob import TBlob
+from ..storage.storage import watching
+from ..tensor.face import Tensor
+from ..tensor.operands import SCALARS
+
+if TYPE_CHECKING:
+    from .op import Op
+
+# Steps of two masks that are compared at most, one after the other.
+COMPARED = 8
+
+
+def selection(value: Tensor, mask: Tensor) -> Tensor:
+    """Return the elements of a tensor where a mask is true; nobody else may hold either, and both are copies that are
+    recorded, or made of such.
+    """
+    tensor = Tensor()
+    tensor._data = Masked(value, mask, _settle)
+    tensor._owner = tensor._blob = tensor._step = None
+    return tensor
+
+
+def is_selection(x: Any) -> bool:
+    """Return whether this is a tensor of elements that a mask selects, which nobody has asked for."""
+    return type(x) is Tensor and type(x._data) is Masked and x._data.blob is None
+
+
+def _settle(masked: Masked) -> TBlob:
+    """Return the elements: a function that needs them, or their number, is not captured."""
+    capture, backend = watching(), masked.device.backend
+    if capture is not None:
+        capture.refuse_call("getitem")
+    native = backend.index(masked.value.native(), masked.mask.native())
+    return TBlob.adopt(backend.asarray(native), masked.device)
+
+
+def apply_selected(op: Op, operands: tuple[Any, ...], apply: Callable[[Op, tuple[Any, ...]], Tensor]) -> Tensor | None:
+    """Return what an elementwise op makes of elements that one mask selects, and of scalars; None for all else.
+
+    apply: records an op of whole tensors.
+    """
+    selected = [x._data for x in operands if is_selection(x)]
+    if not selected or watching() is None:
+        return None
+    mask, whole = selected[0].mask, [x._data.value if is_selection(x) else x for x in operands]
+    if not all(is_same_mask(one.mask, mask) for one in selected):
+        return None
+    if not all(is_selection(x) or _is_scalar(x) for x in operands):
+        return None
+    if op.fails_on_values(*[x.dtype if type(x) is Tensor else type(x) for x in operands]):
+        return None  # of elements that are not selected as well
+    return selection(apply(op, tuple(whole)), mask)
+
+
+def _is_scalar(x: Any) -> bool:
+    return type(x) in SCALARS or (type(x) is Tensor and type(x._data) is not Masked and not x.shape and x._step is None)
+
+
+def is_same_mask(copy: Tensor, mask: Tensor) -> bool:
+    """Return whether a mask has the values that a recorded copy of one will have.
+
+    As long as the copy is pending nobody has written to what it reads: it would have been computed before.
+    """
+    node, value = copy._data, mask._data if type(mask._data) is Node and mask._data.blob is None else mask.blob
+    if type(node) is not Node or node.blob is not None:
+        return copy is mask
+    return _is_same(node, value, COMPARED) or _is_same(node.inputs[0], value, COMPARED)
+
+
+def _is_same(a: Any, b: Any, steps: int) -> bool:
+    """Return whether pending values, memory or numbers that are read now are the same."""
+    if a is b:
+        return True
+    if type(a) is not type(b) or not steps:
+        return False
+    if type(a) is TBlob:
+        return a.owner is b.owner and a.layout == b.layout and a.dtype == b.dtype
+    if type(a) is not Node:
+        return repr(a) == repr(b)  # 0.0 is not -0.0, and NaN is NaN
+    if a.blob is not None or b.blob is not None or (a.op, a.params, a.shape) != (b.op, b.params, b.shape):
+        return False
+    return len(a.inputs) == len(b.inputs) and all(map(_is_same, a.inputs, b.inputs, [steps - 1] * len(a.inputs)))

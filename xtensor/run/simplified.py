@@ -1,0 +1,192 @@
+"""What of a captured function need not be done: values that nobody takes, and memory that is read and written again.
+
+A statement that writes in place is a kernel. One that goes on from what the last one wrote, element by element, is
+computed in the same kernel: what lies between them stays in registers, and what is overwritten is not stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..base.layout import Layout, Shape
+from ..plan.costs import MERGED_STEPS, REGISTERS
+from ..plan.program import plan_of
+from ..storage.blob import TBlob
+from .capture import Called, Evaluated, Spot
+
+Steps = Sequence[Evaluated | Called]
+
+
+def uses(steps: Steps) -> Iterable[tuple[int, int]]:
+    """Yield which step uses which root."""
+    for at, step in enumerate(steps):
+        spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
+        for spot in spots:
+            yield at, spot.root
+
+
+def simplified(steps: Steps, own: Collection[int], begin: Callable[[Spot], int]) -> Steps:
+    """Return steps that read what lies in one place once, and make no results that no other step takes and that are not
+    returned: when they were computed somebody held them, as a statement does its operands.
+
+    own: the roots of what is returned. begin: tells where what a spot shows begins.
+    """
+    users = Counter([root for _, root in {*uses(steps)}])
+    found: dict[int, Evaluated | Called] = {}  # a loop has the same ones again
+    for step in steps:
+        if id(step) not in found:
+            found[id(step)] = step if isinstance(step, Called) else _simpler(step, users, own)
+    return _Merging(users, own, begin).merged([found[id(step)] for step in steps])
+
+
+def _simpler(step: Evaluated, users: Mapping[int, int], own: Collection[int]) -> Evaluated:
+    kept = [
+        number
+        for number in step.plan.kept
+        if number in step.into or step.spots[number].root in own or users[step.spots[number].root] > 1
+    ]
+    first: dict[Spot, int] = {}
+    given = [number for number in step.spots if number not in step.trace.arguments]
+    same = {number: one for number in given if (one := first.setdefault(step.spots[number], number)) != number}
+    if not kept or (not same and len(kept) == len(step.plan.kept)):
+        return step
+    return _planned(step, kept, same)
+
+
+def _planned(step: Evaluated, kept: Sequence[int], same: Mapping[int, int]) -> Evaluated:
+    """Return a step of which only some results are wanted, and some inputs are others, or results, again."""
+    trace, device = step.trace.simplified(kept, same), step.trace.values[kept[0]].device
+    shown = [
+        TBlob(None, step.metas[number].dtype, step.metas[number].layout, device) if value is None else value
+        for number, value in enumerate(trace.values)
+    ]
+    needed = {*kept, *[one for taken in trace.arguments.values() for one in taken]}
+    needed -= step.trace.kept.difference(kept)
+    spots = {number: spot for number, spot in step.spots.items() if number in needed}
+    into = tuple([number for number in step.into if number in kept])
+    return step._replace(trace=trace, plan=plan_of(trace.of(shown)), spots=spots, into=into)
+
+
+# ---- statements that go on from others
+
+
+class _Merging:
+    """Statements that are computed in one kernel. users: how many steps use a root; own, begin: as of `simplified`."""
+
+    def __init__(self, users: Counter[int], own: Collection[int], begin: Callable[[Spot], int]) -> None:
+        self._users, self._own, self._begin = users, own, begin
+        self._known: dict[tuple[int, int], tuple[Any, Any, Evaluated | None]] = {}
+
+    def merged(self, steps: Steps) -> Steps:
+        """Return steps of which each is one with the last where it can be."""
+        found: list[Evaluated | Called] = []
+        for step in steps:
+            both = self._both(found[-1], step) if found else None
+            if both is None:
+                found.append(step)
+            else:
+                found[-1] = both
+        return found
+
+    def _both(self, first: Evaluated | Called, second: Evaluated | Called) -> Evaluated | None:
+        """Return two steps as one, None where they stay apart; a loop has the same ones again."""
+        if isinstance(first, Called) or isinstance(second, Called):
+            return None
+        key = id(first), id(second)
+        if key not in self._known:
+            self._known[key] = first, second, self._joined(first, second)  # held, or others would get their numbers
+        both = self._known[key][2]
+        if both is not None:
+            self._users.subtract(_roots(first) & _roots(second))
+        return both
+
+    def _joined(self, first: Evaluated, second: Evaluated) -> Evaluated | None:
+        """Return two updates over the same elements as one; None where one has to wait for the other, nothing of what
+        they take is the same, or it is too much for one kernel.
+        """
+        shape = _domain(first)
+        same = self._goes_on(first, second) if shape is not None and shape == _domain(second) else None
+        if not same:
+            return None
+        base = len(first.trace.values)
+        spots = first.spots | {base + number: spot for number, spot in second.spots.items()}
+        metas = first.metas | {base + number: meta for number, meta in second.metas.items()}
+        into = (*first.into, *[base + number for number in second.into])
+        both = Evaluated(first.trace.followed_by(second.trace), first.plan, metas, spots, into)
+        again, shared = _results(second).values(), _roots(first) & _roots(second)
+        kept = [
+            number
+            for number in sorted(both.trace.kept)
+            if (number >= base or spots[number] not in again)
+            and (number in into or self._outlives(spots[number].root, shared))
+        ]
+        both = _planned(both, kept, {base + number: one for number, one in same.items()})
+        program = both.plan.kernels[0].program
+        fits = len(program.steps) <= MERGED_STEPS and program.alive <= REGISTERS
+        return both if fits and len(both.plan.kernels) == 1 else None
+
+    def _outlives(self, root: int, shared: Collection[int]) -> bool:
+        """Return whether others take what one of two steps made, or it is returned."""
+        return root in self._own or self._users[root] - (root in shared) > 1
+
+    def _goes_on(self, first: Evaluated, second: Evaluated) -> dict[int, int] | None:
+        """Return which inputs of a step are inputs or results of the one before; None where it must wait for that.
+
+        The second reads of what the first writes only its results as they are, and writes nothing that the first reads
+        but for what it has need of itself. So each element that is overwritten has been used before, in whatever order
+        the steps for it are made.
+        """
+        made, writes = _results(first), _results(second).values()
+        taken = {number: spot for number, spot in first.spots.items() if number not in made}
+        given = {number: spot for number, spot in second.spots.items() if number not in second.trace.kept}
+        place = {spot: number for number, spot in (*taken.items(), *made.items())}
+        same = {number: place[spot] for number, spot in given.items() if spot in place}
+        again = {spot for spot in writes if spot in made.values()}
+        if not again.issubset(given.values()):
+            return None  # it would be overwritten before it was used
+        others = [spot for spot in given.values() if spot not in made.values()]
+        if self._meet(others, made.values()):
+            return None
+        needed = [number for number in same.values() if number in made]
+        used = {spot for number, spot in taken.items() if spot in writes and _is_used_up(first, number, needed)}
+        for write in [spot for spot in writes if spot not in again]:
+            if self._meet([write], [spot for spot in first.spots.values() if spot != write or spot not in used]):
+                return None
+        return same
+
+    def _meet(self, spots: Iterable[Spot], others: Iterable[Spot]) -> bool:
+        """Return whether any of some spots may show bytes that any of the others shows."""
+        lies = [[(self._lie(one), one.meta.dtype.itemsize) for one in every] for every in (spots, others)]
+        return any([a.overlaps(b, size, other) for a, size in lies[0] for b, other in lies[1]])
+
+    def _lie(self, spot: Spot) -> Layout:
+        return Layout(spot.meta.shape, spot.meta.layout.strides, self._begin(spot))
+
+
+def _domain(step: Evaluated) -> Shape | None:
+    """Return what an update in place goes over, if it is one elementwise kernel."""
+    kernel = step.plan.kernels[0]
+    alone = len(step.plan.kernels) == 1 and kernel.direct is None and not kernel.program.reductions
+    return step.metas[kernel.domain].shape if alone and step.into else None
+
+
+def _is_used_up(step: Evaluated, number: int, results: Collection[int]) -> bool:
+    """Return whether all that is made of an input are values that some results are made of, and these."""
+    needed, made = set(results), {number}
+    for one, taken in reversed(step.trace.arguments.items()):
+        if one in needed:
+            needed.update(taken)
+    for one, taken in step.trace.arguments.items():
+        if not made.isdisjoint(taken):
+            made.add(one)
+    return made <= needed
+
+
+def _results(step: Evaluated) -> dict[int, Spot]:
+    return {number: step.spots[number] for number in step.trace.kept}
+
+
+def _roots(step: Evaluated) -> set[int]:
+    return {spot.root for spot in step.spots.values()}

@@ -17,8 +17,9 @@ import numpy as np
 
 from ..base.layout import Shape
 from ..base.threads import worth
-from ..codegen.cpu.channels import NUMBERS, OUTSIDE, POINTERS, Term, Thin, channels_kernel, channels_weights_kernel
+from ..codegen.cpu.channels import NUMBERS, POINTERS, Term, Thin, channels_kernel, channels_weights_kernel
 from ..codegen.cpu.compile import host
+from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import moving_seconds
 from ..run.contractions import address, worth_compiling
 from ..run.native import run_calls

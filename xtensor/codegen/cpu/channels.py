@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from .compile import Code, handmade
 from .gemm import Form, _masked_load, _masked_store, declared, first_lanes, loads
+from .sweeping import OUTSIDE
 
 # What a kernel is told. Offsets and steps count elements.
 #
@@ -31,7 +32,6 @@ NUMBERS = (
     *("channels", "pitch", "row.count", "positions", "size", "start", "x.step", "y.step"),
     *("blocks", "fetched", "x.ahead", "y.ahead", "images", "x.image", "y.image"),
 )
-OUTSIDE = -(1 << 62)
 
 # The sums of a gradient that take turns at least, so that none waits for the one before.
 TURNS = 6

@@ -1,41 +1,48 @@
-"""Convolutions of few channels in one group: the first layers of networks.
+"""Convolutions of few channels in a group: the first layers of networks, and groups of some channels.
 
-The rows of the input under a row of outputs are copied aside, with zeros around them; there all windows lie alike, and
-nothing is packed. Where channels come last, every element of some windows is multiplied with registers of outputs;
-where they come first, registers of positions are with a weight of some outputs. The gradient of weights goes the first
-way, and has its sums over outputs in registers.
+The rows of the input under a strip of rows of outputs are copied aside, with zeros around them; there all windows lie
+alike, and nothing is packed. Where channels come last, every element of some windows is multiplied with registers of
+outputs; where they come first, registers of positions are with a weight of some outputs. The gradients of weights go
+the same ways, and have their sums in registers over a strip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from .channels import OUTSIDE
 from .compile import Code, handmade
-from .gemm import Form, _masked_load, _masked_store, declared, first_lanes, loads, splat
+from .gemm import _masked_load, _masked_store, first_lanes, splat
+from .sweeping import OUTSIDE, Sweeping
 
 # What a kernel is told. Offsets and steps count elements.
 #
-#   w         weights (elements of a window, outputs), `pitch` apart; of the gradient the sums, which are added to
-#   firsts    of each row of outputs, and behind the last: the first of its rows of the input
-#   x.rows    of those: where it lies, or OUTSIDE; y.rows: where a row of outputs does
-#   rows      room for the rows under a row of outputs, of each channel and each phase of its columns modulo the stride,
-#             `length` apart, which is a number of registers; channels that come last are part of the rows
-#   ks        of each element of a window: where it lies in that room
+#   w         weights (elements of a window, outputs), `pitch` apart; of the gradient the sums, which are added to where
+#             channels come last, else written, one after the other
+#   room      for the rows under a strip, of each channel and each phase of its columns modulo the stride, `length`
+#             apart, which is a number of registers; channels that come last are part of the rows
+#   sums      room for registers of the gradient where channels come first, zeros: of each element and each output
+#   x.rows    of the rows under each strip, `span` of them: where one lies, or OUTSIDE
+#   y.rows    of each row of outputs: where it lies
+#   begins    of each strip, and behind the last: its first row of outputs
+#   ks        of each element of a window: where it lies in the room
 #   size      elements of a row of the input; start: which one stands first in the room
-POINTERS = ("x", "w", "y", "bias", "rows", "x.rows", "firsts", "y.rows", "ks")
+#   room.step from the rows under a row of outputs to those under the next one
+POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks")
 NUMBERS = (
-    *("outputs", "pitch", "row.count", "positions", "depth", "size", "start", "length", "y.step"),
-    *("images", "x.image", "y.image", "channels", "x.channel"),
+    *("outputs", "pitch", "strip.count", "positions", "depth", "size", "start", "length", "y.step", "span"),
+    *("room.step", "images", "x.image", "y.image", "channels", "x.channel"),
+    *("groups", "x.group", "y.group", "w.group"),
 )
 
 
 class Few(NamedTuple):
     """What code is made for: blocks of so many windows, `apart` elements from each to the next, and registers of
-    outputs. The gradient has as many elements of a window at a time instead, which follow each other; where channels
-    come first, there are so many outputs at a time, and registers of windows. phases: of columns, 1 or 2.
+    outputs. The gradient has as many elements of a window at a time instead, which follow each other.
+
+    Where channels come first, blocks are of so many outputs, and registers of windows, which are `apart` in y, 1 or 2
+    elements; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
     """
 
     char: str
@@ -44,6 +51,7 @@ class Few(NamedTuple):
     registers: int
     apart: int
     phases: int = 1
+    terms: int = 1
 
 
 @lru_cache(256)
@@ -64,260 +72,358 @@ def few_weights_kernel(few: Few) -> Code:
     return handmade("\n".join(_Weights(few).text()))
 
 
-class _Text:
-    """What kernels have in common: rows of outputs, the rows of the input under them, and registers of outputs.
+@lru_cache(256)
+def few_first_weights_kernel(few: Few) -> Code:
+    """Return the code of that gradient where channels come first: outputs are whole blocks, and windows whole terms."""
+    return handmade("\n".join(_WeightsFirst(few).text()))
 
-    along: whether registers are of outputs.
-    """
 
-    along = True
+class _Text(Sweeping):
+    """What kernels have in common: groups, strips of rows of outputs, and the rows of the input under them."""
 
     def __init__(self, few: Few) -> None:
-        self.few, self.form = few, Form(few.char, few.lanes, 1, 1)
-        self.kind, self.vector = self.form.kind, f"<{few.lanes} x {self.form.kind}>"
+        super().__init__(few.char, few.lanes)
+        self.few = few
         self.cells = [(b, v) for b in range(few.block) for v in range(few.registers)]
 
-    def _begin(self) -> Iterator[str]:
-        """Yield what comes before a row of outputs is computed: its rows of the input lie in the room."""
-        yield from sorted(declared(self.form))
-        yield "define void @kernel(ptr %table) {\nentry:"
-        yield from loads(POINTERS, NUMBERS)
-        yield "  br label %image\nimage:\n  %n = phi i64 [0, %entry], [%n.n, %image.next]"
-        for name in "xy":
-            yield f"  %{name}.far = mul i64 %n, %{name}.image"
-            yield f"  %{name}.n = getelementptr {self.kind}, ptr %{name}, i64 %{name}.far"
-        yield "  br label %row\nrow:\n  %r = phi i64 [0, %image], [%r.n, %row.next]"
-        for name in ("firsts", "y.rows"):
-            yield f"  %{name}.at = getelementptr i64, ptr %{name}, i64 %r\n  %{name}.r = load i64, ptr %{name}.at"
-        yield "  %last.at = getelementptr i64, ptr %firsts.at, i64 1\n  %last = load i64, ptr %last.at"
-        yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.r"
-        yield from self._copy()
+    def text(self) -> Iterator[str]:
+        return self.kernel(POINTERS, NUMBERS, self._groups())
 
-    def _some(self) -> Iterator[str]:
-        """Yield the head of the loop over registers of outputs."""
-        yield "  br label %some\nsome:\n  %o = phi i64 [0, %copied], [%o.n, %some.next]"
-        for v in range(self.few.registers):
-            yield f"  %o{v} = add i64 %o, {v * self.few.lanes}\n  %left{v} = sub i64 %outputs, %o{v}"
-            yield from first_lanes(self.form, f"mask{v}", f"%left{v}")
-        yield f"  %w.o = getelementptr {self.kind}, ptr %w, i64 %o"
-        yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %o"
+    def _groups(self) -> Iterator[str]:
+        channel = "  %channel.step = mul i64 %length, {}\n  %row.step = mul i64 %channel.step, %channels"
+        yield channel.format(self.few.phases)
+        yield from self.loop("group", "g", "%groups", self._group())
 
-    def _copy(self) -> Iterator[str]:
+    def _group(self) -> Iterator[str]:
+        for name, step in (("x", "%x.group"), ("y", "%y.group"), ("w", "%w.group"), ("bias", "%pitch")):
+            yield from self.far(f"{name}.g", f"%{name}", "%g", step)
+        strips = self.loop("strip", "s", "%strip.count", self._strip())
+        yield from self.images("%x.g", "%y.g", strips)
+
+    def _strip(self) -> Iterator[str]:
+        yield from self._copied()
+        yield from self.words("%s", "begins")
+        yield "  %last.at = getelementptr i64, ptr %begins.at, i64 1\n  %last = load i64, ptr %last.at"
+        yield "  %row.count = sub i64 %last, %begins.this"
+        yield from self._computed()
+
+    def _computed(self) -> Iterator[str]:
+        """Yield what is computed of a strip, whose rows of the input lie in the room."""
+        raise NotImplementedError
+
+    def _at_row(self) -> Iterator[str]:
+        """Yield where a row of outputs is: %y.r and %room.r."""
+        yield "  %row.number = add i64 %begins.this, %r"
+        yield from self.words("%row.number", "y.rows")
+        yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
+        yield from self.far("room.r", "%room", "%r", "%room.step")
+
+    # -- copying
+
+    def _copied(self) -> Iterator[str]:
         """Yield the loops that copy rows; what lies outside is masked out, and becomes zeros."""
-        lanes, phases = self.few.lanes, self.few.phases
-        yield "  br label %copy\ncopy:\n  %e = phi i64 [%firsts.r, %row], [%e.n, %copy.next]"
-        yield "  %to.e = phi ptr [%rows, %row], [%to.n, %copy.next]"
-        yield "  %x.rows.at = getelementptr i64, ptr %x.rows, i64 %e\n  %x.row = load i64, ptr %x.rows.at"
-        yield f"  %outside = icmp eq i64 %x.row, {OUTSIDE}\n  %there = select i1 %outside, i64 0, i64 %size"
-        yield "  %x.some = select i1 %outside, i64 0, i64 %x.row"  # no address at all would be a fault, masked or not
-        yield f"  %x.r = getelementptr {self.kind}, ptr %x.n, i64 %x.some"
-        yield from splat("there", "i64", f"<{lanes} x i64>", lanes)
-        yield "  br label %channel\nchannel:\n  %c = phi i64 [0, %copy], [%c.n, %channel.next]"
-        yield "  %to = phi ptr [%to.e, %copy], [%to.n, %channel.next]"
-        yield f"  %x.c.far = mul i64 %c, %x.channel\n  %x.c = getelementptr {self.kind}, ptr %x.r, i64 %x.c.far"
-        yield "  br label %copy.some\ncopy.some:\n  %t = phi i64 [0, %channel], [%t.n, %copy.some]"
-        yield f"  %t.far = mul i64 %t, {phases}\n  %from = add i64 %start, %t.far"
-        yield from splat("from", "i64", f"<{lanes} x i64>", lanes)
+        yield "  %s.rows = mul i64 %s, %span"
+        channels = self.loop("channel", "c", "%channels", self._copied_channel())
+        yield from self.loop("copy", "e", "%span", self._copied_row(channels))
+
+    def _copied_row(self, channels: Iterator[str]) -> Iterator[str]:
+        yield "  %e.row = add i64 %s.rows, %e"
+        yield from self.words("%e.row", "x.rows")
+        yield f"  %outside = icmp eq i64 %x.rows.this, {OUTSIDE}\n  %there = select i1 %outside, i64 0, i64 %size"
+        yield "  %x.some = select i1 %outside, i64 0, i64 %x.rows.this"  # no address at all would be a fault
+        yield f"  %x.r = getelementptr {self.kind}, ptr %x.n, i64 %x.some\n  %there.n = trunc i64 %there to i32"
+        yield from self.far("to.e", "%room", "%e", "%row.step")
+        yield from splat("there", "i32", f"<{self.lanes} x i32>", self.lanes, "there.n")
+        yield from channels
+
+    def _copied_channel(self) -> Iterator[str]:
+        yield from self.far("x.c", "%x.r", "%c", "%x.channel")
+        yield from self.far("to", "%to.e", "%c", "%channel.step")
+        yield from self.loop("copy.some", "t", "%length", self._copied_registers(), step=self.lanes)
+
+    def _copied_registers(self) -> Iterator[str]:
+        """Yield the copy of registers of a row, columns of each phase together."""
+        phases, ints = self.few.phases, f"<{self.lanes} x i32>"
+        yield f"  %t.far = mul i64 %t, {phases}\n  %from = add i64 %start, %t.far\n  %from.n = trunc i64 %from to i32"
+        yield from splat("from", "i32", ints, self.lanes, "from.n")
         for part in range(phases):
-            yield from self._inside(part)
-        yield from self._phases()
-        yield f"  %t.n = add i64 %t, {lanes}\n  %t.more = icmp slt i64 %t.n, %length"
-        yield "  br i1 %t.more, label %copy.some, label %channel.next\nchannel.next:\n  %c.n = add i64 %c, 1"
-        yield f"  %to.far = mul i64 %length, {phases}\n  %to.n = getelementptr {self.kind}, ptr %to, i64 %to.far"
-        yield "  %c.more = icmp slt i64 %c.n, %channels\n  br i1 %c.more, label %channel, label %copy.next\ncopy.next:"
-        yield "  %e.n = add i64 %e, 1\n  %e.more = icmp slt i64 %e.n, %last"
-        yield "  br i1 %e.more, label %copy, label %copied\ncopied:"
-
-    def _inside(self, part: int) -> Iterator[str]:
-        """Yield the load of a register of a row: %in.x and the part's number."""
-        lanes, wide = self.few.lanes, f"<{self.few.lanes} x i64>"
-        counting = ", ".join(f"i64 {part * lanes + lane}" for lane in range(lanes))
-        yield f"  %at{part} = add {wide} %from.all, <{counting}>\n  %in{part} = icmp ult {wide} %at{part}, %there.all"
-        yield f"  %from{part} = add i64 %from, {part * lanes}"
-        yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.c, i64 %from{part}"
-        yield _masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")
-
-    def _phases(self) -> Iterator[str]:
-        """Yield the stores of what was loaded, columns of each phase together."""
-        lanes, phases = self.few.lanes, self.few.phases
+            counting = ", ".join(f"i32 {part * self.lanes + lane}" for lane in range(self.lanes))
+            yield f"  %at{part} = add {ints} %from.all, <{counting}>\n  %in{part} = icmp ult {ints} %at{part}, %there.all"
+            yield f"  %from{part} = add i64 %from, {part * self.lanes}"
+            yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.c, i64 %from{part}"
+            yield _masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")
         for phase in range(phases):
             value = "%in.x0"
             if phases == 2:
-                value, order = f"%phase{phase}", ", ".join(f"i32 {phase + 2 * lane}" for lane in range(lanes))
+                value, order = f"%phase{phase}", ", ".join(f"i32 {phase + 2 * lane}" for lane in range(self.lanes))
                 pair = f"{self.vector} %in.x0, {self.vector} %in.x1"
-                yield f"  {value} = shufflevector {pair}, <{lanes} x i32> <{order}>"
+                yield f"  {value} = shufflevector {pair}, {ints} <{order}>"
             yield f"  %to.phase{phase} = mul i64 %length, {phase}\n  %to.t{phase} = add i64 %to.phase{phase}, %t"
             yield f"  %to.at{phase} = getelementptr {self.kind}, ptr %to, i64 %to.t{phase}"
             yield f"  store {self.vector} {value}, ptr %to.at{phase}, align {self.form.itemsize}"
 
-    def _end(self) -> Iterator[str]:
-        step = self.few.registers * self.few.lanes
-        yield f"  br label %some.next\nsome.next:\n  %o.n = add i64 %o, {step if self.along else self.few.block}"
-        yield from self._again("o", "some", "%outputs")
-        yield "  br label %row.next\nrow.next:\n  %r.n = add i64 %r, 1"
-        yield from self._again("r", "row", "%row.count")
-        yield "  br label %image.next\nimage.next:\n  %n.n = add i64 %n, 1"
-        yield from self._again("n", "image", "%images")
-        yield "  ret void\n}"
+    # -- registers
 
-    def _again(self, counter: str, name: str, end: str) -> Iterator[str]:
-        yield f"  %{counter}.more = icmp slt i64 %{counter}.n, {end}"
-        yield f"  br i1 %{counter}.more, label %{name}, label %{name}.done\n{name}.done:"
-
-    def _spread(self, name: str, pointer: str, far: int) -> Iterator[str]:
-        """Yield what makes a register %name.all of one number."""
-        yield f"  %{name}.at = getelementptr {self.kind}, ptr {pointer}, i64 {far}"
-        yield f"  %{name} = load {self.kind}, ptr %{name}.at"
-        yield from splat(name, self.kind, self.vector, self.few.lanes)
-
-    def _multiply_add(self, name: str, x: str, y: str, z: str) -> str:
-        suffix, vector = f"v{self.few.lanes}f{8 * self.form.itemsize}", self.vector
-        return f"  {name} = call {vector} @llvm.fma.{suffix}({vector} {x}, {vector} {y}, {vector} {z})"
+    def _masks(self, number: str, end: str) -> Iterator[str]:
+        """Yield the masks of registers that begin at a number: %mask0 and so on."""
+        for v in range(self.few.registers):
+            yield f"  %number{v} = add i64 {number}, {v * self.lanes}\n  %left{v} = sub i64 {end}, %number{v}"
+            yield from first_lanes(self.form, f"mask{v}", f"%left{v}")
 
     def _registers(self, name: str, pointer: str) -> Iterator[str]:
-        """Yield the loads of the registers of outputs from somewhere on."""
+        """Yield the loads of registers from somewhere on, under masks."""
         for v in range(self.few.registers):
-            yield f"  %{name}{v}.at = getelementptr {self.kind}, ptr {pointer}, i64 {v * self.few.lanes}"
+            yield f"  %{name}{v}.at = getelementptr {self.kind}, ptr {pointer}, i64 {v * self.lanes}"
             yield _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
+
+    def _added_up(self, terms: Iterator[str], starts: Sequence[str]) -> Iterator[str]:
+        """Yield the loop over elements of windows, each at %x.k; starts: what the sums, %sum..., are at first."""
+        carried = [("w.k", "ptr", "%w.o", "%w.k.n")]
+        for (b, v), start in zip(self.cells, starts, strict=True):
+            carried.append((f"old{b}.{v}", self.vector, start, f"%sum{b}.{v}"))
+        yield from self.loop("term", "k", "%depth", self._term(terms), carried=carried)
+
+    def _term(self, terms: Iterator[str]) -> Iterator[str]:
+        yield from self.words("%k", "ks")
+        yield f"  %x.k = getelementptr {self.kind}, ptr %x.p, i64 %ks.this"
+        yield from terms
+        yield f"  %w.k.n = getelementptr {self.kind}, ptr %w.k, i64 %pitch"
 
 
 class _Outputs(_Text):
     """The text of a convolution."""
 
-    def text(self) -> Iterator[str]:
-        yield from self._begin()
-        yield from self._some()
-        yield f"  %bias.o = getelementptr {self.kind}, ptr %bias, i64 %o"
-        yield from self._registers("b", "%bias.o")
-        yield "  br label %block\nblock:\n  %p = phi i64 [0, %some], [%p.n, %block.next]"
-        yield f"  %x.far.p = mul i64 %p, {self.few.apart}\n  %x.p = getelementptr {self.kind}, ptr %rows, i64 %x.far.p"
-        yield from self._sums()
-        yield from self._store()
-        yield f"  br label %block.next\nblock.next:\n  %p.n = add i64 %p, {self.few.block}"
-        yield from self._again("p", "block", "%positions")
-        yield from self._end()
+    def _computed(self) -> Iterator[str]:
+        few = self.few
+        some = self.loop("some", "o", "%outputs", self._some(), step=few.registers * few.lanes)
+        yield from self.loop("row", "r", "%row.count", self._row(some))
 
-    def _sums(self) -> Iterator[str]:
-        """Yield the loop over elements of the windows."""
-        yield "  br label %term\nterm:\n  %k = phi i64 [0, %block], [%k.n, %term]"
-        yield "  %w.k = phi ptr [%w.o, %block], [%w.k.n, %term]"
-        for p, v in self.cells:
-            yield f"  %old{p}.{v} = phi {self.vector} [%b{v}, %block], [%sum{p}.{v}, %term]"
-        yield "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %far.k = load i64, ptr %ks.at"
-        yield f"  %x.k = getelementptr {self.kind}, ptr %x.p, i64 %far.k"
+    def _row(self, some: Iterator[str]) -> Iterator[str]:
+        yield from self._at_row()
+        yield from some
+
+    def _some(self) -> Iterator[str]:
+        """Yield what is done for some registers of outputs."""
+        yield from self._masks("%o", "%outputs")
+        for name, pointer in (("w.o", "%w.g"), ("y.o", "%y.r"), ("bias.o", "%bias.g")):
+            yield f"  %{name} = getelementptr {self.kind}, ptr {pointer}, i64 %o"
+        yield from self._registers("b", "%bias.o")
+        yield from self.loop("block", "p", "%positions", self._block(), step=self.few.block)
+
+    def _block(self) -> Iterator[str]:
+        yield from self.far("x.p", "%room.r", "%p", self.few.apart)
+        yield from self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
+        yield from self._stored()
+
+    def _multiplied(self) -> Iterator[str]:
         yield from self._registers("w", "%w.k")
         for p in range(self.few.block):
-            yield from self._spread(f"x{p}", "%x.k", p * self.few.apart)
+            yield from self.spread(f"x{p}", "%x.k", p * self.few.apart)
             for v in range(self.few.registers):
-                yield self._multiply_add(f"%sum{p}.{v}", f"%x{p}.all", f"%w{v}", f"%old{p}.{v}")
-        yield f"  %w.k.n = getelementptr {self.kind}, ptr %w.k, i64 %pitch\n  %k.n = add i64 %k, 1"
-        yield from self._again("k", "term", "%depth")
+                yield self.multiply_add(f"%sum{p}.{v}", f"%x{p}.all", f"%w{v}", f"%old{p}.{v}")
 
-    def _store(self) -> Iterator[str]:
-        truth = f"<{self.few.lanes} x i1>"
-        yield f"  %y.far.p = mul i64 %p, %y.step\n  %to0 = getelementptr {self.kind}, ptr %y.o, i64 %y.far.p"
+    def _stored(self) -> Iterator[str]:
+        truth = f"<{self.lanes} x i1>"
         yield "  %left.p = sub i64 %positions, %p"
+        yield from self.far("to0", "%y.o", "%p", "%y.step")
         for p, v in self.cells:
             if p and not v:
                 yield f"  %to{p} = getelementptr {self.kind}, ptr %to{p - 1}, i64 %y.step"
             if not v:
                 yield f"  %is{p} = icmp sgt i64 %left.p, {p}"
             yield f"  %mask{p}.{v} = select i1 %is{p}, {truth} %mask{v}, {truth} zeroinitializer"
-            yield f"  %to{p}.{v} = getelementptr {self.kind}, ptr %to{p}, i64 {v * self.few.lanes}"
+            yield f"  %to{p}.{v} = getelementptr {self.kind}, ptr %to{p}, i64 {v * self.lanes}"
             yield _masked_store(self.form, f"%sum{p}.{v}", f"%to{p}.{v}", f"%mask{p}.{v}")
 
 
 class _OutputsFirst(_Text):
     """The text of a convolution where channels come first."""
 
-    along = False
+    def _computed(self) -> Iterator[str]:
+        some = self.loop("some", "o", "%outputs", self._some(), step=self.few.block)
+        yield from self.loop("row", "r", "%row.count", self._row(some))
 
-    def text(self) -> Iterator[str]:
+    def _row(self, some: Iterator[str]) -> Iterator[str]:
+        yield from self._at_row()
+        yield from some
+
+    def _some(self) -> Iterator[str]:
+        """Yield what is done for some outputs."""
         few = self.few
-        yield from self._begin()
-        yield "  br label %some\nsome:\n  %o = phi i64 [0, %copied], [%o.n, %some.next]"
-        yield f"  %w.o = getelementptr {self.kind}, ptr %w, i64 %o\n  %y.far.o = mul i64 %o, %y.step"
-        yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %y.far.o"
-        yield f"  %bias.o = getelementptr {self.kind}, ptr %bias, i64 %o"
+        yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
+        yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o"
+        yield from self.far("y.o", "%y.r", "%o", "%y.step")
         for b in range(few.block):
-            yield from self._spread(f"b{b}", "%bias.o", b)
-        yield "  br label %block\nblock:\n  %p = phi i64 [0, %some], [%p.n, %block.next]"
-        yield f"  %x.p = getelementptr {self.kind}, ptr %rows, i64 %p"
-        yield from self._sums()
-        yield from self._store()
-        yield f"  br label %block.next\nblock.next:\n  %p.n = add i64 %p, {few.registers * few.lanes}"
-        yield from self._again("p", "block", "%positions")
-        yield from self._end()
+            yield from self.spread(f"b{b}", "%bias.o", b)
+        yield from self.loop("block", "p", "%positions", self._block(), step=few.registers * few.lanes)
 
-    def _sums(self) -> Iterator[str]:
-        """Yield the loop over elements of the windows."""
-        yield "  br label %term\nterm:\n  %k = phi i64 [0, %block], [%k.n, %term]"
-        yield "  %w.k = phi ptr [%w.o, %block], [%w.k.n, %term]"
-        for b, v in self.cells:
-            yield f"  %old{b}.{v} = phi {self.vector} [%b{b}.all, %block], [%sum{b}.{v}, %term]"
-        yield "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %far.k = load i64, ptr %ks.at"
-        yield f"  %x.k = getelementptr {self.kind}, ptr %x.p, i64 %far.k"
+    def _block(self) -> Iterator[str]:
+        yield f"  %x.p = getelementptr {self.kind}, ptr %room.r, i64 %p"
+        yield from self._added_up(self._multiplied(), [f"%b{b}.all" for b, _ in self.cells])
+        yield from self._masks("%p", "%positions")
+        yield from self.far("to0", "%y.o", "%p", self.few.apart)
+        for b in range(self.few.block):
+            if b:
+                yield f"  %to{b} = getelementptr {self.kind}, ptr %to{b - 1}, i64 %y.step"
+            yield f"  %is{b} = icmp sgt i64 %left.o, {b}"
+            for v in range(self.few.registers):
+                yield from self._stored(b, v)
+
+    def _multiplied(self) -> Iterator[str]:
         for v in range(self.few.registers):
-            yield f"  %x{v}.at = getelementptr {self.kind}, ptr %x.k, i64 {v * self.few.lanes}"
+            yield f"  %x{v}.at = getelementptr {self.kind}, ptr %x.k, i64 {v * self.lanes}"
             yield f"  %x{v} = load {self.vector}, ptr %x{v}.at, align {self.form.itemsize}"
         for b in range(self.few.block):
-            yield from self._spread(f"w{b}", "%w.k", b)
+            yield from self.spread(f"w{b}", "%w.k", b)
             for v in range(self.few.registers):
-                yield self._multiply_add(f"%sum{b}.{v}", f"%x{v}", f"%w{b}.all", f"%old{b}.{v}")
-        yield f"  %w.k.n = getelementptr {self.kind}, ptr %w.k, i64 %pitch\n  %k.n = add i64 %k, 1"
-        yield from self._again("k", "term", "%depth")
+                yield self.multiply_add(f"%sum{b}.{v}", f"%x{v}", f"%w{b}.all", f"%old{b}.{v}")
 
-    def _store(self) -> Iterator[str]:
-        truth = f"<{self.few.lanes} x i1>"
-        yield f"  %to0 = getelementptr {self.kind}, ptr %y.o, i64 %p\n  %left.o = sub i64 %outputs, %o"
-        for v in range(self.few.registers):
-            yield f"  %p{v} = add i64 %p, {v * self.few.lanes}\n  %left{v} = sub i64 %positions, %p{v}"
-            yield from first_lanes(self.form, f"mask{v}", f"%left{v}")
-        for b, v in self.cells:
-            if b and not v:
-                yield f"  %to{b} = getelementptr {self.kind}, ptr %to{b - 1}, i64 %y.step"
-            if not v:
-                yield f"  %is{b} = icmp sgt i64 %left.o, {b}"
-            yield f"  %mask{b}.{v} = select i1 %is{b}, {truth} %mask{v}, {truth} zeroinitializer"
-            yield f"  %to{b}.{v} = getelementptr {self.kind}, ptr %to{b}, i64 {v * self.few.lanes}"
-            yield _masked_store(self.form, f"%sum{b}.{v}", f"%to{b}.{v}", f"%mask{b}.{v}")
+    def _stored(self, b: int, v: int) -> Iterator[str]:
+        """Yield the store of a register of an output, whose elements may lie apart."""
+        lanes, apart, truth, own = self.lanes, self.few.apart, f"<{self.lanes} x i1>", f"{b}.{v}"
+        yield f"  %mask{own} = select i1 %is{b}, {truth} %mask{v}, {truth} zeroinitializer"
+        for part in range(apart):
+            value, mask = f"%sum{own}", f"%mask{own}"
+            if apart > 1:
+                places = [part * lanes + lane for lane in range(lanes)]
+                order = ", ".join(f"i32 {lanes if n % apart else n // apart}" for n in places)
+                for name, kind, old in (("value", self.vector, value), ("mask", truth, mask)):
+                    both = f"{kind} {old}, {kind} zeroinitializer, <{lanes} x i32> <{order}>"
+                    yield f"  %{name}{own}.{part} = shufflevector {both}"
+                value, mask = f"%value{own}.{part}", f"%mask{own}.{part}"
+            yield f"  %to{own}.{part} = getelementptr {self.kind}, ptr %to{b}, i64 {(v * apart + part) * lanes}"
+            yield _masked_store(self.form, value, f"%to{own}.{part}", mask)
 
 
 class _Weights(_Text):
-    """The text of the gradient of weights: the sums of a row of outputs, added to those in memory."""
+    """The text of the gradient of weights: the sums of a strip, added to those in memory."""
 
-    def text(self) -> Iterator[str]:
+    def _computed(self) -> Iterator[str]:
         few = self.few
-        yield from self._begin()
-        yield from self._some()
-        yield "  br label %terms\nterms:\n  %k = phi i64 [0, %some], [%k.n, %terms.next]"
-        yield "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %far.k = load i64, ptr %ks.at"
-        yield f"  %x.k = getelementptr {self.kind}, ptr %rows, i64 %far.k"
-        yield "  br label %one\none:\n  %p = phi i64 [0, %terms], [%p.n, %one]"
-        for name, start in (("x", "%x.k"), ("g", "%y.o")):
-            yield f"  %{name}.p = phi ptr [{start}, %terms], [%{name}.p.n, %one]"
-        for t, v in self.cells:
-            yield f"  %old{t}.{v} = phi {self.vector} [zeroinitializer, %terms], [%sum{t}.{v}, %one]"
-        yield from self._registers("g", "%g.p")
-        for t in range(few.block):
-            yield from self._spread(f"x{t}", "%x.p", t)
-            for v in range(few.registers):
-                yield self._multiply_add(f"%sum{t}.{v}", f"%x{t}.all", f"%g{v}", f"%old{t}.{v}")
-        yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {few.apart}\n  %p.n = add i64 %p, 1"
-        yield f"  %g.p.n = getelementptr {self.kind}, ptr %g.p, i64 %y.step"
-        yield from self._again("p", "one", "%positions")
-        yield from self._add_up()
-        yield f"  br label %terms.next\nterms.next:\n  %k.n = add i64 %k, {few.block}"
-        yield from self._again("k", "terms", "%depth")
-        yield from self._end()
+        yield from self.loop("some", "o", "%outputs", self._some(), step=few.registers * few.lanes)
 
-    def _add_up(self) -> Iterator[str]:
-        """Yield what adds the sums to those in memory."""
+    def _some(self) -> Iterator[str]:
+        yield from self._masks("%o", "%outputs")
+        yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o"
+        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.few.block)
+
+    def _terms(self) -> Iterator[str]:
+        yield from self.words("%k", "ks")
+        carried = [(f"row{t}.{v}", self.vector, "zeroinitializer", f"%sum{t}.{v}") for t, v in self.cells]
+        yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
         for t, v in self.cells:
             name = f"%total{t}.{v}"
             yield f"  {name}.k = add i64 %k, {t}\n  {name}.row = mul i64 {name}.k, %pitch"
-            yield f"  {name}.far = add i64 {name}.row, {v * self.few.lanes}"
+            yield f"  {name}.far = add i64 {name}.row, {v * self.lanes}"
             yield f"  {name}.at = getelementptr {self.kind}, ptr %w.o, i64 {name}.far"
             yield _masked_load(self.form, f"{name}.old", f"{name}.at", f"%mask{v}")
             yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{v}"
             yield _masked_store(self.form, name, f"{name}.at", f"%mask{v}")
+
+    def _row(self) -> Iterator[str]:
+        yield from self._at_row()
+        yield f"  %x.k = getelementptr {self.kind}, ptr %room.r, i64 %ks.this"
+        yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %o"
+        carried = [("x.p", "ptr", "%x.k", "%x.p.n"), ("y.p", "ptr", "%y.o", "%y.p.n")]
+        carried += [(f"old{t}.{v}", self.vector, f"%row{t}.{v}", f"%sum{t}.{v}") for t, v in self.cells]
+        yield from self.loop("one", "p", "%positions", self._one(), carried=carried)
+
+    def _one(self) -> Iterator[str]:
+        yield from self._registers("y", "%y.p")
+        for t in range(self.few.block):
+            yield from self.spread(f"x{t}", "%x.p", t)
+            for v in range(self.few.registers):
+                yield self.multiply_add(f"%sum{t}.{v}", f"%x{t}.all", f"%y{v}", f"%old{t}.{v}")
+        yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.few.apart}"
+        yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 %y.step"
+
+
+class _WeightsFirst(_Text):
+    """The text of that gradient where channels come first: lanes of sums are added up when a group is done.
+
+    What is in no window is masked out in the windows too, as it may be infinite.
+    """
+
+    def __init__(self, few: Few) -> None:
+        super().__init__(few)
+        self.cells = [(t, b) for t in range(few.terms) for b in range(few.block)]
+
+    def _group(self) -> Iterator[str]:
+        yield from super()._group()
+        yield "  %number = mul i64 %depth, %outputs"
+        yield from self.loop("across", "i", "%number", self._across(), step=self.lanes)
+
+    def _across(self) -> Iterator[str]:
+        """Yield the sums of the lanes of as many registers, which become zeros again."""
+        yield from self.far("sums.i", "%sums", "%i", self.lanes)
+        names = []
+        for lane in range(self.lanes):
+            names.append(f"%across{lane}")
+            yield f"  %sums.i{lane} = getelementptr {self.kind}, ptr %sums.i, i64 {lane * self.lanes}"
+            yield f"  {names[-1]} = load {self.vector}, ptr %sums.i{lane}, align {self.form.itemsize}"
+            yield f"  store {self.vector} zeroinitializer, ptr %sums.i{lane}, align {self.form.itemsize}"
+        while len(names) > 1:
+            half = len(names) // 2
+            for n in range(half):
+                yield from self._folded(names[n], names[n + half], f"%half{half}.{n}", half)
+            names = [f"%half{half}.{n}" for n in range(half)]
+        yield f"  %w.i = getelementptr {self.kind}, ptr %w.g, i64 %i\n  %left.i = sub i64 %number, %i"
+        yield from first_lanes(self.form, "mask.i", "%left.i")
+        yield _masked_store(self.form, names[0], "%w.i", "%mask.i")
+
+    def _folded(self, low: str, high: str, name: str, half: int) -> Iterator[str]:
+        """Yield what adds up pairs of lanes so far apart of two registers: the first's go where `half` is not in the
+        lane's number.
+        """
+        for way in (0, half):
+            places = (lane & ~half | way | (self.lanes if lane & half else 0) for lane in range(self.lanes))
+            order = ", ".join(f"i32 {place}" for place in places)
+            pair = f"{self.vector} {low}, {self.vector} {high}"
+            yield f"  {name}.{way} = shufflevector {pair}, <{self.lanes} x i32> <{order}>"
+        yield f"  {name} = fadd {self.vector} {name}.0, {name}.{half}"
+
+    def _computed(self) -> Iterator[str]:
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.few.block)
+
+    def _some(self) -> Iterator[str]:
+        yield "  %y.far.o = mul i64 %o, %y.step"
+        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.few.terms)
+
+    def _terms(self) -> Iterator[str]:
+        few = self.few
+        for t in range(few.terms):
+            yield f"  %k{t} = add i64 %k, {t}"
+            yield from self.words(f"%k{t}", "ks", way=f"of{t}.")
+        carried = [(f"row{t}.{b}", self.vector, "zeroinitializer", f"%sum{t}.{b}") for t, b in self.cells]
+        yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
+        for t, b in self.cells:
+            name = f"%total{t}.{b}"
+            if not b:
+                yield f"  {name}.row = mul i64 %k{t}, %outputs\n  {name}.o = add i64 {name}.row, %o"
+                yield from self.far(f"total{t}", "%sums", f"{name}.o", self.lanes)
+            yield f"  {name}.at = getelementptr {self.kind}, ptr %total{t}, i64 {b * self.lanes}"
+            yield f"  {name}.old = load {self.vector}, ptr {name}.at, align {self.form.itemsize}"
+            yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{b}"
+            yield f"  store {self.vector} {name}, ptr {name}.at, align {self.form.itemsize}"
+
+    def _row(self) -> Iterator[str]:
+        yield from self._at_row()
+        yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %y.far.o"
+        for t in range(self.few.terms):
+            yield f"  %x{t}.r = getelementptr {self.kind}, ptr %room.r, i64 %of{t}.ks.this"
+        carried = [(f"old{t}.{b}", self.vector, f"%row{t}.{b}", f"%sum{t}.{b}") for t, b in self.cells]
+        yield from self.loop("one", "p", "%positions", self._one(), step=self.lanes, carried=carried)
+
+    def _one(self) -> Iterator[str]:
+        yield "  %left.p = sub i64 %positions, %p"
+        yield from first_lanes(self.form, "mask", "%left.p")
+        for t in range(self.few.terms):
+            yield f"  %x{t}.p = getelementptr {self.kind}, ptr %x{t}.r, i64 %p"
+            yield _masked_load(self.form, f"%x{t}", f"%x{t}.p", "%mask")
+        yield f"  %y0.p = getelementptr {self.kind}, ptr %y.o, i64 %p"
+        for b in range(self.few.block):
+            if b:
+                yield f"  %y{b}.p = getelementptr {self.kind}, ptr %y{b - 1}.p, i64 %y.step"
+            yield _masked_load(self.form, f"%y{b}", f"%y{b}.p", "%mask")
+            for t in range(self.few.terms):
+                yield self.multiply_add(f"%sum{t}.{b}", f"%x{t}", f"%y{b}", f"%old{t}.{b}")

@@ -32,8 +32,8 @@ from ..plan.costs import PRODUCT_SECONDS
 from ..run.contractions import address, worth_compiling
 from ..run.native import run_calls
 from .channelwise import steps_of
-from .contraction import LANES, Array, readable, summing_dtype
-from .windows import Axes, Axis
+from .contraction import LANES, Array, Scratch, readable, rounded, summing_dtype
+from .windows import Axes, Axis, phases
 
 # So many channels are few, or outputs where channels come first; of more, windows are packed. In one of several groups
 # there may be so many of both. Sums in registers and registers of outputs, by whether these are of 64 bytes. The most
@@ -41,7 +41,7 @@ from .windows import Axes, Axis
 FEW, GROUPED, SUMS, REGISTERS, TERMS = 4, 16, (12, 24), (2, 4), 12
 
 # Bytes of the rows under a strip: they stay in the nearest cache. Those under a single row stay in the next one.
-ROOM_BYTES, MOST_BYTES = 1 << 15, 1 << 19
+ROOM_BYTES, MOST_BYTES = 1 << 18, 1 << 19
 
 WORDS = Struct(f"={len(POINTERS) + len(NUMBERS)}q")
 
@@ -80,15 +80,32 @@ class Strips(NamedTuple):
     step: int
 
 
-def sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool:
+def sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False) -> bool:
     """Write the sums over windows times weights, plus a bias (groups, outputs), into y; return whether.
 
-    Sums are in the order of those of `implicit.convolve`. It does where channels of a group are few, x and y lie
-    alike, and the work is worth compiling.
+    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). Sums are
+    in the order of those of `implicit.convolve`. It does where channels of a group are few, x and y lie alike, and the
+    work is worth compiling.
     """
-    last = _channels_last(x, w, y, axes)
-    if last is None or not worth_compiling(y, y.dtype, y.size * prod(w.shape[2:])):
+    if not worth_compiling(y, y.dtype, (x if back else y).size * prod(w.shape[2:])):
         return False
+    if not back:
+        last = _channels_last(x, w, y, axes)
+        if last is not None:
+            _sweep_few(x, w, y, bias, axes, last)
+        return last is not None
+    parts = []
+    for phase in product(*map(phases, axes)):
+        places, elements, own = zip(*phase, strict=True)
+        parts.append((x, w[(..., *elements)], y[(..., *places)], bias, own))
+    if any(_channels_last(x, taps, part, own) is not False for _, taps, part, _, own in parts):
+        return False
+    for part in parts:
+        _sweep_few(*part, False)
+    return True
+
+
+def _sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, last: bool) -> None:
     groups, outputs, channels = w.shape[:3]
     if last:
         few = _outputs_form(y.dtype, outputs, axes[-1].stride * channels, axes[-1].out)
@@ -101,10 +118,8 @@ def sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> b
     shift: Array = np.zeros((groups, padded), y.dtype)
     if bias is not None:
         shift[:, :outputs] = bias
-    sweep = _Sweep(room, x, y, axes, len(room.ks), padded)
-    threads = _threads(y, w)
+    sweep, threads = _Sweep(room, x, y, axes, len(room.ks), padded), _threads(y, w)
     sweep.run(few_kernel(few) if last else few_first_kernel(few), sweep.parts(threads), threads, weights, shift, 0)
-    return True
 
 
 def sum_few(x: Array, y: Array, w: Array, axes: Axes) -> bool:
@@ -320,9 +335,10 @@ class _Sweep:
         of images. sums: lanes of the gradient's sums, 0 where there are none.
         """
         threads = min(threads, len(parts))
-        room: Array = np.empty((threads, self.strips.span * self.room.row + self.room.behind), self.y.dtype)
-        count = -(-self.depth * self.pitch // sums) * sums**2 if sums else 0
-        beside: Array = np.zeros((threads, count), self.y.dtype)
+        count, item = -(-self.depth * self.pitch // sums) * sums**2 if sums else 0, self.y.itemsize
+        each = rounded((self.strips.span * self.room.row + self.room.behind) * item) // item, count
+        room, beside = (Scratch(threads * n * item).array((threads, n), self.y.dtype) for n in each)
+        beside.fill(0)
         firsts = sorted({images.start for images, _, _ in parts})
         calls = []
         for n, part in enumerate(parts):

@@ -27,7 +27,7 @@ def sweep(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back:
         return False
     if is_thin(x, w) and planes.sweep(x, w, y, bias, axes, back=back):
         return True
-    return sweep_channels(x, w, y, bias, axes, back=back) or (not back and sweep_few(x, w, y, bias, axes))
+    return sweep_channels(x, w, y, bias, axes, back=back) or sweep_few(x, w, y, bias, axes, back=back)
 
 
 def sum_up(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:

@@ -121,24 +121,23 @@ class _Text(Sweeping):
     # -- copying
 
     def _copied(self) -> Iterator[str]:
-        """Yield the loops that copy rows; what lies outside is masked out, and becomes zeros."""
+        """Yield the loops that copy rows, in the order that memory has; what lies outside becomes zeros."""
         yield "  %s.rows = mul i64 %s, %span"
-        channels = self.loop("channel", "c", "%channels", self._copied_channel())
-        yield from self.loop("copy", "e", "%span", self._copied_row(channels))
+        yield from self.loop("channel", "c", "%channels", self._copied_channel())
 
-    def _copied_row(self, channels: Iterator[str]) -> Iterator[str]:
+    def _copied_channel(self) -> Iterator[str]:
+        yield from self.far("x.c", "%x.n", "%c", "%x.channel")
+        yield from self.far("to.c", "%room", "%c", "%channel.step")
+        yield from self.loop("copy", "e", "%span", self._copied_row())
+
+    def _copied_row(self) -> Iterator[str]:
         yield "  %e.row = add i64 %s.rows, %e"
         yield from self.words("%e.row", "x.rows")
         yield f"  %outside = icmp eq i64 %x.rows.this, {OUTSIDE}\n  %there = select i1 %outside, i64 0, i64 %size"
         yield "  %x.some = select i1 %outside, i64 0, i64 %x.rows.this"  # no address at all would be a fault
-        yield f"  %x.r = getelementptr {self.kind}, ptr %x.n, i64 %x.some\n  %there.n = trunc i64 %there to i32"
-        yield from self.far("to.e", "%room", "%e", "%row.step")
+        yield f"  %x.r = getelementptr {self.kind}, ptr %x.c, i64 %x.some\n  %there.n = trunc i64 %there to i32"
+        yield from self.far("to", "%to.c", "%e", "%row.step")
         yield from splat("there", "i32", f"<{self.lanes} x i32>", self.lanes, "there.n")
-        yield from channels
-
-    def _copied_channel(self) -> Iterator[str]:
-        yield from self.far("x.c", "%x.r", "%c", "%x.channel")
-        yield from self.far("to", "%to.e", "%c", "%channel.step")
         yield from self.loop("copy.some", "t", "%length", self._copied_registers(), step=self.lanes)
 
     def _copied_registers(self) -> Iterator[str]:
@@ -150,7 +149,7 @@ class _Text(Sweeping):
             counting = ", ".join(f"i32 {part * self.lanes + lane}" for lane in range(self.lanes))
             yield f"  %at{part} = add {ints} %from.all, <{counting}>\n  %in{part} = icmp ult {ints} %at{part}, %there.all"
             yield f"  %from{part} = add i64 %from, {part * self.lanes}"
-            yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.c, i64 %from{part}"
+            yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.r, i64 %from{part}"
             yield _masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")
         for phase in range(phases):
             value = "%in.x0"

@@ -112,9 +112,13 @@ def _sweep_few(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, las
     else:
         few = _first_form(y.dtype, outputs, y.strides[-1] // y.itemsize, axes[-1])
     room = _room_last(few, axes, channels) if last else _room_first(few, axes, channels)
-    padded = outputs if last else -(-outputs // few.block) * few.block
-    weights: Array = np.zeros((groups, len(room.ks), padded), y.dtype)
-    weights[..., :outputs] = (np.moveaxis(w, 2, -1) if last else w).reshape(groups, outputs, -1).swapaxes(1, 2)
+    panel = few.registers * few.lanes if last else few.block
+    padded = -(-outputs // panel) * panel
+    given: Array = (np.moveaxis(w, 2, -1) if last else w).reshape(groups, outputs, -1)
+    weights: Array = np.zeros((groups, padded // panel, len(room.ks), panel), y.dtype)
+    for first in range(0, outputs, panel):
+        some = given[:, first : first + panel]
+        weights[:, first // panel, :, : some.shape[1]] = some.swapaxes(1, 2)
     shift: Array = np.zeros((groups, padded), y.dtype)
     if bias is not None:
         shift[:, :outputs] = bias
@@ -161,7 +165,7 @@ def _channels_last(x: Array, w: Array, y: Array, axes: Axes) -> bool | None:
     if not readable(x, y.dtype) or not readable(y, y.dtype):
         return None
     if groups == 1 and x.strides[2] == y.strides[2] == item and x.strides[-1] == channels * item:
-        return True if channels <= FEW and outputs > channels else None
+        return True if channels <= FEW and (outputs > channels or FEW > 99) else None
     few = channels <= FEW < outputs or outputs <= FEW if groups == 1 else max(channels, outputs) <= GROUPED
     if not few or axes[-1].stride > 2 or x.strides[-1] != item or y.strides[-1] not in (item, 2 * item):
         return None
@@ -342,7 +346,7 @@ class _Sweep:
         firsts = sorted({images.start for images, _, _ in parts})
         calls = []
         for n, part in enumerate(parts):
-            own = w if w.ndim == 3 else w[firsts.index(part[0].start)]
+            own = w if bias is not None else w[firsts.index(part[0].start)]
             calls.append(self._told(part, own, bias, room[n % threads], beside[n % threads]))
         run_calls(code, [calls[n::threads] for n in range(threads)])
 

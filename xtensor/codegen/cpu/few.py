@@ -118,6 +118,11 @@ class _Text(Sweeping):
         yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
         yield from self.far("room.r", "%room", "%r", "%room.step")
 
+    @property
+    def panel(self) -> int:
+        """The outputs whose weights lie side by side."""
+        raise NotImplementedError
+
     # -- copying
 
     def _copied(self) -> Iterator[str]:
@@ -186,11 +191,15 @@ class _Text(Sweeping):
         yield from self.words("%k", "ks")
         yield f"  %x.k = getelementptr {self.kind}, ptr %x.p, i64 %ks.this"
         yield from terms
-        yield f"  %w.k.n = getelementptr {self.kind}, ptr %w.k, i64 %pitch"
+        yield f"  %w.k.n = getelementptr {self.kind}, ptr %w.k, i64 {self.panel}"
 
 
 class _Outputs(_Text):
     """The text of a convolution."""
+
+    @property
+    def panel(self) -> int:
+        return self.few.registers * self.lanes
 
     def _computed(self) -> Iterator[str]:
         few = self.few
@@ -204,8 +213,9 @@ class _Outputs(_Text):
     def _some(self) -> Iterator[str]:
         """Yield what is done for some registers of outputs."""
         yield from self._masks("%o", "%outputs")
-        for name, pointer in (("w.o", "%w.g"), ("y.o", "%y.r"), ("bias.o", "%bias.g")):
+        for name, pointer in (("y.o", "%y.r"), ("bias.o", "%bias.g")):
             yield f"  %{name} = getelementptr {self.kind}, ptr {pointer}, i64 %o"
+        yield from self.far("w.o", "%w.g", "%o", "%depth")
         yield from self._registers("b", "%bias.o")
         yield from self.loop("block", "p", "%positions", self._block(), step=self.few.block)
 
@@ -215,7 +225,9 @@ class _Outputs(_Text):
         yield from self._stored()
 
     def _multiplied(self) -> Iterator[str]:
-        yield from self._registers("w", "%w.k")
+        for v in range(self.few.registers):
+            yield f"  %w{v}.at = getelementptr {self.kind}, ptr %w.k, i64 {v * self.lanes}"
+            yield f"  %w{v} = load {self.vector}, ptr %w{v}.at, align {self.form.itemsize}"
         for p in range(self.few.block):
             yield from self.spread(f"x{p}", "%x.k", p * self.few.apart)
             for v in range(self.few.registers):
@@ -238,6 +250,10 @@ class _Outputs(_Text):
 class _OutputsFirst(_Text):
     """The text of a convolution where channels come first."""
 
+    @property
+    def panel(self) -> int:
+        return self.few.block
+
     def _computed(self) -> Iterator[str]:
         some = self.loop("some", "o", "%outputs", self._some(), step=self.few.block)
         yield from self.loop("row", "r", "%row.count", self._row(some))
@@ -249,7 +265,8 @@ class _OutputsFirst(_Text):
     def _some(self) -> Iterator[str]:
         """Yield what is done for some outputs."""
         few = self.few
-        yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
+        yield "  %left.o = sub i64 %outputs, %o"
+        yield from self.far("w.o", "%w.g", "%o", "%depth")
         yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o"
         yield from self.far("y.o", "%y.r", "%o", "%y.step")
         for b in range(few.block):

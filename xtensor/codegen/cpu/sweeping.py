@@ -36,7 +36,7 @@ class Sweeping:
         end: str,
         body: Iterable[str],
         *,
-        step: int = 1,
+        step: int | str = 1,
         start: str = "0",
         carried: Sequence[tuple[str, str, str, str]] = (),
     ) -> Iterator[str]:

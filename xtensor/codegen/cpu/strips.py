@@ -1,9 +1,8 @@
-"""Convolutions of few channels in a group: the first layers of networks, and groups of some channels.
+"""Convolutions by strips: rows of the input are copied aside, with zeros around them, and multiplied from there.
 
-The rows of the input under a strip of rows of outputs are copied aside, with zeros around them; there all windows lie
-alike, and nothing is packed. Where channels come last, every element of some windows is multiplied with registers of
-outputs; where they come first, registers of positions are with a weight of some outputs. The gradients of weights go
-the same ways, and have their sums in registers over a strip.
+In the room of a strip all windows lie alike, and nothing is packed. Where channels come last, every element of some
+windows is multiplied with registers of outputs; where they come first, registers of positions are with a weight of some
+outputs. The gradients of weights go the same ways, and have their sums in registers over a strip.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .compile import Code, handmade
-from .gemm import _masked_load, _masked_store, first_lanes, splat
+from .finish import Finish, Steps
+from .gemm import _masked_load, _masked_store, declared, first_lanes, splat
 from .sweeping import OUTSIDE, Sweeping
 
 # What a kernel is told. Offsets and steps count elements.
 #
-#   w         weights (elements of a window, outputs), `pitch` apart; of the gradient the sums, which are added to where
-#             channels come last, else written, one after the other
+#   w         weights: panels (elements of a window, outputs of a block); of the gradient the sums, which are added to
+#             where channels come last, `pitch` apart, else written, one after the other
 #   room      for the rows under a strip, of each channel and each phase of its columns modulo the stride, `length`
 #             apart, which is a number of registers; channels that come last are part of the rows
 #   sums      room for registers of the gradient where channels come first, zeros: of each element and each output
@@ -27,19 +27,24 @@ from .sweeping import OUTSIDE, Sweeping
 #   y.rows    of each row of outputs: where it lies
 #   begins    of each strip, and behind the last: its first row of outputs
 #   ks        of each element of a window: where it lies in the room
-#   size      elements of a row of the input; start: which one stands first in the room
+#   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group
+#   first     and `end`: columns of outputs, of which so many are made at a time: wide
+#   size      elements of a row of the input; start: which one stands first in the room, for the first column of all;
+#             along: how many further that is for the next column
 #   room.step from the rows under a row of outputs to those under the next one
-POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks")
+#   x.pixel   between neighbours of a row of the input that is gathered, of which there are so many in the room: pixels
+POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish")
 NUMBERS = (
-    *("outputs", "pitch", "strip.count", "positions", "depth", "size", "start", "length", "y.step", "span"),
-    *("room.step", "images", "x.image", "y.image", "channels", "x.channel"),
-    *("groups", "x.group", "y.group", "w.group"),
+    *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
+    *("y.step", "span", "room.step", "images", "x.image", "y.image", "channels", "x.channel", "x.pixel"),
+    *("groups", "x.group", "y.group", "w.group", "slot.count"),
 )
 
 
-class Few(NamedTuple):
+class Strip(NamedTuple):
     """What code is made for: blocks of so many windows, `apart` elements from each to the next, and registers of
-    outputs. The gradient has as many elements of a window at a time instead, which follow each other.
+    outputs. The gradient has as many elements of a window at a time instead, which follow each other. gathered: the
+    channels of a group where they are not all there are, else 0.
 
     Where channels come first, blocks are of so many outputs, and registers of windows, which are `apart` in y, 1 or 2
     elements; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
@@ -52,46 +57,49 @@ class Few(NamedTuple):
     apart: int
     phases: int = 1
     terms: int = 1
+    gathered: int = 0
 
 
 @lru_cache(256)
-def few_kernel(few: Few) -> Code:
-    """Return the code of a convolution."""
-    return handmade("\n".join(_Outputs(few).text()))
+def outputs_kernel(own: Strip, finish: Finish | None = None) -> Code:
+    """Return the code of a convolution where channels come last. finish: what becomes of sums in the end.
+
+    Raises LacksError where generated code lacks a step of that.
+    """
+    return handmade("\n".join(_Outputs(own, finish).text()))
 
 
 @lru_cache(256)
-def few_first_kernel(few: Few) -> Code:
-    """Return the code of a convolution where channels come first. Biases and weights are whole blocks of outputs."""
-    return handmade("\n".join(_OutputsFirst(few).text()))
+def outputs_first_kernel(own: Strip) -> Code:
+    """Return the code of a convolution where channels come first. Biases are whole blocks of outputs."""
+    return handmade("\n".join(_OutputsFirst(own).text()))
 
 
 @lru_cache(256)
-def few_weights_kernel(few: Few) -> Code:
+def weights_kernel(own: Strip) -> Code:
     """Return the code of the gradient of its weights: y is given, and w is added to."""
-    return handmade("\n".join(_Weights(few).text()))
+    return handmade("\n".join(_Weights(own).text()))
 
 
 @lru_cache(256)
-def few_first_weights_kernel(few: Few) -> Code:
+def weights_first_kernel(own: Strip) -> Code:
     """Return the code of that gradient where channels come first: outputs are whole blocks, and windows whole terms."""
-    return handmade("\n".join(_WeightsFirst(few).text()))
+    return handmade("\n".join(_WeightsFirst(own).text()))
 
 
 class _Text(Sweeping):
     """What kernels have in common: groups, strips of rows of outputs, and the rows of the input under them."""
 
-    def __init__(self, few: Few) -> None:
-        super().__init__(few.char, few.lanes)
-        self.few = few
-        self.cells = [(b, v) for b in range(few.block) for v in range(few.registers)]
+    def __init__(self, own: Strip) -> None:
+        super().__init__(own.char, own.lanes)
+        self.own = own
+        self.cells = [(b, v) for b in range(own.block) for v in range(own.registers)]
 
     def text(self) -> Iterator[str]:
         return self.kernel(POINTERS, NUMBERS, self._groups())
 
     def _groups(self) -> Iterator[str]:
-        channel = "  %channel.step = mul i64 %length, {}\n  %row.step = mul i64 %channel.step, %channels"
-        yield channel.format(self.few.phases)
+        yield f"  %channel.step = mul i64 %length, {self.own.phases}\n  %row.step = mul i64 %channel.step, %channels"
         yield from self.loop("group", "g", "%groups", self._group())
 
     def _group(self) -> Iterator[str]:
@@ -101,10 +109,17 @@ class _Text(Sweeping):
         yield from self.images("%x.g", "%y.g", strips)
 
     def _strip(self) -> Iterator[str]:
-        yield from self._copied()
+        yield "  %s.rows = mul i64 %s, %span"
         yield from self.words("%s", "begins")
         yield "  %last.at = getelementptr i64, ptr %begins.at, i64 1\n  %last = load i64, ptr %last.at"
         yield "  %row.count = sub i64 %last, %begins.this"
+        yield from self.loop("piece", "col", "%end", self._piece(), start="%first", step="%wide")
+
+    def _piece(self) -> Iterator[str]:
+        """Yield what is done for some columns of a strip."""
+        yield "  %col.left = sub i64 %end, %col\n  %positions = call i64 @llvm.smin.i64(i64 %col.left, i64 %wide)"
+        yield "  %start.far = mul i64 %col, %along\n  %start.col = add i64 %start, %start.far"
+        yield from self.loop("channel", "c", "%channels", self._copied_channel())
         yield from self._computed()
 
     def _computed(self) -> Iterator[str]:
@@ -115,20 +130,21 @@ class _Text(Sweeping):
         """Yield where a row of outputs is: %y.r and %room.r."""
         yield "  %row.number = add i64 %begins.this, %r"
         yield from self.words("%row.number", "y.rows")
-        yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
+        yield "  %y.col = mul i64 %col, {}\n  %y.r.at = add i64 %y.rows.this, %y.col".format(self.y_step)
+        yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.r.at"
         yield from self.far("room.r", "%room", "%r", "%room.step")
+
+    @property
+    def y_step(self) -> str:
+        """The elements from one column of outputs to the next."""
+        return "%y.step"
 
     @property
     def panel(self) -> int:
         """The outputs whose weights lie side by side."""
         raise NotImplementedError
 
-    # -- copying
-
-    def _copied(self) -> Iterator[str]:
-        """Yield the loops that copy rows, in the order that memory has; what lies outside becomes zeros."""
-        yield "  %s.rows = mul i64 %s, %span"
-        yield from self.loop("channel", "c", "%channels", self._copied_channel())
+    # -- copying, in the order that memory has; what lies outside becomes zeros
 
     def _copied_channel(self) -> Iterator[str]:
         yield from self.far("x.c", "%x.n", "%c", "%x.channel")
@@ -143,12 +159,16 @@ class _Text(Sweeping):
         yield f"  %x.r = getelementptr {self.kind}, ptr %x.c, i64 %x.some\n  %there.n = trunc i64 %there to i32"
         yield from self.far("to", "%to.c", "%e", "%row.step")
         yield from splat("there", "i32", f"<{self.lanes} x i32>", self.lanes, "there.n")
-        yield from self.loop("copy.some", "t", "%length", self._copied_registers(), step=self.lanes)
+        if self.own.gathered:
+            yield from self.loop("pixel", "t", "%pixels", self._gathered())
+        else:
+            yield from self.loop("copy.some", "t", "%length", self._copied_registers(), step=self.lanes)
 
     def _copied_registers(self) -> Iterator[str]:
         """Yield the copy of registers of a row, columns of each phase together."""
-        phases, ints = self.few.phases, f"<{self.lanes} x i32>"
-        yield f"  %t.far = mul i64 %t, {phases}\n  %from = add i64 %start, %t.far\n  %from.n = trunc i64 %from to i32"
+        phases, ints = self.own.phases, f"<{self.lanes} x i32>"
+        yield f"  %t.far = mul i64 %t, {phases}\n  %from = add i64 %start.col, %t.far"
+        yield "  %from.n = trunc i64 %from to i32"
         yield from splat("from", "i32", ints, self.lanes, "from.n")
         for part in range(phases):
             counting = ", ".join(f"i32 {part * self.lanes + lane}" for lane in range(self.lanes))
@@ -166,17 +186,32 @@ class _Text(Sweeping):
             yield f"  %to.at{phase} = getelementptr {self.kind}, ptr %to, i64 %to.t{phase}"
             yield f"  store {self.vector} {value}, ptr %to.at{phase}, align {self.form.itemsize}"
 
+    def _gathered(self) -> Iterator[str]:
+        """Yield the copy of the channels of a group at one place; what is stored too far is stored again."""
+        channels, truth = self.own.gathered, f"<{self.lanes} x i1>"
+        yield "  %from = add i64 %start.col, %t\n  %is.in = icmp ult i64 %from, %there"
+        yield "  %from.some = select i1 %is.in, i64 %from, i64 0"
+        yield from self.far("x.t", "%x.r", "%from.some", "%x.pixel")
+        yield from self.far("to.t", "%to", "%t", channels)
+        for first in range(0, channels, self.lanes):
+            inside = ", ".join(f"i1 {str(first + lane < channels).lower()}" for lane in range(self.lanes))
+            yield f"  %in{first} = select i1 %is.in, {truth} <{inside}>, {truth} zeroinitializer"
+            for name in ("x.t", "to.t"):
+                yield f"  %{name}{first} = getelementptr {self.kind}, ptr %{name}, i64 {first}"
+            yield _masked_load(self.form, f"%in.x{first}", f"%x.t{first}", f"%in{first}")
+            yield f"  store {self.vector} %in.x{first}, ptr %to.t{first}, align {self.form.itemsize}"
+
     # -- registers
 
     def _masks(self, number: str, end: str) -> Iterator[str]:
         """Yield the masks of registers that begin at a number: %mask0 and so on."""
-        for v in range(self.few.registers):
+        for v in range(self.own.registers):
             yield f"  %number{v} = add i64 {number}, {v * self.lanes}\n  %left{v} = sub i64 {end}, %number{v}"
             yield from first_lanes(self.form, f"mask{v}", f"%left{v}")
 
     def _registers(self, name: str, pointer: str) -> Iterator[str]:
         """Yield the loads of registers from somewhere on, under masks."""
-        for v in range(self.few.registers):
+        for v in range(self.own.registers):
             yield f"  %{name}{v}.at = getelementptr {self.kind}, ptr {pointer}, i64 {v * self.lanes}"
             yield _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
 
@@ -195,20 +230,45 @@ class _Text(Sweeping):
 
 
 class _Outputs(_Text):
-    """The text of a convolution."""
+    """The text of a convolution where channels come last."""
+
+    def __init__(self, own: Strip, finish: Finish | None) -> None:
+        super().__init__(own)
+        self.steps = None if finish is None else Steps(finish, own.lanes)
+
+    def text(self) -> Iterator[str]:
+        yield from super().text()
+        if self.steps is not None:
+            yield from sorted(self.steps.writer.declarations - declared(self.form))
+            yield from self.steps.writer.globals.values()
 
     @property
     def panel(self) -> int:
-        return self.few.registers * self.lanes
+        return self.own.registers * self.lanes
+
+    def _groups(self) -> Iterator[str]:
+        yield f"  %tile = alloca [{self.own.block * self.panel} x {self.kind}], align 64"
+        yield from super()._groups()
+
+    def _group(self) -> Iterator[str]:
+        if self.steps is not None:
+            yield "  %slots.far = mul i64 %g, %slot.count\n  %slots = getelementptr i64, ptr %finish, i64 %slots.far"
+            self.steps.begin("group")
+            yield from self._taken()
+        yield from super()._group()
+
+    def _taken(self) -> Iterator[str]:
+        """Yield the lines that steps have come to."""
+        assert self.steps is not None
+        lines, self.steps.lines[:] = [*self.steps.lines], []
+        yield from lines
 
     def _computed(self) -> Iterator[str]:
-        few = self.few
-        some = self.loop("some", "o", "%outputs", self._some(), step=few.registers * few.lanes)
-        yield from self.loop("row", "r", "%row.count", self._row(some))
+        yield from self.loop("row", "r", "%row.count", self._row())
 
-    def _row(self, some: Iterator[str]) -> Iterator[str]:
+    def _row(self) -> Iterator[str]:
         yield from self._at_row()
-        yield from some
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.panel)
 
     def _some(self) -> Iterator[str]:
         """Yield what is done for some registers of outputs."""
@@ -217,26 +277,26 @@ class _Outputs(_Text):
             yield f"  %{name} = getelementptr {self.kind}, ptr {pointer}, i64 %o"
         yield from self.far("w.o", "%w.g", "%o", "%depth")
         yield from self._registers("b", "%bias.o")
-        yield from self.loop("block", "p", "%positions", self._block(), step=self.few.block)
+        yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
 
     def _block(self) -> Iterator[str]:
-        yield from self.far("x.p", "%room.r", "%p", self.few.apart)
+        yield from self.far("x.p", "%room.r", "%p", self.own.apart)
         yield from self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
-        yield from self._stored()
+        yield "  %left.p = sub i64 %positions, %p"
+        yield from self.far("to0", "%y.o", "%p", "%y.step")
+        yield from self._stored() if self.steps is None else self._ended()
 
     def _multiplied(self) -> Iterator[str]:
-        for v in range(self.few.registers):
+        for v in range(self.own.registers):
             yield f"  %w{v}.at = getelementptr {self.kind}, ptr %w.k, i64 {v * self.lanes}"
             yield f"  %w{v} = load {self.vector}, ptr %w{v}.at, align {self.form.itemsize}"
-        for p in range(self.few.block):
-            yield from self.spread(f"x{p}", "%x.k", p * self.few.apart)
-            for v in range(self.few.registers):
+        for p in range(self.own.block):
+            yield from self.spread(f"x{p}", "%x.k", p * self.own.apart)
+            for v in range(self.own.registers):
                 yield self.multiply_add(f"%sum{p}.{v}", f"%x{p}.all", f"%w{v}", f"%old{p}.{v}")
 
     def _stored(self) -> Iterator[str]:
         truth = f"<{self.lanes} x i1>"
-        yield "  %left.p = sub i64 %positions, %p"
-        yield from self.far("to0", "%y.o", "%p", "%y.step")
         for p, v in self.cells:
             if p and not v:
                 yield f"  %to{p} = getelementptr {self.kind}, ptr %to{p - 1}, i64 %y.step"
@@ -246,16 +306,43 @@ class _Outputs(_Text):
             yield f"  %to{p}.{v} = getelementptr {self.kind}, ptr %to{p}, i64 {v * self.lanes}"
             yield _masked_store(self.form, f"%sum{p}.{v}", f"%to{p}.{v}", f"%mask{p}.{v}")
 
+    def _ended(self) -> Iterator[str]:
+        """Yield what writes what becomes of sums, window by window."""
+        for n, (p, v) in enumerate(self.cells):
+            yield f"  %tile{n} = getelementptr {self.kind}, ptr %tile, i64 {n * self.lanes}"
+            yield f"  store {self.vector} %sum{p}.{v}, ptr %tile{n}, align {self.form.itemsize}"
+        yield "  %place.n = add i64 %y.n.far, %y.r.at\n  %place.o = add i64 %place.n, %o"
+        yield "  %place.p = add i64 %place.o, %to0.far"
+        yield f"  %windows = call i64 @llvm.smin.i64(i64 %left.p, i64 {self.own.block})"
+        yield from self.loop("ending", "q", "%windows", self._ending())
+
+    def _ending(self) -> Iterator[str]:
+        assert self.steps is not None
+        yield "  %place.far = mul i64 %q, %y.step\n  %place = add i64 %place.p, %place.far"
+        yield from self.far("tile.q", "%tile", "%q", self.panel)
+        self.steps.writer.block = self.block
+        for v in range(self.own.registers):
+            yield f"  %tile.q{v} = getelementptr {self.kind}, ptr %tile.q, i64 {v * self.lanes}"
+            yield f"  %ended{v} = load {self.vector}, ptr %tile.q{v}, align {self.form.itemsize}"
+            yield f"  %place{v} = add i64 %place, {v * self.lanes}"
+            self.steps.write(f"%ended{v}", f"%place{v}", f"%number{v}", f".{v}", f"%mask{v}")
+            yield from self._taken()
+        self.block = self.steps.writer.block
+
 
 class _OutputsFirst(_Text):
     """The text of a convolution where channels come first."""
 
     @property
+    def y_step(self) -> str:
+        return str(self.own.apart)
+
+    @property
     def panel(self) -> int:
-        return self.few.block
+        return self.own.block
 
     def _computed(self) -> Iterator[str]:
-        some = self.loop("some", "o", "%outputs", self._some(), step=self.few.block)
+        some = self.loop("some", "o", "%outputs", self._some(), step=self.own.block)
         yield from self.loop("row", "r", "%row.count", self._row(some))
 
     def _row(self, some: Iterator[str]) -> Iterator[str]:
@@ -264,39 +351,39 @@ class _OutputsFirst(_Text):
 
     def _some(self) -> Iterator[str]:
         """Yield what is done for some outputs."""
-        few = self.few
+        own = self.own
         yield "  %left.o = sub i64 %outputs, %o"
         yield from self.far("w.o", "%w.g", "%o", "%depth")
         yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o"
         yield from self.far("y.o", "%y.r", "%o", "%y.step")
-        for b in range(few.block):
+        for b in range(own.block):
             yield from self.spread(f"b{b}", "%bias.o", b)
-        yield from self.loop("block", "p", "%positions", self._block(), step=few.registers * few.lanes)
+        yield from self.loop("block", "p", "%positions", self._block(), step=own.registers * own.lanes)
 
     def _block(self) -> Iterator[str]:
         yield f"  %x.p = getelementptr {self.kind}, ptr %room.r, i64 %p"
         yield from self._added_up(self._multiplied(), [f"%b{b}.all" for b, _ in self.cells])
         yield from self._masks("%p", "%positions")
-        yield from self.far("to0", "%y.o", "%p", self.few.apart)
-        for b in range(self.few.block):
+        yield from self.far("to0", "%y.o", "%p", self.own.apart)
+        for b in range(self.own.block):
             if b:
                 yield f"  %to{b} = getelementptr {self.kind}, ptr %to{b - 1}, i64 %y.step"
             yield f"  %is{b} = icmp sgt i64 %left.o, {b}"
-            for v in range(self.few.registers):
+            for v in range(self.own.registers):
                 yield from self._stored(b, v)
 
     def _multiplied(self) -> Iterator[str]:
-        for v in range(self.few.registers):
+        for v in range(self.own.registers):
             yield f"  %x{v}.at = getelementptr {self.kind}, ptr %x.k, i64 {v * self.lanes}"
             yield f"  %x{v} = load {self.vector}, ptr %x{v}.at, align {self.form.itemsize}"
-        for b in range(self.few.block):
+        for b in range(self.own.block):
             yield from self.spread(f"w{b}", "%w.k", b)
-            for v in range(self.few.registers):
+            for v in range(self.own.registers):
                 yield self.multiply_add(f"%sum{b}.{v}", f"%x{v}", f"%w{b}.all", f"%old{b}.{v}")
 
     def _stored(self, b: int, v: int) -> Iterator[str]:
         """Yield the store of a register of an output, whose elements may lie apart."""
-        lanes, apart, truth, own = self.lanes, self.few.apart, f"<{self.lanes} x i1>", f"{b}.{v}"
+        lanes, apart, truth, own = self.lanes, self.own.apart, f"<{self.lanes} x i1>", f"{b}.{v}"
         yield f"  %mask{own} = select i1 %is{b}, {truth} %mask{v}, {truth} zeroinitializer"
         for part in range(apart):
             value, mask = f"%sum{own}", f"%mask{own}"
@@ -315,13 +402,13 @@ class _Weights(_Text):
     """The text of the gradient of weights: the sums of a strip, added to those in memory."""
 
     def _computed(self) -> Iterator[str]:
-        few = self.few
-        yield from self.loop("some", "o", "%outputs", self._some(), step=few.registers * few.lanes)
+        own = self.own
+        yield from self.loop("some", "o", "%outputs", self._some(), step=own.registers * own.lanes)
 
     def _some(self) -> Iterator[str]:
         yield from self._masks("%o", "%outputs")
         yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o"
-        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.few.block)
+        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
 
     def _terms(self) -> Iterator[str]:
         yield from self.words("%k", "ks")
@@ -346,11 +433,11 @@ class _Weights(_Text):
 
     def _one(self) -> Iterator[str]:
         yield from self._registers("y", "%y.p")
-        for t in range(self.few.block):
+        for t in range(self.own.block):
             yield from self.spread(f"x{t}", "%x.p", t)
-            for v in range(self.few.registers):
+            for v in range(self.own.registers):
                 yield self.multiply_add(f"%sum{t}.{v}", f"%x{t}.all", f"%y{v}", f"%old{t}.{v}")
-        yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.few.apart}"
+        yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.own.apart}"
         yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 %y.step"
 
 
@@ -360,9 +447,11 @@ class _WeightsFirst(_Text):
     What is in no window is masked out in the windows too, as it may be infinite.
     """
 
-    def __init__(self, few: Few) -> None:
-        super().__init__(few)
-        self.cells = [(t, b) for t in range(few.terms) for b in range(few.block)]
+    y_step = "1"
+
+    def __init__(self, own: Strip) -> None:
+        super().__init__(own)
+        self.cells = [(t, b) for t in range(own.terms) for b in range(own.block)]
 
     def _group(self) -> Iterator[str]:
         yield from super()._group()
@@ -399,15 +488,15 @@ class _WeightsFirst(_Text):
         yield f"  {name} = fadd {self.vector} {name}.0, {name}.{half}"
 
     def _computed(self) -> Iterator[str]:
-        yield from self.loop("some", "o", "%outputs", self._some(), step=self.few.block)
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.block)
 
     def _some(self) -> Iterator[str]:
         yield "  %y.far.o = mul i64 %o, %y.step"
-        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.few.terms)
+        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.terms)
 
     def _terms(self) -> Iterator[str]:
-        few = self.few
-        for t in range(few.terms):
+        own = self.own
+        for t in range(own.terms):
             yield f"  %k{t} = add i64 %k, {t}"
             yield from self.words(f"%k{t}", "ks", way=f"of{t}.")
         carried = [(f"row{t}.{b}", self.vector, "zeroinitializer", f"%sum{t}.{b}") for t, b in self.cells]
@@ -425,7 +514,7 @@ class _WeightsFirst(_Text):
     def _row(self) -> Iterator[str]:
         yield from self._at_row()
         yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %y.far.o"
-        for t in range(self.few.terms):
+        for t in range(self.own.terms):
             yield f"  %x{t}.r = getelementptr {self.kind}, ptr %room.r, i64 %of{t}.ks.this"
         carried = [(f"old{t}.{b}", self.vector, f"%row{t}.{b}", f"%sum{t}.{b}") for t, b in self.cells]
         yield from self.loop("one", "p", "%positions", self._one(), step=self.lanes, carried=carried)
@@ -433,13 +522,13 @@ class _WeightsFirst(_Text):
     def _one(self) -> Iterator[str]:
         yield "  %left.p = sub i64 %positions, %p"
         yield from first_lanes(self.form, "mask", "%left.p")
-        for t in range(self.few.terms):
+        for t in range(self.own.terms):
             yield f"  %x{t}.p = getelementptr {self.kind}, ptr %x{t}.r, i64 %p"
             yield _masked_load(self.form, f"%x{t}", f"%x{t}.p", "%mask")
         yield f"  %y0.p = getelementptr {self.kind}, ptr %y.o, i64 %p"
-        for b in range(self.few.block):
+        for b in range(self.own.block):
             if b:
                 yield f"  %y{b}.p = getelementptr {self.kind}, ptr %y{b - 1}.p, i64 %y.step"
             yield _masked_load(self.form, f"%y{b}", f"%y{b}.p", "%mask")
-            for t in range(self.few.terms):
+            for t in range(self.own.terms):
                 yield self.multiply_add(f"%sum{t}.{b}", f"%x{t}", f"%y{b}", f"%old{t}.{b}")

@@ -7,7 +7,8 @@ first, those of few channels or outputs in a group.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 from itertools import product
 from math import prod
 from struct import Struct
@@ -19,7 +20,7 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
-from ..codegen.cpu.finish import COLUMNS
+from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.strips import (
     NUMBERS,
     POINTERS,
@@ -56,9 +57,12 @@ Part = tuple[range, range, range, range]
 
 
 class Lies(NamedTuple):
-    """How channels lie: last, or first; and how many of several groups are gathered, 0 where they are all there are."""
+    """How channels lie. first: whether they come first, and are few; turned: whether those of x and y come first, and
+    are turned; gathered: how many of several groups are gathered, 0 where they are all there are.
+    """
 
-    last: bool
+    first: bool = False
+    turned: tuple[bool, bool] = (False, False)
     gathered: int = 0
 
 
@@ -132,25 +136,26 @@ def _outputs_of(
     x: Array, w: Array, y: Array, axes: Axes, bias: Array | None, budget: int, ending: Ending | None
 ) -> Callable[[], None] | None:
     """Return what writes outputs, None where it is not for these arrays."""
-    lies = _lie(x, w, y, axes)
-    if lies is None or (ending is not None and not lies.last):
+    lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
+    if lies is None or (ending is not None and (lies.first or (lies.turned[1] and apart > 1))):
         return None
-    x, y, axes, ending = _flat(x, y, axes, ending) if lies.last else (x, y, axes, ending)
     groups, outputs, channels = w.shape[:3]
-    own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies.gathered) if lies.last else _first_form(
-        y.dtype, outputs, y.strides[-1] // y.itemsize, axes[-1]
-    )
-    room = _room_last(own, axes, channels) if lies.last else _room_first(own, axes, channels)
-    panel = own.registers * own.lanes if lies.last else own.block
+    if lies.first:
+        own = _first_form(y.dtype, outputs, apart, axes[-1])
+        room, panel = _room_first(own, axes, channels), own.block
+    else:
+        x, y, axes, ending = _flat(x, y, axes, ending)
+        own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
+        room, panel = _room_last(own, axes, channels), own.registers * own.lanes
     sweep = _Sweep(room, x, y, axes, len(room.ks), -(-outputs // panel) * panel)
     threads = worth(y.size * prod(w.shape[2:]) * PRODUCT_SECONDS[y.dtype.char])
     if threads * sweep.room_bytes + groups * sweep.depth * sweep.pitch * y.itemsize > budget:
         return None
 
     def run() -> None:
-        finish = None if ending is None else ending.along(COLUMNS)
-        code = outputs_kernel(own, finish) if lies.last else outputs_first_kernel(own)
-        weights = _panels(np.moveaxis(w, 2, -1) if lies.last else w, y.dtype, panel)
+        finish = None if ending is None else ending.along(ROWS if lies.turned[1] else COLUMNS)
+        code = outputs_first_kernel(own) if lies.first else outputs_kernel(own, finish)
+        weights = _panels(w if lies.first else np.moveaxis(w, 2, -1), y.dtype, panel)
         shift: Array = np.zeros((groups, sweep.pitch), y.dtype)
         if bias is not None:
             shift[:, :outputs] = bias
@@ -180,32 +185,34 @@ def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
     if not worth_compiling(y, y.dtype, work) or w.dtype != y.dtype:
         return False
     lies = _lie(x, w, y, axes)
-    if lies is None or lies.gathered:
+    if lies is None or lies.gathered or any(lies.turned):
         return False
     if summing_dtype(w.dtype, work) != w.dtype or w[0].nbytes > WEIGHT_BYTES:
         return False
-    if y.strides[2 if lies.last else -1] != y.itemsize:
+    if lies.first and y.strides[-1] != y.itemsize:
         return False
     groups, outputs, channels = w.shape[:3]
     depth, threads = prod(w.shape[2:]), worth(work * PRODUCT_SECONDS[y.dtype.char])
-    own = _last_weights(y.dtype, outputs, channels, axes[-1]) if lies.last else _first_weights(
-        y.dtype, outputs, depth, axes[-1].stride
-    )
-    room = _room_last(own._replace(block=1), axes, channels) if lies.last else _room_first(own, axes, channels)
+    if lies.first:
+        own = _first_weights(y.dtype, outputs, depth, axes[-1].stride)
+        room = _room_first(own, axes, channels)
+    else:
+        own = _last_weights(y.dtype, outputs, channels, axes[-1])
+        room = _room_last(own._replace(block=1), axes, channels)
     sweep = _Sweep(room, x, y, axes, depth, outputs)
     lanes = min(len(y), LANES) if groups < LANES else 1
     images = -(-len(y) // lanes)
-    if lanes * w.nbytes + threads * (sweep.room_bytes + w[0].nbytes * own.lanes * (not lies.last)) > budget:
+    if lanes * w.nbytes + threads * (sweep.room_bytes + w[0].nbytes * own.lanes * lies.first) > budget:
         return False
     totals: Array = np.zeros((-(-len(y) // images), groups, depth, outputs), w.dtype)
     some = -(-groups // threads) if groups >= LANES else groups
     whole = range(sweep.strips.number), range(sweep.columns)
     parts = [(*part, *whole) for part in product(_cut(len(y), images), _cut(groups, some))]
-    code = weights_kernel(own) if lies.last else weights_first_kernel(own)
-    sweep.run(code, parts, threads, totals, None, 0 if lies.last else own.lanes)
+    code = weights_first_kernel(own) if lies.first else weights_kernel(own)
+    sweep.run(code, parts, threads, totals, None, own.lanes if lies.first else 0)
     for other in totals[1:]:
         totals[0] += other
-    if lies.last:
+    if not lies.first:
         w[0] = np.moveaxis(totals[0, 0].reshape(*w.shape[3:], channels, outputs), (-1, -2), (0, 1))
     else:
         w[...] = totals[0].swapaxes(1, 2).reshape(w.shape)
@@ -219,32 +226,36 @@ def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
         return None
     if not readable(x, y.dtype) or not readable(y, y.dtype):
         return None
-    if x.strides[2] == y.strides[2] == item:
-        alone = groups == 1 and x.strides[-1] == channels * item
-        return Lies(True, 0 if alone else channels)
     few = channels <= FEW < outputs or outputs <= FEW if groups == 1 else max(channels, outputs) <= GROUPED
-    if not few or axes[-1].stride > 2 or x.strides[-1] != item or y.strides[-1] not in (item, 2 * item):
+    fits = axes[-1].stride <= 2 and x.strides[-1] == item and y.strides[-1] in (item, 2 * item)
+    if few and fits and (x.strides[2], y.strides[2]) != (item, item):
+        return Lies(True)
+    last = x.strides[2] == item, y.strides[2] == item
+    if not (last[0] or x.strides[-1] == item) or not (last[1] or y.strides[-1] in (item, 2 * item)):
         return None
-    return Lies(False)
+    alone = not last[0] or (groups == 1 and x.strides[-1] == channels * item)
+    return Lies(False, (not last[0], not last[1]), 0 if alone else channels)
 
 
 def _flat(x: Array, y: Array, axes: Axes, ending: Ending | None) -> tuple[Array, Array, Axes, Ending | None]:
     """Return arrays with one row, where windows have one element and rows and images follow each other."""
     if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         return x, y, axes, ending
-    try:
-        x, y = _one_row(x), _one_row(y)
-        ending = None if ending is None else ending.seen(_one_row)
-    except ValueError:
-        return x, y, axes, ending
-    count = y.shape[-1]
-    return x, y, (Axis(count, count, 1, 1, 1, 0),), ending
+    for images in (False, True):
+        view = partial(_one_row, apart=images)
+        with suppress(ValueError):
+            x, y, ending = view(x), view(y), None if ending is None else ending.seen(view)
+            count = y.shape[-1]
+            return x, y, (Axis(count, count, 1, 1, 1, 0),), ending
+    return x, y, axes, ending
 
 
-def _one_row(a: Array) -> Array:
-    """Return a view (1, groups, channels, places); raises ValueError where there is none."""
-    order = 1, 2, 0, *range(3, a.ndim)
-    return a.transpose(order).reshape(1, *a.shape[1:3], -1, copy=False)
+def _one_row(a: Array, apart: bool) -> Array:
+    """Return a view (images, groups, channels, places), of one image or, apart, of all; raises ValueError where there
+    is none.
+    """
+    order = (0, 1, 2, *range(3, a.ndim)) if apart else (1, 2, 0, *range(3, a.ndim))
+    return a.transpose(order).reshape(len(a) if apart else 1, *a.shape[1:3], -1, copy=False)
 
 
 def _cut(length: int, step: int) -> list[range]:
@@ -264,14 +275,16 @@ def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
 
 
 @lru_cache(256)
-def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, gathered: int) -> Strip:
+def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies, scattered: int) -> Strip:
     """Return the form of a convolution; each block of windows costs as much as another one."""
     lanes, number, most = _registers(dtype, outputs)
     apart = axis.stride * channels
+    if lies.turned[1]:
+        number, most = 1, lanes
     if apart * dtype.itemsize % WAY_BYTES == 0:
         most = min(most, WAYS)
     block = min(range(1, most + 1), key=lambda n: (-(-axis.out // n) * (n + 1), -n))
-    return Strip(dtype.char, lanes, block, number, apart, gathered=gathered)
+    return Strip(dtype.char, lanes, block, number, apart, 1, 1, lies.gathered, lies.turned, scattered)
 
 
 @lru_cache(256)
@@ -286,7 +299,7 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
 
     sizes = [(number, block) for number in range(1, 8) for block in range(1, most // number + 1)]
     number, block = min(sizes, key=cost)
-    return Strip(dtype.char, lanes, block, number, apart, axis.stride)
+    return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart)
 
 
 @lru_cache(256)
@@ -325,9 +338,11 @@ def _room_last(own: Strip, axes: Axes, channels: int) -> Room:
     length = -(-channels * pixels // own.lanes) * own.lanes
     along = np.add.outer(np.arange(axis.kernel) * axis.dilation * channels, np.arange(channels)).ravel()
     strip, under = _strip(own, axes[:-1], length)
-    ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered else channels
+    turned = own.turned[0]
+    ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered or turned else channels
     lies = -axis.low * one, axis.stride * one, axis.size * one
-    return Room(length, length, strip, wide, ks, *lies, 1, pixels, own.lanes)
+    behind = own.lanes * (channels if turned else 1)
+    return Room(length, length, strip, wide, ks, *lies, channels if turned else 1, pixels, behind)
 
 
 @lru_cache(256)
@@ -463,7 +478,7 @@ class _Sweep:
         """Return the words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.itemsize
         images, groups, own, columns = part
-        to_y, channel = (y.strides[2], x.strides[2]) if not lies.pixels else (y.strides[-1], 0)
+        to_y = y.strides[-1 if y.strides[2] == item and lies.pixels else 2]
         of_x, of_y = (address(a[images.start :, groups.start :]) for a in (x, y))
         places = of_x, address(w[groups.start :]), of_y, 0 if bias is None else address(bias[groups.start :])
         tables = address(strips.xs) + 8 * strips.span * own.start, address(strips.ys)
@@ -471,6 +486,6 @@ class _Sweep:
         counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
         rows = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = to_y // item, strips.span, strips.step * lies.row, len(images), x.strides[0] // item, y.strides[0] // item
-        others = lies.channels, channel // item, x.strides[-1] // item
+        others = lies.channels, x.strides[2] // item, x.strides[-1] // item
         last = len(groups), x.strides[1] // item, y.strides[1] // item, self.depth * self.pitch, slots.shape[1]
         return WORDS.pack(*places, address(room), address(sums), *tables, *more, *counts, *rows, *steps, *others, *last)

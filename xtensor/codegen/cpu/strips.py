@@ -15,6 +15,7 @@ from .compile import Code, handmade
 from .finish import Finish, Steps
 from .gemm import _masked_load, _masked_store, declared, first_lanes, splat
 from .sweeping import OUTSIDE, Sweeping
+from .turning import transposed
 
 # What a kernel is told. Offsets and steps count elements.
 #
@@ -44,10 +45,13 @@ NUMBERS = (
 class Strip(NamedTuple):
     """What code is made for: blocks of so many windows, `apart` elements from each to the next, and registers of
     outputs. The gradient has as many elements of a window at a time instead, which follow each other. gathered: the
-    channels of a group where they are not all there are, else 0.
+    channels of a group where they are not all there are, else 0. turned: whether x and y have channels first; then
+    they are turned on their way.
 
-    Where channels come first, blocks are of so many outputs, and registers of windows, which are `apart` in y, 1 or 2
-    elements; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
+    In kernels for channels that come first, which turn nothing, blocks are of so many outputs, and registers of
+    windows; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
+
+    scattered: elements from one column of y to the next where channels come first, 1 or 2.
     """
 
     char: str
@@ -58,6 +62,8 @@ class Strip(NamedTuple):
     phases: int = 1
     terms: int = 1
     gathered: int = 0
+    turned: tuple[bool, bool] = (False, False)
+    scattered: int = 1
 
 
 @lru_cache(256)
@@ -99,7 +105,8 @@ class _Text(Sweeping):
         return self.kernel(POINTERS, NUMBERS, self._groups())
 
     def _groups(self) -> Iterator[str]:
-        yield f"  %channel.step = mul i64 %length, {self.own.phases}\n  %row.step = mul i64 %channel.step, %channels"
+        count = "1" if self.own.turned[0] else "%channels"  # turned channels are part of the rows
+        yield f"  %channel.step = mul i64 %length, {self.own.phases}\n  %row.step = mul i64 %channel.step, {count}"
         yield from self.loop("group", "g", "%groups", self._group())
 
     def _group(self) -> Iterator[str]:
@@ -119,7 +126,10 @@ class _Text(Sweeping):
         """Yield what is done for some columns of a strip."""
         yield "  %col.left = sub i64 %end, %col\n  %positions = call i64 @llvm.smin.i64(i64 %col.left, i64 %wide)"
         yield "  %start.far = mul i64 %col, %along\n  %start.col = add i64 %start, %start.far"
-        yield from self.loop("channel", "c", "%channels", self._copied_channel())
+        if self.own.turned[0]:
+            yield from self.loop("copy", "e", "%span", self._copied_row("%x.n", "%room"))
+        else:
+            yield from self.loop("channel", "c", "%channels", self._copied_channel())
         yield from self._computed()
 
     def _computed(self) -> Iterator[str]:
@@ -149,18 +159,21 @@ class _Text(Sweeping):
     def _copied_channel(self) -> Iterator[str]:
         yield from self.far("x.c", "%x.n", "%c", "%x.channel")
         yield from self.far("to.c", "%room", "%c", "%channel.step")
-        yield from self.loop("copy", "e", "%span", self._copied_row())
+        yield from self.loop("copy", "e", "%span", self._copied_row("%x.c", "%to.c"))
 
-    def _copied_row(self) -> Iterator[str]:
+    def _copied_row(self, x: str, to: str) -> Iterator[str]:
         yield "  %e.row = add i64 %s.rows, %e"
         yield from self.words("%e.row", "x.rows")
         yield f"  %outside = icmp eq i64 %x.rows.this, {OUTSIDE}\n  %there = select i1 %outside, i64 0, i64 %size"
         yield "  %x.some = select i1 %outside, i64 0, i64 %x.rows.this"  # no address at all would be a fault
-        yield f"  %x.r = getelementptr {self.kind}, ptr %x.c, i64 %x.some\n  %there.n = trunc i64 %there to i32"
-        yield from self.far("to", "%to.c", "%e", "%row.step")
+        yield f"  %x.r = getelementptr {self.kind}, ptr {x}, i64 %x.some\n  %there.n = trunc i64 %there to i32"
+        yield from self.far("to", to, "%e", "%row.step")
         yield from splat("there", "i32", f"<{self.lanes} x i32>", self.lanes, "there.n")
         if self.own.gathered:
             yield from self.loop("pixel", "t", "%pixels", self._gathered())
+        elif self.own.turned[0]:
+            pixels = self.loop("copy.some", "t", "%pixels", self._turned(), step=self.lanes)
+            yield from self.loop("channel", "c", "%channels", pixels, step=self.lanes)
         else:
             yield from self.loop("copy.some", "t", "%length", self._copied_registers(), step=self.lanes)
 
@@ -185,6 +198,31 @@ class _Text(Sweeping):
             yield f"  %to.phase{phase} = mul i64 %length, {phase}\n  %to.t{phase} = add i64 %to.phase{phase}, %t"
             yield f"  %to.at{phase} = getelementptr {self.kind}, ptr %to, i64 %to.t{phase}"
             yield f"  store {self.vector} {value}, ptr %to.at{phase}, align {self.form.itemsize}"
+
+    def _turned(self) -> Iterator[str]:
+        """Yield the copy of a square of places and channels; what is stored too far is stored again."""
+        yield "  %from = add i64 %start.col, %t\n  %from.n = trunc i64 %from to i32\n  %left.c = sub i64 %channels, %c"
+        yield from splat("from", "i32", f"<{self.lanes} x i32>", self.lanes, "from.n")
+        counting = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
+        yield f"  %places = add <{self.lanes} x i32> %from.all, <{counting}>"
+        yield f"  %in.row = icmp ult <{self.lanes} x i32> %places, %there.all"
+        yield f"  %x.t = getelementptr {self.kind}, ptr %x.r, i64 %from"
+        yield from self.far("x.square0", "%x.t", "%c", "%x.channel")
+        for n in range(self.lanes):
+            if n:
+                yield f"  %x.square{n} = getelementptr {self.kind}, ptr %x.square{n - 1}, i64 %x.channel"
+            yield f"  %is.in{n} = icmp sgt i64 %left.c, {n}"
+            yield from self.masked(f"in.row{n}", "%in.row", f"%is.in{n}")
+            yield _masked_load(self.form, f"%square{n}", f"%x.square{n}", f"%in.row{n}")
+        names, lines = transposed(self.form, [f"%square{n}" for n in range(self.lanes)])
+        yield from lines
+        yield from first_lanes(self.form, "mask.c", "%left.c")
+        yield f"  %to.c = getelementptr {self.kind}, ptr %to, i64 %c"
+        yield from self.far("to.square0", "%to.c", "%t", "%channels")
+        for n, name in enumerate(names):
+            if n:
+                yield f"  %to.square{n} = getelementptr {self.kind}, ptr %to.square{n - 1}, i64 %channels"
+            yield _masked_store(self.form, name, f"%to.square{n}", "%mask.c")
 
     def _gathered(self) -> Iterator[str]:
         """Yield the copy of the channels of a group at one place; what is stored too far is stored again."""
@@ -214,6 +252,21 @@ class _Text(Sweeping):
         for v in range(self.own.registers):
             yield f"  %{name}{v}.at = getelementptr {self.kind}, ptr {pointer}, i64 {v * self.lanes}"
             yield _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
+
+    def _scattered(self, own: str, whole: str, to: str, far: int) -> Iterator[str]:
+        """Yield the store of a register under %mask and a name of its own; its elements may lie apart."""
+        lanes, apart = self.lanes, self.own.scattered
+        for part in range(apart):
+            value, mask = whole, f"%mask{own}"
+            if apart > 1:
+                places = [part * lanes + lane for lane in range(lanes)]
+                order = ", ".join(f"i32 {lanes if n % apart else n // apart}" for n in places)
+                for name, kind, old in (("value", self.vector, value), ("mask", f"<{lanes} x i1>", mask)):
+                    both = f"{kind} {old}, {kind} zeroinitializer, <{lanes} x i32> <{order}>"
+                    yield f"  %{name}{own}.{part} = shufflevector {both}"
+                value, mask = f"%value{own}.{part}", f"%mask{own}.{part}"
+            yield f"  %to{own}.{part} = getelementptr {self.kind}, ptr {to}, i64 {far + part * lanes}"
+            yield _masked_store(self.form, value, f"%to{own}.{part}", mask)
 
     def _added_up(self, terms: Iterator[str], starts: Sequence[str]) -> Iterator[str]:
         """Yield the loop over elements of windows, each at %x.k; starts: what the sums, %sum..., are at first."""
@@ -247,7 +300,7 @@ class _Outputs(_Text):
         return self.own.registers * self.lanes
 
     def _groups(self) -> Iterator[str]:
-        yield f"  %tile = alloca [{self.own.block * self.panel} x {self.kind}], align 64"
+        yield f"  %tile = alloca [{len(self.lines) * self.lanes} x {self.kind}], align 64"
         yield from super()._groups()
 
     def _group(self) -> Iterator[str]:
@@ -273,8 +326,8 @@ class _Outputs(_Text):
     def _some(self) -> Iterator[str]:
         """Yield what is done for some registers of outputs."""
         yield from self._masks("%o", "%outputs")
-        for name, pointer in (("y.o", "%y.r"), ("bias.o", "%bias.g")):
-            yield f"  %{name} = getelementptr {self.kind}, ptr {pointer}, i64 %o"
+        yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
+        yield from self.far("y.o", "%y.r", "%o", "%y.step" if self.own.turned[1] else 1)
         yield from self.far("w.o", "%w.g", "%o", "%depth")
         yield from self._registers("b", "%bias.o")
         yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
@@ -283,8 +336,30 @@ class _Outputs(_Text):
         yield from self.far("x.p", "%room.r", "%p", self.own.apart)
         yield from self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
         yield "  %left.p = sub i64 %positions, %p"
-        yield from self.far("to0", "%y.o", "%p", "%y.step")
+        yield from self.far("to0", "%y.o", "%p", self.y_step)
+        if self.own.turned[1]:
+            yield from self._turned_back()
         yield from self._stored() if self.steps is None else self._ended()
+
+    @property
+    def y_step(self) -> str:
+        return str(self.own.scattered) if self.own.turned[1] else "%y.step"
+
+    @property
+    def lines(self) -> list[tuple[int, int]]:
+        """The registers that are stored: windows and registers of each, or outputs where these are turned."""
+        return [(o, 0) for o in range(self.panel)] if self.own.turned[1] else self.cells
+
+    def _turned_back(self) -> Iterator[str]:
+        """Yield what makes registers of windows of those of outputs."""
+        yield from first_lanes(self.form, "mask.p", "%left.p")
+        for v in range(self.own.registers):
+            given = [f"%sum{p}.{v}" if p < self.own.block else "zeroinitializer" for p in range(self.lanes)]
+            yield from transposed(self.form, given, f"back{v}.")[1]
+
+    def _value(self, line: int, v: int) -> str:
+        """Return the name of what is stored."""
+        return f"%back{line // self.lanes}.1.{line % self.lanes}" if self.own.turned[1] else f"%sum{line}.{v}"
 
     def _multiplied(self) -> Iterator[str]:
         for v in range(self.own.registers):
@@ -296,36 +371,38 @@ class _Outputs(_Text):
                 yield self.multiply_add(f"%sum{p}.{v}", f"%x{p}.all", f"%w{v}", f"%old{p}.{v}")
 
     def _stored(self) -> Iterator[str]:
-        truth = f"<{self.lanes} x i1>"
-        for p, v in self.cells:
-            if p and not v:
-                yield f"  %to{p} = getelementptr {self.kind}, ptr %to{p - 1}, i64 %y.step"
+        turned, left = self.own.turned[1], "%left.o" if self.own.turned[1] else "%left.p"
+        for line, v in self.lines:
+            if line and not v:
+                yield f"  %to{line} = getelementptr {self.kind}, ptr %to{line - 1}, i64 %y.step"
             if not v:
-                yield f"  %is{p} = icmp sgt i64 %left.p, {p}"
-            yield f"  %mask{p}.{v} = select i1 %is{p}, {truth} %mask{v}, {truth} zeroinitializer"
-            yield f"  %to{p}.{v} = getelementptr {self.kind}, ptr %to{p}, i64 {v * self.lanes}"
-            yield _masked_store(self.form, f"%sum{p}.{v}", f"%to{p}.{v}", f"%mask{p}.{v}")
+                yield f"  %is{line} = icmp sgt i64 {left}, {line}"
+            yield from self.masked(f"mask{line}.{v}", "%mask.p" if turned else f"%mask{v}", f"%is{line}")
+            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", v * self.lanes)
 
     def _ended(self) -> Iterator[str]:
-        """Yield what writes what becomes of sums, window by window."""
-        for n, (p, v) in enumerate(self.cells):
+        """Yield what writes what becomes of sums, window by window, or output by output."""
+        for n, (line, v) in enumerate(self.lines):
             yield f"  %tile{n} = getelementptr {self.kind}, ptr %tile, i64 {n * self.lanes}"
-            yield f"  store {self.vector} %sum{p}.{v}, ptr %tile{n}, align {self.form.itemsize}"
-        yield "  %place.n = add i64 %y.n.far, %y.r.at\n  %place.o = add i64 %place.n, %o"
-        yield "  %place.p = add i64 %place.o, %to0.far"
-        yield f"  %windows = call i64 @llvm.smin.i64(i64 %left.p, i64 {self.own.block})"
-        yield from self.loop("ending", "q", "%windows", self._ending())
+            yield f"  store {self.vector} {self._value(line, v)}, ptr %tile{n}, align {self.form.itemsize}"
+        left, most = ("%left.o", self.panel) if self.own.turned[1] else ("%left.p", self.own.block)
+        yield "  %place.n = add i64 %y.n.far, %y.r.at\n  %place.o = add i64 %place.n, %y.o.far"
+        yield f"  %place.p = add i64 %place.o, %to0.far\n  %lines = call i64 @llvm.smin.i64(i64 {left}, i64 {most})"
+        yield from self.loop("ending", "q", "%lines", self._ending())
 
     def _ending(self) -> Iterator[str]:
         assert self.steps is not None
-        yield "  %place.far = mul i64 %q, %y.step\n  %place = add i64 %place.p, %place.far"
-        yield from self.far("tile.q", "%tile", "%q", self.panel)
+        number = len(self.lines) // (self.panel if self.own.turned[1] else self.own.block)
+        yield "  %place.far = mul i64 %q, %y.step\n  %place = add i64 %place.p, %place.far\n  %line = add i64 %o, %q"
+        yield from self.far("tile.q", "%tile", "%q", number * self.lanes)
         self.steps.writer.block = self.block
-        for v in range(self.own.registers):
+        self.steps.row("%line")
+        for v in range(number):
             yield f"  %tile.q{v} = getelementptr {self.kind}, ptr %tile.q, i64 {v * self.lanes}"
             yield f"  %ended{v} = load {self.vector}, ptr %tile.q{v}, align {self.form.itemsize}"
             yield f"  %place{v} = add i64 %place, {v * self.lanes}"
-            self.steps.write(f"%ended{v}", f"%place{v}", f"%number{v}", f".{v}", f"%mask{v}")
+            mask = "%mask.p" if self.own.turned[1] else f"%mask{v}"
+            self.steps.write(f"%ended{v}", f"%place{v}", f"%number{v}", f".{v}", mask)
             yield from self._taken()
         self.block = self.steps.writer.block
 
@@ -335,7 +412,7 @@ class _OutputsFirst(_Text):
 
     @property
     def y_step(self) -> str:
-        return str(self.own.apart)
+        return str(self.own.scattered)
 
     @property
     def panel(self) -> int:
@@ -364,13 +441,15 @@ class _OutputsFirst(_Text):
         yield f"  %x.p = getelementptr {self.kind}, ptr %room.r, i64 %p"
         yield from self._added_up(self._multiplied(), [f"%b{b}.all" for b, _ in self.cells])
         yield from self._masks("%p", "%positions")
-        yield from self.far("to0", "%y.o", "%p", self.own.apart)
+        yield from self.far("to0", "%y.o", "%p", self.own.scattered)
         for b in range(self.own.block):
             if b:
                 yield f"  %to{b} = getelementptr {self.kind}, ptr %to{b - 1}, i64 %y.step"
             yield f"  %is{b} = icmp sgt i64 %left.o, {b}"
             for v in range(self.own.registers):
-                yield from self._stored(b, v)
+                yield from self.masked(f"mask{b}.{v}", f"%mask{v}", f"%is{b}")
+                far = v * self.own.scattered * self.lanes
+                yield from self._scattered(f"{b}.{v}", f"%sum{b}.{v}", f"%to{b}", far)
 
     def _multiplied(self) -> Iterator[str]:
         for v in range(self.own.registers):
@@ -380,22 +459,6 @@ class _OutputsFirst(_Text):
             yield from self.spread(f"w{b}", "%w.k", b)
             for v in range(self.own.registers):
                 yield self.multiply_add(f"%sum{b}.{v}", f"%x{v}", f"%w{b}.all", f"%old{b}.{v}")
-
-    def _stored(self, b: int, v: int) -> Iterator[str]:
-        """Yield the store of a register of an output, whose elements may lie apart."""
-        lanes, apart, truth, own = self.lanes, self.own.apart, f"<{self.lanes} x i1>", f"{b}.{v}"
-        yield f"  %mask{own} = select i1 %is{b}, {truth} %mask{v}, {truth} zeroinitializer"
-        for part in range(apart):
-            value, mask = f"%sum{own}", f"%mask{own}"
-            if apart > 1:
-                places = [part * lanes + lane for lane in range(lanes)]
-                order = ", ".join(f"i32 {lanes if n % apart else n // apart}" for n in places)
-                for name, kind, old in (("value", self.vector, value), ("mask", truth, mask)):
-                    both = f"{kind} {old}, {kind} zeroinitializer, <{lanes} x i32> <{order}>"
-                    yield f"  %{name}{own}.{part} = shufflevector {both}"
-                value, mask = f"%value{own}.{part}", f"%mask{own}.{part}"
-            yield f"  %to{own}.{part} = getelementptr {self.kind}, ptr %to{b}, i64 {(v * apart + part) * lanes}"
-            yield _masked_store(self.form, value, f"%to{own}.{part}", mask)
 
 
 class _Weights(_Text):

@@ -82,3 +82,8 @@ class Sweeping:
     def multiply_add(self, name: str, x: str, y: str, z: str) -> str:
         suffix, vector = f"v{self.lanes}f{8 * self.form.itemsize}", self.vector
         return f"  {name} = call {vector} @llvm.fma.{suffix}({vector} {x}, {vector} {y}, {vector} {z})"
+
+    def masked(self, name: str, mask: str, there: str) -> Iterator[str]:
+        """Yield what makes %name of a mask, or of nothing where a condition does not hold."""
+        truth = f"<{self.lanes} x i1>"
+        yield f"  %{name} = select i1 {there}, {truth} {mask}, {truth} zeroinitializer"

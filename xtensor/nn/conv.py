@@ -480,7 +480,7 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
-        thin = plan.algorithm not in winograd.TILES and sum_thin(*given, plan.budget)
+        thin = plan.algorithm not in winograd.TILES and sum_thin(*given)
         if not thin and not _by_tiles(*given, plan) and not sum_strips(*given, plan.budget):
             if not convolve_weights(plan.function, *given, plan.budget):
                 contract_weights(plan.function, *given, plan.budget)

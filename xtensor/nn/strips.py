@@ -185,37 +185,39 @@ def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
     if not worth_compiling(y, y.dtype, work) or w.dtype != y.dtype:
         return False
     lies = _lie(x, w, y, axes)
-    if lies is None or lies.gathered or any(lies.turned):
+    if lies is None:
         return False
     if summing_dtype(w.dtype, work) != w.dtype or w[0].nbytes > WEIGHT_BYTES:
         return False
-    if lies.first and y.strides[-1] != y.itemsize:
+    if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
         return False
     groups, outputs, channels = w.shape[:3]
     depth, threads = prod(w.shape[2:]), worth(work * PRODUCT_SECONDS[y.dtype.char])
     if lies.first:
         own = _first_weights(y.dtype, outputs, depth, axes[-1].stride)
         room = _room_first(own, axes, channels)
+        beside = -(-depth * outputs // own.lanes) * own.lanes**2
     else:
-        own = _last_weights(y.dtype, outputs, channels, axes[-1])
+        x, y, axes, _ = _flat(x, y, axes, None, apart=True)
+        own = _last_weights(y.dtype, outputs, channels, axes[-1], lies)
         room = _room_last(own._replace(block=1), axes, channels)
+        beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
     sweep = _Sweep(room, x, y, axes, depth, outputs)
     lanes = min(len(y), LANES) if groups < LANES else 1
     images = -(-len(y) // lanes)
-    if lanes * w.nbytes + threads * (sweep.room_bytes + w[0].nbytes * own.lanes * lies.first) > budget:
+    if lanes * w.nbytes + threads * (sweep.room_bytes + beside * y.itemsize) > budget:
         return False
     totals: Array = np.zeros((-(-len(y) // images), groups, depth, outputs), w.dtype)
     some = -(-groups // threads) if groups >= LANES else groups
     whole = range(sweep.strips.number), range(sweep.columns)
     parts = [(*part, *whole) for part in product(_cut(len(y), images), _cut(groups, some))]
     code = weights_first_kernel(own) if lies.first else weights_kernel(own)
-    sweep.run(code, parts, threads, totals, None, own.lanes if lies.first else 0)
+    sweep.run(code, parts, threads, totals, None, beside)
     for other in totals[1:]:
         totals[0] += other
-    if not lies.first:
-        w[0] = np.moveaxis(totals[0, 0].reshape(*w.shape[3:], channels, outputs), (-1, -2), (0, 1))
-    else:
-        w[...] = totals[0].swapaxes(1, 2).reshape(w.shape)
+    order = (channels, *w.shape[3:]) if lies.first else (*w.shape[3:], channels)
+    found = totals[0].reshape(groups, *order, outputs)
+    w[...] = np.moveaxis(found, -1, 1) if lies.first else np.moveaxis(found, (-1, -2), (1, 2))
     return True
 
 
@@ -237,11 +239,15 @@ def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
     return Lies(False, (not last[0], not last[1]), 0 if alone else channels)
 
 
-def _flat(x: Array, y: Array, axes: Axes, ending: Ending | None) -> tuple[Array, Array, Axes, Ending | None]:
-    """Return arrays with one row, where windows have one element and rows and images follow each other."""
+def _flat(
+    x: Array, y: Array, axes: Axes, ending: Ending | None, *, apart: bool = False
+) -> tuple[Array, Array, Axes, Ending | None]:
+    """Return arrays with one row, where windows have one element and rows, and images but where these are to stay
+    apart, follow each other.
+    """
     if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         return x, y, axes, ending
-    for images in (False, True):
+    for images in ([True] if apart else [False, True]):
         view = partial(_one_row, apart=images)
         with suppress(ValueError):
             x, y, ending = view(x), view(y), None if ending is None else ending.seen(view)
@@ -303,12 +309,12 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
 
 
 @lru_cache(256)
-def _last_weights(dtype: DType, outputs: int, channels: int, axis: Axis) -> Strip:
+def _last_weights(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies) -> Strip:
     """Return the form of the gradient: as many elements of a window as follow each other and divide those that do."""
     lanes, number, most = _registers(dtype, outputs)
     run = channels * (axis.kernel if axis.dilation == 1 else 1)
     block = max(n for n in range(1, min(most, TERMS) + 1) if run % n == 0)
-    return Strip(dtype.char, lanes, block, number, axis.stride * channels)
+    return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned)
 
 
 @lru_cache(256)
@@ -452,12 +458,11 @@ class _Sweep:
         ending: Ending | None = None,
     ) -> None:
         """Run a kernel on all parts. w: weights, of each group, or of the gradient one of these for each range of
-        images. sums: lanes of the gradient's sums, 0 where there are none.
+        images. sums: numbers of room that the gradient has besides, zeros.
         """
-        threads = min(threads, len(parts))
-        count, item = -(-self.depth * self.pitch // sums) * sums**2 if sums else 0, self.y.itemsize
+        threads, item = min(threads, len(parts)), self.y.itemsize
         room, beside = (
-            Scratch(threads * n * item).array((threads, n), self.y.dtype) for n in (self.room_bytes // item, count)
+            Scratch(threads * n * item).array((threads, n), self.y.dtype) for n in (self.room_bytes // item, sums)
         )
         beside.fill(0)
         firsts = sorted({images.start for images, *_ in parts})

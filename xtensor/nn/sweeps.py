@@ -48,8 +48,8 @@ def sweep(
     return sweep_strips(x, w, y, bias, axes, budget, back=back, ending=ending)
 
 
-def sum_thin(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
+def sum_thin(x: Array, y: Array, w: Array, axes: Axes) -> bool:
     """Write the gradient of weights of thin groups, sums over positions of y times the windows there, into w; return
-    whether. budget: bytes of scratch.
+    whether.
     """
-    return library_of(x) is np and (planes.sum_planes(x, y, w, axes) or sum_channels(x, y, w, axes, budget))
+    return library_of(x) is np and (planes.sum_planes(x, y, w, axes) or sum_channels(x, y, w, axes))

@@ -23,7 +23,8 @@ from .turning import transposed
 #             where channels come last, `pitch` apart, else written, one after the other
 #   room      for the rows under a strip, of each channel and each phase of its columns modulo the stride, `length`
 #             apart, which is a number of registers; channels that come last are part of the rows
-#   sums      room for registers of the gradient where channels come first, zeros: of each element and each output
+#   sums      room for registers of the gradient where channels come first, zeros: of each element and each output; or
+#             for rows of outputs under way that are turned
 #   x.rows    of the rows under each strip, `span` of them: where one lies, or OUTSIDE
 #   y.rows    of each row of outputs: where it lies
 #   begins    of each strip, and behind the last: its first row of outputs
@@ -200,29 +201,40 @@ class _Text(Sweeping):
             yield f"  store {self.vector} {value}, ptr %to.at{phase}, align {self.form.itemsize}"
 
     def _turned(self) -> Iterator[str]:
-        """Yield the copy of a square of places and channels; what is stored too far is stored again."""
+        """Yield the copy of a square of places and channels."""
         yield "  %from = add i64 %start.col, %t\n  %from.n = trunc i64 %from to i32\n  %left.c = sub i64 %channels, %c"
         yield from splat("from", "i32", f"<{self.lanes} x i32>", self.lanes, "from.n")
         counting = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
         yield f"  %places = add <{self.lanes} x i32> %from.all, <{counting}>"
         yield f"  %in.row = icmp ult <{self.lanes} x i32> %places, %there.all"
         yield f"  %x.t = getelementptr {self.kind}, ptr %x.r, i64 %from"
-        yield from self.far("x.square0", "%x.t", "%c", "%x.channel")
+        yield from self.far("x.square", "%x.t", "%c", "%x.channel")
+        yield f"  %to.channel = getelementptr {self.kind}, ptr %to, i64 %c"
+        yield from self.far("to.square", "%to.channel", "%t", "%channels")
+        yield from self._square(("%x.square", "%x.channel"), "%in.row", "%left.c", ("%to.square", "%channels"))
+
+    def _square(
+        self, given: tuple[str, str], inside: str, left: str, to: tuple[str, str], own: str = "x"
+    ) -> Iterator[str]:
+        """Yield the copy of a square, turned: of the lanes inside of as many registers as there are left.
+
+        given, to: where the first one is and goes, and the elements to the next. What is stored too far is stored
+        again.
+        """
+        (x, x_step), (y, y_step) = given, to
         for n in range(self.lanes):
-            if n:
-                yield f"  %x.square{n} = getelementptr {self.kind}, ptr %x.square{n - 1}, i64 %x.channel"
-            yield f"  %is.in{n} = icmp sgt i64 %left.c, {n}"
-            yield from self.masked(f"in.row{n}", "%in.row", f"%is.in{n}")
-            yield _masked_load(self.form, f"%square{n}", f"%x.square{n}", f"%in.row{n}")
-        names, lines = transposed(self.form, [f"%square{n}" for n in range(self.lanes)])
+            yield f"  %{own}.is{n} = icmp sgt i64 {left}, {n}"
+            yield from self.masked(f"{own}.in{n}", inside, f"%{own}.is{n}")
+            yield _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
+            yield f"  %{own}.from{n} = getelementptr {self.kind}, ptr {x}, i64 {x_step}"
+            x = f"%{own}.from{n}"
+        names, lines = transposed(self.form, [f"%{own}.line{n}" for n in range(self.lanes)], f"{own}.turn")
         yield from lines
-        yield from first_lanes(self.form, "mask.c", "%left.c")
-        yield f"  %to.c = getelementptr {self.kind}, ptr %to, i64 %c"
-        yield from self.far("to.square0", "%to.c", "%t", "%channels")
+        yield from first_lanes(self.form, f"{own}.mask", left)
         for n, name in enumerate(names):
-            if n:
-                yield f"  %to.square{n} = getelementptr {self.kind}, ptr %to.square{n - 1}, i64 %channels"
-            yield _masked_store(self.form, name, f"%to.square{n}", "%mask.c")
+            yield _masked_store(self.form, name, y, f"%{own}.mask")
+            yield f"  %{own}.to{n} = getelementptr {self.kind}, ptr {y}, i64 {y_step}"
+            y = f"%{own}.to{n}"
 
     def _gathered(self) -> Iterator[str]:
         """Yield the copy of the channels of a group at one place; what is stored too far is stored again."""
@@ -465,8 +477,37 @@ class _Weights(_Text):
     """The text of the gradient of weights: the sums of a strip, added to those in memory."""
 
     def _computed(self) -> Iterator[str]:
-        own = self.own
-        yield from self.loop("some", "o", "%outputs", self._some(), step=own.registers * own.lanes)
+        if self.own.turned[1]:
+            yield from self.loop("turn", "r.t", "%row.count", self._turned_row())
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.registers * self.lanes)
+
+    def _turned_row(self) -> Iterator[str]:
+        """Yield the copy of a row of outputs, turned."""
+        yield "  %turn.number = add i64 %begins.this, %r.t"
+        yield from self.words("%turn.number", "y.rows", way="turn.")
+        yield "  %turn.at = add i64 %turn.y.rows.this, %col"
+        yield f"  %y.turn = getelementptr {self.kind}, ptr %y.n, i64 %turn.at"
+        yield from self._row_aside("to.turn", "%r.t")
+        places = self.loop("turn.places", "t.y", "%positions", self._turned_places(), step=self.lanes)
+        yield from self.loop("turn.outputs", "o.t", "%outputs", places, step=self.lanes)
+
+    def _turned_places(self) -> Iterator[str]:
+        yield "  %left.t = sub i64 %positions, %t.y\n  %left.o = sub i64 %outputs, %o.t"
+        yield from first_lanes(self.form, "mask.t", "%left.t")
+        yield f"  %y.place = getelementptr {self.kind}, ptr %y.turn, i64 %t.y"
+        yield from self.far("y.square", "%y.place", "%o.t", "%y.step")
+        yield f"  %to.output = getelementptr {self.kind}, ptr %to.turn, i64 %o.t"
+        yield from self.far("aside.square", "%to.output", "%t.y", "%outputs")
+        yield from self._square(("%y.square", "%y.step"), "%mask.t", "%left.o", ("%aside.square", "%outputs"), "y")
+
+    def _row_aside(self, name: str, number: str) -> Iterator[str]:
+        """Yield what makes a pointer to a row of turned outputs."""
+        yield f"  %{name}.place = mul i64 {number}, %wide"
+        yield from self.far(name, "%sums", f"%{name}.place", "%outputs")
+
+    @property
+    def y_step(self) -> str:
+        return "1" if self.own.turned[1] else "%y.step"
 
     def _some(self) -> Iterator[str]:
         yield from self._masks("%o", "%outputs")
@@ -489,7 +530,10 @@ class _Weights(_Text):
     def _row(self) -> Iterator[str]:
         yield from self._at_row()
         yield f"  %x.k = getelementptr {self.kind}, ptr %room.r, i64 %ks.this"
-        yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %o"
+        turned = self.own.turned[1]
+        if turned:
+            yield from self._row_aside("aside", "%r")
+        yield f"  %y.o = getelementptr {self.kind}, ptr {'%aside' if turned else '%y.r'}, i64 %o"
         carried = [("x.p", "ptr", "%x.k", "%x.p.n"), ("y.p", "ptr", "%y.o", "%y.p.n")]
         carried += [(f"old{t}.{v}", self.vector, f"%row{t}.{v}", f"%sum{t}.{v}") for t, v in self.cells]
         yield from self.loop("one", "p", "%positions", self._one(), carried=carried)
@@ -501,7 +545,8 @@ class _Weights(_Text):
             for v in range(self.own.registers):
                 yield self.multiply_add(f"%sum{t}.{v}", f"%x{t}.all", f"%y{v}", f"%old{t}.{v}")
         yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.own.apart}"
-        yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 %y.step"
+        step = "%outputs" if self.own.turned[1] else "%y.step"
+        yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 {step}"
 
 
 class _WeightsFirst(_Text):

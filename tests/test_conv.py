@@ -22,11 +22,11 @@ from xtensor.nn import (
     conv_transpose,
     convolve,
     correlate,
-    few,
     fold,
     implicit,
     pad,
     planes,
+    strips,
     unfold,
     windows,
 )
@@ -614,7 +614,6 @@ def test_thin_groups_where_they_lie(how: dict[str, Any], last: bool, deep: int, 
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
-    monkeypatch.setattr(channelwise, "TURNED_BYTES", 1)  # where channels come first, one image at a time
     swept = Mock(wraps=planes.run_calls)
     monkeypatch.setattr(channelwise if last or deep > 1 else planes, "run_calls", swept)
     channels = 24 if deep > 1 else 37
@@ -661,8 +660,8 @@ def test_few_channels_where_they_lie(
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
-    swept = Mock(wraps=few.run_calls)
-    monkeypatch.setattr(few, "run_calls", swept)
+    swept = Mock(wraps=strips.run_calls)
+    monkeypatch.setattr(strips, "run_calls", swept)
     channels, outputs, window = shape
     x, w, bias = normal(5, channels, 19, 23, dtype=dtype), normal(outputs, channels, window, window), normal(outputs)
     if layout == "NHWC":

@@ -32,8 +32,6 @@ from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
-from .implicit import can_end
-from .implicit import convolve as convolve_implicitly
 from .implicit_weights import convolve_weights
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
@@ -41,7 +39,7 @@ from .padding import check_width, pad, unpadded
 from .pending import Pending
 from .planes import SLOWER
 from .shifted import weighted_sums
-from .strips import sum_strips
+from .strips import can_end, sum_strips
 from .sweeps import is_thin, sum_thin, sweep
 from .windows import (
     Axes,
@@ -557,10 +555,7 @@ def _forward(
     bias = None if bias is None else bias.reshape(w.shape[:2])
     if ending is not None:
         joined = plan.algorithm in JOINED and _choice(x, w, y, axes, plan)[0] == "im2col"
-        if not joined or not (
-            sweep(x, w, y, bias, axes, plan.budget, ending=ending)
-            or convolve_implicitly(plan.function, x, w, y, bias, axes, plan.budget, ending)
-        ):
+        if not joined or not sweep(x, w, y, bias, axes, plan.budget, ending=ending):
             _forward(x, w, y, bias, plan, axes)
             ending.write()
         return
@@ -573,9 +568,7 @@ def _forward(
         if algorithm == "direct" and x.shape[2]:
             if not elsewhere.direct(x, w, y, bias, axes):
                 weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not sweep(x, w, y, bias, axes, plan.budget) and not convolve_implicitly(
-            plan.function, x, w, y, bias, axes, plan.budget
-        ):
+        elif not sweep(x, w, y, bias, axes, plan.budget):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":
@@ -667,6 +660,8 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     w, number = operands[1], prod(axis.stride for axis in plan.axes)
     if any(axis.kernel < axis.stride for axis in plan.axes):
         return "positions are left out"
+    if number > 1 and not plan.x_last:
+        return "its sums lie apart"
     axes = tuple(phases(axis)[0][2] for axis in plan.axes)
     if number == 1 and _takes_tiles(
         plan, axes, result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups, result

@@ -47,6 +47,9 @@ FEW, GROUPED = 4, 16
 # apart.
 SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 2), 12, 8, 4096
 
+# The most elements from one column of y to the next.
+FARTHEST = 8
+
 # Bytes of the rows under a strip, and of a gradient of weights, that stay in the second cache with all else.
 ROOM_BYTES, WEIGHT_BYTES = 1 << 18, 5 << 17
 
@@ -113,12 +116,17 @@ def sweep_strips(
     """Write the sums over windows times weights, plus a bias (groups, outputs), into y, and what follows; return
     whether.
 
-    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). Sums are
-    in the order of those of `implicit.convolve`. It does where arrays lie as it needs them, the work is worth
-    compiling, and `budget` bytes of scratch suffice.
+    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). Each sum
+    is in the order of the window, its channels the nearest to each other, whatever the kernel. It does where the work
+    is worth compiling, and `budget` bytes of scratch suffice.
     """
-    if not worth_compiling(y, y.dtype, (x if back else y).size * prod(w.shape[2:])):
+    if not x.size or not worth_compiling(y, y.dtype, (x if back else y).size * prod(w.shape[2:])):
         return False
+    if not readable(x, y.dtype) or y.itemsize not in (x.strides[2], x.strides[-1]):
+        budget -= x.size * y.itemsize
+        if budget <= 0:
+            return False
+        x = x.astype(y.dtype, "C")
     given = [(x, w, y, axes)]
     if back:
         ways = [tuple(zip(*phase, strict=True)) for phase in product(*map(phases, axes))]
@@ -136,8 +144,8 @@ def _outputs_of(
     x: Array, w: Array, y: Array, axes: Axes, bias: Array | None, budget: int, ending: Ending | None
 ) -> Callable[[], None] | None:
     """Return what writes outputs, None where it is not for these arrays."""
-    lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
-    if lies is None or (ending is not None and (lies.first or (lies.turned[1] and apart > 1))):
+    lies, apart = _lie(x, w, y, axes, ending is None), y.strides[-1] // y.itemsize
+    if lies is None or (ending is not None and lies.turned[1] and apart > 1):
         return None
     groups, outputs, channels = w.shape[:3]
     if lies.first:
@@ -155,7 +163,7 @@ def _outputs_of(
     def run() -> None:
         finish = None if ending is None else ending.along(ROWS if lies.turned[1] else COLUMNS)
         code = outputs_first_kernel(own) if lies.first else outputs_kernel(own, finish)
-        weights = _panels(w if lies.first else np.moveaxis(w, 2, -1), y.dtype, panel)
+        weights = _panels(np.moveaxis(w, 2, -1), y.dtype, panel)
         shift: Array = np.zeros((groups, sweep.pitch), y.dtype)
         if bias is not None:
             shift[:, :outputs] = bias
@@ -185,7 +193,7 @@ def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
     if not worth_compiling(y, y.dtype, work) or w.dtype != y.dtype:
         return False
     lies = _lie(x, w, y, axes)
-    if lies is None:
+    if lies is None or not x.size:
         return False
     if summing_dtype(w.dtype, work) != w.dtype or w[0].nbytes > WEIGHT_BYTES:
         return False
@@ -215,14 +223,22 @@ def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
     sweep.run(code, parts, threads, totals, None, beside)
     for other in totals[1:]:
         totals[0] += other
-    order = (channels, *w.shape[3:]) if lies.first else (*w.shape[3:], channels)
-    found = totals[0].reshape(groups, *order, outputs)
-    w[...] = np.moveaxis(found, -1, 1) if lies.first else np.moveaxis(found, (-1, -2), (1, 2))
+    w[...] = np.moveaxis(totals[0].reshape(groups, *w.shape[3:], channels, outputs), (-1, -2), (1, 2))
     return True
 
 
-def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
-    """Return how channels lie, None where arrays do not lie as the kernels need them, or there are too many."""
+def can_end(groups: int, channels: int, outputs: int, last: bool) -> bool:
+    """Return whether convolutions go on with what follows, of groups of so many channels and outputs.
+
+    last: whether the channels of y come last.
+    """
+    return last or outputs > FEW if groups == 1 else max(channels, outputs) > GROUPED
+
+
+def _lie(x: Array, w: Array, y: Array, axes: Axes, first: bool = True) -> Lies | None:
+    """Return how channels lie, None where arrays do not lie as the kernels need them. first: whether they may be few,
+    which come first.
+    """
     (groups, outputs, channels), item = w.shape[:3], y.itemsize
     if not y.size or not w.size or y.dtype.char not in "fd" or host() is None:
         return None
@@ -230,10 +246,10 @@ def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
         return None
     few = channels <= FEW < outputs or outputs <= FEW if groups == 1 else max(channels, outputs) <= GROUPED
     fits = axes[-1].stride <= 2 and x.strides[-1] == item and y.strides[-1] in (item, 2 * item)
-    if few and fits and (x.strides[2], y.strides[2]) != (item, item):
+    if first and few and fits and (x.strides[2], y.strides[2]) != (item, item):
         return Lies(True)
     last = x.strides[2] == item, y.strides[2] == item
-    if not (last[0] or x.strides[-1] == item) or not (last[1] or y.strides[-1] in (item, 2 * item)):
+    if not (last[0] or x.strides[-1] == item) or not (last[1] or 0 < y.strides[-1] <= FARTHEST * item):
         return None
     alone = not last[0] or (groups == 1 and x.strides[-1] == channels * item)
     return Lies(False, (not last[0], not last[1]), 0 if alone else channels)
@@ -362,7 +378,7 @@ def _room_first(own: Strip, axes: Axes, channels: int) -> Room:
     row = channels * own.phases * length
     strip, under = _strip(own, axes[:-1], row)
     along = np.add.outer(under * row, phase * length + further)
-    ks = np.add.outer(np.arange(channels) * own.phases * length, along).ravel()
+    ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
     return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
 
 

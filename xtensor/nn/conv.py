@@ -478,10 +478,12 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
-        thin = plan.algorithm not in winograd.TILES and sum_thin(*given)
-        if not thin and not _by_tiles(*given, plan) and not sum_strips(*given, plan.budget):
-            if not convolve_weights(plan.function, *given, plan.budget):
-                contract_weights(plan.function, *given, plan.budget)
+        if plan.algorithm not in winograd.TILES and sum_thin(*given):
+            return w
+        if _by_tiles(*given, plan) or sum_strips(*given, plan.budget):
+            return w
+        if not convolve_weights(plan.function, *given, plan.budget):
+            contract_weights(plan.function, *given, plan.budget)
         return w
 
     return natively(plan.function, (x, results), run)

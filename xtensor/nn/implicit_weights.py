@@ -30,7 +30,6 @@ from .implicit import (
 )
 from .windows import Axes, kernels
 
-
 # Where there are few tiles, threads share lines of the sums, so many at least for each.
 SHARED_LINES = 24
 

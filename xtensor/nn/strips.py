@@ -263,7 +263,7 @@ def _flat(
     """
     if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         return x, y, axes, ending
-    for images in ([True] if apart else [False, True]):
+    for images in [True] if apart else [False, True]:
         view = partial(_one_row, apart=images)
         with suppress(ValueError):
             x, y, ending = view(x), view(y), None if ending is None else ending.seen(view)
@@ -422,7 +422,9 @@ def _strips(axes: Axes, of_x: Shape, of_y: Shape, strip: int) -> Strips:
         begins.append(begins[-1] + len(rows))
         top = first * axis.stride - axis.low
         for window in windows:
-            ahead = [n * one.stride + k * one.dilation - one.low for n, k, one in zip(place, window, outer, strict=True)]
+            ahead = [
+                n * one.stride + k * one.dilation - one.low for n, k, one in zip(place, window, outer, strict=True)
+            ]
             xs += [_inside((*ahead, row), axes, of_x) for row in range(top, top + tall)]
     tables = (np.array(table, np.int64) for table in (xs, ys, begins))
     return Strips(*tables, len(begins) - 1, len(windows) * tall, axis.stride)
@@ -506,7 +508,14 @@ class _Sweep:
         more = address(strips.begins) + 8 * own.start, address(lies.ks), address(slots)
         counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
         rows = lies.size, lies.start, lies.along, lies.length, lies.pixels
-        steps = to_y // item, strips.span, strips.step * lies.row, len(images), x.strides[0] // item, y.strides[0] // item
+        steps = (
+            to_y // item,
+            strips.span,
+            strips.step * lies.row,
+            len(images),
+            x.strides[0] // item,
+            y.strides[0] // item,
+        )
         others = lies.channels, x.strides[2] // item, x.strides[-1] // item
         last = len(groups), x.strides[1] // item, y.strides[1] // item, self.depth * self.pitch, slots.shape[1]
         return WORDS.pack(*places, address(room), address(sums), *tables, *more, *counts, *rows, *steps, *others, *last)

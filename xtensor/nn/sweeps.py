@@ -15,7 +15,6 @@ from .contraction import Array
 from .strips import sweep_strips
 from .windows import Axes
 
-
 # Of groups of one channel so many outputs are few.
 THIN_OUTPUTS = 4
 

@@ -141,7 +141,7 @@ class _Text(Sweeping):
         """Yield where a row of outputs is: %y.r and %room.r."""
         yield "  %row.number = add i64 %begins.this, %r"
         yield from self.words("%row.number", "y.rows")
-        yield "  %y.col = mul i64 %col, {}\n  %y.r.at = add i64 %y.rows.this, %y.col".format(self.y_step)
+        yield f"  %y.col = mul i64 %col, {self.y_step}\n  %y.r.at = add i64 %y.rows.this, %y.col"
         yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.r.at"
         yield from self.far("room.r", "%room", "%r", "%room.step")
 
@@ -186,7 +186,8 @@ class _Text(Sweeping):
         yield from splat("from", "i32", ints, self.lanes, "from.n")
         for part in range(phases):
             counting = ", ".join(f"i32 {part * self.lanes + lane}" for lane in range(self.lanes))
-            yield f"  %at{part} = add {ints} %from.all, <{counting}>\n  %in{part} = icmp ult {ints} %at{part}, %there.all"
+            yield f"  %at{part} = add {ints} %from.all, <{counting}>"
+            yield f"  %in{part} = icmp ult {ints} %at{part}, %there.all"
             yield f"  %from{part} = add i64 %from, {part * self.lanes}"
             yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.r, i64 %from{part}"
             yield _masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")

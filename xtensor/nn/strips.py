@@ -412,7 +412,7 @@ def _tall(axis: Axis, strip: int) -> int:
 def _strips(axes: Axes, of_x: Shape, of_y: Shape, strip: int) -> Strips:
     """Return where the rows of strips lie; axes: all but the last."""
     if not axes:
-        return Strips(*(np.array(table, np.int64) for table in ([0], [0], [0, 1])), 1, 1, 0)
+        return Strips(np.zeros(1, np.int64), np.zeros(1, np.int64), np.arange(2), 1, 1, 0)
     *outer, axis = axes
     tall, begins, xs, ys = _tall(axis, strip), [0], list[int](), list[int]()
     windows = list(product(*(range(one.kernel) for one in outer)))
@@ -426,8 +426,8 @@ def _strips(axes: Axes, of_x: Shape, of_y: Shape, strip: int) -> Strips:
                 n * one.stride + k * one.dilation - one.low for n, k, one in zip(place, window, outer, strict=True)
             ]
             xs += [_inside((*ahead, row), axes, of_x) for row in range(top, top + tall)]
-    tables = (np.array(table, np.int64) for table in (xs, ys, begins))
-    return Strips(*tables, len(begins) - 1, len(windows) * tall, axis.stride)
+    rows_x, rows_y, firsts = (np.array(table, np.int64) for table in (xs, ys, begins))
+    return Strips(rows_x, rows_y, firsts, len(begins) - 1, len(windows) * tall, axis.stride)
 
 
 def _inside(place: Sequence[int], axes: Axes, steps: Shape) -> int:
@@ -463,7 +463,8 @@ class _Sweep:
             ranges.append(_cut(length, -(-length // number)))
             left = -(-left // number)
         step = -(-self.columns // (left * self.room.wide)) * self.room.wide
-        return list(product(*ranges, _cut(self.columns, step)))
+        images, groups, strips = ranges
+        return list(product(images, groups, strips, _cut(self.columns, step)))
 
     def run(
         self,

@@ -457,14 +457,14 @@ class _Sweep:
 
     def parts(self, threads: int) -> list[Part]:
         """Return parts that give all threads about as much to do."""
-        ranges, left = [], 2 * threads if threads > 1 else 1
+        ranges, left = list[list[range]](), 2 * threads if threads > 1 else 1
         for length in (len(self.y), self.y.shape[1], self.strips.number):
             number = min(left, length)
             ranges.append(_cut(length, -(-length // number)))
             left = -(-left // number)
         step = -(-self.columns // (left * self.room.wide)) * self.room.wide
-        images, groups, strips = ranges
-        return list(product(images, groups, strips, _cut(self.columns, step)))
+        columns = _cut(self.columns, step)
+        return [(images, groups, strips, some) for images, groups, strips in product(*ranges) for some in columns]
 
     def run(
         self,

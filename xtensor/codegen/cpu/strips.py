@@ -556,7 +556,9 @@ class _WeightsFirst(_Text):
     What is in no window is masked out in the windows too, as it may be infinite.
     """
 
-    y_step = "1"
+    @property
+    def y_step(self) -> str:
+        return "1"
 
     def __init__(self, own: Strip) -> None:
         super().__init__(own)

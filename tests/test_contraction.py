@@ -16,6 +16,7 @@ import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu import gemm
 from xtensor.codegen.cpu.finish import ALIKE, COLUMNS, ROWS, SINGLE, Finish
+from xtensor.codegen.cpu.turning import turning_of
 from xtensor.graph.node import pending_below
 from xtensor.plan.program import Program, Trace, plan_of
 from xtensor.run import contractions
@@ -50,11 +51,19 @@ def offsets(array: Array, axis: int) -> Array:
     return np.arange(array.shape[axis]) * (array.strides[axis] // array.itemsize)
 
 
+def pack(one: Product, turned: Array, order: Array, panels: Array) -> None:
+    """Write B (columns, depth), whose terms go in an order, into panels."""
+    places = np.ascontiguousarray(order * one.form.width)
+    for call in one.packing(turned, places, panels):
+        turning_of(one.form).call(call)
+
+
 def multiply(a: Array, b: Array, c: Array, *, packed: bool = False, **more: Any) -> Product:
     """Write a @ b into c by the kernel; its scratch must stay within what it asked for."""
     one = Product(a.dtype, a.shape[0], b.shape[1], a.shape[1], finish=more.pop("finish", None))
     bias = more.pop("bias_columns", None)
-    beside = one.beside(np.zeros(b.shape[1], a.dtype) if bias is None else bias)
+    beside = np.zeros(one.panels * one.form.width, a.dtype)
+    beside[: b.shape[1]] = 0 if bias is None else bias
     rows = more.pop("bias_rows", np.zeros(a.shape[0], a.dtype))
     scratch: Array = np.full(one.scratch(packed) + 128, 77, np.uint8)
     of_a, of_c = rows_of(offsets(a, 0), offsets(a, 1)), offsets(c, 0)
@@ -63,7 +72,7 @@ def multiply(a: Array, b: Array, c: Array, *, packed: bool = False, **more: Any)
     if packed:
         panels: Array = np.full(one.packed_shape, np.nan, a.dtype)
         order = np.random.default_rng(0).permutation(one.depth)  # the places of terms that lie in another order
-        one.pack(np.ascontiguousarray(b[order].T)[None], order, panels[None])
+        pack(one, np.ascontiguousarray(b[order].T), order, panels)
         given, ks = address(panels), None
     else:
         given, ks = address(b), of_b
@@ -307,7 +316,7 @@ def test_packing_touches_nothing_else(fenced: Any, shape: tuple[int, int], at_en
     one = Product(np.dtype("float32"), 12, columns, depth)
     turned = fenced(normal(columns, depth, dtype="float32"), at_end)
     panels = fenced(np.full(one.packed_shape, np.nan, "float32"), at_end)
-    one.pack(turned[None], np.arange(depth), panels[None])
+    pack(one, turned, np.arange(depth), panels)
     flat = panels.transpose(1, 0, 2).reshape(depth, -1)
     np.testing.assert_array_equal(flat[:, :columns], turned.T)
     assert not flat[:, columns:].any()

@@ -17,10 +17,8 @@ from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import Finish
 from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of
-from ..codegen.cpu.turning import turning_of
 from ..devices import library_of
-from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES, moving_seconds
-from .native import run_calls
+from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -93,7 +91,8 @@ def straight(count: int, step: int, form: Form) -> Columns:
 class Product:
     """One product C = A B + bias, as the kernel is told it.
 
-    Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit. turned: whether rows of A follow each other in memory.
+    Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit. turned: whether rows of A
+    follow each other in memory.
     """
 
     def __init__(
@@ -140,19 +139,6 @@ class Product:
             places = address(turned[first:]), address(tos), address(panel)
             calls.append(turning(*places, min(width, self.columns - first), turned, width))
         return calls
-
-    def pack(self, turned: Array, order: Array, into: Array) -> None:
-        """Write a stack of such B into a stack of panels, on several threads; order: of the terms."""
-        tos = np.ascontiguousarray(order * self.form.width)
-        calls = [call for b, panels in zip(turned, into, strict=True) for call in self.packing(b, tos, panels)]
-        shared = worth(moving_seconds(2 * into.nbytes))
-        run_calls(turning_of(self.form), [calls[n::shared] for n in range(min(shared, len(calls)))])
-
-    def beside(self, bias: Array) -> Array:
-        """Return a bias of columns, or a stack of them, as long as all panels."""
-        found: Array = np.zeros((*bias.shape[:-1], self.panels * self.form.width), self.dtype)
-        found[..., : self.columns] = bias
-        return found
 
     def told(
         self,

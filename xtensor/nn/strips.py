@@ -30,13 +30,15 @@ from ..codegen.cpu.strips import (
     weights_first_kernel,
     weights_kernel,
 )
+from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.sweeping import OUTSIDE
-from ..plan.costs import PRODUCT_SECONDS
-from ..run.contractions import address, worth_compiling
+from ..codegen.cpu.turning import turning_of
+from ..plan.costs import PRODUCT_SECONDS, moving_seconds
+from ..run.contractions import address, turning, worth_compiling
 from ..run.joined import Ending
 from ..run.native import run_calls
 from .channelwise import steps_of
-from .contraction import LANES, Array, Scratch, readable, rounded, summing_dtype
+from .contraction import LANES, Array, Scratch, empty, readable, rounded, summing_dtype
 from .windows import Axes, Axis, phases
 
 # Where channels come first there may be so many of them, or of outputs; in one of several groups so many of both.
@@ -163,7 +165,7 @@ def _outputs_of(
     def run() -> None:
         finish = None if ending is None else ending.along(ROWS if lies.turned[1] else COLUMNS)
         code = outputs_first_kernel(own) if lies.first else outputs_kernel(own, finish)
-        weights = _panels(np.moveaxis(w, 2, -1), y.dtype, panel)
+        weights = _panels(w, y.dtype, panel)
         shift: Array = np.zeros((groups, sweep.pitch), y.dtype)
         if bias is not None:
             shift[:, :outputs] = bias
@@ -174,12 +176,23 @@ def _outputs_of(
 
 def _panels(w: Array, dtype: DType, panel: int) -> Array:
     """Return weights as (groups, panels, elements of a window, outputs of a panel)."""
-    groups, outputs = w.shape[:2]
-    given = w.reshape(groups, outputs, -1)
-    found: Array = np.zeros((groups, -(-outputs // panel), given.shape[2], panel), dtype)
-    for first in range(0, outputs, panel):
-        some = given[:, first : first + panel]
-        found[:, first // panel, :, : some.shape[1]] = some.swapaxes(1, 2)
+    groups, outputs, channels = w.shape[:3]
+    depth, number, form = prod(w.shape[2:]), -(-outputs // panel), form_of(dtype.char, outputs, outputs)
+    if panel % form.lanes or w.dtype != dtype or not w.flags.c_contiguous:
+        given = np.moveaxis(w, 2, -1).reshape(groups, outputs, depth)
+        found: Array = np.zeros((groups, number, depth, panel), dtype)
+        for n in range(number):
+            some = given[:, n * panel : (n + 1) * panel]
+            found[:, n, :, : some.shape[1]] = some.swapaxes(1, 2)
+        return found
+    given, found = w.reshape(groups, outputs, depth), empty((groups, number, depth, panel), dtype, w)
+    places = np.arange(depth).reshape(-1, channels).T.ravel() * panel  # where each term is in a panel
+    calls = []
+    for g, n in product(range(groups), range(number)):
+        some = given[g, n * panel : (n + 1) * panel]
+        calls.append(turning(address(some), address(places), address(found[g, n]), len(some), some, panel))
+    threads = worth(moving_seconds(2 * found.nbytes))
+    run_calls(turning_of(form), [calls[n::threads] for n in range(min(threads, len(calls)))])
     return found
 
 

@@ -330,19 +330,19 @@ class _Outputs(_Text):
         yield from lines
 
     def _computed(self) -> Iterator[str]:
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.panel)
+
+    def _some(self) -> Iterator[str]:
+        """Yield what is done for some registers of outputs, whose weights stay in the caches for all rows."""
+        yield from self._masks("%o", "%outputs")
+        yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
+        yield from self.far("w.o", "%w.g", "%o", "%depth")
+        yield from self._registers("b", "%bias.o")
         yield from self.loop("row", "r", "%row.count", self._row())
 
     def _row(self) -> Iterator[str]:
         yield from self._at_row()
-        yield from self.loop("some", "o", "%outputs", self._some(), step=self.panel)
-
-    def _some(self) -> Iterator[str]:
-        """Yield what is done for some registers of outputs."""
-        yield from self._masks("%o", "%outputs")
-        yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
         yield from self.far("y.o", "%y.r", "%o", "%y.step" if self.own.turned[1] else 1)
-        yield from self.far("w.o", "%w.g", "%o", "%depth")
-        yield from self._registers("b", "%bias.o")
         yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
 
     def _block(self) -> Iterator[str]:

@@ -178,14 +178,15 @@ def _panels(w: Array, dtype: DType, panel: int) -> Array:
     """Return weights as (groups, panels, elements of a window, outputs of a panel)."""
     groups, outputs, channels = w.shape[:3]
     depth, number, form = prod(w.shape[2:]), -(-outputs // panel), form_of(dtype.char, outputs, outputs)
-    if panel % form.lanes or w.dtype != dtype or not w.flags.c_contiguous:
+    if panel % form.lanes or w.strides[1] == w.itemsize:  # a panel of few, or one that lies so
         given = np.moveaxis(w, 2, -1).reshape(groups, outputs, depth)
         found: Array = np.zeros((groups, number, depth, panel), dtype)
         for n in range(number):
             some = given[:, n * panel : (n + 1) * panel]
             found[:, n, :, : some.shape[1]] = some.swapaxes(1, 2)
         return found
-    given, found = w.reshape(groups, outputs, depth), empty((groups, number, depth, panel), dtype, w)
+    given = np.ascontiguousarray(w.reshape(groups, outputs, depth), dtype)
+    found = empty((groups, number, depth, panel), dtype, w)
     places = np.arange(depth).reshape(-1, channels).T.ravel() * panel  # where each term is in a panel
     calls = []
     for g, n in product(range(groups), range(number)):

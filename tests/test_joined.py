@@ -13,7 +13,7 @@ import pytest
 import xtensor as xt
 from xtensor import nn
 from xtensor.codegen.cpu.compile import host
-from xtensor.nn.strips import can_end
+from xtensor.nn.sweeps import can_end
 from xtensor.run import contractions, joined
 
 Array = np.ndarray[Any, Any]

@@ -39,8 +39,8 @@ from .padding import check_width, pad, unpadded
 from .pending import Pending
 from .planes import SLOWER
 from .shifted import weighted_sums
-from .strips import can_end, sum_strips
-from .sweeps import is_thin, sum_thin, sweep
+from .strips import sum_strips
+from .sweeps import can_end, is_thin, sum_thin, sweep
 from .windows import (
     Axes,
     Axis,

@@ -21,6 +21,7 @@ from ..base.layout import Shape
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import COLUMNS, ROWS
+from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.strips import (
     NUMBERS,
     POINTERS,
@@ -30,7 +31,6 @@ from ..codegen.cpu.strips import (
     weights_first_kernel,
     weights_kernel,
 )
-from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..codegen.cpu.turning import turning_of
 from ..plan.costs import PRODUCT_SECONDS, moving_seconds
@@ -146,8 +146,8 @@ def _outputs_of(
     x: Array, w: Array, y: Array, axes: Axes, bias: Array | None, budget: int, ending: Ending | None
 ) -> Callable[[], None] | None:
     """Return what writes outputs, None where it is not for these arrays."""
-    lies, apart = _lie(x, w, y, axes, ending is None), y.strides[-1] // y.itemsize
-    if lies is None or (ending is not None and lies.turned[1] and apart > 1):
+    lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
+    if lies is None or (ending is not None and (lies.first or lies.turned[1]) and apart > 1):
         return None
     groups, outputs, channels = w.shape[:3]
     if lies.first:
@@ -163,8 +163,8 @@ def _outputs_of(
         return None
 
     def run() -> None:
-        finish = None if ending is None else ending.along(ROWS if lies.turned[1] else COLUMNS)
-        code = outputs_first_kernel(own) if lies.first else outputs_kernel(own, finish)
+        finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
+        code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
         weights = _panels(w, y.dtype, panel)
         shift: Array = np.zeros((groups, sweep.pitch), y.dtype)
         if bias is not None:
@@ -241,18 +241,8 @@ def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
     return True
 
 
-def can_end(groups: int, channels: int, outputs: int, last: bool) -> bool:
-    """Return whether convolutions go on with what follows, of groups of so many channels and outputs.
-
-    last: whether the channels of y come last.
-    """
-    return last or outputs > FEW if groups == 1 else max(channels, outputs) > GROUPED
-
-
-def _lie(x: Array, w: Array, y: Array, axes: Axes, first: bool = True) -> Lies | None:
-    """Return how channels lie, None where arrays do not lie as the kernels need them. first: whether they may be few,
-    which come first.
-    """
+def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
+    """Return how channels lie, None where arrays do not lie as the kernels need them."""
     (groups, outputs, channels), item = w.shape[:3], y.itemsize
     if not y.size or not w.size or y.dtype.char not in "fd" or host() is None:
         return None
@@ -260,7 +250,7 @@ def _lie(x: Array, w: Array, y: Array, axes: Axes, first: bool = True) -> Lies |
         return None
     few = channels <= FEW < outputs or outputs <= FEW if groups == 1 else max(channels, outputs) <= GROUPED
     fits = axes[-1].stride <= 2 and x.strides[-1] == item and y.strides[-1] in (item, 2 * item)
-    if first and few and fits and (x.strides[2], y.strides[2]) != (item, item):
+    if few and fits and (x.strides[2], y.strides[2]) != (item, item):
         return Lies(True)
     last = x.strides[2] == item, y.strides[2] == item
     if not (last[0] or x.strides[-1] == item) or not (last[1] or 0 < y.strides[-1] <= FARTHEST * item):

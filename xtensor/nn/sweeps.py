@@ -10,7 +10,7 @@ import numpy as np
 from ..devices import library_of
 from ..run.joined import Ending
 from . import planes
-from .channelwise import sum_channels, sweep_channels
+from .channelwise import WIDEST, sum_channels, sweep_channels
 from .contraction import Array
 from .strips import sweep_strips
 from .windows import Axes
@@ -22,6 +22,15 @@ THIN_OUTPUTS = 4
 def is_thin(x: Array, w: Array) -> bool:
     """Return whether groups have one channel and few outputs."""
     return bool(x.shape[2] == 1 and w.shape[1] <= THIN_OUTPUTS)
+
+
+def can_end(groups: int, channels: int, outputs: int, last: bool) -> bool:
+    """Return whether convolutions go on with what follows, of groups of so many channels and outputs.
+
+    last: whether the channels of y come last.
+    """
+    thin = channels == 1 and outputs <= THIN_OUTPUTS
+    return not thin and not (last and groups > 1 and outputs <= WIDEST)
 
 
 def sweep(

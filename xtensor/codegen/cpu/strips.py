@@ -77,9 +77,9 @@ def outputs_kernel(own: Strip, finish: Finish | None = None) -> Code:
 
 
 @lru_cache(256)
-def outputs_first_kernel(own: Strip) -> Code:
+def outputs_first_kernel(own: Strip, finish: Finish | None = None) -> Code:
     """Return the code of a convolution where channels come first. Biases are whole blocks of outputs."""
-    return handmade("\n".join(_OutputsFirst(own).text()))
+    return handmade("\n".join(_OutputsFirst(own, finish).text()))
 
 
 @lru_cache(256)
@@ -295,8 +295,14 @@ class _Text(Sweeping):
         yield f"  %w.k.n = getelementptr {self.kind}, ptr %w.k, i64 {self.panel}"
 
 
-class _Outputs(_Text):
-    """The text of a convolution where channels come last."""
+class _Ending(_Text):
+    """The text of a kernel that may go on from its sums.
+
+    lines: the registers that are stored, by line and number in it: the windows of a block, or its outputs.
+    """
+
+    lines: list[tuple[int, int]]
+    of_outputs = True
 
     def __init__(self, own: Strip, finish: Finish | None) -> None:
         super().__init__(own)
@@ -307,10 +313,6 @@ class _Outputs(_Text):
         if self.steps is not None:
             yield from sorted(self.steps.writer.declarations - declared(self.form))
             yield from self.steps.writer.globals.values()
-
-    @property
-    def panel(self) -> int:
-        return self.own.registers * self.lanes
 
     def _groups(self) -> Iterator[str]:
         yield f"  %tile = alloca [{len(self.lines) * self.lanes} x {self.kind}], align 64"
@@ -328,6 +330,52 @@ class _Outputs(_Text):
         assert self.steps is not None
         lines, self.steps.lines[:] = [*self.steps.lines], []
         yield from lines
+
+    def _value(self, line: int, v: int) -> str:
+        """Return the name of what is stored."""
+        return f"%sum{line}.{v}"
+
+    def _mask(self, v: int) -> str:
+        """Return the name of the mask of a register of a line."""
+        return f"%mask{v}"
+
+    def _ended(self) -> Iterator[str]:
+        """Yield what writes what becomes of sums, line by line."""
+        for n, (line, v) in enumerate(self.lines):
+            yield f"  %tile{n} = getelementptr {self.kind}, ptr %tile, i64 {n * self.lanes}"
+            yield f"  store {self.vector} {self._value(line, v)}, ptr %tile{n}, align {self.form.itemsize}"
+        left, most = "%left.o" if self.of_outputs else "%left.p", 1 + self.lines[-1][0]
+        yield "  %place.n = add i64 %y.n.far, %y.r.at\n  %place.o = add i64 %place.n, %y.o.far"
+        yield f"  %place.p = add i64 %place.o, %to0.far\n  %lines = call i64 @llvm.smin.i64(i64 {left}, i64 {most})"
+        yield from self.loop("ending", "q", "%lines", self._ending())
+
+    def _ending(self) -> Iterator[str]:
+        assert self.steps is not None
+        registers = 1 + self.lines[-1][1]
+        yield "  %place.far = mul i64 %q, %y.step\n  %place = add i64 %place.p, %place.far\n  %line = add i64 %o, %q"
+        yield from self.far("tile.q", "%tile", "%q", registers * self.lanes)
+        self.steps.writer.block = self.block
+        self.steps.row("%line")
+        for v in range(registers):
+            yield f"  %tile.q{v} = getelementptr {self.kind}, ptr %tile.q, i64 {v * self.lanes}"
+            yield f"  %ended{v} = load {self.vector}, ptr %tile.q{v}, align {self.form.itemsize}"
+            yield f"  %place{v} = add i64 %place, {v * self.lanes}"
+            self.steps.write(f"%ended{v}", f"%place{v}", f"%number{v}", f".{v}", self._mask(v))
+            yield from self._taken()
+        self.block = self.steps.writer.block
+
+
+class _Outputs(_Ending):
+    """The text of a convolution where channels come last."""
+
+    def __init__(self, own: Strip, finish: Finish | None) -> None:
+        super().__init__(own, finish)
+        self.of_outputs = own.turned[1]
+        self.lines = [(o, 0) for o in range(self.panel)] if self.of_outputs else self.cells
+
+    @property
+    def panel(self) -> int:
+        return self.own.registers * self.lanes
 
     def _computed(self) -> Iterator[str]:
         yield from self.loop("some", "o", "%outputs", self._some(), step=self.panel)
@@ -358,11 +406,6 @@ class _Outputs(_Text):
     def y_step(self) -> str:
         return str(self.own.scattered) if self.own.turned[1] else "%y.step"
 
-    @property
-    def lines(self) -> list[tuple[int, int]]:
-        """The registers that are stored: windows and registers of each, or outputs where these are turned."""
-        return [(o, 0) for o in range(self.panel)] if self.own.turned[1] else self.cells
-
     def _turned_back(self) -> Iterator[str]:
         """Yield what makes registers of windows of those of outputs."""
         yield from first_lanes(self.form, "mask.p", "%left.p")
@@ -371,8 +414,10 @@ class _Outputs(_Text):
             yield from transposed(self.form, given, f"back{v}.")[1]
 
     def _value(self, line: int, v: int) -> str:
-        """Return the name of what is stored."""
-        return f"%back{line // self.lanes}.1.{line % self.lanes}" if self.own.turned[1] else f"%sum{line}.{v}"
+        return f"%back{line // self.lanes}.1.{line % self.lanes}" if self.own.turned[1] else super()._value(line, v)
+
+    def _mask(self, v: int) -> str:
+        return "%mask.p" if self.own.turned[1] else super()._mask(v)
 
     def _multiplied(self) -> Iterator[str]:
         for v in range(self.own.registers):
@@ -384,44 +429,22 @@ class _Outputs(_Text):
                 yield self.multiply_add(f"%sum{p}.{v}", f"%x{p}.all", f"%w{v}", f"%old{p}.{v}")
 
     def _stored(self) -> Iterator[str]:
-        turned, left = self.own.turned[1], "%left.o" if self.own.turned[1] else "%left.p"
+        left = "%left.o" if self.of_outputs else "%left.p"
         for line, v in self.lines:
             if line and not v:
                 yield f"  %to{line} = getelementptr {self.kind}, ptr %to{line - 1}, i64 %y.step"
             if not v:
                 yield f"  %is{line} = icmp sgt i64 {left}, {line}"
-            yield from self.masked(f"mask{line}.{v}", "%mask.p" if turned else f"%mask{v}", f"%is{line}")
+            yield from self.masked(f"mask{line}.{v}", self._mask(v), f"%is{line}")
             yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", v * self.lanes)
 
-    def _ended(self) -> Iterator[str]:
-        """Yield what writes what becomes of sums, window by window, or output by output."""
-        for n, (line, v) in enumerate(self.lines):
-            yield f"  %tile{n} = getelementptr {self.kind}, ptr %tile, i64 {n * self.lanes}"
-            yield f"  store {self.vector} {self._value(line, v)}, ptr %tile{n}, align {self.form.itemsize}"
-        left, most = ("%left.o", self.panel) if self.own.turned[1] else ("%left.p", self.own.block)
-        yield "  %place.n = add i64 %y.n.far, %y.r.at\n  %place.o = add i64 %place.n, %y.o.far"
-        yield f"  %place.p = add i64 %place.o, %to0.far\n  %lines = call i64 @llvm.smin.i64(i64 {left}, i64 {most})"
-        yield from self.loop("ending", "q", "%lines", self._ending())
 
-    def _ending(self) -> Iterator[str]:
-        assert self.steps is not None
-        number = len(self.lines) // (self.panel if self.own.turned[1] else self.own.block)
-        yield "  %place.far = mul i64 %q, %y.step\n  %place = add i64 %place.p, %place.far\n  %line = add i64 %o, %q"
-        yield from self.far("tile.q", "%tile", "%q", number * self.lanes)
-        self.steps.writer.block = self.block
-        self.steps.row("%line")
-        for v in range(number):
-            yield f"  %tile.q{v} = getelementptr {self.kind}, ptr %tile.q, i64 {v * self.lanes}"
-            yield f"  %ended{v} = load {self.vector}, ptr %tile.q{v}, align {self.form.itemsize}"
-            yield f"  %place{v} = add i64 %place, {v * self.lanes}"
-            mask = "%mask.p" if self.own.turned[1] else f"%mask{v}"
-            self.steps.write(f"%ended{v}", f"%place{v}", f"%number{v}", f".{v}", mask)
-            yield from self._taken()
-        self.block = self.steps.writer.block
-
-
-class _OutputsFirst(_Text):
+class _OutputsFirst(_Ending):
     """The text of a convolution where channels come first."""
+
+    def __init__(self, own: Strip, finish: Finish | None) -> None:
+        super().__init__(own, finish)
+        self.lines = self.cells
 
     @property
     def y_step(self) -> str:
@@ -455,6 +478,9 @@ class _OutputsFirst(_Text):
         yield from self._added_up(self._multiplied(), [f"%b{b}.all" for b, _ in self.cells])
         yield from self._masks("%p", "%positions")
         yield from self.far("to0", "%y.o", "%p", self.own.scattered)
+        yield from self._stored() if self.steps is None else self._ended()
+
+    def _stored(self) -> Iterator[str]:
         for b in range(self.own.block):
             if b:
                 yield f"  %to{b} = getelementptr {self.kind}, ptr %to{b - 1}, i64 %y.step"

@@ -44,10 +44,10 @@ from .windows import Axes, Axis, phases
 # Where channels come first there may be so many of them, or of outputs; in one of several groups so many of both.
 FEW, GROUPED = 4, 16
 
-# Sums in registers and registers of outputs, by whether these are of 64 bytes. The most elements of a window whose sums
-# the gradient has at a time, and windows whose elements share places of the nearest cache, which are so many bytes
-# apart.
-SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 2), 12, 8, 4096
+# Sums in registers and the most registers of outputs, by whether these are of 64 bytes. The most elements of a window
+# whose sums the gradient has at a time, and windows whose elements share places of the nearest cache, which are so many
+# bytes apart.
+SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 3), 12, 8, 4096
 
 # The most elements from one column of y to the next.
 FARTHEST = 8
@@ -292,11 +292,19 @@ def _cut(length: int, step: int) -> list[range]:
 
 
 def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
-    """Return the lanes of a register, how many there are of outputs at a time, and of sums for each of these."""
+    """Return the lanes of a register, how many there are of outputs at a time, and of sums for each of these: few lanes
+    in vain, and few loads for each sum.
+    """
     machine = host()
     assert machine is not None
     lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
-    number = min(-(-outputs // lanes), REGISTERS[wide])
+    needed = -(-outputs // lanes)
+
+    def cost(number: int) -> float:
+        block = min(SUMS[wide] // number, TERMS)
+        return -(-needed // number) * number * max(1, (number + block) / (number * block))
+
+    number = min(range(REGISTERS[wide], 0, -1), key=cost)
     return lanes, number, SUMS[wide] // number
 
 

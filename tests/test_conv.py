@@ -693,14 +693,43 @@ def test_few_channels_where_they_lie(
             np.testing.assert_allclose(one, two, rtol=0, atol=64 * np.finfo(dtype).eps * np.abs(two).max())
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", ("NCHW", "NHWC"), ("NHWC", "NCHW")])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_inputs_that_lie_in_other_ways(layout: Any, stride: int, monkeypatch: Any) -> None:
+    """Of another dtype, every second column, backwards, some of more channels: as others of the same numbers."""
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    whole, w = normal(2, 18, 13, 40), xt.asarray(normal(20, 9, 3, 3))
+    whole = np.moveaxis(whole, 1, -1).copy() if layout in ("NHWC", ("NHWC", "NCHW")) else whole
+    last = whole.shape[-1] == 18
+    columns, channels = (2, -1) if last else (-1, 1)
+
+    def part(axis: int, step: slice) -> Array:
+        return whole[(slice(None),) * (axis % 4) + (step,)]
+
+    views = [part(channels, slice(9, None)), part(channels, slice(None, None, 2))]
+    views += [
+        a[(slice(None),) * (columns % 4) + (step,)]
+        for a in views
+        for step in (slice(None, None, 2), slice(None, None, -1))
+    ]
+    for view in [*views, views[0].astype("float32").astype("float64").astype("float32")]:
+        found = conv(xt.asarray(view), w, padding=1, stride=stride, layout=layout)
+        expected = conv(
+            xt.asarray(view.astype("float64")), w, padding=1, stride=stride, layout=layout, algorithm="direct"
+        )
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-12 * abs(expected.numpy()).max())
+
+
+@pytest.mark.parametrize("groups", [1, 2, 5, 20])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_infinite_numbers_beside_windows(layout: str, monkeypatch: Any) -> None:
+def test_infinite_numbers_beside_windows(layout: str, groups: int, monkeypatch: Any) -> None:
     """An infinity that is in no window is in no gradient of weights, where blocks reach beyond the last window."""
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
-    x = normal(2, 20, 11, 21)
+    monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
+    x, weights = normal(2, 20, 11, 21), normal(20, 20 // groups, 2, 2)
     x[:, :, -1], x[..., -1] = np.inf, np.inf
-    kind: dict[str, Any] = {"stride": 2, "groups": 20, "layout": layout}
-    given, w = xt.asarray(np.moveaxis(x, 1, -1).copy() if layout == "NHWC" else x), xt.asarray(normal(20, 1, 2, 2))
+    kind: dict[str, Any] = {"stride": 2, "groups": groups, "layout": layout}
+    given, w = xt.asarray(np.moveaxis(x, 1, -1).copy() if layout == "NHWC" else x), xt.asarray(weights)
     y, back = xt.vjp(lambda w: conv(given, w, **kind), w)
     assert np.isfinite(y.numpy()).all()
     assert np.isfinite(back(xt.ones(y.shape, dtype=y.dtype))[0].numpy()).all()

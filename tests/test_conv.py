@@ -22,11 +22,11 @@ from xtensor.nn import (
     conv_transpose,
     convolve,
     correlate,
-    few,
     fold,
     implicit,
     pad,
     planes,
+    strips,
     unfold,
     windows,
 )
@@ -62,15 +62,20 @@ def by_loops(x: Array, w: Array, stride: int = 1, pads: Any = (0, 0), dilation: 
 
 
 def counted(monkeypatch: Any) -> list[bytes]:
-    """Return what the contraction kernel will be told from now on."""
+    """Return what the contraction kernel, and that of strips, will be told from now on."""
     used: list[bytes] = []
-    tell = contractions.Product.told
+    tell, run = contractions.Product.told, strips.run_calls
 
     def told(self: contractions.Product, *given: Any, **more: Any) -> bytes:
         used.append(tell(self, *given, **more))
         return used[-1]
 
+    def run_calls(code: Any, groups: Any) -> None:
+        used.extend(call for calls in groups for call in calls)
+        run(code, groups)
+
     monkeypatch.setattr(contractions.Product, "told", told)
+    monkeypatch.setattr(strips, "run_calls", run_calls)
     return used
 
 
@@ -569,6 +574,10 @@ def test_implicit_products_are_those_of_columns(monkeypatch: Any, seed: int) -> 
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(implicit, "TILE_BYTES", 1 << (8 + seed % 3 * 6))
     monkeypatch.setattr(implicit, "TILE_POSITIONS", 1 + seed % 2 * 99)
+    monkeypatch.setattr(strips, "ROOM_BYTES", 1 << (8 + seed % 3 * 5))
+    monkeypatch.setattr(strips, "WEIGHT_BYTES", seed % 2 << 17)
+    for remembered in (strips._room_first, strips._room_last):
+        remembered.cache_clear()
     rng = np.random.default_rng(seed)
     rank, groups = 1 + seed % 3, int(rng.choice([1, 2, 4]))
     deep, outputs = int(rng.choice([1, 3])), int(rng.choice([1, 2, 5, 13]))
@@ -614,9 +623,8 @@ def test_thin_groups_where_they_lie(how: dict[str, Any], last: bool, deep: int, 
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
-    monkeypatch.setattr(channelwise, "TURNED_BYTES", 1)  # where channels come first, one image at a time
     swept = Mock(wraps=planes.run_calls)
-    monkeypatch.setattr(channelwise if last or deep > 1 else planes, "run_calls", swept)
+    monkeypatch.setattr(channelwise if last else planes if deep == 1 else strips, "run_calls", swept)
     channels = 24 if deep > 1 else 37
     x, w = normal(3, channels, 13, 29, dtype=dtype), normal(channels, deep, 3, 3, dtype=dtype)
 
@@ -630,7 +638,7 @@ def test_thin_groups_where_they_lie(how: dict[str, Any], last: bool, deep: int, 
     fits = deep * x.itemsize <= machine.vector_bytes  # into a register, and the sums of weights into several
     sums = fits and 3 * deep <= channelwise.MOST_SUMS[machine.vector_bytes == 64]
     planes_fit = deep == 1 and how.get("stride") != (1, 3)
-    assert swept.call_count >= (2 * fits + sums if last else 3 * (planes_fit or (deep > 1 and sums)))
+    assert swept.call_count >= (2 * fits + sums if last else 3 * (planes_fit or deep > 1))
     with xt.options(engine="direct"):  # products by NumPy
         y, back = xt.vjp(
             lambda x, w: conv(x, w, **kind), xt.asarray(turned(x).astype("f8")), xt.asarray(w.astype("f8"))
@@ -661,8 +669,8 @@ def test_few_channels_where_they_lie(
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
-    swept = Mock(wraps=few.run_calls)
-    monkeypatch.setattr(few, "run_calls", swept)
+    swept = Mock(wraps=strips.run_calls)
+    monkeypatch.setattr(strips, "run_calls", swept)
     channels, outputs, window = shape
     x, w, bias = normal(5, channels, 19, 23, dtype=dtype), normal(outputs, channels, window, window), normal(outputs)
     if layout == "NHWC":
@@ -675,7 +683,7 @@ def test_few_channels_where_they_lie(
         return [y.numpy(), back(xt.asarray(np.cos(y.numpy())))[0].numpy()]
 
     found = everything(dtype)
-    assert swept.call_count == (2 if layout == "NHWC" else how.get("stride") != (2, 3))
+    assert swept.call_count == 2
     for threads in (1, 3):
         with xt.options(threads=threads):
             for one, two in zip(found, everything(dtype), strict=True):
@@ -685,14 +693,43 @@ def test_few_channels_where_they_lie(
             np.testing.assert_allclose(one, two, rtol=0, atol=64 * np.finfo(dtype).eps * np.abs(two).max())
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", ("NCHW", "NHWC"), ("NHWC", "NCHW")])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_inputs_that_lie_in_other_ways(layout: Any, stride: int, monkeypatch: Any) -> None:
+    """Of another dtype, every second column, backwards, some of more channels: as others of the same numbers."""
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    whole, w = normal(2, 18, 13, 40), xt.asarray(normal(20, 9, 3, 3))
+    whole = np.moveaxis(whole, 1, -1).copy() if layout in ("NHWC", ("NHWC", "NCHW")) else whole
+    last = whole.shape[-1] == 18
+    columns, channels = (2, -1) if last else (-1, 1)
+
+    def part(axis: int, step: slice) -> Array:
+        return whole[(slice(None),) * (axis % 4) + (step,)]
+
+    views = [part(channels, slice(9, None)), part(channels, slice(None, None, 2))]
+    views += [
+        a[(slice(None),) * (columns % 4) + (step,)]
+        for a in views
+        for step in (slice(None, None, 2), slice(None, None, -1))
+    ]
+    for view in [*views, views[0].astype("float32").astype("float64").astype("float32")]:
+        found = conv(xt.asarray(view), w, padding=1, stride=stride, layout=layout)
+        expected = conv(
+            xt.asarray(view.astype("float64")), w, padding=1, stride=stride, layout=layout, algorithm="direct"
+        )
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-12 * abs(expected.numpy()).max())
+
+
+@pytest.mark.parametrize("groups", [1, 2, 5, 20])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_infinite_numbers_beside_windows(layout: str, monkeypatch: Any) -> None:
+def test_infinite_numbers_beside_windows(layout: str, groups: int, monkeypatch: Any) -> None:
     """An infinity that is in no window is in no gradient of weights, where blocks reach beyond the last window."""
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
-    x = normal(2, 20, 11, 21)
+    monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
+    x, weights = normal(2, 20, 11, 21), normal(20, 20 // groups, 2, 2)
     x[:, :, -1], x[..., -1] = np.inf, np.inf
-    kind: dict[str, Any] = {"stride": 2, "groups": 20, "layout": layout}
-    given, w = xt.asarray(np.moveaxis(x, 1, -1).copy() if layout == "NHWC" else x), xt.asarray(normal(20, 1, 2, 2))
+    kind: dict[str, Any] = {"stride": 2, "groups": groups, "layout": layout}
+    given, w = xt.asarray(np.moveaxis(x, 1, -1).copy() if layout == "NHWC" else x), xt.asarray(weights)
     y, back = xt.vjp(lambda w: conv(given, w, **kind), w)
     assert np.isfinite(y.numpy()).all()
     assert np.isfinite(back(xt.ones(y.shape, dtype=y.dtype))[0].numpy()).all()

@@ -17,8 +17,9 @@ import numpy as np
 
 from ..base.layout import Shape
 from ..base.threads import worth
-from ..codegen.cpu.channels import NUMBERS, OUTSIDE, POINTERS, Term, Thin, channels_kernel, channels_weights_kernel
+from ..codegen.cpu.channels import NUMBERS, POINTERS, Term, Thin, channels_kernel, channels_weights_kernel
 from ..codegen.cpu.compile import host
+from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import moving_seconds
 from ..run.contractions import address, worth_compiling
 from ..run.native import run_calls
@@ -31,9 +32,6 @@ WIDEST, LONGEST, BLOCK = 8, 64, 8
 
 # The most sums of a gradient in registers: of 32 bytes, of 64.
 MOST_SUMS = 12, 24
-
-# Bytes of images that are turned at a time: they stay in the caches.
-TURNED_BYTES = 1 << 21
 
 # How many rows ahead the input is fetched; outputs of a row whose products are added up before the next channels are.
 ROWS_AHEAD, SEGMENT = 2, 32
@@ -77,11 +75,8 @@ def sweep_channels(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes,
     return True
 
 
-def sum_channels(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
-    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether.
-
-    Groups of several channels that come first are turned on the way, some images at a time: budget bytes hold these.
-    """
+def sum_channels(x: Array, y: Array, w: Array, axes: Axes) -> bool:
+    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether."""
     group, machine = w.shape[1], host()
     if machine is None or axes[-1].kernel * group > MOST_SUMS[machine.vector_bytes == 64] or x.dtype != w.dtype:
         return False
@@ -89,36 +84,17 @@ def sum_channels(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
         return False
     if group > 1 and summing_dtype(w.dtype, y.size * prod(w.shape[2:])) != w.dtype:
         return False
-    totals: Array = np.zeros((*w.shape[3:], w.shape[2], *w.shape[:2]), w.dtype)
-    if not _add_up(x, y, w, totals, axes):
-        each = x[0].nbytes + y[0].nbytes
-        images = min(len(y), max(TURNED_BYTES // each, 1))
-        if group == 1 or images * each > budget:
-            return False
-        parts = (slice(first, first + images) for first in range(0, len(y), images))
-        if not all(_add_up(_turned(x[part]), _turned(y[part]), w, totals, axes) for part in parts):
-            return False
-    w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
-    return True
-
-
-def _add_up(x: Array, y: Array, w: Array, totals: Array, axes: Axes) -> bool:
-    """Add the gradient of weights w to totals (*window, channels of a group, groups, outputs); return whether."""
     thin = _thin(x, w, y, axes, False)
     if thin is None:
         return False
+    totals: Array = np.zeros((*w.shape[3:], w.shape[2], *w.shape[:2]), w.dtype)
     sweep, channels = _sweep(thin, x, y, axes, False), prod(w.shape[:2])
     everything = range(len(y)), range(sweep.rows.number)
     step = -(-channels // (_threads(x, y, axes) * thin.lanes)) * thin.lanes
     calls = [[sweep.told(x, totals, y, None, *everything, part)] for part in _cut(range(channels), step)]
     run_calls(channels_weights_kernel(thin), calls)
+    w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
     return True
-
-
-def _turned(a: Array) -> Array:
-    """Return a copy whose channels come last in memory."""
-    order = 0, *range(3, a.ndim), 1, 2
-    return np.ascontiguousarray(a.transpose(order)).transpose(0, a.ndim - 2, a.ndim - 1, *range(1, a.ndim - 2))
 
 
 def _threads(x: Array, y: Array, axes: Axes) -> int:

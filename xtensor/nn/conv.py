@@ -32,8 +32,6 @@ from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
-from .implicit import can_end
-from .implicit import convolve as convolve_implicitly
 from .implicit_weights import convolve_weights
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
@@ -41,7 +39,8 @@ from .padding import check_width, pad, unpadded
 from .pending import Pending
 from .planes import SLOWER
 from .shifted import weighted_sums
-from .sweeps import is_thin, sum_up, sweep
+from .strips import sum_strips
+from .sweeps import can_end, is_thin, sum_thin, sweep
 from .windows import (
     Axes,
     Axis,
@@ -479,9 +478,11 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
-        if plan.algorithm not in winograd.TILES and sum_up(*given, plan.budget):
+        if plan.algorithm not in winograd.TILES and sum_thin(*given):
             return w
-        if not _by_tiles(*given, plan) and not convolve_weights(plan.function, *given, plan.budget):
+        if _by_tiles(*given, plan) or sum_strips(*given, plan.budget):
+            return w
+        if not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)
         return w
 
@@ -556,7 +557,7 @@ def _forward(
     bias = None if bias is None else bias.reshape(w.shape[:2])
     if ending is not None:
         joined = plan.algorithm in JOINED and _choice(x, w, y, axes, plan)[0] == "im2col"
-        if not joined or not convolve_implicitly(plan.function, x, w, y, bias, axes, plan.budget, ending):
+        if not joined or not sweep(x, w, y, bias, axes, plan.budget, ending=ending):
             _forward(x, w, y, bias, plan, axes)
             ending.write()
         return
@@ -569,9 +570,7 @@ def _forward(
         if algorithm == "direct" and x.shape[2]:
             if not elsewhere.direct(x, w, y, bias, axes):
                 weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not sweep(x, w, y, bias, axes) and not convolve_implicitly(
-            plan.function, x, w, y, bias, axes, plan.budget
-        ):
+        elif not sweep(x, w, y, bias, axes, plan.budget):
             contract(plan.function, x, w, y, bias, axes, plan.budget)
 
     if plan.algorithm == "tune":
@@ -636,7 +635,7 @@ def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Arra
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
-    if ending is None and plan.algorithm in JOINED and sweep(y, back, x, bias, plan.axes, back=True):
+    if ending is None and plan.algorithm in JOINED and sweep(y, back, x, bias, plan.axes, plan.budget, back=True):
         return
     for phase in product(*map(phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
@@ -663,6 +662,8 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     w, number = operands[1], prod(axis.stride for axis in plan.axes)
     if any(axis.kernel < axis.stride for axis in plan.axes):
         return "positions are left out"
+    if number > 1 and not plan.x_last:
+        return "its sums lie apart"
     axes = tuple(phases(axis)[0][2] for axis in plan.axes)
     if number == 1 and _takes_tiles(
         plan, axes, result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups, result

@@ -1,10 +1,10 @@
-"""Gradients of weights of convolutions by the contraction kernel, and those of single channels by sums in registers."""
+"""Gradients of many weights of convolutions by the contraction kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from math import prod
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,12 @@ from .implicit import (
     _columns,
     _inner,
     _offsets,
-    _parts,
     plane_of,
 )
 from .windows import Axes, kernels
+
+# Where there are few tiles, threads share lines of the sums, so many at least for each.
+SHARED_LINES = 24
 
 
 class Weights(Implicit):
@@ -110,7 +112,7 @@ class WeightsFirst(Weights, ChannelsFirst):
     def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
         parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
         plane = plane_of(self._axes, parts)
-        given, _ = self._given(tile, plane, scratch, None)
+        given = self._given(tile, plane, scratch)
         outputs = self._outputs(tile, scratch)
         one = self._part(lines.stop - lines.start, tile.positions)
         panels = scratch.array(one.packed_shape, self.dtype)
@@ -186,3 +188,10 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     else:
         w[...] = WeightsFirst(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes).mT.reshape(w.shape)
     return True
+
+
+def _parts(lines: int, tiles: int, workers: int) -> list[slice]:
+    """Return the parts of the lines that are made at a time, so that all threads have about as much to do."""
+    wanted = 1 if tiles >= 2 * workers or workers == 1 else ceil(2 * workers / tiles)
+    step = ceil(lines / max(min(wanted, lines // SHARED_LINES), 1))
+    return [slice(start, min(start + step, lines)) for start in range(0, lines, step)]

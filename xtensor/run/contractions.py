@@ -17,10 +17,8 @@ from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import Finish
 from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of
-from ..codegen.cpu.turning import turning_of
 from ..devices import library_of
-from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES, moving_seconds
-from .native import run_calls
+from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -52,14 +50,10 @@ class Rows(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Where columns lie in B and in C: pieces of registers, and the panels made of them (see gemm.POINTERS).
-
-    end: behind the last column.
-    """
+    """Where columns lie in B and in C: pieces of registers, and the panels made of them (see gemm.POINTERS)."""
 
     pieces: Array
     panels: Array
-    end: int
 
 
 def rows_of(rows: Array, ks: Array) -> Rows:
@@ -85,28 +79,7 @@ def columns_of(sources: Array, targets: Array, form: Form) -> Columns:
     first, last = np.searchsorted(starts, begins), np.searchsorted(starts, ends)
     whole = (ends - begins == form.width) & (apart[begins] == apart[ends - 1])
     kinds = np.where(whole, WHOLE, THIN * (ends - begins <= form.lanes))
-    panels = np.stack([first, last - first, kinds, sources[begins]], axis=1)
-    return Columns(np.ascontiguousarray(pieces), panels, n)
-
-
-def columns_among(sources: Array, targets: Array, form: Form) -> Columns:
-    """Return the table of some columns of a B that is read where it lies, in the order that they have there.
-
-    What lies between them is computed in vain.
-    """
-    places, lanes = sources // form.width, sources % form.width
-    breaks = np.ones(len(sources), bool)
-    breaks[1:] = (np.diff(sources) != 1) | (np.diff(targets) != 1) | (lanes[1:] % form.lanes == 0)
-    starts = np.flatnonzero(breaks)
-    counts = np.diff(np.append(starts, len(sources)))
-    pieces = np.stack([sources[starts], lanes[starts], counts, targets[starts]], axis=1)
-    own, first, number = np.unique(places[starts], return_index=True, return_counts=True)
-    covered = np.bincount(np.searchsorted(own, places))
-    apart = np.cumsum(np.append(True, np.diff(targets) != 1))
-    begins = np.searchsorted(places, own)
-    whole = (covered == form.width) & (apart[begins] == apart[begins + covered - 1])
-    panels = np.stack([first, number, whole, own * form.width], axis=1)
-    return Columns(np.ascontiguousarray(pieces), panels, int(sources[-1]) + 1)
+    return Columns(np.ascontiguousarray(pieces), np.stack([first, last - first, kinds], axis=1))
 
 
 @lru_cache(256)
@@ -118,8 +91,8 @@ def straight(count: int, step: int, form: Form) -> Columns:
 class Product:
     """One product C = A B + bias, as the kernel is told it.
 
-    Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit. direct: whether B is read
-    where it lies. turned: whether rows of A follow each other in memory.
+    Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit. turned: whether rows of A
+    follow each other in memory.
     """
 
     def __init__(
@@ -130,17 +103,16 @@ class Product:
         depth: int,
         registers: int = 0,
         finish: Finish | None = None,
-        direct: bool = False,
         turned: bool = False,
     ) -> None:
         self.dtype, self.rows, self.columns, self.depth = dtype, rows, columns, depth
         char = dtype.char if dtype.kind == "f" else "i" if dtype.itemsize == 4 else "q"
-        self.form = form_of(char, rows, columns, registers, direct)._replace(turned=turned)
+        self.form = form_of(char, rows, columns, registers)._replace(turned=turned)
         self.finish = finish
         self.block = ceil(depth / ceil(depth / self.form.deepest))
         self.panels = ceil(columns / self.form.width)
         panel = self.form.width * self.block * dtype.itemsize
-        self.together = self.panels if direct else max(min(self.panels, PACKED_BYTES // panel), 1)
+        self.together = max(min(self.panels, PACKED_BYTES // panel), 1)
 
     @property
     def code(self) -> Code:
@@ -149,11 +121,7 @@ class Product:
     def scratch(self, packed: bool) -> int:
         """Return the bytes of scratch that a call takes, which are not less for a larger product of as wide tiles."""
         panel = self.form.width * min(self.depth, self.form.deepest)
-        block = (
-            0
-            if packed or self.form.direct
-            else min(self.panels * panel, max(PACKED_BYTES // self.dtype.itemsize, panel))
-        )
+        block = 0 if packed else min(self.panels * panel, max(PACKED_BYTES // self.dtype.itemsize, panel))
         return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
 
     @property
@@ -171,19 +139,6 @@ class Product:
             places = address(turned[first:]), address(tos), address(panel)
             calls.append(turning(*places, min(width, self.columns - first), turned, width))
         return calls
-
-    def pack(self, turned: Array, order: Array, into: Array) -> None:
-        """Write a stack of such B into a stack of panels, on several threads; order: of the terms."""
-        tos = np.ascontiguousarray(order * self.form.width)
-        calls = [call for b, panels in zip(turned, into, strict=True) for call in self.packing(b, tos, panels)]
-        shared = worth(moving_seconds(2 * into.nbytes))
-        run_calls(turning_of(self.form), [calls[n::shared] for n in range(min(shared, len(calls)))])
-
-    def beside(self, bias: Array) -> Array:
-        """Return a bias of columns, or a stack of them, as long as all panels."""
-        found: Array = np.zeros((*bias.shape[:-1], self.panels * self.form.width), self.dtype)
-        found[..., : self.columns] = bias
-        return found
 
     def told(
         self,
@@ -210,7 +165,7 @@ class Product:
         height = form.height
         tall = self.rows - ceil(self.rows / height) * (height - 1)
         step = form.width * (self.depth if of_b is None else self.block)
-        panels, packed = len(columns.panels), of_b is None or form.direct
+        panels = len(columns.panels)
         nothing = _nothing(max(self.rows, panels * form.width) * self.dtype.itemsize)
         pointers = [
             a,
@@ -228,11 +183,11 @@ class Product:
             self.depth,
             self.block,
             panels,
-            max(self.together, panels * form.direct),
+            self.together,
             step,
-            packed,
+            of_b is None,
         ]
-        numbers += [fresh, count, *nexts, columns.end]
+        numbers += [fresh, count, *nexts]
         assert len(pointers) == len(POINTERS)
         return struct.pack(f"={WORDS}q", *pointers, *numbers)
 

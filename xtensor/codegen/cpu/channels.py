@@ -8,12 +8,13 @@ of weights goes the same way, and has its sums over outputs in registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from .compile import Code, handmade
-from .gemm import Form, _masked_load, _masked_store, declared, first_lanes, loads
+from .gemm import _masked_load, _masked_store, first_lanes
+from .sweeping import OUTSIDE, Sweeping
 
 # What a kernel is told. Offsets and steps count elements.
 #
@@ -31,7 +32,6 @@ NUMBERS = (
     *("channels", "pitch", "row.count", "positions", "size", "start", "x.step", "y.step"),
     *("blocks", "fetched", "x.ahead", "y.ahead", "images", "x.image", "y.image"),
 )
-OUTSIDE = -(1 << 62)
 
 # The sums of a gradient that take turns at least, so that none waits for the one before.
 TURNS = 6
@@ -86,72 +86,68 @@ def channels_weights_kernel(thin: Thin) -> Code:
     return handmade("\n".join(_Weights(thin).text()))
 
 
-class _Text:
+class _Text(Sweeping):
     """What both kernels have: rows of outputs, blocks of a row, registers of channels."""
 
     def __init__(self, thin: Thin) -> None:
-        self.thin, self.form = thin, Form(thin.char, thin.lanes, 1, 1)
-        self.kind, self.vector = self.form.kind, f"<{thin.lanes} x {self.form.kind}>"
+        super().__init__(thin.char, thin.lanes)
+        self.thin = thin
 
-    def _begin(self) -> Iterator[str]:
-        """Yield what comes before the blocks of a row of outputs, %r."""
-        yield from sorted(declared(self.form))
+    def text(self) -> Iterator[str]:
         yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         yield f"@zeros = private constant {self.vector} zeroinitializer, align 64"
-        yield "define void @kernel(ptr %table) {\nentry:"
-        yield from loads(POINTERS, NUMBERS)
-        yield "  br label %image\nimage:\n  %n = phi i64 [0, %entry], [%n.n, %image.next]"
-        for name in "xy":
-            yield f"  %{name}.far = mul i64 %n, %{name}.image"
-            yield f"  %{name}.n = getelementptr {self.kind}, ptr %{name}, i64 %{name}.far"
-        yield "  br label %row\nrow:\n  %r = phi i64 [0, %image], [%r.n, %row.next]"
-        yield from self._words("%r", "firsts", "whole", "y.rows")
+        rows = self.loop("row", "r", "%row.count", self._row())
+        yield from self.kernel(POINTERS, NUMBERS, self.images("%x", "%y", rows))
+
+    def _row(self) -> Iterator[str]:
+        """Yield what is done for a row of outputs."""
+        yield from self.words("%r", "firsts", "whole", "y.rows")
         yield "  %last.at = getelementptr i64, ptr %firsts.at, i64 1\n  %last = load i64, ptr %last.at"
         yield "  %is.whole = icmp ne i64 %whole.this, 0\n  %fetches = sub i64 %last, %fetched"
         yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
+        yield from self._columns_of_row()
 
-    def _words(self, place: str, *names: str, way: str = "") -> Iterator[str]:
-        """Yield the loads of %...this from tables."""
-        for name in names:
-            yield f"  %{way}{name}.at = getelementptr i64, ptr %{name}, i64 {place}"
-            yield f"  %{way}{name}.this = load i64, ptr %{way}{name}.at"
+    def _columns_of_row(self) -> Iterator[str]:
+        raise NotImplementedError
 
-    def _blocks(self, name: str, before: str, starts: tuple[str, str, str]) -> Iterator[str]:
-        """Yield the head of a loop over parts of a row: their first outputs, columns, and where in y they lie."""
-        yield f"  br label %{name}\n{name}:"
-        for own, kind, start in zip(("p", "col", "y"), ("i64", "i64", "ptr"), starts, strict=True):
-            yield f"  %{name}.{own} = phi {kind} [{start}, %{before}], [%{name}.{own}.n, %{name}.next]"
+    def _blocks(
+        self,
+        name: str,
+        starts: tuple[str, str, str],
+        end: str,
+        body: Iterator[str],
+        blocks: str = "1",
+        carried: Sequence[tuple[str, str, str, str]] = (),
+    ) -> Iterator[str]:
+        """Yield a loop over parts of a row: their first outputs, columns, and where in y they lie.
 
-    def _next_block(self, name: str, blocks: str, end: str) -> Iterator[str]:
-        """Yield the end of that loop; blocks: how many a part has."""
+        blocks: how many a part has.
+        """
+        first, *others = starts
+        own = [
+            (f"{name}.{of}", kind, start, f"%{name}.{of}.n")
+            for of, kind, start in zip(("col", "y"), ("i64", "ptr"), others, strict=True)
+        ]
+        body = self._block_of(name, body, blocks)
+        step = f"%{name}.p.on"
+        return self.loop(name, f"{name}.p", end, body, step=step, start=first, carried=[*own, *carried])
+
+    def _block_of(self, name: str, body: Iterator[str], blocks: str) -> Iterator[str]:
         thin = self.thin
         yield f"  %{name}.p.on = mul i64 {blocks}, {thin.outputs}\n  %{name}.col.on = mul i64 {blocks}, {thin.advance}"
-        yield f"  %{name}.y.on = mul i64 %y.step, %{name}.p.on"
-        yield f"  %{name}.p.n = add i64 %{name}.p, %{name}.p.on\n  %{name}.col.n = add i64 %{name}.col, %{name}.col.on"
+        yield f"  %{name}.col.n = add i64 %{name}.col, %{name}.col.on\n  %{name}.y.on = mul i64 %y.step, %{name}.p.on"
         yield f"  %{name}.y.n = getelementptr {self.kind}, ptr %{name}.y, i64 %{name}.y.on"
-        yield from self._again(f"{name}.p.n", name, end)
+        yield from body
 
-    def _again(self, counter: str, name: str, end: str) -> Iterator[str]:
-        yield f"  %{counter}.more = icmp slt i64 %{counter}, {end}"
-        yield f"  br i1 %{counter}.more, label %{name}, label %{name}.done\n{name}.done:"
+    def _channels(self, body: Iterator[str]) -> Iterator[str]:
+        """Yield the loop over registers of channels, whose first is %c: %mask is of the lanes there are."""
+        return self.loop("some", "c", "%channels", self._some(body), step=self.lanes)
 
-    def _channels(self, before: str) -> Iterator[str]:
-        """Yield the head of the loop over registers of channels, whose first is %c: %mask is of the lanes there are."""
-        yield f"  br label %some\nsome:\n  %c = phi i64 [0, %{before}], [%c.n, %some.next]"
+    def _some(self, body: Iterator[str]) -> Iterator[str]:
         yield "  %left = sub i64 %channels, %c"
         yield from first_lanes(self.form, "mask", "%left")
         yield f"  %w.c = getelementptr {self.kind}, ptr %w, i64 %c"
-
-    def _next_channels(self) -> Iterator[str]:
-        yield f"some.next:\n  %c.n = add i64 %c, {self.thin.lanes}"
-        yield from self._again("c.n", "some", "%channels")
-
-    def _end(self) -> Iterator[str]:
-        yield "  br label %row.next\nrow.next:\n  %r.n = add i64 %r, 1"
-        yield from self._again("r.n", "row", "%row.count")
-        yield "  br label %image.next\nimage.next:\n  %n.n = add i64 %n, 1"
-        yield from self._again("n.n", "image", "%images")
-        yield "  ret void\n}"
+        yield from body
 
     def _fitting(self, end: str) -> Iterator[str]:
         """Yield what decides whether a whole block, and all that is under its windows, is there."""
@@ -205,7 +201,7 @@ class _Text:
         yield f"  br label %fetch\nfetch:\n  %fetch.e = phi i64 [{first}, %{before}], [%fetch.e.n, %fetch.row]"
         yield "  %fetch.more = icmp slt i64 %fetch.e, %last\n  br i1 %fetch.more, label %fetch.row, label %fetch.done"
         yield "fetch.row:\n  %fetch.e.n = add i64 %fetch.e, 1"
-        yield from self._words("%fetch.e", "x.rows", way="fetch.")
+        yield from self.words("%fetch.e", "x.rows", way="fetch.")
         yield f"  %fetch.row.at = getelementptr {self.kind}, ptr %x.block, i64 %fetch.x.rows.this"
         for name, start in (("x", "%fetch.row.at"), *(("y", one) for one in others)):
             yield f"  %fetch.{name}0 = getelementptr {self.kind}, ptr {start}, i64 %{name}.ahead"
@@ -220,18 +216,14 @@ class _Text:
         yield f"  {name}.on = add i64 {name}.far, {row}"
         yield f"  {name} = getelementptr {self.kind}, ptr %w.c, i64 {name}.on"
 
-    def _multiply_add(self, name: str, x: str, y: str, z: str) -> str:
-        suffix, vector = f"v{self.thin.lanes}f{8 * self.form.itemsize}", self.vector
-        return f"  {name} = call {vector} @llvm.fma.{suffix}({vector} {x}, {vector} {y}, {vector} {z})"
-
 
 class _Outputs(_Text):
     """The text of a convolution."""
 
-    def text(self) -> Iterator[str]:
-        yield from self._begin()
-        yield from self._blocks("block", "row", ("0", "%start", "%y.r"))
-        yield from self._channels("block")
+    def _columns_of_row(self) -> Iterator[str]:
+        return self._blocks("block", ("0", "%start", "%y.r"), "%positions", self._channels(self._block()))
+
+    def _block(self) -> Iterator[str]:
         yield f"  %bias.at = getelementptr {self.kind}, ptr %bias, i64 %c"
         yield _masked_load(self.form, "%bias.c", "%bias.at", "%mask")
         yield from self._fitting("%positions")
@@ -242,10 +234,7 @@ class _Outputs(_Text):
             yield f"{label}:\n  br label %{way}.row\n{way}.row:"
             yield from self._sums(way, label)
             yield from self._store(way)
-        yield from self._next_channels()
-        yield "  br label %block.next\nblock.next:"
-        yield from self._next_block("block", "1", "%positions")
-        yield from self._end()
+        yield "stored:"
 
     def _sums(self, way: str, before: str) -> Iterator[str]:
         """Yield the loop over rows of the window: %way.sum0 and so on are the sums."""
@@ -254,7 +243,7 @@ class _Outputs(_Text):
         now = {p: f"%{way}.old{p}" for p in range(thin.outputs)}
         for p, was in now.items():
             yield f"  {was} = phi {self.vector} [%bias.c, %{before}], [%{way}.sum{p}, %{end}]"
-        yield from self._words(f"%{way}.e", "x.rows", "w.rows", way=f"{way}.")
+        yield from self.words(f"%{way}.e", "x.rows", "w.rows", way=f"{way}.")
         yield f"  %{way}.row.at = getelementptr {self.kind}, ptr %x.block, i64 %{way}.x.rows.this"
         yield from self._columns(way, f"%{way}.row.at", "%block.col", f"%{way}.x.rows.this", thin.columns)
         last_of = {p: max(term.column for term in thin.terms if term.output == p) for p in now}
@@ -269,7 +258,7 @@ class _Outputs(_Text):
                 for p, element, _ in (term for term in thin.terms if term.column == column):
                     last = channel == thin.group - 1 and last_of[p] == column
                     name = f"%{way}.sum{p}" if last else f"%{way}.new{p}.{element}.{channel}"
-                    yield self._multiply_add(name, given, f"%{way}.w{element}.{channel}", now[p])
+                    yield self.multiply_add(name, given, f"%{way}.w{element}.{channel}", now[p])
                     now[p] = name
         yield f"  %{way}.e.n = add i64 %{way}.e, 1"
         yield f"  %{way}.more = icmp slt i64 %{way}.e.n, %last"
@@ -286,7 +275,7 @@ class _Outputs(_Text):
                 yield f"  %is{p} = icmp sgt i64 %there, {p}"
                 yield f"  {own} = select i1 %is{p}, {mask} %mask, {mask} zeroinitializer"
             yield _masked_store(self.form, f"%{way}.sum{p}", f"%to{p}", own)
-        yield "  br label %some.next"
+        yield "  br label %stored"
 
 
 class _Weights(_Text):
@@ -298,38 +287,36 @@ class _Weights(_Text):
         self.whole: dict[tuple[int, int, int], str] = {}  # the sums after a whole block
         self.sums = [(*factor, turn) for factor in thin.factors for turn in range(self.turns)]
 
-    def text(self) -> Iterator[str]:
-        yield from self._begin()
-        yield from self._blocks("segment", "row", ("0", "%start", "%y.r"))
-        yield f"  %far = mul i64 %blocks, {self.thin.outputs}\n  %far.end = add i64 %segment.p, %far"
+    def _columns_of_row(self) -> Iterator[str]:
+        return self._blocks("segment", ("0", "%start", "%y.r"), "%positions", self._segment(), "%blocks")
+
+    def _segment(self) -> Iterator[str]:
+        yield "  %far.end = add i64 %segment.p, %segment.p.on"
         yield "  %end = call i64 @llvm.smin.i64(i64 %far.end, i64 %positions)"
-        yield from self._channels("segment")
-        yield "  br label %of.window\nof.window:\n  %e = phi i64 [%firsts.this, %some], [%e.n, %of.window.next]"
-        yield from self._words("%e", "x.rows", "w.rows")
-        yield "  %e.n = add i64 %e, 1\n  %is.last = icmp eq i64 %e.n, %last"
+        yield from self._channels(self.loop("of.window", "e", "%last", self._of_window(), start="%firsts.this"))
+
+    def _of_window(self) -> Iterator[str]:
+        """Yield what is done for a row of the window."""
+        yield from self.words("%e", "x.rows", "w.rows")
+        yield "  %e.on = add i64 %e, 1\n  %is.last = icmp eq i64 %e.on, %last"
         yield "  %fetches.now = select i1 %is.last, i64 %fetches, i64 %last"
-        yield from self._blocks("block", "of.window", ("%segment.p", "%segment.col", "%segment.y"))
-        for name in map(self._named, self.sums):
-            yield f"  %{name} = phi {self.vector} [zeroinitializer, %of.window], [%{name}.n, %block.next]"
+        names = [self._named(of) for of in self.sums]
+        carried = [(name, self.vector, "zeroinitializer", f"%{name}.n") for name in names]
+        starts = "%segment.p", "%segment.col", "%segment.y"
+        yield from self._blocks("block", starts, "%end", self._block(), carried=carried)
+        yield from self._add_up()
+
+    def _block(self) -> Iterator[str]:
         yield from self._fitting("%end")
         yield from self._outputs_at()
         yield from self._fetch("%fetches.now", "block", "%to0")
         yield "  br i1 %fits, label %all, label %part"
         yield from self._whole()
         yield from self._part()
-        yield "block.next:"
+        yield "both:"
         for of in self.sums:
             part = f"%{'' if of[2] else 'one.'}{self._named(of)}"
             yield f"  %{self._named(of)}.n = phi {self.vector} [{self.whole[of]}, %all], [{part}, %one]"
-        yield from self._next_block("block", "1", "%end")
-        yield from self._add_up()
-        yield "  br label %of.window.next\nof.window.next:"
-        yield from self._again("e.n", "of.window", "%last")
-        yield "  br label %some.next"
-        yield from self._next_channels()
-        yield "  br label %segment.next\nsegment.next:"
-        yield from self._next_block("segment", "%blocks", "%positions")
-        yield from self._end()
 
     @staticmethod
     def _named(of: tuple[int, int, int]) -> str:
@@ -349,9 +336,9 @@ class _Weights(_Text):
                 for p, element, _ in (term for term in thin.terms if term.column == column):
                     of = element, channel, p % self.turns
                     name = f"%new{p}.{element}.{channel}"
-                    yield self._multiply_add(name, given, f"%g{p}", now[of])
+                    yield self.multiply_add(name, given, f"%g{p}", now[of])
                     now[of] = name
-        yield "  br label %block.next"
+        yield "  br label %both"
         self.whole = now
 
     def _part(self) -> Iterator[str]:
@@ -372,11 +359,11 @@ class _Weights(_Text):
         for element, channel, _ in alone:
             given, name = f"%one.x{element}.{channel}", self._named((element, channel, 0))
             yield from self._given("part", given, columns[element], channel)
-            yield self._multiply_add(f"%one.{name}", given, "%one.g", f"%part.{name}")
+            yield self.multiply_add(f"%one.{name}", given, "%one.g", f"%part.{name}")
         yield f"  %p.n = add i64 %p, 1\n  %part.col.n = add i64 %part.col, {thin.advance // thin.outputs}"
         for name, step in (("row", "%x.output"), ("to", "%y.step")):
             yield f"  %part.{name}.n = getelementptr {self.kind}, ptr %part.{name}, i64 {step}"
-        yield "  %p.more = icmp slt i64 %p.n, %count\n  br i1 %p.more, label %one, label %block.next"
+        yield "  %p.more = icmp slt i64 %p.n, %count\n  br i1 %p.more, label %one, label %both"
 
     def _add_up(self) -> Iterator[str]:
         """Yield what adds the sums to those in memory."""

@@ -32,16 +32,15 @@ TALLEST = 12
 #
 #   a.runs       how many elements of a row of A, from each on, follow each other in memory
 #   pieces       of each: the offset in B, the lane of its panel, the number of columns, and the offset in C
-#   panels       of each: its first piece, the pieces, whether it is WHOLE in C, THIN, as one register holds it, or
-#                neither, and where it begins in a direct B
+#   panels       of each: its first piece, the pieces, and whether it is WHOLE in C, THIN, as one register holds it, or
+#                neither
 #   tall         panels of A that have all rows; the others have one less
 #   most         terms of a block
 #   together     panels of B that are packed at a time
 #   b.step       elements from panel to panel of B
-#   packed       whether B is not to be packed: it lies in panels, of all terms, or is read where it lies
+#   packed       whether B is not to be packed: it lies in panels, of all terms
 #   fresh        whether C is written; else it is added to
 #   a.next       elements from one of several matrices A to the next
-#   end          columns of a direct B that may be read
 #   finish       the slots of what becomes of sums (see finish.py), where there is a single matrix
 POINTERS = (
     *("a.0", "a.rows", "a.ks", "a.runs", "b.0", "b.ks", "pieces", "panels"),
@@ -49,10 +48,10 @@ POINTERS = (
 )
 NUMBERS = (
     *("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh"),
-    *("matrices", "a.next", "b.next", "c.next", "end"),
+    *("matrices", "a.next", "b.next", "c.next"),
 )
 WORDS = len(POINTERS) + len(NUMBERS)
-PIECE, PANEL = 4, 4
+PIECE, PANEL = 4, 3
 WHOLE, THIN = 1, 2
 
 
@@ -624,18 +623,16 @@ def _over_panels(form: Form, finish: Finish | None) -> list[str]:
     kind, short = form.kind, max(form.height - 1, 1)
     goes_on = str(finish is None or finish.in_registers).lower()
     given = (
-        "ptr %b.p, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, ptr %b.ks.at, i64 %end.p, "
+        "ptr %b.panel, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, ptr %b.ks.at, i64 0, "
         "i1 %ends, i64 %i, i64 %j, i64 %target, ptr %finish"
     )
     return [
         "  %p = phi i64 [0, %rows], [%p.n, %panel.next]\n  %p.own = add i64 %p0, %p",
         f"  %p.words = mul i64 %p.own, {PANEL}",
         "  %panel.at = getelementptr i64, ptr %panels, i64 %p.words",
-        *_words(["first.piece", "count", "whole", "begin"], "%panel.at"),
+        *_words(["first.piece", "count", "whole"], "%panel.at"),
         f"  %pieces.at = mul i64 %first.piece, {PIECE}\n  %own = getelementptr i64, ptr %pieces, i64 %pieces.at",
         f"  %p.step = mul i64 %p, %b.step\n  %b.panel = getelementptr {kind}, ptr %b.from, i64 %p.step",
-        f"  %b.begin = getelementptr {kind}, ptr %b, i64 %begin\n  %end.p = sub i64 %end, %begin",
-        f"  %b.p = select i1 {str(form.direct).lower()}, ptr %b.begin, ptr %b.panel",
         f"  %j = mul i64 %p.own, {form.width}\n  %bias.j = getelementptr {kind}, ptr %bias.columns, i64 %j",
         "  %target.at = getelementptr i64, ptr %own, i64 3\n  %target = load i64, ptr %target.at",
         f"  %c.p = getelementptr {kind}, ptr %c, i64 %target",

@@ -72,9 +72,9 @@ def _turning_source(form: Form) -> str:
     return "\n".join(["declare i64 @llvm.smin.i64(i64, i64)", *lines])
 
 
-def transposed(form: Form, names: list[str]) -> tuple[list[str], list[str]]:
+def transposed(form: Form, names: list[str], own: str = "turn") -> tuple[list[str], list[str]]:
     """Return the names of the columns of a square of registers, and the lines that make them: as in a fast Fourier
-    transform, pairs of registers exchange halves of blocks, which are half as long in each turn.
+    transform, pairs of registers exchange halves of blocks, which are half as long in each turn. own: begins the names.
     """
     lanes, lines, half = form.lanes, [], form.lanes // 2
     while half:
@@ -84,7 +84,7 @@ def transposed(form: Form, names: list[str]) -> tuple[list[str], list[str]]:
             low = [lane if not lane & half else lanes + lane - half for lane in range(lanes)]
             high = [lane + half if not lane & half else lanes + lane for lane in range(lanes)]
             for place, which in ((i, low), (i + half, high)):
-                made[place] = f"%turn{half}.{place}"
+                made[place] = f"%{own}{half}.{place}"
                 order = ", ".join(f"i32 {lane}" for lane in which)
                 lines.append(f"  {made[place]} = shufflevector {pair}, <{lanes} x i32> <{order}>")
         names, half = made, half // 2

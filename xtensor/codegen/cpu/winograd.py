@@ -484,7 +484,7 @@ def _always(tiled: Tiled) -> dict[str, str | int]:
     unused = dict.fromkeys(("a.rows", "a.ks", "a.runs", "b.ks"), "%c.rows")
     biases = {"bias.rows": "%zeros", "bias.columns": "%zeros"}
     places = {"a.0": "%scratch", "c.rows": "%c.rows", "pieces": "%pieces", "panels": "%panels", "scratch": "%scratch"}
-    numbers = {"panel.count": tiled.panels, "together": tiled.panels, "packed": 1, "matrices": tiled.elements, "end": 0}
+    numbers = {"panel.count": tiled.panels, "together": tiled.panels, "packed": 1, "matrices": tiled.elements}
     return {**unused, **biases, **places, **numbers, "a.next": "%v.next"}
 
 

@@ -1,0 +1,671 @@
+"""Convolutions by strips: rows of the input are copied aside, with zeros around them, and multiplied from there.
+
+In the room of a strip all windows lie alike, and nothing is packed. Where channels come last, every element of some
+windows is multiplied with registers of outputs; where they come first, registers of positions are with a weight of some
+outputs. The gradients of weights go the same ways, and have their sums in registers over a strip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from .compile import Code, handmade
+from .finish import Finish, Steps
+from .gemm import _masked_load, _masked_store, declared, first_lanes, splat
+from .sweeping import OUTSIDE, Sweeping
+from .turning import transposed
+
+# What a kernel is told. Offsets and steps count elements.
+#
+#   w         weights: panels (elements of a window, outputs of a block); of the gradient the sums, which are added to
+#             where channels come last, `pitch` apart, else written, one after the other
+#   room      for the rows under a strip, of each channel and each phase of its columns modulo the stride, `length`
+#             apart, which is a number of registers; channels that come last are part of the rows
+#   sums      room for registers of the gradient where channels come first, zeros: of each element and each output; or
+#             for rows of outputs under way that are turned
+#   x.rows    of the rows under each strip, `span` of them: where one lies, or OUTSIDE
+#   y.rows    of each row of outputs: where it lies
+#   begins    of each strip, and behind the last: its first row of outputs
+#   ks        of each element of a window: where it lies in the room
+#   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group
+#   first     and `end`: columns of outputs, of which so many are made at a time: wide
+#   size      elements of a row of the input; start: which one stands first in the room, for the first column of all;
+#             along: how many further that is for the next column
+#   room.step from the rows under a row of outputs to those under the next one
+#   x.pixel   between neighbours of a row of the input that is gathered, of which there are so many in the room: pixels
+POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish")
+NUMBERS = (
+    *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
+    *("y.step", "span", "room.step", "images", "x.image", "y.image", "channels", "x.channel", "x.pixel"),
+    *("groups", "x.group", "y.group", "w.group", "slot.count"),
+)
+
+
+class Strip(NamedTuple):
+    """What code is made for: blocks of so many windows, `apart` elements from each to the next, and registers of
+    outputs. The gradient has as many elements of a window at a time instead, which follow each other. gathered: the
+    channels of a group where they are not all there are, else 0. turned: whether x and y have channels first; then
+    they are turned on their way.
+
+    In kernels for channels that come first, which turn nothing, blocks are of so many outputs, and registers of
+    windows; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
+
+    scattered: elements from one column of y to the next where channels come first, 1 or 2.
+    """
+
+    char: str
+    lanes: int
+    block: int
+    registers: int
+    apart: int
+    phases: int = 1
+    terms: int = 1
+    gathered: int = 0
+    turned: tuple[bool, bool] = (False, False)
+    scattered: int = 1
+
+
+@lru_cache(256)
+def outputs_kernel(own: Strip, finish: Finish | None = None) -> Code:
+    """Return the code of a convolution where channels come last. finish: what becomes of sums in the end.
+
+    Raises LacksError where generated code lacks a step of that.
+    """
+    return handmade("\n".join(_Outputs(own, finish).text()))
+
+
+@lru_cache(256)
+def outputs_first_kernel(own: Strip, finish: Finish | None = None) -> Code:
+    """Return the code of a convolution where channels come first. Biases are whole blocks of outputs."""
+    return handmade("\n".join(_OutputsFirst(own, finish).text()))
+
+
+@lru_cache(256)
+def weights_kernel(own: Strip) -> Code:
+    """Return the code of the gradient of its weights: y is given, and w is added to."""
+    return handmade("\n".join(_Weights(own).text()))
+
+
+@lru_cache(256)
+def weights_first_kernel(own: Strip) -> Code:
+    """Return the code of that gradient where channels come first: outputs are whole blocks, and windows whole terms."""
+    return handmade("\n".join(_WeightsFirst(own).text()))
+
+
+class _Text(Sweeping):
+    """What kernels have in common: groups, strips of rows of outputs, and the rows of the input under them."""
+
+    def __init__(self, own: Strip) -> None:
+        super().__init__(own.char, own.lanes)
+        self.own = own
+        self.cells = [(b, v) for b in range(own.block) for v in range(own.registers)]
+
+    def text(self) -> Iterator[str]:
+        return self.kernel(POINTERS, NUMBERS, self._groups())
+
+    def _groups(self) -> Iterator[str]:
+        count = "1" if self.own.turned[0] else "%channels"  # turned channels are part of the rows
+        yield f"  %channel.step = mul i64 %length, {self.own.phases}\n  %row.step = mul i64 %channel.step, {count}"
+        yield from self.loop("group", "g", "%groups", self._group())
+
+    def _group(self) -> Iterator[str]:
+        for name, step in (("x", "%x.group"), ("y", "%y.group"), ("w", "%w.group"), ("bias", "%pitch")):
+            yield from self.far(f"{name}.g", f"%{name}", "%g", step)
+        strips = self.loop("strip", "s", "%strip.count", self._strip())
+        yield from self.images("%x.g", "%y.g", strips)
+
+    def _strip(self) -> Iterator[str]:
+        yield "  %s.rows = mul i64 %s, %span"
+        yield from self.words("%s", "begins")
+        yield "  %last.at = getelementptr i64, ptr %begins.at, i64 1\n  %last = load i64, ptr %last.at"
+        yield "  %row.count = sub i64 %last, %begins.this"
+        yield from self.loop("piece", "col", "%end", self._piece(), start="%first", step="%wide")
+
+    def _piece(self) -> Iterator[str]:
+        """Yield what is done for some columns of a strip."""
+        yield "  %col.left = sub i64 %end, %col\n  %positions = call i64 @llvm.smin.i64(i64 %col.left, i64 %wide)"
+        yield "  %start.far = mul i64 %col, %along\n  %start.col = add i64 %start, %start.far"
+        if self.own.turned[0]:
+            yield from self.loop("copy", "e", "%span", self._copied_row("%x.n", "%room"))
+        else:
+            yield from self.loop("channel", "c", "%channels", self._copied_channel())
+        yield from self._computed()
+
+    def _computed(self) -> Iterator[str]:
+        """Yield what is computed of a strip, whose rows of the input lie in the room."""
+        raise NotImplementedError
+
+    def _at_row(self) -> Iterator[str]:
+        """Yield where a row of outputs is: %y.r and %room.r."""
+        yield "  %row.number = add i64 %begins.this, %r"
+        yield from self.words("%row.number", "y.rows")
+        yield f"  %y.col = mul i64 %col, {self.y_step}\n  %y.r.at = add i64 %y.rows.this, %y.col"
+        yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.r.at"
+        yield from self.far("room.r", "%room", "%r", "%room.step")
+
+    @property
+    def y_step(self) -> str:
+        """The elements from one column of outputs to the next."""
+        return "%y.step"
+
+    @property
+    def panel(self) -> int:
+        """The outputs whose weights lie side by side."""
+        raise NotImplementedError
+
+    # -- copying, in the order that memory has; what lies outside becomes zeros
+
+    def _copied_channel(self) -> Iterator[str]:
+        yield from self.far("x.c", "%x.n", "%c", "%x.channel")
+        yield from self.far("to.c", "%room", "%c", "%channel.step")
+        yield from self.loop("copy", "e", "%span", self._copied_row("%x.c", "%to.c"))
+
+    def _copied_row(self, x: str, to: str) -> Iterator[str]:
+        yield "  %e.row = add i64 %s.rows, %e"
+        yield from self.words("%e.row", "x.rows")
+        yield f"  %outside = icmp eq i64 %x.rows.this, {OUTSIDE}\n  %there = select i1 %outside, i64 0, i64 %size"
+        yield "  %x.some = select i1 %outside, i64 0, i64 %x.rows.this"  # no address at all would be a fault
+        yield f"  %x.r = getelementptr {self.kind}, ptr {x}, i64 %x.some\n  %there.n = trunc i64 %there to i32"
+        yield from self.far("to", to, "%e", "%row.step")
+        yield from splat("there", "i32", f"<{self.lanes} x i32>", self.lanes, "there.n")
+        if self.own.gathered:
+            yield from self.loop("pixel", "t", "%pixels", self._gathered())
+        elif self.own.turned[0]:
+            pixels = self.loop("copy.some", "t", "%pixels", self._turned(), step=self.lanes)
+            yield from self.loop("channel", "c", "%channels", pixels, step=self.lanes)
+        else:
+            yield from self.loop("copy.some", "t", "%length", self._copied_registers(), step=self.lanes)
+
+    def _copied_registers(self) -> Iterator[str]:
+        """Yield the copy of registers of a row, columns of each phase together."""
+        phases, ints = self.own.phases, f"<{self.lanes} x i32>"
+        yield f"  %t.far = mul i64 %t, {phases}\n  %from = add i64 %start.col, %t.far"
+        yield "  %from.n = trunc i64 %from to i32"
+        yield from splat("from", "i32", ints, self.lanes, "from.n")
+        for part in range(phases):
+            counting = ", ".join(f"i32 {part * self.lanes + lane}" for lane in range(self.lanes))
+            yield f"  %at{part} = add {ints} %from.all, <{counting}>"
+            yield f"  %in{part} = icmp ult {ints} %at{part}, %there.all"
+            yield f"  %from{part} = add i64 %from, {part * self.lanes}"
+            yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.r, i64 %from{part}"
+            yield _masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")
+        for phase in range(phases):
+            value = "%in.x0"
+            if phases == 2:
+                value, order = f"%phase{phase}", ", ".join(f"i32 {phase + 2 * lane}" for lane in range(self.lanes))
+                pair = f"{self.vector} %in.x0, {self.vector} %in.x1"
+                yield f"  {value} = shufflevector {pair}, {ints} <{order}>"
+            yield f"  %to.phase{phase} = mul i64 %length, {phase}\n  %to.t{phase} = add i64 %to.phase{phase}, %t"
+            yield f"  %to.at{phase} = getelementptr {self.kind}, ptr %to, i64 %to.t{phase}"
+            yield f"  store {self.vector} {value}, ptr %to.at{phase}, align {self.form.itemsize}"
+
+    def _turned(self) -> Iterator[str]:
+        """Yield the copy of a square of places and channels."""
+        yield "  %from = add i64 %start.col, %t\n  %from.n = trunc i64 %from to i32\n  %left.c = sub i64 %channels, %c"
+        yield from splat("from", "i32", f"<{self.lanes} x i32>", self.lanes, "from.n")
+        counting = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
+        yield f"  %places = add <{self.lanes} x i32> %from.all, <{counting}>"
+        yield f"  %in.row = icmp ult <{self.lanes} x i32> %places, %there.all"
+        yield f"  %x.t = getelementptr {self.kind}, ptr %x.r, i64 %from"
+        yield from self.far("x.square", "%x.t", "%c", "%x.channel")
+        yield f"  %to.channel = getelementptr {self.kind}, ptr %to, i64 %c"
+        yield from self.far("to.square", "%to.channel", "%t", "%channels")
+        yield from self._square(("%x.square", "%x.channel"), "%in.row", "%left.c", ("%to.square", "%channels"))
+
+    def _square(
+        self, given: tuple[str, str], inside: str, left: str, to: tuple[str, str], own: str = "x"
+    ) -> Iterator[str]:
+        """Yield the copy of a square, turned: of the lanes inside of as many registers as there are left.
+
+        given, to: where the first one is and goes, and the elements to the next. What is stored too far is stored
+        again.
+        """
+        (x, x_step), (y, y_step) = given, to
+        for n in range(self.lanes):
+            yield f"  %{own}.is{n} = icmp sgt i64 {left}, {n}"
+            yield from self.masked(f"{own}.in{n}", inside, f"%{own}.is{n}")
+            yield _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
+            yield f"  %{own}.from{n} = getelementptr {self.kind}, ptr {x}, i64 {x_step}"
+            x = f"%{own}.from{n}"
+        names, lines = transposed(self.form, [f"%{own}.line{n}" for n in range(self.lanes)], f"{own}.turn")
+        yield from lines
+        yield from first_lanes(self.form, f"{own}.mask", left)
+        for n, name in enumerate(names):
+            yield _masked_store(self.form, name, y, f"%{own}.mask")
+            yield f"  %{own}.to{n} = getelementptr {self.kind}, ptr {y}, i64 {y_step}"
+            y = f"%{own}.to{n}"
+
+    def _gathered(self) -> Iterator[str]:
+        """Yield the copy of the channels of a group at one place; what is stored too far is stored again."""
+        channels, truth = self.own.gathered, f"<{self.lanes} x i1>"
+        yield "  %from = add i64 %start.col, %t\n  %is.in = icmp ult i64 %from, %there"
+        yield "  %from.some = select i1 %is.in, i64 %from, i64 0"
+        yield from self.far("x.t", "%x.r", "%from.some", "%x.pixel")
+        yield from self.far("to.t", "%to", "%t", channels)
+        for first in range(0, channels, self.lanes):
+            inside = ", ".join(f"i1 {str(first + lane < channels).lower()}" for lane in range(self.lanes))
+            yield f"  %in{first} = select i1 %is.in, {truth} <{inside}>, {truth} zeroinitializer"
+            for name in ("x.t", "to.t"):
+                yield f"  %{name}{first} = getelementptr {self.kind}, ptr %{name}, i64 {first}"
+            yield _masked_load(self.form, f"%in.x{first}", f"%x.t{first}", f"%in{first}")
+            yield f"  store {self.vector} %in.x{first}, ptr %to.t{first}, align {self.form.itemsize}"
+
+    # -- registers
+
+    def _masks(self, number: str, end: str) -> Iterator[str]:
+        """Yield the masks of registers that begin at a number: %mask0 and so on."""
+        for v in range(self.own.registers):
+            yield f"  %number{v} = add i64 {number}, {v * self.lanes}\n  %left{v} = sub i64 {end}, %number{v}"
+            yield from first_lanes(self.form, f"mask{v}", f"%left{v}")
+
+    def _registers(self, name: str, pointer: str) -> Iterator[str]:
+        """Yield the loads of registers from somewhere on, under masks."""
+        for v in range(self.own.registers):
+            yield f"  %{name}{v}.at = getelementptr {self.kind}, ptr {pointer}, i64 {v * self.lanes}"
+            yield _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
+
+    def _scattered(self, own: str, whole: str, to: str, far: int) -> Iterator[str]:
+        """Yield the store of a register under %mask and a name of its own; its elements may lie apart."""
+        lanes, apart = self.lanes, self.own.scattered
+        for part in range(apart):
+            value, mask = whole, f"%mask{own}"
+            if apart > 1:
+                places = [part * lanes + lane for lane in range(lanes)]
+                order = ", ".join(f"i32 {lanes if n % apart else n // apart}" for n in places)
+                for name, kind, old in (("value", self.vector, value), ("mask", f"<{lanes} x i1>", mask)):
+                    both = f"{kind} {old}, {kind} zeroinitializer, <{lanes} x i32> <{order}>"
+                    yield f"  %{name}{own}.{part} = shufflevector {both}"
+                value, mask = f"%value{own}.{part}", f"%mask{own}.{part}"
+            yield f"  %to{own}.{part} = getelementptr {self.kind}, ptr {to}, i64 {far + part * lanes}"
+            yield _masked_store(self.form, value, f"%to{own}.{part}", mask)
+
+    def _added_up(self, terms: Iterator[str], starts: Sequence[str]) -> Iterator[str]:
+        """Yield the loop over elements of windows, each at %x.k; starts: what the sums, %sum..., are at first."""
+        carried = [("w.k", "ptr", "%w.o", "%w.k.n")]
+        for (b, v), start in zip(self.cells, starts, strict=True):
+            carried.append((f"old{b}.{v}", self.vector, start, f"%sum{b}.{v}"))
+        yield from self.loop("term", "k", "%depth", self._term(terms), carried=carried)
+
+    def _term(self, terms: Iterator[str]) -> Iterator[str]:
+        yield from self.words("%k", "ks")
+        yield f"  %x.k = getelementptr {self.kind}, ptr %x.p, i64 %ks.this"
+        yield from terms
+        yield f"  %w.k.n = getelementptr {self.kind}, ptr %w.k, i64 {self.panel}"
+
+
+class _Ending(_Text):
+    """The text of a kernel that may go on from its sums.
+
+    lines: the registers that are stored, by line and number in it: the windows of a block, or its outputs.
+    """
+
+    lines: list[tuple[int, int]]
+    of_outputs = True
+
+    def __init__(self, own: Strip, finish: Finish | None) -> None:
+        super().__init__(own)
+        self.steps = None if finish is None else Steps(finish, own.lanes)
+
+    def text(self) -> Iterator[str]:
+        yield from super().text()
+        if self.steps is not None:
+            yield from sorted(self.steps.writer.declarations - declared(self.form))
+            yield from self.steps.writer.globals.values()
+
+    def _groups(self) -> Iterator[str]:
+        yield f"  %tile = alloca [{len(self.lines) * self.lanes} x {self.kind}], align 64"
+        yield from super()._groups()
+
+    def _group(self) -> Iterator[str]:
+        if self.steps is not None:
+            yield "  %slots.far = mul i64 %g, %slot.count\n  %slots = getelementptr i64, ptr %finish, i64 %slots.far"
+            self.steps.begin("group")
+            yield from self._taken()
+        yield from super()._group()
+
+    def _taken(self) -> Iterator[str]:
+        """Yield the lines that steps have come to."""
+        assert self.steps is not None
+        lines, self.steps.lines[:] = [*self.steps.lines], []
+        yield from lines
+
+    def _value(self, line: int, v: int) -> str:
+        """Return the name of what is stored."""
+        return f"%sum{line}.{v}"
+
+    def _mask(self, v: int) -> str:
+        """Return the name of the mask of a register of a line."""
+        return f"%mask{v}"
+
+    def _ended(self) -> Iterator[str]:
+        """Yield what writes what becomes of sums, line by line."""
+        for n, (line, v) in enumerate(self.lines):
+            yield f"  %tile{n} = getelementptr {self.kind}, ptr %tile, i64 {n * self.lanes}"
+            yield f"  store {self.vector} {self._value(line, v)}, ptr %tile{n}, align {self.form.itemsize}"
+        left, most = "%left.o" if self.of_outputs else "%left.p", 1 + self.lines[-1][0]
+        yield "  %place.n = add i64 %y.n.far, %y.r.at\n  %place.o = add i64 %place.n, %y.o.far"
+        yield f"  %place.p = add i64 %place.o, %to0.far\n  %lines = call i64 @llvm.smin.i64(i64 {left}, i64 {most})"
+        yield from self.loop("ending", "q", "%lines", self._ending())
+
+    def _ending(self) -> Iterator[str]:
+        assert self.steps is not None
+        registers = 1 + self.lines[-1][1]
+        yield "  %place.far = mul i64 %q, %y.step\n  %place = add i64 %place.p, %place.far\n  %line = add i64 %o, %q"
+        yield from self.far("tile.q", "%tile", "%q", registers * self.lanes)
+        self.steps.writer.block = self.block
+        self.steps.row("%line")
+        for v in range(registers):
+            yield f"  %tile.q{v} = getelementptr {self.kind}, ptr %tile.q, i64 {v * self.lanes}"
+            yield f"  %ended{v} = load {self.vector}, ptr %tile.q{v}, align {self.form.itemsize}"
+            yield f"  %place{v} = add i64 %place, {v * self.lanes}"
+            self.steps.write(f"%ended{v}", f"%place{v}", f"%number{v}", f".{v}", self._mask(v))
+            yield from self._taken()
+        self.block = self.steps.writer.block
+
+
+class _Outputs(_Ending):
+    """The text of a convolution where channels come last."""
+
+    def __init__(self, own: Strip, finish: Finish | None) -> None:
+        super().__init__(own, finish)
+        self.of_outputs = own.turned[1]
+        self.lines = [(o, 0) for o in range(self.panel)] if self.of_outputs else self.cells
+
+    @property
+    def panel(self) -> int:
+        return self.own.registers * self.lanes
+
+    def _computed(self) -> Iterator[str]:
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.panel)
+
+    def _some(self) -> Iterator[str]:
+        """Yield what is done for some registers of outputs, whose weights stay in the caches for all rows."""
+        yield from self._masks("%o", "%outputs")
+        yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
+        yield from self.far("w.o", "%w.g", "%o", "%depth")
+        yield from self._registers("b", "%bias.o")
+        yield from self.loop("row", "r", "%row.count", self._row())
+
+    def _row(self) -> Iterator[str]:
+        yield from self._at_row()
+        yield from self.far("y.o", "%y.r", "%o", "%y.step" if self.own.turned[1] else 1)
+        yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
+
+    def _block(self) -> Iterator[str]:
+        yield from self.far("x.p", "%room.r", "%p", self.own.apart)
+        yield from self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
+        yield "  %left.p = sub i64 %positions, %p"
+        yield from self.far("to0", "%y.o", "%p", self.y_step)
+        if self.own.turned[1]:
+            yield from self._turned_back()
+        yield from self._stored() if self.steps is None else self._ended()
+
+    @property
+    def y_step(self) -> str:
+        return str(self.own.scattered) if self.own.turned[1] else "%y.step"
+
+    def _turned_back(self) -> Iterator[str]:
+        """Yield what makes registers of windows of those of outputs."""
+        yield from first_lanes(self.form, "mask.p", "%left.p")
+        for v in range(self.own.registers):
+            given = [f"%sum{p}.{v}" if p < self.own.block else "zeroinitializer" for p in range(self.lanes)]
+            yield from transposed(self.form, given, f"back{v}.")[1]
+
+    def _value(self, line: int, v: int) -> str:
+        return f"%back{line // self.lanes}.1.{line % self.lanes}" if self.own.turned[1] else super()._value(line, v)
+
+    def _mask(self, v: int) -> str:
+        return "%mask.p" if self.own.turned[1] else super()._mask(v)
+
+    def _multiplied(self) -> Iterator[str]:
+        for v in range(self.own.registers):
+            yield f"  %w{v}.at = getelementptr {self.kind}, ptr %w.k, i64 {v * self.lanes}"
+            yield f"  %w{v} = load {self.vector}, ptr %w{v}.at, align {self.form.itemsize}"
+        for p in range(self.own.block):
+            yield from self.spread(f"x{p}", "%x.k", p * self.own.apart)
+            for v in range(self.own.registers):
+                yield self.multiply_add(f"%sum{p}.{v}", f"%x{p}.all", f"%w{v}", f"%old{p}.{v}")
+
+    def _stored(self) -> Iterator[str]:
+        left = "%left.o" if self.of_outputs else "%left.p"
+        for line, v in self.lines:
+            if line and not v:
+                yield f"  %to{line} = getelementptr {self.kind}, ptr %to{line - 1}, i64 %y.step"
+            if not v:
+                yield f"  %is{line} = icmp sgt i64 {left}, {line}"
+            yield from self.masked(f"mask{line}.{v}", self._mask(v), f"%is{line}")
+            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", v * self.lanes)
+
+
+class _OutputsFirst(_Ending):
+    """The text of a convolution where channels come first."""
+
+    def __init__(self, own: Strip, finish: Finish | None) -> None:
+        super().__init__(own, finish)
+        self.lines = self.cells
+
+    @property
+    def y_step(self) -> str:
+        return str(self.own.scattered)
+
+    @property
+    def panel(self) -> int:
+        return self.own.block
+
+    def _computed(self) -> Iterator[str]:
+        some = self.loop("some", "o", "%outputs", self._some(), step=self.own.block)
+        yield from self.loop("row", "r", "%row.count", self._row(some))
+
+    def _row(self, some: Iterator[str]) -> Iterator[str]:
+        yield from self._at_row()
+        yield from some
+
+    def _some(self) -> Iterator[str]:
+        """Yield what is done for some outputs."""
+        own = self.own
+        yield "  %left.o = sub i64 %outputs, %o"
+        yield from self.far("w.o", "%w.g", "%o", "%depth")
+        yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o"
+        yield from self.far("y.o", "%y.r", "%o", "%y.step")
+        for b in range(own.block):
+            yield from self.spread(f"b{b}", "%bias.o", b)
+        yield from self.loop("block", "p", "%positions", self._block(), step=own.registers * own.lanes)
+
+    def _block(self) -> Iterator[str]:
+        yield f"  %x.p = getelementptr {self.kind}, ptr %room.r, i64 %p"
+        yield from self._added_up(self._multiplied(), [f"%b{b}.all" for b, _ in self.cells])
+        yield from self._masks("%p", "%positions")
+        yield from self.far("to0", "%y.o", "%p", self.own.scattered)
+        yield from self._stored() if self.steps is None else self._ended()
+
+    def _stored(self) -> Iterator[str]:
+        for b in range(self.own.block):
+            if b:
+                yield f"  %to{b} = getelementptr {self.kind}, ptr %to{b - 1}, i64 %y.step"
+            yield f"  %is{b} = icmp sgt i64 %left.o, {b}"
+            for v in range(self.own.registers):
+                yield from self.masked(f"mask{b}.{v}", f"%mask{v}", f"%is{b}")
+                far = v * self.own.scattered * self.lanes
+                yield from self._scattered(f"{b}.{v}", f"%sum{b}.{v}", f"%to{b}", far)
+
+    def _multiplied(self) -> Iterator[str]:
+        for v in range(self.own.registers):
+            yield f"  %x{v}.at = getelementptr {self.kind}, ptr %x.k, i64 {v * self.lanes}"
+            yield f"  %x{v} = load {self.vector}, ptr %x{v}.at, align {self.form.itemsize}"
+        for b in range(self.own.block):
+            yield from self.spread(f"w{b}", "%w.k", b)
+            for v in range(self.own.registers):
+                yield self.multiply_add(f"%sum{b}.{v}", f"%x{v}", f"%w{b}.all", f"%old{b}.{v}")
+
+
+class _Weights(_Text):
+    """The text of the gradient of weights: the sums of a strip, added to those in memory."""
+
+    def _computed(self) -> Iterator[str]:
+        if self.own.turned[1]:
+            yield from self.loop("turn", "r.t", "%row.count", self._turned_row())
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.registers * self.lanes)
+
+    def _turned_row(self) -> Iterator[str]:
+        """Yield the copy of a row of outputs, turned."""
+        yield "  %turn.number = add i64 %begins.this, %r.t"
+        yield from self.words("%turn.number", "y.rows", way="turn.")
+        yield "  %turn.at = add i64 %turn.y.rows.this, %col"
+        yield f"  %y.turn = getelementptr {self.kind}, ptr %y.n, i64 %turn.at"
+        yield from self._row_aside("to.turn", "%r.t")
+        places = self.loop("turn.places", "t.y", "%positions", self._turned_places(), step=self.lanes)
+        yield from self.loop("turn.outputs", "o.t", "%outputs", places, step=self.lanes)
+
+    def _turned_places(self) -> Iterator[str]:
+        yield "  %left.t = sub i64 %positions, %t.y\n  %left.o = sub i64 %outputs, %o.t"
+        yield from first_lanes(self.form, "mask.t", "%left.t")
+        yield f"  %y.place = getelementptr {self.kind}, ptr %y.turn, i64 %t.y"
+        yield from self.far("y.square", "%y.place", "%o.t", "%y.step")
+        yield f"  %to.output = getelementptr {self.kind}, ptr %to.turn, i64 %o.t"
+        yield from self.far("aside.square", "%to.output", "%t.y", "%outputs")
+        yield from self._square(("%y.square", "%y.step"), "%mask.t", "%left.o", ("%aside.square", "%outputs"), "y")
+
+    def _row_aside(self, name: str, number: str) -> Iterator[str]:
+        """Yield what makes a pointer to a row of turned outputs."""
+        yield f"  %{name}.place = mul i64 {number}, %wide"
+        yield from self.far(name, "%sums", f"%{name}.place", "%outputs")
+
+    @property
+    def y_step(self) -> str:
+        return "1" if self.own.turned[1] else "%y.step"
+
+    def _some(self) -> Iterator[str]:
+        yield from self._masks("%o", "%outputs")
+        yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o"
+        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
+
+    def _terms(self) -> Iterator[str]:
+        yield from self.words("%k", "ks")
+        carried = [(f"row{t}.{v}", self.vector, "zeroinitializer", f"%sum{t}.{v}") for t, v in self.cells]
+        yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
+        for t, v in self.cells:
+            name = f"%total{t}.{v}"
+            yield f"  {name}.k = add i64 %k, {t}\n  {name}.row = mul i64 {name}.k, %pitch"
+            yield f"  {name}.far = add i64 {name}.row, {v * self.lanes}"
+            yield f"  {name}.at = getelementptr {self.kind}, ptr %w.o, i64 {name}.far"
+            yield _masked_load(self.form, f"{name}.old", f"{name}.at", f"%mask{v}")
+            yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{v}"
+            yield _masked_store(self.form, name, f"{name}.at", f"%mask{v}")
+
+    def _row(self) -> Iterator[str]:
+        yield from self._at_row()
+        yield f"  %x.k = getelementptr {self.kind}, ptr %room.r, i64 %ks.this"
+        turned = self.own.turned[1]
+        if turned:
+            yield from self._row_aside("aside", "%r")
+        yield f"  %y.o = getelementptr {self.kind}, ptr {'%aside' if turned else '%y.r'}, i64 %o"
+        carried = [("x.p", "ptr", "%x.k", "%x.p.n"), ("y.p", "ptr", "%y.o", "%y.p.n")]
+        carried += [(f"old{t}.{v}", self.vector, f"%row{t}.{v}", f"%sum{t}.{v}") for t, v in self.cells]
+        yield from self.loop("one", "p", "%positions", self._one(), carried=carried)
+
+    def _one(self) -> Iterator[str]:
+        yield from self._registers("y", "%y.p")
+        for t in range(self.own.block):
+            yield from self.spread(f"x{t}", "%x.p", t)
+            for v in range(self.own.registers):
+                yield self.multiply_add(f"%sum{t}.{v}", f"%x{t}.all", f"%y{v}", f"%old{t}.{v}")
+        yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.own.apart}"
+        step = "%outputs" if self.own.turned[1] else "%y.step"
+        yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 {step}"
+
+
+class _WeightsFirst(_Text):
+    """The text of that gradient where channels come first: lanes of sums are added up when a group is done.
+
+    What is in no window is masked out in the windows too, as it may be infinite.
+    """
+
+    @property
+    def y_step(self) -> str:
+        return "1"
+
+    def __init__(self, own: Strip) -> None:
+        super().__init__(own)
+        self.cells = [(t, b) for t in range(own.terms) for b in range(own.block)]
+
+    def _group(self) -> Iterator[str]:
+        yield from super()._group()
+        yield "  %number = mul i64 %depth, %outputs"
+        yield from self.loop("across", "i", "%number", self._across(), step=self.lanes)
+
+    def _across(self) -> Iterator[str]:
+        """Yield the sums of the lanes of as many registers, which become zeros again."""
+        yield from self.far("sums.i", "%sums", "%i", self.lanes)
+        names = []
+        for lane in range(self.lanes):
+            names.append(f"%across{lane}")
+            yield f"  %sums.i{lane} = getelementptr {self.kind}, ptr %sums.i, i64 {lane * self.lanes}"
+            yield f"  {names[-1]} = load {self.vector}, ptr %sums.i{lane}, align {self.form.itemsize}"
+            yield f"  store {self.vector} zeroinitializer, ptr %sums.i{lane}, align {self.form.itemsize}"
+        while len(names) > 1:
+            half = len(names) // 2
+            for n in range(half):
+                yield from self._folded(names[n], names[n + half], f"%half{half}.{n}", half)
+            names = [f"%half{half}.{n}" for n in range(half)]
+        yield f"  %w.i = getelementptr {self.kind}, ptr %w.g, i64 %i\n  %left.i = sub i64 %number, %i"
+        yield from first_lanes(self.form, "mask.i", "%left.i")
+        yield _masked_store(self.form, names[0], "%w.i", "%mask.i")
+
+    def _folded(self, low: str, high: str, name: str, half: int) -> Iterator[str]:
+        """Yield what adds up pairs of lanes so far apart of two registers: the first's go where `half` is not in the
+        lane's number.
+        """
+        for way in (0, half):
+            places = (lane & ~half | way | (self.lanes if lane & half else 0) for lane in range(self.lanes))
+            order = ", ".join(f"i32 {place}" for place in places)
+            pair = f"{self.vector} {low}, {self.vector} {high}"
+            yield f"  {name}.{way} = shufflevector {pair}, <{self.lanes} x i32> <{order}>"
+        yield f"  {name} = fadd {self.vector} {name}.0, {name}.{half}"
+
+    def _computed(self) -> Iterator[str]:
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.block)
+
+    def _some(self) -> Iterator[str]:
+        yield "  %y.far.o = mul i64 %o, %y.step"
+        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.terms)
+
+    def _terms(self) -> Iterator[str]:
+        own = self.own
+        for t in range(own.terms):
+            yield f"  %k{t} = add i64 %k, {t}"
+            yield from self.words(f"%k{t}", "ks", way=f"of{t}.")
+        carried = [(f"row{t}.{b}", self.vector, "zeroinitializer", f"%sum{t}.{b}") for t, b in self.cells]
+        yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
+        for t, b in self.cells:
+            name = f"%total{t}.{b}"
+            if not b:
+                yield f"  {name}.row = mul i64 %k{t}, %outputs\n  {name}.o = add i64 {name}.row, %o"
+                yield from self.far(f"total{t}", "%sums", f"{name}.o", self.lanes)
+            yield f"  {name}.at = getelementptr {self.kind}, ptr %total{t}, i64 {b * self.lanes}"
+            yield f"  {name}.old = load {self.vector}, ptr {name}.at, align {self.form.itemsize}"
+            yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{b}"
+            yield f"  store {self.vector} {name}, ptr {name}.at, align {self.form.itemsize}"
+
+    def _row(self) -> Iterator[str]:
+        yield from self._at_row()
+        yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %y.far.o"
+        for t in range(self.own.terms):
+            yield f"  %x{t}.r = getelementptr {self.kind}, ptr %room.r, i64 %of{t}.ks.this"
+        carried = [(f"old{t}.{b}", self.vector, f"%row{t}.{b}", f"%sum{t}.{b}") for t, b in self.cells]
+        yield from self.loop("one", "p", "%positions", self._one(), step=self.lanes, carried=carried)
+
+    def _one(self) -> Iterator[str]:
+        yield "  %left.p = sub i64 %positions, %p"
+        yield from first_lanes(self.form, "mask", "%left.p")
+        for t in range(self.own.terms):
+            yield f"  %x{t}.p = getelementptr {self.kind}, ptr %x{t}.r, i64 %p"
+            yield _masked_load(self.form, f"%x{t}", f"%x{t}.p", "%mask")
+        yield f"  %y0.p = getelementptr {self.kind}, ptr %y.o, i64 %p"
+        for b in range(self.own.block):
+            if b:
+                yield f"  %y{b}.p = getelementptr {self.kind}, ptr %y{b - 1}.p, i64 %y.step"
+            yield _masked_load(self.form, f"%y{b}", f"%y{b}.p", "%mask")
+            for t in range(self.own.terms):
+                yield self.multiply_add(f"%sum{t}.{b}", f"%x{t}", f"%y{b}", f"%old{t}.{b}")

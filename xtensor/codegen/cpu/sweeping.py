@@ -1,0 +1,89 @@
+"""The text of kernels that go over rows of outputs, image by image: their loops, and lines for registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .gemm import Form, declared, loads, splat
+
+# What stands for the offset of a row that is not there.
+OUTSIDE = -(1 << 62)
+
+
+class Sweeping:
+    """The text of a kernel while it is written; a loop's body is written where the loop asks for it.
+
+    block: the label of the block that the next line is in.
+    """
+
+    def __init__(self, char: str, lanes: int) -> None:
+        self.lanes, self.form = lanes, Form(char, lanes, 1, 1)
+        self.kind, self.vector = self.form.kind, f"<{lanes} x {self.form.kind}>"
+        self.block = "entry"
+
+    def kernel(self, pointers: Sequence[str], numbers: Sequence[str], body: Iterable[str]) -> Iterator[str]:
+        """Yield the kernel, which is told pointers and numbers."""
+        yield from sorted(declared(self.form))
+        yield "define void @kernel(ptr %table) {\nentry:"
+        yield from loads(pointers, numbers)
+        yield from body
+        yield "  ret void\n}"
+
+    def loop(
+        self,
+        name: str,
+        counter: str,
+        end: str,
+        body: Iterable[str],
+        *,
+        step: int | str = 1,
+        start: str = "0",
+        carried: Sequence[tuple[str, str, str, str]] = (),
+    ) -> Iterator[str]:
+        """Yield a loop that runs once at least. carried: names that each turn hands on, their types, what they are at
+        first, and what then.
+        """
+        before, self.block = self.block, name
+        yield f"  br label %{name}\n{name}:"
+        for own, kind, first, then in ((counter, "i64", start, f"%{counter}.n"), *carried):
+            yield f"  %{own} = phi {kind} [{first}, %{before}], [{then}, %{name}.next]"
+        yield from body
+        yield f"  br label %{name}.next\n{name}.next:\n  %{counter}.n = add i64 %{counter}, {step}"
+        yield f"  %{counter}.more = icmp slt i64 %{counter}.n, {end}"
+        yield f"  br i1 %{counter}.more, label %{name}, label %{name}.done\n{name}.done:"
+        self.block = f"{name}.done"
+
+    def images(self, x: str, y: str, body: Iterable[str]) -> Iterator[str]:
+        """Yield the loop over images, which begin at %x.n and %y.n; x, y: where the first ones do."""
+        return self.loop("image", "n", "%images", self._image(x, y, body))
+
+    def _image(self, x: str, y: str, body: Iterable[str]) -> Iterator[str]:
+        for name, begin in (("x", x), ("y", y)):
+            yield from self.far(f"{name}.n", begin, "%n", f"%{name}.image")
+        yield from body
+
+    def far(self, name: str, pointer: str, number: str, step: str | int) -> Iterator[str]:
+        """Yield what makes a pointer %name that lies a number of steps behind another one."""
+        yield f"  %{name}.far = mul i64 {number}, {step}"
+        yield f"  %{name} = getelementptr {self.kind}, ptr {pointer}, i64 %{name}.far"
+
+    def words(self, place: str, *names: str, way: str = "") -> Iterator[str]:
+        """Yield the loads of %...this from tables."""
+        for name in names:
+            yield f"  %{way}{name}.at = getelementptr i64, ptr %{name}, i64 {place}"
+            yield f"  %{way}{name}.this = load i64, ptr %{way}{name}.at"
+
+    def spread(self, name: str, pointer: str, far: int) -> Iterator[str]:
+        """Yield what makes a register %name.all of one number."""
+        yield f"  %{name}.at = getelementptr {self.kind}, ptr {pointer}, i64 {far}"
+        yield f"  %{name} = load {self.kind}, ptr %{name}.at"
+        yield from splat(name, self.kind, self.vector, self.lanes)
+
+    def multiply_add(self, name: str, x: str, y: str, z: str) -> str:
+        suffix, vector = f"v{self.lanes}f{8 * self.form.itemsize}", self.vector
+        return f"  {name} = call {vector} @llvm.fma.{suffix}({vector} {x}, {vector} {y}, {vector} {z})"
+
+    def masked(self, name: str, mask: str, there: str) -> Iterator[str]:
+        """Yield what makes %name of a mask, or of nothing where a condition does not hold."""
+        truth = f"<{self.lanes} x i1>"
+        yield f"  %{name} = select i1 {there}, {truth} {mask}, {truth} zeroinitializer"

@@ -1,0 +1,534 @@
+"""Convolutions by strips of the input: what codegen/cpu/strips.py is told.
+
+x, w and y are as in `contraction`. Where channels come last, that is all convolutions but thin groups; where they come
+first, those of few channels or outputs in a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from itertools import product
+from math import prod
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.dtypes import DType
+from ..base.layout import Shape
+from ..base.threads import worth
+from ..codegen.cpu.compile import Code, host
+from ..codegen.cpu.finish import COLUMNS, ROWS
+from ..codegen.cpu.gemm import form_of
+from ..codegen.cpu.strips import (
+    NUMBERS,
+    POINTERS,
+    Strip,
+    outputs_first_kernel,
+    outputs_kernel,
+    weights_first_kernel,
+    weights_kernel,
+)
+from ..codegen.cpu.sweeping import OUTSIDE
+from ..codegen.cpu.turning import turning_of
+from ..plan.costs import PRODUCT_SECONDS, moving_seconds
+from ..run.contractions import address, turning, worth_compiling
+from ..run.joined import Ending
+from ..run.native import run_calls
+from .channelwise import steps_of
+from .contraction import LANES, Array, Scratch, empty, readable, rounded, summing_dtype
+from .windows import Axes, Axis, phases
+
+# Where channels come first there may be so many of them, or of outputs; in one of several groups so many of both.
+FEW, GROUPED = 4, 16
+
+# Sums in registers and the most registers of outputs, by whether these are of 64 bytes. The most elements of a window
+# whose sums the gradient has at a time, and windows whose elements share places of the nearest cache, which are so many
+# bytes apart.
+SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 3), 12, 8, 4096
+
+# The most elements from one column of y to the next.
+FARTHEST = 8
+
+# Bytes of the rows under a strip, and of a gradient of weights, that stay in the second cache with all else.
+ROOM_BYTES, WEIGHT_BYTES = 1 << 18, 5 << 17
+
+WORDS = Struct(f"={len(POINTERS) + len(NUMBERS)}q")
+
+# Ranges of images, of groups, of strips, and of columns of outputs.
+Part = tuple[range, range, range, range]
+
+
+class Lies(NamedTuple):
+    """How channels lie. first: whether they come first, and are few; turned: whether those of x and y come first, and
+    are turned; gathered: how many of several groups are gathered, 0 where they are all there are.
+    """
+
+    first: bool = False
+    turned: tuple[bool, bool] = (False, False)
+    gathered: int = 0
+
+
+class Room(NamedTuple):
+    """How the rows under a strip are laid out: how long each is, elements from a row of the input to the next, rows and
+    columns of outputs of a strip, where the elements of a window lie, elements of the input before it begins, negative,
+    and from one column of outputs to the next, elements of a row, channels that are copied one by one, places that are
+    gathered, and elements that are read or written behind the last row.
+    """
+
+    length: int
+    row: int
+    strip: int
+    wide: int
+    ks: Array
+    start: int
+    along: int
+    size: int
+    channels: int
+    pixels: int
+    behind: int
+
+
+class Strips(NamedTuple):
+    """Strips of rows of outputs: tables as the kernels are told them, how many strips there are, rows of the input
+    under one, and how many of them lie between those under a row of outputs and those under the next one.
+    """
+
+    xs: Array
+    ys: Array
+    begins: Array
+    number: int
+    span: int
+    step: int
+
+
+def sweep_strips(
+    x: Array,
+    w: Array,
+    y: Array,
+    bias: Array | None,
+    axes: Axes,
+    budget: int,
+    *,
+    back: bool = False,
+    ending: Ending | None = None,
+) -> bool:
+    """Write the sums over windows times weights, plus a bias (groups, outputs), into y, and what follows; return
+    whether.
+
+    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). Each sum
+    is in the order of the window, its channels the nearest to each other, whatever the kernel. It does where the work
+    is worth compiling, and `budget` bytes of scratch suffice.
+    """
+    if not x.size or not worth_compiling(y, y.dtype, (x if back else y).size * prod(w.shape[2:])):
+        return False
+    if not readable(x, y.dtype) or y.itemsize not in (x.strides[2], x.strides[-1]):
+        budget -= x.size * y.itemsize
+        if budget <= 0:
+            return False
+        x = x.astype(y.dtype, "C")
+    given = [(x, w, y, axes)]
+    if back:
+        ways = [tuple(zip(*phase, strict=True)) for phase in product(*map(phases, axes))]
+        given = [(x, w[(..., *elements)], y[(..., *places)], own) for places, elements, own in ways]
+    outputs = [_outputs_of(*one, bias, budget, ending) for one in given]
+    if not all(outputs):
+        return False
+    for run in outputs:
+        assert run is not None
+        run()
+    return True
+
+
+def _outputs_of(
+    x: Array, w: Array, y: Array, axes: Axes, bias: Array | None, budget: int, ending: Ending | None
+) -> Callable[[], None] | None:
+    """Return what writes outputs, None where it is not for these arrays."""
+    lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
+    if lies is None or (ending is not None and (lies.first or lies.turned[1]) and apart > 1):
+        return None
+    groups, outputs, channels = w.shape[:3]
+    if lies.first:
+        own = _first_form(y.dtype, outputs, apart, axes[-1])
+        room, panel = _room_first(own, axes, channels), own.block
+    else:
+        x, y, axes, ending = _flat(x, y, axes, ending)
+        own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
+        room, panel = _room_last(own, axes, channels), own.registers * own.lanes
+    sweep = _Sweep(room, x, y, axes, len(room.ks), -(-outputs // panel) * panel)
+    threads = worth(y.size * prod(w.shape[2:]) * PRODUCT_SECONDS[y.dtype.char])
+    if threads * sweep.room_bytes + groups * sweep.depth * sweep.pitch * y.itemsize > budget:
+        return None
+
+    def run() -> None:
+        finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
+        code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
+        weights = _panels(w, y.dtype, panel)
+        shift: Array = np.zeros((groups, sweep.pitch), y.dtype)
+        if bias is not None:
+            shift[:, :outputs] = bias
+        sweep.run(code, sweep.parts(threads), threads, weights, shift, 0, ending)
+
+    return run
+
+
+def _panels(w: Array, dtype: DType, panel: int) -> Array:
+    """Return weights as (groups, panels, elements of a window, outputs of a panel)."""
+    groups, outputs, channels = w.shape[:3]
+    depth, number, form = prod(w.shape[2:]), -(-outputs // panel), form_of(dtype.char, outputs, outputs)
+    if panel % form.lanes or w.strides[1] == w.itemsize:  # a panel of few, or one that lies so
+        given = np.moveaxis(w, 2, -1).reshape(groups, outputs, depth)
+        found: Array = np.zeros((groups, number, depth, panel), dtype)
+        for n in range(number):
+            some = given[:, n * panel : (n + 1) * panel]
+            found[:, n, :, : some.shape[1]] = some.swapaxes(1, 2)
+        return found
+    given = np.ascontiguousarray(w.reshape(groups, outputs, depth), dtype)
+    found = empty((groups, number, depth, panel), dtype, w)
+    places = np.arange(depth).reshape(-1, channels).T.ravel() * panel  # where each term is in a panel
+    calls = []
+    for g, n in product(range(groups), range(number)):
+        some = given[g, n * panel : (n + 1) * panel]
+        calls.append(turning(address(some), address(places), address(found[g, n]), len(some), some, panel))
+    threads = worth(moving_seconds(2 * found.nbytes))
+    run_calls(turning_of(form), [calls[n::threads] for n in range(min(threads, len(calls)))])
+    return found
+
+
+def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
+    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether.
+
+    Images fall into lanes, whatever the number of threads, which are added in order; where there are many groups, these
+    are shared by threads instead.
+    """
+    work = y.size * prod(w.shape[2:])
+    if not worth_compiling(y, y.dtype, work) or w.dtype != y.dtype:
+        return False
+    lies = _lie(x, w, y, axes)
+    if lies is None or not x.size:
+        return False
+    if summing_dtype(w.dtype, work) != w.dtype or w[0].nbytes > WEIGHT_BYTES:
+        return False
+    if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
+        return False
+    groups, outputs, channels = w.shape[:3]
+    depth, threads = prod(w.shape[2:]), worth(work * PRODUCT_SECONDS[y.dtype.char])
+    if lies.first:
+        own = _first_weights(y.dtype, outputs, depth, axes[-1].stride)
+        room = _room_first(own, axes, channels)
+        beside = -(-depth * outputs // own.lanes) * own.lanes**2
+    else:
+        x, y, axes, _ = _flat(x, y, axes, None, apart=True)
+        own = _last_weights(y.dtype, outputs, channels, axes[-1], lies)
+        room = _room_last(own._replace(block=1), axes, channels)
+        beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
+    sweep = _Sweep(room, x, y, axes, depth, outputs)
+    lanes = min(len(y), LANES) if groups < LANES else 1
+    images = -(-len(y) // lanes)
+    if lanes * w.nbytes + threads * (sweep.room_bytes + beside * y.itemsize) > budget:
+        return False
+    totals: Array = np.zeros((-(-len(y) // images), groups, depth, outputs), w.dtype)
+    some = -(-groups // threads) if groups >= LANES else groups
+    whole = range(sweep.strips.number), range(sweep.columns)
+    parts = [(*part, *whole) for part in product(_cut(len(y), images), _cut(groups, some))]
+    code = weights_first_kernel(own) if lies.first else weights_kernel(own)
+    sweep.run(code, parts, threads, totals, None, beside)
+    for other in totals[1:]:
+        totals[0] += other
+    w[...] = np.moveaxis(totals[0].reshape(groups, *w.shape[3:], channels, outputs), (-1, -2), (1, 2))
+    return True
+
+
+def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
+    """Return how channels lie, None where arrays do not lie as the kernels need them."""
+    (groups, outputs, channels), item = w.shape[:3], y.itemsize
+    if not y.size or not w.size or y.dtype.char not in "fd" or host() is None:
+        return None
+    if not readable(x, y.dtype) or not readable(y, y.dtype):
+        return None
+    few = channels <= FEW < outputs or outputs <= FEW if groups == 1 else max(channels, outputs) <= GROUPED
+    fits = axes[-1].stride <= 2 and x.strides[-1] == item and y.strides[-1] in (item, 2 * item)
+    if few and fits and (x.strides[2], y.strides[2]) != (item, item):
+        return Lies(True)
+    last = x.strides[2] == item, y.strides[2] == item
+    if not (last[0] or x.strides[-1] == item) or not (last[1] or 0 < y.strides[-1] <= FARTHEST * item):
+        return None
+    alone = not last[0] or (groups == 1 and x.strides[-1] == channels * item)
+    return Lies(False, (not last[0], not last[1]), 0 if alone else channels)
+
+
+def _flat(
+    x: Array, y: Array, axes: Axes, ending: Ending | None, *, apart: bool = False
+) -> tuple[Array, Array, Axes, Ending | None]:
+    """Return arrays with one row, where windows have one element and rows, and images but where these are to stay
+    apart, follow each other.
+    """
+    if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
+        return x, y, axes, ending
+    for images in [True] if apart else [False, True]:
+        view = partial(_one_row, apart=images)
+        with suppress(ValueError):
+            x, y, ending = view(x), view(y), None if ending is None else ending.seen(view)
+            count = y.shape[-1]
+            return x, y, (Axis(count, count, 1, 1, 1, 0),), ending
+    return x, y, axes, ending
+
+
+def _one_row(a: Array, apart: bool) -> Array:
+    """Return a view (images, groups, channels, places), of one image or, apart, of all; raises ValueError where there
+    is none.
+    """
+    order = (0, 1, 2, *range(3, a.ndim)) if apart else (1, 2, 0, *range(3, a.ndim))
+    return a.transpose(order).reshape(len(a) if apart else 1, *a.shape[1:3], -1, copy=False)
+
+
+def _cut(length: int, step: int) -> list[range]:
+    return [range(first, min(first + step, length)) for first in range(0, length, step)]
+
+
+# ---- forms
+
+
+def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
+    """Return the lanes of a register, how many there are of outputs at a time, and of sums for each of these: few lanes
+    in vain, and few loads for each sum.
+    """
+    machine = host()
+    assert machine is not None
+    lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
+    needed = -(-outputs // lanes)
+
+    def cost(number: int) -> float:
+        block = min(SUMS[wide] // number, TERMS)
+        return -(-needed // number) * number * max(1, (number + block) / (number * block))
+
+    number = min(range(REGISTERS[wide], 0, -1), key=cost)
+    return lanes, number, SUMS[wide] // number
+
+
+@lru_cache(256)
+def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies, scattered: int) -> Strip:
+    """Return the form of a convolution; each block of windows costs as much as another one."""
+    lanes, number, most = _registers(dtype, outputs)
+    apart = axis.stride * channels
+    if lies.turned[1]:
+        number, most = 1, lanes
+    if apart * dtype.itemsize % WAY_BYTES == 0:
+        most = min(most, WAYS)
+    block = min(range(1, most + 1), key=lambda n: (-(-axis.out // n) * (n + 1), -n))
+    return Strip(dtype.char, lanes, block, number, apart, 1, 1, lies.gathered, lies.turned, scattered)
+
+
+@lru_cache(256)
+def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
+    """Return the form where channels come first: few sums in vain, and few loads for each."""
+    lanes, _, most = _registers(dtype, 1)
+
+    def cost(size: tuple[int, int]) -> float:
+        number, block = size
+        sums = -(-axis.out // (lanes * number)) * number * -(-outputs // block) * block
+        return sums * (1 + 0.1 / number + 0.8 / block)
+
+    sizes = [(number, block) for number in range(1, 8) for block in range(1, most // number + 1)]
+    number, block = min(sizes, key=cost)
+    return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart)
+
+
+@lru_cache(256)
+def _last_weights(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies) -> Strip:
+    """Return the form of the gradient: as many elements of a window as follow each other and divide those that do."""
+    lanes, number, most = _registers(dtype, outputs)
+    run = channels * (axis.kernel if axis.dilation == 1 else 1)
+    block = max(n for n in range(1, min(most, TERMS) + 1) if run % n == 0)
+    return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned)
+
+
+@lru_cache(256)
+def _first_weights(dtype: DType, outputs: int, depth: int, phases: int) -> Strip:
+    """Return the form of the gradient where channels come first: blocks that fit, and few loads for each sum."""
+    lanes, _, most = _registers(dtype, 1)
+
+    def cost(size: tuple[int, int]) -> float:
+        return (sum(size) + most / 2) / prod(size)
+
+    sizes = [(b, t) for b in range(1, most + 1) for t in range(1, most // b + 1) if outputs % b == 0 == depth % t]
+    block, terms = min(sizes, key=cost)
+    return Strip(dtype.char, lanes, block, 1, 1, phases, terms)
+
+
+# ---- where rows lie
+
+
+@lru_cache(256)
+def _room_last(own: Strip, axes: Axes, channels: int) -> Room:
+    axis = axes[-1]
+    rows = prod(one.kernel for one in axes[:-1]) * channels * np.dtype(own.char).itemsize
+    fitting = (ROOM_BYTES // rows - axis.span) // axis.stride + 1
+    wide = _even(axis.out, fitting, own.block)
+    windows = -(-wide // own.block) * own.block
+    pixels = (windows - 1) * axis.stride + axis.span
+    length = -(-channels * pixels // own.lanes) * own.lanes
+    along = np.add.outer(np.arange(axis.kernel) * axis.dilation * channels, np.arange(channels)).ravel()
+    strip, under = _strip(own, axes[:-1], length)
+    turned = own.turned[0]
+    ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered or turned else channels
+    lies = -axis.low * one, axis.stride * one, axis.size * one
+    behind = own.lanes * (channels if turned else 1)
+    return Room(length, length, strip, wide, ks, *lies, channels if turned else 1, pixels, behind)
+
+
+@lru_cache(256)
+def _room_first(own: Strip, axes: Axes, channels: int) -> Room:
+    axis, width = axes[-1], own.registers * own.lanes
+    further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
+    furthest = int(further[-1])
+    rows = prod(one.kernel for one in axes[:-1]) * channels * own.phases * np.dtype(own.char).itemsize
+    wide = _even(axis.out, ROOM_BYTES // rows - furthest, width)
+    length = -(-(wide + furthest) // own.lanes) * own.lanes
+    row = channels * own.phases * length
+    strip, under = _strip(own, axes[:-1], row)
+    along = np.add.outer(under * row, phase * length + further)
+    ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
+    return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
+
+
+def _even(length: int, most: int, block: int) -> int:
+    """Return the length of about equal parts of at most `most`, a number of blocks where there are several."""
+    if length <= most:
+        return length
+    parts = -(-length // max(most // block * block, block))
+    return -(-length // (parts * block)) * block
+
+
+def _strip(own: Strip, axes: Axes, row: int) -> tuple[int, Array]:
+    """Return how many rows of outputs a strip has, and which of the rows under it those under its first one are.
+
+    row: elements from a row under it to the next.
+    """
+    if not axes:
+        return 1, np.zeros(1, np.int64)
+    planes, axis = prod(one.kernel for one in axes[:-1]), axes[-1]
+    fitting = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes) - axis.span
+    strip = _even(axis.out, max(fitting // axis.stride + 1, 1), 1)
+    return strip, np.add.outer(np.arange(planes) * _tall(axis, strip), np.arange(axis.kernel) * axis.dilation).ravel()
+
+
+def _tall(axis: Axis, strip: int) -> int:
+    """Return how many rows of the input lie under so many rows of outputs of a plane."""
+    return (strip - 1) * axis.stride + axis.span
+
+
+@lru_cache(256)
+def _strips(axes: Axes, of_x: Shape, of_y: Shape, strip: int) -> Strips:
+    """Return where the rows of strips lie; axes: all but the last."""
+    if not axes:
+        return Strips(np.zeros(1, np.int64), np.zeros(1, np.int64), np.arange(2), 1, 1, 0)
+    *outer, axis = axes
+    tall, begins, xs, ys = _tall(axis, strip), [0], list[int](), list[int]()
+    windows = list(product(*(range(one.kernel) for one in outer)))
+    for *place, first in product(*(range(one.out) for one in outer), range(0, axis.out, strip)):
+        rows = range(first, min(first + strip, axis.out))
+        ys += [_far((*place, row), of_y) for row in rows]
+        begins.append(begins[-1] + len(rows))
+        top = first * axis.stride - axis.low
+        for window in windows:
+            ahead = [
+                n * one.stride + k * one.dilation - one.low for n, k, one in zip(place, window, outer, strict=True)
+            ]
+            xs += [_inside((*ahead, row), axes, of_x) for row in range(top, top + tall)]
+    rows_x, rows_y, firsts = (np.array(table, np.int64) for table in (xs, ys, begins))
+    return Strips(rows_x, rows_y, firsts, len(begins) - 1, len(windows) * tall, axis.stride)
+
+
+def _inside(place: Sequence[int], axes: Axes, steps: Shape) -> int:
+    """Return the offset of a row of the input, OUTSIDE where there is none."""
+    there = all(0 <= n < axis.size for n, axis in zip(place, axes, strict=True))
+    return _far(place, steps) if there else OUTSIDE
+
+
+def _far(place: Sequence[int], steps: Shape) -> int:
+    return sum(n * step for n, step in zip(place, steps, strict=True))
+
+
+class _Sweep:
+    """What kernels are told of arrays.
+
+    depth, pitch: elements of a window, and outputs that weights have room for.
+    """
+
+    def __init__(self, room: Room, x: Array, y: Array, axes: Axes, depth: int, pitch: int) -> None:
+        self.x, self.y, self.room, self.depth, self.pitch = x, y, room, depth, pitch
+        of_x, of_y = (steps_of(a)[1:-1] for a in (x, y))
+        self.strips, self.columns = _strips(axes[:-1], of_x, of_y, room.strip), axes[-1].out
+
+    @property
+    def room_bytes(self) -> int:
+        return rounded((self.strips.span * self.room.row + self.room.behind) * self.y.itemsize)
+
+    def parts(self, threads: int) -> list[Part]:
+        """Return parts that give all threads about as much to do."""
+        ranges, left = list[list[range]](), 2 * threads if threads > 1 else 1
+        for length in (len(self.y), self.y.shape[1], self.strips.number):
+            number = min(left, length)
+            ranges.append(_cut(length, -(-length // number)))
+            left = -(-left // number)
+        step = -(-self.columns // (left * self.room.wide)) * self.room.wide
+        columns = _cut(self.columns, step)
+        return [(images, groups, strips, some) for images, groups, strips in product(*ranges) for some in columns]
+
+    def run(
+        self,
+        code: Code,
+        parts: Sequence[Part],
+        threads: int,
+        w: Array,
+        bias: Array | None,
+        sums: int,
+        ending: Ending | None = None,
+    ) -> None:
+        """Run a kernel on all parts. w: weights, of each group, or of the gradient one of these for each range of
+        images. sums: numbers of room that the gradient has besides, zeros.
+        """
+        threads, item = min(threads, len(parts)), self.y.itemsize
+        room, beside = (
+            Scratch(threads * n * item).array((threads, n), self.y.dtype) for n in (self.room_bytes // item, sums)
+        )
+        beside.fill(0)
+        firsts = sorted({images.start for images, *_ in parts})
+        calls, slots = [], [self._slots(ending, part) for part in parts]
+        for n, part in enumerate(parts):
+            own = w if bias is not None else w[firsts.index(part[0].start)]
+            calls.append(self._told(part, own, bias, room[n % threads], beside[n % threads], slots[n]))
+        run_calls(code, [calls[n::threads] for n in range(threads)])
+
+    def _slots(self, ending: Ending | None, part: Part) -> Array:
+        """Return what follows is told of the groups of a part."""
+        if ending is None:
+            return np.zeros((1, 1), np.int64)
+        own = ending.seen(lambda array: array[part[0].start :])
+        return np.stack([own.slots(group) for group in part[1]])
+
+    def _told(self, part: Part, w: Array, bias: Array | None, room: Array, sums: Array, slots: Array) -> bytes:
+        """Return the words for a part."""
+        x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.itemsize
+        images, groups, own, columns = part
+        to_y = y.strides[-1 if y.strides[2] == item and lies.pixels else 2]
+        of_x, of_y = (address(a[images.start :, groups.start :]) for a in (x, y))
+        places = of_x, address(w[groups.start :]), of_y, 0 if bias is None else address(bias[groups.start :])
+        tables = address(strips.xs) + 8 * strips.span * own.start, address(strips.ys)
+        more = address(strips.begins) + 8 * own.start, address(lies.ks), address(slots)
+        counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
+        rows = lies.size, lies.start, lies.along, lies.length, lies.pixels
+        steps = (
+            to_y // item,
+            strips.span,
+            strips.step * lies.row,
+            len(images),
+            x.strides[0] // item,
+            y.strides[0] // item,
+        )
+        others = lies.channels, x.strides[2] // item, x.strides[-1] // item
+        last = len(groups), x.strides[1] // item, y.strides[1] // item, self.depth * self.pitch, slots.shape[1]
+        return WORDS.pack(*places, address(room), address(sums), *tables, *more, *counts, *rows, *steps, *others, *last)

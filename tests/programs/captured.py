@@ -6,7 +6,7 @@ It is called three times, with other elements each time; its results and what it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -46,7 +46,7 @@ def pure_part(lines: list[str], body: list[str]) -> list[str]:
     return found
 
 
-def arguments(makers: list[str]) -> list[str]:
+def arguments(makers: Sequence[str]) -> list[str]:
     """Return the names that are bound by the lines that make the arguments."""
     return list(dict.fromkeys([line.partition(" ")[0] for line in makers]))
 
@@ -82,8 +82,9 @@ def returning(names: list[str], body: list[str]) -> list[str]:
     return [new, found, "return found" if len(body) % 2 else "return found[-1:]"]
 
 
-def expected(makers: list[str], body: list[str]) -> tuple[list[Any], list[Any]]:
-    """Return what NumPy makes of the arguments of a program, and its results."""
+@lru_cache(CALLS)
+def expected(makers: tuple[str, ...], body: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+    """Return what NumPy makes of the arguments of a program, and its results; once for all modes."""
     side = oracle_side()
     with quiet():
         for line in makers:
@@ -106,7 +107,7 @@ def difference(lines: list[str], mode: str) -> str | None:
     with xt.options(**MODES[mode]):
         fused = xt.fuse(function_of(names, body, returning(names, body)))
         for call in range(CALLS):
-            given, results = expected(other_elements(makers, call), body)
+            given, results = expected(tuple(other_elements(makers, call)), tuple(body))
             mine = Side(Ours(), lambda x: x)
             for line in other_elements(makers, call):
                 mine.step(line)

@@ -105,6 +105,7 @@ def outcome_of(configuration: Configuration) -> Outcome:
     paths = [str(ROOT), str(ROOT / "tests"), inherited]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    environment["XTENSOR_TEST_PYTHON"] = configuration.python
     processors = ["-p", "processors"] if configuration.mode.has_llvmlite else ["-p", "without_llvmlite"]
     files = [str(ROOT / "tests" / f"test_{name}.py") for name in CORE]
     started = perf_counter()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import math
 import os
 import statistics
 import sys
@@ -182,14 +183,17 @@ WORK = {make.__name__: make for make in (training, simulation, convolving, sizes
 # ---- what is looked at
 
 
-def resident() -> int:
-    """Return the bytes of memory that this process holds, without what it could give back at once."""
+def resident() -> tuple[int, int]:
+    """Return the bytes of memory that this process holds, without what it could give back at once; and how much of
+    that are pages of files: libraries' code and tables, of which each page is read in when it is first touched.
+    """
     gc.collect()
     xt.memory.trim()
     if hasattr(LIBC, "malloc_trim"):
         LIBC.malloc_trim(0)
     with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        _, held, shared, *_ = (int(one) * os.sysconf("SC_PAGE_SIZE") for one in file.read().split())
+    return held, shared
 
 
 class _Malloc(ctypes.Structure):
@@ -239,12 +243,15 @@ class Series:
 
     def __init__(self) -> None:
         self.memory: list[int] = []
+        self.files: list[int] = []
         self.used: list[int] = []
         self.most: dict[str, tuple[int, int]] = {}
         self.seconds: dict[str, list[float]] = {name: [] for name in WORK}
 
     def look(self, folder: str) -> None:
-        self.memory.append(resident())
+        held, files = resident()
+        self.memory.append(held)
+        self.files.append(files)
         self.used.append(in_use())
         for name, (size, bound) in caches(folder).items():
             self.most[name] = max(self.most.get(name, (0, bound)), (size, bound))
@@ -259,10 +266,10 @@ class Series:
             text = f"{name:24}{first:12{form}}{last:12{form}}{last / first - 1:10.1%}"
             rows.append(text + ("" if last <= first * most else "  !"))
 
-        for name, (first, last) in {"memory, MB": ends([one / 1e6 for one in self.memory])}.items():
-            row(name, first, last, 1 + GROWTH, ".1f")
-        first, last = ends([one / 1e6 for one in self.used], min)
-        rows.append(f"{'least in use, MB':24}{first:12.1f}{last:12.1f}{last / max(first, 1e-6) - 1:10.1%}")
+        row("memory, MB", *ends([one / 1e6 for one in self.memory]), 1 + GROWTH, ".1f")
+        row("of it files', MB", *ends([one / 1e6 for one in self.files]), math.inf, ".1f")
+        row("least in use, MB", *ends([max(one / 1e6, 1e-6) for one in self.used], min), math.inf, ".1f")
+        rows.append("memory by eighths: " + " ".join(f"{one / 1e6:.1f}" for one in eighths(self.memory)))
         for name, series in self.seconds.items():
             row(f"{name}, ms", *ends([one * 1e3 for one in series]), SLOWER, ".2f")
         rows.append(f"{'':24}{'most':>12}{'bound':>12}")
@@ -277,6 +284,11 @@ def ends(series: list[float], of: Callable[[list[float]], float] = statistics.me
     steady = series[len(series) // 4 :]
     part = max(len(steady) // 4, 1)
     return of(steady[:part]), of(steady[-part:])
+
+
+def eighths(series: list[int]) -> list[float]:
+    """Return the medians of the eighths of a series, warming up included."""
+    return [statistics.median(series[len(series) * i // 8 : len(series) * (i + 1) // 8]) for i in range(8)]
 
 
 def remembering() -> list[tuple[Any, str, Any]]:

@@ -189,9 +189,9 @@ def output(program: str) -> int:
     """Return the number a program prints; it runs in a process of its own."""
     place = str(Path(xt.__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": place}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60, check=True
-    )
+    # An emulated Python cannot be started by its path: tests/machines.py says how.
+    command = [*os.environ.get("XTENSOR_TEST_PYTHON", sys.executable).split(), "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True)
     return int(done.stdout)
 
 

@@ -81,10 +81,10 @@ def test_near_numpy(name: str, dtype: str) -> None:
         pytest.skip("long double is no wider here")
     wider = np.float64 if dtype == "float32" else np.longdouble
     arguments = points(name, dtype, 1_000_000 if dtype == "float32" else 100_000)
-    found = compiled(name, dtype)(*arguments).astype(np.longdouble)
+    found = compiled(name, dtype)(*arguments).astype(wider)
     with np.errstate(all="ignore"):
-        expected = reference(name)(*(x.astype(wider) for x in arguments)).astype(np.longdouble)
-        unit = np.spacing(np.abs(expected).astype(dtype)).astype(np.longdouble)
+        expected = reference(name)(*(x.astype(wider) for x in arguments))
+        unit = np.spacing(np.abs(expected).astype(dtype)).astype(wider)
         error = np.abs(found - expected) / unit
     error[np.isinf(found) & (np.abs(expected) > np.finfo(dtype).max)] = 0
     if name == "logaddexp":  # near 0 the wider one has lost its digits

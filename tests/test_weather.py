@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -274,11 +275,24 @@ def another_object() -> bytes:
     return compiling._object_of("define void @stranger(ptr %p) {\nret void\n}\n", compiling.CHEAP)
 
 
+def copied(filled: tuple[Path, int], folder: Path) -> int:
+    """Copy a cache that was filled; return how many kernels are in it."""
+    shutil.copytree(filled[0], folder, dirs_exist_ok=True)
+    return filled[1]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """Return a cache that a process has filled, and how many kernels are in it."""
+    folder = tmp_path_factory.mktemp("filled")
+    return folder, made_and_loaded(cache=folder)[0]
+
+
 @needs_llvm
 @pytest.mark.parametrize("how", SPOILED)
-def test_spoilt_files(tmp_path: Path, how: str) -> None:
+def test_spoilt_files(filled: tuple[Path, int], tmp_path: Path, how: str) -> None:
     """Whatever lies where a compiled kernel should: values are right, nothing is said, and the file is mended."""
-    made, _ = made_and_loaded(cache=tmp_path)
+    made = copied(filled, tmp_path)
     for file in [*tmp_path.glob("*.o")]:
         SPOILED[how](file)
     again, loaded = made_and_loaded(cache=tmp_path)
@@ -291,9 +305,9 @@ def test_spoilt_files(tmp_path: Path, how: str) -> None:
 
 
 @needs_llvm
-def test_exchanged_files(tmp_path: Path) -> None:
+def test_exchanged_files(filled: tuple[Path, int], tmp_path: Path) -> None:
     """A kernel under the name of another one is not taken for it, though it is whole."""
-    made, _ = made_and_loaded(cache=tmp_path)
+    made = copied(filled, tmp_path)
     files = sorted(tmp_path.glob("*.o"))
     contents = [file.read_bytes() for file in files]
     for file, content in zip(files, [*contents[1:], contents[0]], strict=True):

@@ -50,7 +50,7 @@ class _Function:
         if self.is_gradient:
             with xt.options(engine="direct"):
                 return [x.numpy() for x in self.plain(*self.given(call))]
-        return expected(other_elements(self.makers, call), self.body)[1]
+        return expected(tuple(other_elements(self.makers, call)), tuple(self.body))[1]
 
     def differs(self, found: list[np.ndarray], call: int) -> str:
         """Return how results differ from what they must be, "" if they do not."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -106,7 +106,7 @@ def is_decided(line: str, variables: dict[str, Any]) -> bool:
     return True
 
 
-def arguments(makers: list[str]) -> list[str]:
+def arguments(makers: Sequence[str]) -> list[str]:
     """Return the names that are bound by the lines that make the arguments."""
     return list(dict.fromkeys([line.partition(" ")[0] for line in makers]))
 
@@ -142,8 +142,9 @@ def returning(names: list[str], body: list[str]) -> list[str]:
     return [new, found, "return found" if len(body) % 2 else "return found[-1:]"]
 
 
-def expected(makers: list[str], body: list[str]) -> tuple[list[Any], list[Any]]:
-    """Return what NumPy makes of the arguments of a program, and its results."""
+@lru_cache(CALLS)
+def expected(makers: tuple[str, ...], body: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+    """Return what NumPy makes of the arguments of a program, and its results; once for all modes."""
     side = oracle_side()
     with quiet():
         for line in makers:
@@ -166,7 +167,7 @@ def difference(lines: list[str], mode: str) -> str | None:
     with xt.options(**MODES[mode]):
         fused = xt.fuse(function_of(names, body, returning(names, body)))
         for call in range(CALLS):
-            given, results = expected(other_elements(makers, call), body)
+            given, results = expected(tuple(other_elements(makers, call)), tuple(body))
             mine = Side(Ours(), lambda x: x)
             for line in other_elements(makers, call):
                 mine.step(line)

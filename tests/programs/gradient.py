@@ -217,8 +217,9 @@ ENDING = [
 ]
 
 
-def slope_of(makers: list[str], body: list[str]) -> float:
-    """Return the slope of a program's loss, in one direction of all arguments."""
+@lru_cache(CALLS)
+def slope_of(makers: tuple[str, ...], body: tuple[str, ...]) -> float:
+    """Return the slope of a program's loss, in one direction of all arguments; once for all modes."""
     side = Side(Duals(), lambda x: x)
     with quiet():
         for line in makers:
@@ -248,7 +249,7 @@ def difference(lines: list[str], mode: str) -> str | None:
     with xt.options(**MODES[mode]):
         for call in range(CALLS if mode == "captured" else 1):
             changed = other_elements(makers, call)
-            right = slope_of(changed, body)
+            right = slope_of(tuple(changed), tuple(body))
             side = Side(Ours(), lambda x: x)
             for line in changed:
                 side.step(line)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -50,11 +51,16 @@ def run_ours(lines: list[str], mode: str) -> Side:
 def all_large() -> Iterator[None]:
     """Let no array be small enough for library calls at once, for nobody to count who holds it, or for new memory."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in sys.modules if name.startswith("xtensor.")]:
-            for limit in LIMITS:
-                if hasattr(sys.modules[name], limit):
-                    patch.setattr(sys.modules[name], limit, 0 if limit in ("COUNTED", "REUSED") else -1)
+        for module, limit in limits(len(sys.modules)):
+            patch.setattr(module, limit, 0 if limit in ("COUNTED", "REUSED") else -1)
         yield
+
+
+@lru_cache(1)
+def limits(modules: int) -> list[tuple[ModuleType, str]]:
+    """Return where the limits stand, looked for again where there are more modules than before."""
+    ours = [module for name, module in sys.modules.items() if name.startswith("xtensor.")]
+    return [(module, limit) for module in ours for limit in LIMITS if hasattr(module, limit)]
 
 
 def run_with(lines: list[str], settings: dict[str, Any]) -> Side:

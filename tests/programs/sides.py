@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +18,11 @@ import xtensor as xt
 
 def data(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Return reproducible elements: mostly small numbers, now and then extreme or special ones."""
+    return _data(seed, shape, dtype).copy()
+
+
+@lru_cache(32)  # every mode of a program asks for the same
+def _data(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     rng = np.random.default_rng(seed)
     kind = np.dtype(dtype).kind
     small = rng.integers(-4, 6, shape)
@@ -35,6 +41,11 @@ def data(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 def numbers(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return reproducible numbers between 0.25 and 2, of either sign, in which nothing is singular."""
+    return _numbers(seed, shape).copy()
+
+
+@lru_cache(32)
+def _numbers(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     rng = np.random.default_rng([seed, len(shape)])
     return np.asarray(rng.uniform(0.25, 2.0, shape) * rng.choice([-1.0, 1.0], shape))
 

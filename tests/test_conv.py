@@ -669,8 +669,8 @@ def test_few_channels_where_they_lie(
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
-    swept = Mock(wraps=strips.run_calls)
-    monkeypatch.setattr(strips, "run_calls", swept)
+    swept = Mock(wraps=strips._Sweep.run)
+    monkeypatch.setattr(strips._Sweep, "run", lambda *given: swept(*given))
     channels, outputs, window = shape
     x, w, bias = normal(5, channels, 19, 23, dtype=dtype), normal(outputs, channels, window, window), normal(outputs)
     if layout == "NHWC":

@@ -110,20 +110,25 @@ def main(quick: bool = False) -> None:
     rows = [summed(family, [found[layer][1] for layer in layers]) for family, layers in sorted(families.items())]
     print_table("Median (and worst) of both layouts", ["layers", *WHAT], rows)
     dense = [layer for layer in LAYERS if layer.groups == 1]
-    followed = [row_followed(layer, layout, quick) for layer in progress(dense, len(dense)) for layout in LAYOUTS]
+    with xt.options(threads=1 if busy else None):
+        followed = [
+            row_followed(layer, layout, quick, busy) for layer in progress(dense, len(dense)) for layout in LAYOUTS
+        ]
     title = "What follows a convolution, float32: the time over that of the convolution alone"
     print_table(title, HEADING_FOLLOWED, followed)
     print(f"\nLoad average before the run: {load:.1f}" + "; processor time of one thread each" * busy)
 
 
-def row_followed(layer: Layer, layout: str, quick: bool) -> list[str]:
+def row_followed(layer: Layer, layout: str, quick: bool, busy: bool) -> list[str]:
     """Return a layer's time alone, and with a bias, a rectifier and a residual, computed with it or apart.
 
-    A residual may cost what reading it takes beside that: half of what copying it does.
+    A residual may cost what reading it takes beside that: half of what copying it does. busy: as in `rates`.
     """
     calls = followed(layer, layout)
-    least = {name: warmed(call, 0.01 if quick else 0.1) for name, call in calls.items()}
+    least = {name: warmed(call, 0.01 if quick or busy else 0.1) for name, call in calls.items()}
     turns = {name: repeated(call, least[name], pause=0.02) for name, call in calls.items()}
+    if busy:
+        turns = {name: partial(thread_seconds, call) for name, call in calls.items()}
     times = {name: one.least for name, one in take_turns(turns, 2 if quick else 15).items()}
     alone = times["alone"]
     cells = [f"{times[name] / alone:.3f}" for name in ("relu", "relu apart", "residual", "residual apart")]

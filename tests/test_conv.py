@@ -669,8 +669,8 @@ def test_few_channels_where_they_lie(
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
-    swept = Mock(wraps=strips.run_calls)
-    monkeypatch.setattr(strips, "run_calls", swept)
+    swept = Mock(wraps=strips._Sweep.run)
+    monkeypatch.setattr(strips._Sweep, "run", lambda *given: swept(*given))
     channels, outputs, window = shape
     x, w, bias = normal(5, channels, 19, 23, dtype=dtype), normal(outputs, channels, window, window), normal(outputs)
     if layout == "NHWC":
@@ -718,6 +718,19 @@ def test_inputs_that_lie_in_other_ways(layout: Any, stride: int, monkeypatch: An
             xt.asarray(view.astype("float64")), w, padding=1, stride=stride, layout=layout, algorithm="direct"
         )
         np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-12 * abs(expected.numpy()).max())
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_a_bias_of_a_transposed_convolution(layout: str, groups: int, monkeypatch: Any) -> None:
+    """Each output of each group has its own, whichever code goes back."""
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    x, w, bias = normal(2, 24, 5, 7), xt.asarray(normal(24, 20 // groups, 3, 3)), xt.asarray(normal(20))
+    given = xt.asarray(np.moveaxis(x, 1, -1).copy() if layout == "NHWC" else x)
+    kind: dict[str, Any] = {"stride": 2, "groups": groups, "layout": layout}
+    found, without = conv_transpose(given, w, bias, **kind), conv_transpose(given, w, **kind)
+    beside = bias.numpy() if layout == "NHWC" else bias.numpy()[:, None, None]
+    np.testing.assert_allclose(found.numpy(), without.numpy() + beside, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 5, 20])

@@ -168,7 +168,7 @@ def _outputs_of(
         weights = _panels(w, y.dtype, panel)
         shift: Array = np.zeros((groups, sweep.pitch), y.dtype)
         if bias is not None:
-            shift[:, :outputs] = bias
+            shift[:, :outputs] = bias.reshape(groups, outputs)
         sweep.run(code, sweep.parts(threads), threads, weights, shift, 0, ending)
 
     return run

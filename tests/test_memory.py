@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import random
@@ -640,3 +641,34 @@ def test_code_that_stays_keeps_no_dropped_kernels() -> None:
         (xt.ones(1000) * 1.5 + 0.25).evaluate()
     handmade("define void @kernel(ptr %x) {\nentry:\n  %kept = add i64 1, 2\n  ret void\n}\n")
     assert compiling._linkers[True][0] is not compiling._linkers[False][0]
+
+
+LIBC: Any = ctypes.CDLL(None) if os.name == "posix" else None
+
+
+class Mallinfo(ctypes.Structure):
+    """What glibc says of its memory; the eighth number is what is in use."""
+
+    _fields_ = [("numbers", ctypes.c_size_t * 10)]
+
+
+@pytest.mark.skipif(host() is None, reason="there is no compiler here")
+@pytest.mark.skipif(not hasattr(LIBC, "mallinfo2"), reason="only glibc says what is in use")
+def test_a_text_leaves_nothing_behind_in_llvm() -> None:
+    """Its numbers and types are dropped with it: in LLVM's global context 50 numbers are some 5 kB for ever."""
+
+    def in_use() -> int:
+        LIBC.mallinfo2.restype = Mallinfo
+        return int(LIBC.mallinfo2().numbers[7])
+
+    def compiled(numbers: range) -> None:
+        lines = "".join(f"  %v{n} = add i64 %v{n - 1}, {n << 20}\n" for n in numbers)
+        text = f"define i64 @kernel(i64 %v{numbers[0] - 1}) {{\nentry:\n{lines}  ret i64 %v{numbers[-1]}\n}}\n"
+        assert compiling._object_of(text, compiling.CHEAP)
+
+    for first in range(1, 501, 50):
+        compiled(range(first, first + 50))
+    before = in_use()
+    for first in range(501, 10_501, 50):
+        compiled(range(first, first + 50))
+    assert in_use() - before < 200_000

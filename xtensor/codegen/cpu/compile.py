@@ -264,7 +264,8 @@ def _object_of(text: str, level: int) -> bytes:
     import llvmlite.binding as llvm
 
     machine = _target_machine(level)
-    module = llvm.parse_assembly(text)
+    # A context of its own: in the global one each text leaves its constants and types, some 5 kB, for ever.
+    module = llvm.parse_assembly(text, context=llvm.create_context())
     module.verify()  # a wrong module is an error here and a crash later
     compiled: bytes = machine.emit_object(module)
     return compiled

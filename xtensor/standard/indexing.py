@@ -151,7 +151,8 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         if watchers and watching() is not None:
             later = _selected_later(x, key)
             return _get_at_indices(x, key) if later is None else later
-        native_key = _thin_key(key) or _native_key(x, key)
+        native_key = None if x.thin() is None else _thin_key(key)
+        native_key = _native_key(x, key) if native_key is None else native_key
         try:
             native = x.device.backend.index(x.native(), native_key)
         except IndexError as error:

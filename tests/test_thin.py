@@ -563,7 +563,7 @@ def test_functions_that_other_ways_enter() -> None:
     x, y = tensor(), tensor()
     for _ in range(3):
         (x * 2 + y).evaluate()
-    assert len(entered(lambda: x * 2 + y)) <= 40
+    assert len(entered(lambda: x * 2 + y)) <= 42  # 38; more where gradients or a device were used in this process
     fused = xt.fuse(lambda x, y: x * 2 + y)
     for _ in range(40):
         fused(x, y)

@@ -100,13 +100,13 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     """Compute an elementwise call of small tensors on another device than the CPU; None for any other."""
     if observers:
         return None
-    limits = settings()
-    key: list[Any] = [limits.fast_math, limits.engine]
-    natives, numbers = list[Native](), list[Any]()
+    key, natives, numbers = list[Any](), list[Native](), list[Any]()
     for x in operands:
         if type(x) is Tensor:
             blob: Any = x._data
             if type(blob) is not TBlob or blob._placement is None:
+                if blob.device is CPU_DEVICE:
+                    return None
                 blob = placed_there(x)
                 if blob is None:
                     return None
@@ -120,9 +120,11 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
             numbers.append(x)
         else:
             return None
-    ready = op.ready.get(tuple(key))
+    limits = settings()
+    whole = (limits.fast_math, limits.engine, *key)
+    ready = op.ready.get(whole)
     if ready is None:
-        ready = _readied(op, operands, tuple(key), natives)
+        ready = _readied(op, operands, whole, natives)
     return None if ready is None else ready(natives, numbers)
 
 

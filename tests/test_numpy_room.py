@@ -372,3 +372,29 @@ def test_squares_of_complex_numbers() -> None:
     for power in (2, 2.0):
         numpy.testing.assert_array_equal((np.asarray(x) ** power).numpy(), x**2)
     numpy.testing.assert_allclose((np.asarray(x) ** 3).numpy(), x**3, rtol=1e-14)
+
+
+def test_a_module_is_wrapped_once() -> None:
+    """Small arrays go to NumPy's function by one step, however often the module was asked for."""
+    assert names.library("linalg") is np.linalg is names.library("linalg")
+    assert not hasattr(np.linalg.cond.__wrapped__, "__wrapped__")
+    assert type(np.random.default_rng(3)) is np.random.Generator
+
+
+def test_the_thin_way_writes_nothing() -> None:
+    """What may write an argument goes the long way: readers that wait are served first."""
+    x = np.array([3.0, 1.0, 2.0])
+    for write in (
+        lambda out: np.cumsum(x, None, None, out),
+        lambda out: np.cumsum(x, out=out),
+        lambda out: np.median(x[None, :], 0, out),
+        lambda out: np.nan_to_num(out, False),
+        lambda out: np.nan_to_num(out, copy=False),
+        lambda out: np.clip(x, 0.0, 1.0, out),
+    ):
+        out = np.array([9.0, numpy.nan, 7.0])
+        with xt.options(lazy="always"):
+            pending = out * 2.0
+        write(out)
+        assert numpy.array_equal(numpy.asarray(pending), [18.0, numpy.nan, 14.0], equal_nan=True)
+        assert not numpy.isnan(numpy.asarray(out)).any()

@@ -117,10 +117,13 @@ def written() -> dict[str, Any]:
 LIBRARIES = ("fft", "linalg", "random")
 
 
+@cache
 def library(name: str) -> ModuleType:
     """Return one of the modules inside this one."""
     module = import_module(f".{name}", __package__)
-    vars(module).update(functions(module, getattr(numpy, name)))
+    found = functions(module, getattr(numpy, name))
+    if name != "random":  # whose functions return generators of this library
+        vars(module).update(found)
     return module
 
 

@@ -26,7 +26,7 @@ _PLAIN = frozenset((bool, int, float, complex, str, slice, type(None), type(Elli
 # Parameters by which a function writes an argument.
 _WRITING = frozenset(("out", "overwrite_input", "copy"))
 
-
+# As many positional arguments as anybody gives.
 _MANY = 1 << 30
 
 

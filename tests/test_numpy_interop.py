@@ -553,3 +553,11 @@ def test_reading_nothing_as_another_dtype(empty: np.ndarray, dtype: str) -> None
             x.view(dtype)
     else:
         assert x.view(dtype).shape == empty.view(dtype).shape
+
+
+def test_another_byte_order_is_copied_or_refused() -> None:
+    """No tensor lies in memory as such an array does, so that without a copy there is none."""
+    swapped = np.arange(3.0).astype(np.dtype(np.float64).newbyteorder())
+    assert xt.asarray(swapped).tolist() == [0.0, 1.0, 2.0]
+    with pytest.raises(ValueError, match="^asarray: copy must be None or True"):
+        xt.asarray(swapped, copy=False)

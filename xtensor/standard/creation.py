@@ -91,7 +91,7 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
     if isinstance(obj, Tensor):
         return _from_tensor(obj, wanted, device, copy)
     target = chosen_device(device, "asarray")
-    if type(obj) is np.ndarray and wanted is None and not copy and target.backend is CPU:
+    if type(obj) is np.ndarray and wanted is None and copy is None and target.backend is CPU:
         return from_native(obj, target, shared=True)
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:

@@ -352,12 +352,15 @@ def run():
     y, back = xt.vjp(lambda *x: xt.nn.scaled_dot_product_attention(*x, is_causal=True), q, k, v)
     return [y.evaluate(), *(one.evaluate() for one in back(g))]
 
+def growth():
+    xt.memory.trim()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = status("VmRSS")
+    run()
+    return status("VmHWM") - before
+
 run()
-xt.memory.trim()
-Path("/proc/self/clear_refs").write_text("5")
-before = status("VmRSS")
-results = run()
-print(status("VmHWM") - before)
+print(min(growth() for _ in range(3)))  # the system's counts lag: what is needed shows each time
 """
 
 

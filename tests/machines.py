@@ -2,7 +2,8 @@
 
 `make machines` runs it, prints the table and writes it into docs/where-it-runs.md. Environments are made once, under
 `--folder`; what cannot be had here (a Python, a processor) is a row that says so. `--aarch64` names an arm64 Python, or
-a command that stands for one: `tests/aarch64.sh FOLDER` makes such a command with qemu-user.
+a command that stands for one: `tests/aarch64.sh FOLDER` makes such a command with qemu-user. Pythons are looked for on
+the PATH; `tests/debian_python.sh` brings one that is newer than the system.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def environment_of(folder: Path, version: str, numpy: str) -> str:
         base = which(f"python{version}")
         if base is None or subprocess.run([base, "--version"], capture_output=True).returncode:
             return ""
-        subprocess.run([base, "-m", "venv", str(home)], check=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", "--no-warn-script-location"]
+        subprocess.run([base, "-m", "venv", "--without-pip", str(home)], check=True)  # Debian keeps it apart
+        command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
         subprocess.run([*command, NUMPYS[numpy], *NEEDED], check=True)
     return str(python)
 

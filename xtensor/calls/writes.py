@@ -26,13 +26,13 @@ from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, valued
+from ..tensor.face import CPU_DEVICE, Tensor, valued
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .elsewhere import update_known
 from .library import native_of
 from .masked import apply_selected, is_selection, selection
 from .op import CAST, Op, apply, fits, value_of
-from .record import check_reproducible, exposed_memory, is_node, recorded_before
+from .record import check_reproducible, enter, exposed_memory, is_node, recorded_before
 
 
 def update(target: Tensor, op: Op, other: Any) -> Any:
@@ -281,7 +281,7 @@ def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
 def cast_now(x: Tensor, dtype: DType | None = None) -> Tensor:
     """Return a copy of a tensor, of another dtype if one is given, recorded whatever its size."""
     dtype = dtype or x.dtype
-    return face(node_of(CAST, (value_of(x),), {"dtype": dtype}, x.shape, dtype, x.device))
+    return enter(node_of(CAST, (value_of(x),), {"dtype": dtype}, x.shape, dtype, x.device), settings())
 
 
 def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:

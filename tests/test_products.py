@@ -215,3 +215,23 @@ def test_explain_shows_the_code_of_a_product() -> None:
     assert "kernel 1 over (30, 30), llvm: the BLAS is called at its address" in text
     assert "    reads %x float64 (30, 30)" in text and "    writes %1 float64 (30, 30)" in text
     assert "call void %function(" in text
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+@pytest.mark.parametrize("size", [5, 40])
+@pytest.mark.parametrize("dtype", ["float32", "complex128", "int64", "uint8"])
+def test_stacks_lie_as_their_operands_do(dtype: str, size: int, lazy: Any) -> None:
+    """Products of stacks, and of such products, have NumPy's values and strides, whoever computes them."""
+    a = (np.arange(6 * size * size) % 5).reshape(3, 2, size, size).astype(dtype)
+    for axes in ((0, 1, 2, 3), (1, 0, 2, 3), (1, 0, 3, 2), (2, 1, 0, 3)):
+        across, b = a.transpose(axes), a[0, 0]
+        n = across.shape[-1]
+        one = np.matmul(across, np.ones((n, n), dtype))
+        expected = [one, np.matmul(one, one.swapaxes(-1, -2)), np.matmul(b[:n, :n], one.swapaxes(-1, -2))]
+        with xt.options(engine="llvm", lazy=lazy):
+            first = xt.matmul(xt.permute_dims(xt.asarray(a, copy=True), axes), xt.ones((n, n), dtype=getattr(xt, dtype)))
+            turned = xt.matrix_transpose(first)
+            found = [first, xt.matmul(first, turned), xt.matmul(xt.asarray(b[:n, :n], copy=True), turned)]
+            for ours, theirs in zip(map(np.asarray, found), expected, strict=True):
+                assert np.array_equal(ours, theirs)
+                assert ours.strides == theirs.strides

@@ -19,10 +19,36 @@ PLAIN: list[list[str]] = [
     ["v0 = xp.arange(4)", "v1 = xp.flip(v0)", "v1[v0 > 1] = xp.apart(v0[:2])"],
     ["v0 = xp.ones((2, 3))", "v1 = xp.broadcast_to(v0[0], (4, 3))", "v2 = xp.reshape(v1, (12,))", "v1[0, 0] = 1"],
     ["v0 = xp.asarray([1, 2], dtype=xp.uint8)", "v0[...] = [300, 1]"],  # NumPy: the list must fit, nothing wraps
+    [  # products of stacks lie as their operands do
+        "v0 = xp.stack((xp.broadcast_to(xp.reshape(xp.arange(15.0), (3, 5)), (2, 3, 5)),) * 2, axis=-1)",
+        "v1 = xp.matmul(v0, xp.matrix_transpose(v0))",
+    ],
 ]
 
 CAPTURED: list[list[str]] = [  # NumPy drops imaginary parts
     ["v0 = xp.asarray(data(569, (2, 2), 'complex64'), copy=True)", "v1 = xp.astype(v0, xp.uint32)"],
+    [  # a value selected of memory was read after others had written to that
+        "v0 = xp.asarray(data(747, (4, 4), 'uint16'), copy=True)",
+        "v3 = xp.expand_dims(v0, axis=1)",
+        "v4 = xp.host(v0)",
+        "v5 = xp.pick(v3, 0, 0, 3)",
+        "v4[...] = 0",
+    ],
+    [
+        "v0 = xp.asarray(data(954, (3, 5), 'int16'), copy=True)",
+        "v2 = v0[xp.asarray([[-3]], dtype=xp.int64), -4::1]",
+        "v2[::2, :, :] -= v2",
+        "v4 = xp.host(v2)",
+        "v5 = xp.pick(v2, 0, 0, 3)",
+        "v4[...] = True",
+    ],
+    [  # a product of a product that the library had laid out in another way than was planned
+        "v1 = xp.asarray(data(607, (3, 5), 'complex128'), copy=True)",
+        "v2 = xp.broadcast_to(v1, (2, 3, 5))",
+        "v5 = xp.stack((v2, v2), axis=-1)",
+        "v0 = xp.matmul(v5, xp.matrix_transpose(v5))",
+        "v5 = xp.matmul(v0, xp.matrix_transpose(v0))",
+    ],
 ]
 
 GRADIENT: list[list[str]] = [

@@ -50,6 +50,9 @@ def metas_of(trace: Trace, given: Mapping[int, Meta], strided: bool) -> dict[int
 def _layout_of(node: Node, arguments: Sequence[int], values: Sequence[Any], found: Mapping[int, Meta]) -> Layout:
     """Return the layout of one node's result; of a view, in the memory that its operand lies in."""
     itemsize, name = node.dtype.itemsize, node.op.name
+    if name == "matmul":
+        a, b = [found[a].layout for a in arguments]
+        return Layout(node.shape, product_strides(node.shape, itemsize, a, b))
     if node.op.kind in ("library", "contraction") or name in ("argmax", "argmin"):
         return contiguous(node.shape, itemsize)
     if type(node.op) is View:
@@ -82,6 +85,14 @@ def strides_over(layout: Layout, shape: Shape) -> Shape:
     missing = len(shape) - len(layout.shape)
     kept = zip(layout.shape, layout.strides, shape[missing:], strict=True)
     return (0,) * missing + tuple([0 if n == 1 or n != wanted else stride for n, stride, wanted in kept])
+
+
+def product_strides(shape: Shape, itemsize: int, first: Layout, second: Layout) -> Shape:
+    """Return the strides of a matrix product of such operands: matrices in C order, other axes in the operands'."""
+    core = (len(first.shape) > 1) + (len(second.shape) > 1)
+    lead = shape[: len(shape) - core]
+    stacks = [Layout(one.shape[:-2], one.strides[:-2]) for one in (first, second)]
+    return keep_order(shape, itemsize, [strides_over(one, lead) + (0,) * core for one in stacks])
 
 
 def strides_reduced(layout: Layout, shape: Shape, axes: Sequence[int]) -> Shape:

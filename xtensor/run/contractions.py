@@ -9,9 +9,11 @@ from math import ceil, prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..base import threads
 from ..base.dtypes import DType
+from ..base.layout import Layout
 from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
@@ -19,6 +21,7 @@ from ..codegen.cpu.finish import Finish
 from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES
+from ..plan.layouts import product_strides
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -243,11 +246,21 @@ def integer_product(a: Array, b: Array) -> Array | None:
     work = prod(lead) * prod(a.shape[-2:]) * b.shape[-1]
     if dtype.kind not in "iu" or work < INTEGERS_COMPILED or settings().engine not in ("auto", "llvm") or not host():
         return None
-    sums = _SUMS[dtype.itemsize]
+    sums, x1, x2 = _SUMS[dtype.itemsize], a, b
     a, b = (_stack(np.broadcast_to(x, (*lead, *x.shape[-2:])), sums) for x in (a, b))
     found: Array = np.empty((prod(lead), a.shape[-2], b.shape[-1]), sums)
     threads.run([partial(_multiply, *parts) for parts in _parts(a, b, found, worth(work * INTEGER_SECONDS))])
-    return found.reshape(*lead, *found.shape[1:]).astype(dtype, copy=False)
+    return _in_order(found.reshape(*lead, *found.shape[1:]).astype(dtype, copy=False), x1, x2)
+
+
+def _in_order(c: Array, a: Array, b: Array) -> Array:
+    """Return a product of stacks as NumPy's matmul lays it out."""
+    strides = product_strides(c.shape, c.itemsize, *[Layout(one.shape, one.strides) for one in (a, b)])
+    if strides == c.strides:
+        return c
+    room: Array = as_strided(np.empty(c.size, c.dtype), c.shape, strides)
+    room[...] = c
+    return room
 
 
 def _stack(x: Array, dtype: DType) -> Array:

@@ -412,7 +412,9 @@ class _Maker:
         self.where[number] = self.builder.word(), 0
         operands = tuple([base + argument for argument in arguments])
         task = work.task([kernel])
-        self.builder.instruct(Library(base + number, self.where[number][0], operands, function, drops, task))
+        self.builder.instruct(
+            Library(base + number, work.metas[number], self.where[number][0], operands, function, drops, task)
+        )
 
     # ---- other devices
 

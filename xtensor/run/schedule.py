@@ -124,9 +124,12 @@ class Blobwise(NamedTuple):
 
 
 class Library(NamedTuple):
-    """A step that the library's own function computes. word: of its result's address in a run."""
+    """A step that the library's own function computes. meta: how others take its result to lie; word: of the result's
+    address in a run.
+    """
 
     number: int
+    meta: Meta
     word: int
     operands: tuple[int, ...]
     function: Callable[..., Any]
@@ -145,7 +148,7 @@ class Library(NamedTuple):
         device = run.facts.device
         backend = device.backend
         result = backend.call(self.function, *[run.operand(number) for number in self.operands])
-        blob = run.found[self.number] = TBlob.adopt(backend.asarray(result), device)
+        blob = run.found[self.number] = _laid_out(backend.asarray(result), self.meta, (), device)
         run.words[self.word] = blob.address
         run.drop(self.drops)
 
@@ -208,7 +211,7 @@ class Call(NamedTuple):
 
 
 def _laid_out(native: Native, meta: Meta, natives: Sequence[Native], device: Device) -> TBlob:
-    """Return a library's result as memory of its own that lies as it did before."""
+    """Return a library's result as memory of its own that lies as others take it to lie. natives: what it may share."""
     shares = any([device.backend.xp.may_share_memory(native, one) for one in natives])
     if not shares and native.strides == meta.layout.strides:
         return TBlob.adopt(native, device)

@@ -12,7 +12,7 @@ from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable, is_recording
 from ..base.dtypes import NUMERIC
 from ..base.errors import REFUSED, StrangerError, expected, mismatch
-from ..base.layout import Shape, as_axes, as_axis, as_index, broadcast_shapes
+from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes
 from ..base.options import thin_closed
 from ..base.threads import dismiss
 from ..calls.library import on
@@ -22,7 +22,7 @@ from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, PRODUCT_LEAST
-from ..plan.layouts import Meta
+from ..plan.layouts import Meta, product_strides
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, wrap
@@ -60,13 +60,22 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
         if later is not None:
             return later
         if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1 and not watchers:
-            blob = TBlob.empty(shape, x1.dtype, x1.device)  # fresh pages would cost as much as the product
+            blob = _room(x1, x2, shape)  # fresh pages would cost as much as the product
             on((x1, x2), "matmul", lambda xp, a, b: _multiplied(xp, a, b, blob.native()))
             return face(blob)
     return on((x1, x2), "matmul", _multiplied)
 
 
 _MATMUL: Any = np.matmul
+
+
+def _room(x1: Tensor, x2: Tensor, shape: Shape) -> TBlob:
+    """Return memory for a product, as the library would lay it out."""
+    blob = TBlob.empty(shape, x1.dtype, x1.device)
+    if len(shape) == 2 or x1.device is not CPU_DEVICE:
+        return blob
+    strides = product_strides(shape, x1.itemsize, x1.blob.layout, x2.blob.layout)
+    return blob.view(Layout(shape, strides))
 
 
 def _product_shape(x1: Tensor, x2: Tensor) -> Shape:

@@ -32,6 +32,7 @@ DESELECTED = "not other_processors"  # each is a row
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 NEEDED = ("llvmlite", "array-api-compat", "pytest", "mpmath")
 NUMPYS = {"oldest": "numpy==2.3.0", "newest": "numpy"}  # pyproject.toml's floor
+FIRST = {"3.14": "numpy==2.3.2"}  # the oldest there are wheels of, where that is another one
 
 
 class Mode(NamedTuple):
@@ -75,26 +76,34 @@ def environment_of(folder: Path, version: str, numpy: str) -> str:
     """Return the interpreter of a virtual environment with the packages, made if need be; "" without that Python."""
     home = folder / f"python{version}-numpy-{numpy}"
     python = home / "bin" / "python"
+    wanted = FIRST.get(version, NUMPYS[numpy]) if numpy == "oldest" else NUMPYS[numpy]
     if not python.exists():
         base = which(f"python{version}")
         if base is None or subprocess.run([base, "--version"], capture_output=True).returncode:
             return ""
         subprocess.run([base, "-m", "venv", "--without-pip", str(home)], check=True)  # Debian keeps it apart
-        command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-        subprocess.run([*command, NUMPYS[numpy], *NEEDED], check=True)
+        command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--only-binary=:all:"]
+        subprocess.run([*command, wanted, *NEEDED], check=True)
     return str(python)
 
 
-def configurations(folder: Path, aarch64: str) -> Iterator[Configuration]:
-    """Yield every row."""
+def configurations(folder: Path, aarch64: str, only: str) -> Iterator[Configuration]:
+    """Yield every row whose description has the pattern `only`."""
     for version in PYTHONS:
         for numpy in NUMPYS:
-            python = environment_of(folder, version, numpy)
-            for mode in MODES if python else MODES[:1]:
-                yield Configuration(python, version, numpy, mode)
+            rows = [one for one in (Configuration("", version, numpy, mode) for mode in MODES) if asked(one, only)]
+            python = environment_of(folder, version, numpy) if rows else ""
+            yield from [one._replace(python=python) for one in (rows if python else rows[:1])]
     for mode in (Mode("AArch64, emulated", {"XTENSOR_ENGINE": "llvm"}), Mode("AArch64, emulated, lazy always", {})):
         lazy = {"XTENSOR_LAZY": "always"} if "lazy" in mode.name else {}
-        yield Configuration(aarch64, "", "newest", mode._replace(environment=mode.environment | lazy))
+        row = Configuration(aarch64, "", "newest", mode._replace(environment=mode.environment | lazy))
+        if asked(row, only):
+            yield row
+
+
+def asked(configuration: Configuration, only: str) -> bool:
+    """Return whether a row is to be run."""
+    return bool(re.search(only, describe(configuration)))
 
 
 def outcome_of(configuration: Configuration) -> Outcome:
@@ -151,7 +160,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a regular expression for rows")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    rows = [one for one in configurations(given.folder, given.aarch64) if re.search(given.only, describe(one))]
+    rows = list(configurations(given.folder, given.aarch64, given.only))
     outcomes = []
     with ThreadPoolExecutor(given.workers) as pool:
         for outcome in pool.map(outcome_of, rows):

@@ -147,6 +147,23 @@ def test_masks_that_take_other_elements_each_time() -> None:
         np.testing.assert_array_equal(np.asarray(x), a)
 
 
+def test_nothing_assigned_where_a_mask_takes_nothing() -> None:
+    """Another time the mask takes something: that is an error then, which the function itself meets."""
+
+    def function(x: Any, m: Any) -> Any:
+        try:
+            x[m] = xt.zeros(0)
+        except ValueError:
+            return x * 2.0
+        return x + 1.0
+
+    fused = xt.fuse(function)
+    for taken in (0, 0, 0, 3, 0):
+        x, a = both()
+        right = a * 2.0 if taken else a + 1.0
+        agrees(fused(x, xt.asarray(np.arange(64) < taken, copy=True)), right)
+
+
 def test_writes_into_memory_that_came_from_numpy() -> None:
     """What a function imports is not captured, nor written a second time."""
     source = np.arange(64.0)

@@ -409,7 +409,7 @@ def _set_at_indices(x: Tensor, key: Any, operand: Tensor, function: str) -> None
     key = key if type(key) is tuple else (key,)
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in key)
-    if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size > 1):
+    if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size != 1):
         capture.refuse_call(function)  # how many elements a mask takes depends on its values
     blobs = [x.blob, operand.blob, *[key[place].blob for place in places]]
     fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]

@@ -1280,3 +1280,53 @@ def test_arguments_that_take_part_in_a_gradient_get_it() -> None:
     x.requires_grad = True
     assert "gradient" in fused.why(x)
     assert float(fused(x)) == float(plain)
+
+
+@pytest.mark.parametrize("engine", ["auto", "llvm", "interpret"])
+def test_a_function_meets_the_errors_of_its_steps(engine: Any) -> None:
+    """Where a step of a schedule fails, and nothing was written to arguments, the function itself is called."""
+
+    def solved(a: Any, b: Any) -> Any:
+        try:
+            return xt.linalg.solve(a, b) + 1.0
+        except np.linalg.LinAlgError:
+            return b * 2.0
+
+    def taken(a: Any, k: Any) -> Any:
+        return xt.take(a, k, axis=0) * 2.0
+
+    with xt.options(engine=engine):
+        right = np.arange(300.0).reshape(100, 3)
+        for first in (0, 1):  # what a function does in its first call because of an error is not captured either
+            fused = xt.fuse(solved)
+            for call in range(first, 6):
+                a = np.eye(100) * (call % 3)
+                found = fused(xt.asarray(a, copy=True), xt.asarray(right, copy=True))
+                np.testing.assert_allclose(np.asarray(found), right / (call % 3) + 1.0 if call % 3 else right * 2.0)
+        fused = xt.fuse(taken)
+        a = xt.asarray(right, copy=True)
+        for last in (99, 99, 99, 100):
+            places = xt.asarray([0, last])
+            if last == 100:
+                with pytest.raises(IndexError, match="take") as raised:
+                    fused(a, places)
+                assert "taken" in [entry.name for entry in raised.traceback]  # the line that failed is told
+            else:
+                np.testing.assert_array_equal(np.asarray(fused(a, places)), right[[0, last]] * 2.0)
+
+
+def test_errors_after_writes_are_raised() -> None:
+    """What was written to an argument is not written twice."""
+
+    def added(x: Any, k: Any) -> Any:
+        x += 1.0
+        return xt.take(x, k, axis=0)
+
+    fused = xt.fuse(added)
+    x = xt.zeros((100, 1000))
+    for call in range(1, 4):
+        fused(x, xt.asarray([0, 1]))
+        assert float(x[0, 0]) == call
+    with pytest.raises(IndexError):
+        fused(x, xt.asarray([0, 100]))
+    assert float(x[0, 0]) == 4.0

@@ -229,7 +229,9 @@ def test_stacks_lie_as_their_operands_do(dtype: str, size: int, lazy: Any) -> No
         one = np.matmul(across, np.ones((n, n), dtype))
         expected = [one, np.matmul(one, one.swapaxes(-1, -2)), np.matmul(b[:n, :n], one.swapaxes(-1, -2))]
         with xt.options(engine="llvm", lazy=lazy):
-            first = xt.matmul(xt.permute_dims(xt.asarray(a, copy=True), axes), xt.ones((n, n), dtype=getattr(xt, dtype)))
+            first = xt.matmul(
+                xt.permute_dims(xt.asarray(a, copy=True), axes), xt.ones((n, n), dtype=getattr(xt, dtype))
+            )
             turned = xt.matrix_transpose(first)
             found = [first, xt.matmul(first, turned), xt.matmul(xt.asarray(b[:n, :n], copy=True), turned)]
             for ours, theirs in zip(map(np.asarray, found), expected, strict=True):

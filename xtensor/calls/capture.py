@@ -271,12 +271,19 @@ class _Known:
         self.uses = 1
 
     def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
-        """Return the bytes of the results for these arguments; None where the function is to be called."""
+        """Return the bytes of the results for these arguments; None where the function is to be called, as where a step
+        fails: the function itself may know what to do then, and its lines are in what is told of the error.
+        """
         captured, limits = self.captured, settings()
         if captured is None or (limits is not self.runs and not self._may_run(captured, limits)):
             return None
         with run.turn():
-            return captured.run(blobs, limits)
+            try:
+                return captured.run(blobs, limits)
+            except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
+                if captured.may_be_repeated:
+                    return None
+                raise
 
     def _may_run(self, captured: Captured, limits: Settings) -> bool:
         """Return whether a schedule is to run under settings, and remember which these are."""

@@ -76,6 +76,7 @@ def captured_call(
         try:
             result = call(function, *natives)
         except (TypeError, ValueError, IndexError, OverflowError) as error:
+            capture.refuse_call(name)  # the function may catch that: what it does then follows from values
             raise prefixed(name, error) from None
         parts = result if isinstance(result, (tuple, list)) else (result,)
         made = [_owned(part, natives, device).settle() for part in parts]

@@ -69,6 +69,8 @@ class Captured:
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
         self.is_small = self._is_small()
+        draws = any([isinstance(step, Called) and not step.takes for step in self.steps])
+        self.may_be_repeated = not (self.written or draws)  # with the same outcome, whatever of it was done
 
     def _is_small(self) -> bool:
         """Return whether library calls on arrays as small as these are expected to cost less."""

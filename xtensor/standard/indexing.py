@@ -425,10 +425,9 @@ def _set_at_indices(x: Tensor, key: Any, operand: Tensor, function: str) -> None
     with capture.inside():
         try:
             call(assign, *[blob.shallow_copy().native() for blob in blobs])
-        except IndexError as error:
-            raise prefixed("index", error) from None
-        except (ValueError, TypeError, OverflowError) as error:
-            raise prefixed(function, error) from None
+        except (IndexError, ValueError, TypeError, OverflowError) as error:
+            capture.refuse_call(function)  # the function may catch that: what it does then follows from values
+            raise prefixed("index" if isinstance(error, IndexError) else function, error) from None
     capture.called(assign, blobs, (), blobs[:1])
 
 

@@ -157,7 +157,7 @@ def _outputs_of(
         x, y, axes, ending = _flat(x, y, axes, ending)
         own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
         room, panel = _room_last(own, axes, channels), own.registers * own.lanes
-    sweep = _Sweep(room, x, y, axes, len(room.ks), -(-outputs // panel) * panel)
+    sweep = _Sweep(room, x, y, axes, len(room.ks), -(-outputs // panel) * panel, lies.turned[1])
     threads = worth(y.size * prod(w.shape[2:]) * PRODUCT_SECONDS[y.dtype.char])
     if threads * sweep.room_bytes + groups * sweep.depth * sweep.pitch * y.itemsize > budget:
         return None
@@ -224,7 +224,7 @@ def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
         own = _last_weights(y.dtype, outputs, channels, axes[-1], lies)
         room = _room_last(own._replace(block=1), axes, channels)
         beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
-    sweep = _Sweep(room, x, y, axes, depth, outputs)
+    sweep = _Sweep(room, x, y, axes, depth, outputs, lies.turned[1])
     lanes = min(len(y), LANES) if groups < LANES else 1
     images = -(-len(y) // lanes)
     if lanes * w.nbytes + threads * (sweep.room_bytes + beside * y.itemsize) > budget:
@@ -455,11 +455,11 @@ def _far(place: Sequence[int], steps: Shape) -> int:
 class _Sweep:
     """What kernels are told of arrays.
 
-    depth, pitch: elements of a window, and outputs that weights have room for.
+    depth, pitch: elements of a window, and outputs that weights have room for. turned: whether y is.
     """
 
-    def __init__(self, room: Room, x: Array, y: Array, axes: Axes, depth: int, pitch: int) -> None:
-        self.x, self.y, self.room, self.depth, self.pitch = x, y, room, depth, pitch
+    def __init__(self, room: Room, x: Array, y: Array, axes: Axes, depth: int, pitch: int, turned: bool) -> None:
+        self.x, self.y, self.room, self.depth, self.pitch, self.turned = x, y, room, depth, pitch, turned
         of_x, of_y = (steps_of(a)[1:-1] for a in (x, y))
         self.strips, self.columns = _strips(axes[:-1], of_x, of_y, room.strip), axes[-1].out
 
@@ -514,7 +514,7 @@ class _Sweep:
         """Return the words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.itemsize
         images, groups, own, columns = part
-        to_y = y.strides[-1 if y.strides[2] == item and lies.pixels else 2]
+        to_y = y.strides[-1 if lies.pixels and not self.turned else 2]  # one channel may lie any stride apart
         of_x, of_y = (address(a[images.start :, groups.start :]) for a in (x, y))
         places = of_x, address(w[groups.start :]), of_y, 0 if bias is None else address(bias[groups.start :])
         tables = address(strips.xs) + 8 * strips.span * own.start, address(strips.ys)

@@ -154,7 +154,7 @@ def _outputs_of(
         own = _first_form(y.dtype, outputs, apart, axes[-1])
         room, panel = _room_first(own, axes, channels), own.block
     else:
-        x, y, axes, ending = _flat(x, y, axes, ending)
+        x, y, axes, ending = _flat(x, y, axes, lies, ending)
         own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
         room, panel = _room_last(own, axes, channels), own.registers * own.lanes
     sweep = _Sweep(room, x, y, axes, len(room.ks), -(-outputs // panel) * panel, lies.turned[1])
@@ -220,7 +220,7 @@ def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
         room = _room_first(own, axes, channels)
         beside = -(-depth * outputs // own.lanes) * own.lanes**2
     else:
-        x, y, axes, _ = _flat(x, y, axes, None, apart=True)
+        x, y, axes, _ = _flat(x, y, axes, lies, None, apart=True)
         own = _last_weights(y.dtype, outputs, channels, axes[-1], lies)
         room = _room_last(own._replace(block=1), axes, channels)
         beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
@@ -260,19 +260,21 @@ def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
 
 
 def _flat(
-    x: Array, y: Array, axes: Axes, ending: Ending | None, *, apart: bool = False
+    x: Array, y: Array, axes: Axes, lies: Lies, ending: Ending | None, *, apart: bool = False
 ) -> tuple[Array, Array, Axes, Ending | None]:
     """Return arrays with one row, where windows have one element and rows, and images but where these are to stay
-    apart, follow each other.
+    apart, follow each other; columns that code takes to be so far apart stay so.
     """
     if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         return x, y, axes, ending
     for images in [True] if apart else [False, True]:
         view = partial(_one_row, apart=images)
         with suppress(ValueError):
-            x, y, ending = view(x), view(y), None if ending is None else ending.seen(view)
-            count = y.shape[-1]
-            return x, y, (Axis(count, count, 1, 1, 1, 0),), ending
+            own = view(x), view(y), None if ending is None else ending.seen(view)
+            near = [one.strides[-1] == a.strides[-1] for one, a in zip(own, (x, y), strict=False)]
+            if (near[0] or lies.gathered) and (near[1] or not lies.turned[1]):
+                count = own[1].shape[-1]
+                return (*own[:2], (Axis(count, count, 1, 1, 1, 0),), own[2])
     return x, y, axes, ending
 
 

@@ -22,16 +22,18 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import NUMERIC, DType, promote
 from ..base.errors import check_choice, expected, mismatch, one_of
 from ..base.layout import Shape
+from ..base.options import settings
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import worth_compiling
 from ..run.joined import Ending
+from ..run.launches import Launches
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
-from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
+from .contraction import Array, contract, contract_weights, empty, natively, pays, summing_dtype
 from .implicit_weights import convolve_weights
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
@@ -39,8 +41,8 @@ from .padding import check_width, pad, unpadded
 from .pending import Pending
 from .planes import SLOWER
 from .shifted import weighted_sums
-from .strips import sum_strips
-from .sweeps import can_end, is_thin, sum_thin, sweep
+from .strips import sums_of
+from .sweeps import can_end, is_thin, sum_thin, sweep, sweep_of
 from .windows import (
     Axes,
     Axis,
@@ -75,6 +77,10 @@ WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 # The plans of convolutions by shapes and arguments, so many at most; arguments of which types are remembered.
 PLANS, PLAIN = 1024, (int, str, type(None))
 _plans: dict[Any, Any] = {}
+
+# What machine code is told of arrays by what is known of them, or how often such came before, of so many kinds at most.
+LAUNCHES = 256
+_launches: dict[Any, Launches | int] = {}
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -480,7 +486,11 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
         given = a, g, _grouped(w, plan), plan.axes
         if plan.algorithm not in winograd.TILES and sum_thin(*given):
             return w
-        if _by_tiles(*given, plan) or sum_strips(*given, plan.budget):
+        if _by_tiles(*given, plan):
+            return w
+        sums = sums_of(*given, plan.budget)
+        if sums is not None:
+            sums.run(*given[:3])
             return w
         if not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)
@@ -493,7 +503,9 @@ def _compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias
     """Return outputs of native arrays, or write them and what follows."""
     shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
     y = empty(shape, _common(x, w, bias), x) if ending is None else ending.target
-    if ending is None and _by_library(cudnn.OUTPUTS, x, w, y, bias, plan):
+    if ending is None and (
+        _by_launches("outputs", plan, x, w, y, bias) or _by_library(cudnn.OUTPUTS, x, w, y, bias, plan)
+    ):
         return y
     split = partial(_split, last=plan.y_last, groups=plan.groups)
     given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), split(y), bias, plan, plan.axes
@@ -505,12 +517,58 @@ def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array,
     """Return inputs of native arrays, or write them and what follows."""
     shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
     x = empty(shape, _common(results, w, bias), results) if ending is None else ending.target
-    if ending is None and _by_library(cudnn.INPUTS, x, w, results, bias, plan):
+    if ending is None and (
+        _by_launches("inputs", plan, results, w, x, bias) or _by_library(cudnn.INPUTS, x, w, results, bias, plan)
+    ):
         return x
     split = partial(_split, last=plan.x_last, groups=plan.groups)
     given = _split(results, plan.y_last, plan.groups), _grouped(w, plan), split(x), bias, plan
     _backward(*given, None if ending is None else ending.seen(split))
     return x
+
+
+def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None) -> bool:
+    """Write outputs y of inputs x, or inputs of outputs, by machine code that is remembered for arrays that lie so;
+    return whether that was done.
+
+    Little work comes often before code is made for it.
+    """
+    if plan.algorithm not in JOINED or type(x) is not np.ndarray:
+        return False
+    kind = (wanted, plan, settings().engine, _lying(x), _lying(w), None if bias is None else _lying(bias))
+    found = _launches.get(kind, 0)
+    if type(found) is int:
+        if len(_launches) >= LAUNCHES:
+            _launches.clear()
+        made = None if 0 < found != CALLS_COMPILED else _launches_of(wanted, plan, x, w, y, bias, found > 0)
+        found = _launches[kind] = found + 1 if made is None else made
+        if made is None:
+            return False
+    found.run(x, w, y, bias)
+    return True
+
+
+def _lying(a: Array) -> tuple[Any, ...]:
+    """Return all that code depends on of an array."""
+    return a.shape, a.strides, a.dtype.num, a.flags.aligned
+
+
+def _launches_of(
+    wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool
+) -> Launches | None:
+    """Return what writes y where arrays lie like these, None where it is not made by sweeps.
+
+    Views of x, w, y and bias begin where these do.
+    """
+    back, w = wanted == "inputs", _grouped(w, plan)
+    lasts = (plan.y_last, plan.x_last) if back else (plan.x_last, plan.y_last)
+    x, y = (_split(a, last, plan.groups) for a, last in zip((x, y), lasts, strict=True))
+    w = w.swapaxes(1, 2) if back else w
+    bias = None if bias is None else bias.reshape(y.shape[1:3])
+    swept = _back_swept(x, w, y, plan, often) if back else _choice(x, w, y, plan.axes, plan, often)[0] == "im2col"
+    if not swept and not back:
+        return None
+    return sweep_of(x, w, y, bias, plan.axes, plan.budget, back=back, thin=not swept, often=often)
 
 
 def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
@@ -582,11 +640,11 @@ def _forward(
         run(_choice(x, w, y, axes, plan)[0])
 
 
-def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan) -> tuple[str, str]:
+def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan, often: bool = False) -> tuple[str, str]:
     """Return the algorithm for arrays as `contract` has them, and why."""
     asked = plan.algorithm
     if asked == "auto" and is_thin(x, w):
-        compiled = worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes))
+        compiled = pays(y, SLOWER * y.size * volume(axes), often)
         return ("im2col", "generated code for single channels") if compiled else ("direct", "few channels a group")
     if asked != "auto" and asked not in winograd.TILES:
         return asked, "asked for"
@@ -635,8 +693,10 @@ def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Arra
 def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
     """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
     back = w.swapaxes(1, 2)
-    if ending is None and plan.algorithm in JOINED and sweep(y, back, x, bias, plan.axes, plan.budget, back=True):
-        return
+    if ending is None and plan.algorithm in JOINED:
+        thin, shift = not _back_swept(y, back, x, plan), None if bias is None else bias.reshape(x.shape[1:3])
+        if sweep(y, back, x, shift, plan.axes, plan.budget, back=True, thin=thin):
+            return
     for phase in product(*map(phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
@@ -647,6 +707,17 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
                 own.write()
         else:
             _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
+
+
+def _back_swept(y: Array, w: Array, x: Array, plan: Plan, often: bool = False) -> bool:
+    """Return whether inputs are swept from outputs whatever groups there are: by strides of 1 they are one convolution,
+    of which there may be faster ones.
+    """
+    if any(axis.stride > 1 for axis in plan.axes):
+        return True
+    ways = [phases(axis)[0] for axis in plan.axes]
+    own = w[(..., *[elements for _, elements, _ in ways])]
+    return _choice(y, own, x, tuple(axis for *_, axis in ways), plan, often)[0] == "im2col"
 
 
 def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:

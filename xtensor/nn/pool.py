@@ -21,7 +21,7 @@ from .checks import whole
 from .contraction import empty, natively
 from .kernels import LARGEST, PLACE, SUM, pool, spread
 from .layers import check_classes
-from .planes import sweep
+from .planes import planes_of
 from .shifted import combine
 from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, outs, sizes, spatial, taps
 
@@ -297,9 +297,10 @@ def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
         y = _empty(a, outs(plan.axes), plan.last)
         given, target = _view(a, plan.last), _view(y, plan.last)
         wanted = LARGEST if largest else SUM
-        if not sweep(given, None, target, None, plan.axes, largest=largest) and not pool(
-            given[:, :, 0], target[:, :, 0], plan.axes, wanted
-        ):
+        found = planes_of(given, None, target, None, plan.axes, largest=largest) if library_of(a) is np else None
+        if found is not None:
+            found.run(given, None, target, None)
+        elif not pool(given[:, :, 0], target[:, :, 0], plan.axes, wanted):
             both, fill = (xt.maximum, _least(a.dtype)) if largest else (xt.add, 0)
             combine(given, target, plan.axes, lambda _: lambda one, _: one, both, fill, SCRATCH)
         return y

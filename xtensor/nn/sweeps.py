@@ -9,10 +9,11 @@ import numpy as np
 
 from ..devices import library_of
 from ..run.joined import Ending
-from . import planes
-from .channelwise import WIDEST, sum_channels, sweep_channels
-from .contraction import Array
-from .strips import sweep_strips
+from ..run.launches import Launches
+from .channelwise import WIDEST, channels_of, sum_channels
+from .contraction import Array, readable
+from .planes import planes_of, sum_planes
+from .strips import strips_of
 from .windows import Axes
 
 # Of groups of one channel so many outputs are few.
@@ -33,6 +34,37 @@ def can_end(groups: int, channels: int, outputs: int, last: bool) -> bool:
     return not thin and not (last and groups > 1 and outputs <= WIDEST)
 
 
+def sweep_of(
+    x: Array,
+    w: Array,
+    y: Array,
+    bias: Array | None,
+    axes: Axes,
+    budget: int,
+    *,
+    back: bool = False,
+    thin: bool = False,
+    often: bool = False,
+    ending: Ending | None = None,
+) -> Launches | None:
+    """Return what writes outputs, or, going back, inputs y from outputs x, plus a bias (groups, outputs), and what
+    follows: it runs on arrays x, w, y and bias that lie like these. None where there is nothing for such.
+
+    budget: bytes of scratch. thin: whether only groups of few channels are asked for. often: whether it comes so often
+    that it is worth compiling however little work it is.
+    """
+    if library_of(x) is not np:
+        return None
+    found = None
+    if ending is None:
+        if is_thin(x, w):
+            found = planes_of(x, w, y, bias, axes, back=back, often=often)
+        found = found or channels_of(x, w, y, bias, axes, back=back, often=often)
+    if found is None and not thin:
+        found = strips_of(x, w, y, bias, axes, budget, back=back, often=often, ending=ending)
+    return found
+
+
 def sweep(
     x: Array,
     w: Array,
@@ -42,25 +74,28 @@ def sweep(
     budget: int,
     *,
     back: bool = False,
+    thin: bool = False,
     ending: Ending | None = None,
 ) -> bool:
-    """Write outputs, or, going back, inputs y from outputs x, plus a bias (groups, outputs), and what follows; return
-    whether. budget: bytes of scratch.
-    """
-    if library_of(x) is not np:
+    """Do what `sweep_of` returns, with copies of what code does not read where it lies; return whether that was done."""
+    dtype = y.dtype
+    if library_of(x) is not np or dtype.char not in "fd":
         return False
-    if ending is None:
-        if is_thin(x, w) and planes.sweep(x, w, y, bias, axes, back=back):
-            return True
-        if sweep_channels(x, w, y, bias, axes, back=back):
-            return True
-    if back and all(axis.stride == 1 for axis in axes):  # one convolution, of which there are faster ones
-        return False
-    return sweep_strips(x, w, y, bias, axes, budget, back=back, ending=ending)
+    w, bias = (one if one is None or readable(one, dtype) else one.astype(dtype) for one in (w, bias))
+    if not readable(x, dtype) or dtype.itemsize not in (x.strides[2], x.strides[-1]):
+        x, budget = x.astype(dtype, "C"), budget - x.size * dtype.itemsize
+    found = None
+    if budget > 0:
+        found = sweep_of(x, w, y, bias, axes, budget, back=back, thin=thin, ending=ending)
+    if found is not None:
+        found.run(x, w, y, bias)
+    return found is not None
 
 
-def sum_thin(x: Array, y: Array, w: Array, axes: Axes) -> bool:
+def sum_thin(x: Array, y: Array, w: Array, axes: Axes, *, often: bool = False) -> bool:
     """Write the gradient of weights of thin groups, sums over positions of y times the windows there, into w; return
     whether.
     """
-    return library_of(x) is np and (planes.sum_planes(x, y, w, axes) or sum_channels(x, y, w, axes))
+    if library_of(x) is not np:
+        return False
+    return sum_planes(x, y, w, axes, often=often) or sum_channels(x, y, w, axes, often=often)

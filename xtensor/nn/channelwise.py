@@ -20,7 +20,7 @@ from ..codegen.cpu.compile import host
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import moving_seconds
 from ..run.contractions import address
-from ..run.launches import BIAS, W, X, Y, Launches, Sheet, View, Word, behind, shared
+from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import Array, pays, readable, summing_dtype
 from .panels import columns, matrix, offsets
@@ -146,9 +146,7 @@ class Sweep(NamedTuple):
     blocks: Shape
     images: tuple[int, int]
 
-    def told(
-        self, w: Word, bias: Word, wide: int, images: range, rows: range, channels: range
-    ) -> tuple[Word, ...]:
+    def told(self, w: Word, bias: Word, wide: int, images: range, rows: range, channels: range) -> tuple[Word, ...]:
         """Return the words for parts of images, of rows of outputs, and of channels, of which there are so many."""
         item, (image_x, image_y) = self.item, self.images
         far_x, far_y = (item * (images.start * image + channels.start) for image in (image_x, image_y))
@@ -156,7 +154,17 @@ class Sweep(NamedTuple):
         begins = Place(X, far_x), behind(w, here), Place(Y, far_y), behind(bias, here)
         of_x, of_w, *by_row = self.rows.tables
         tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
-        return (*begins, *tables, len(channels), wide, len(rows), *self.columns, *self.blocks, len(images), *self.images)
+        return (
+            *begins,
+            *tables,
+            len(channels),
+            wide,
+            len(rows),
+            *self.columns,
+            *self.blocks,
+            len(images),
+            *self.images,
+        )
 
 
 def _is_thin(w: Array) -> bool:

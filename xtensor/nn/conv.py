@@ -24,9 +24,8 @@ from ..base.errors import check_choice, expected, mismatch, one_of
 from ..base.layout import Shape
 from ..base.options import settings
 from ..devices import library_of
-from ..plan.costs import CONTRACTION_COMPILED
+from ..plan.costs import CALLS_COMPILED, CONTRACTION_COMPILED
 from ..plan.layouts import Meta
-from ..run.contractions import worth_compiling
 from ..run.joined import Ending
 from ..run.launches import Launches
 from ..tensor.face import Tensor
@@ -537,13 +536,14 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
         return False
     kind = (wanted, plan, settings().engine, _lying(x), _lying(w), None if bias is None else _lying(bias))
     found = _launches.get(kind, 0)
-    if type(found) is int:
+    if isinstance(found, int):
         if len(_launches) >= LAUNCHES:
             _launches.clear()
         made = None if 0 < found != CALLS_COMPILED else _launches_of(wanted, plan, x, w, y, bias, found > 0)
-        found = _launches[kind] = found + 1 if made is None else made
+        _launches[kind] = found + 1 if made is None else made
         if made is None:
             return False
+        found = made
     found.run(x, w, y, bias)
     return True
 

@@ -27,9 +27,7 @@ def panels(w: View, panel: int, sheet: Sheet, to: Word) -> Launch:
     groups, outputs, channels = w.shape[:3]
     depth, number, form = prod(w.shape[2:]), -(-outputs // panel), form_of(w.dtype.char, outputs, outputs)
     one = depth * panel * w.dtype.itemsize
-    places = [
-        (w.place(g, n * panel), behind(to, (g * number + n) * one)) for g in range(groups) for n in range(number)
-    ]
+    places = [(w.place(g, n * panel), behind(to, (g * number + n) * one)) for g in range(groups) for n in range(number)]
     counts = [min(panel, outputs - n * panel) for n in range(number)] * groups
     if panel % form.lanes == 0 and w.is_contiguous:
         code, turned = turning_of(form), np.arange(depth).reshape(-1, channels).T.ravel() * panel

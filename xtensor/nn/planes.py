@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import product
 from math import gcd, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..base.dtypes import DType
 from ..codegen.cpu.compile import Code, handmade, host
 from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
-from ..run.launches import BIAS, W, X, Y, Array, Launches, Sheet, View, Word, behind, shared
+from ..run.launches import BIAS, Array, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch
 from .contraction import pays, readable
 from .panels import columns, matrix, offsets

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base import threads
 from ..base.dtypes import DType
 from ..base.layout import Shape
-from ..base import threads
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.strips import (
@@ -30,7 +30,7 @@ from ..codegen.cpu.strips import (
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import PRODUCT_SECONDS
 from ..run.joined import Ending
-from ..run.launches import BIAS, W, X, Y, Launches, Sheet, View, Word, behind, shared
+from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
 from .panels import columns, matrix, panels

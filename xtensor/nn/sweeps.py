@@ -77,7 +77,7 @@ def sweep(
     thin: bool = False,
     ending: Ending | None = None,
 ) -> bool:
-    """Do what `sweep_of` returns, with copies of what code does not read where it lies; return whether that was done."""
+    """Run what `sweep_of` returns, with copies of what code does not read where it lies; return whether there is some."""
     dtype = y.dtype
     if library_of(x) is not np or dtype.char not in "fd":
         return False

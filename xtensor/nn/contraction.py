@@ -32,6 +32,7 @@ from ..devices.blas import can_be_held, one_thread
 from ..devices.cpu import CPU
 from ..plan.costs import CONTRACTION_COMPILED
 from ..run.contractions import worth_compiling
+from ..storage.pool import POOLED
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
@@ -265,9 +266,10 @@ class Tiles:
 
 def empty(shape: Shape, dtype: DType, like: Array) -> Array:
     """Return an unset array in memory that was used before: fresh pages cost as much as a small product."""
-    if library_of(like) is not np:
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < POOLED or library_of(like) is not np:
         return library_of(like).empty(shape, dtype)
-    return np.ndarray(shape, dtype, CPU.allocate(prod(shape) * dtype.itemsize))
+    return np.ndarray(shape, dtype, CPU.allocate(nbytes))
 
 
 class Scratch:

@@ -74,7 +74,7 @@ TILES_APART = "Winograd's tiles take less time"
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
 # The plans of convolutions by shapes and arguments, so many at most; arguments of which types are remembered.
-PLANS, PLAIN = 1024, (int, str, type(None))
+PLANS, PLAIN, OPTIONAL = 1024, (int, str, type(None)), (Tensor, type(None))
 _plans: dict[Any, Any] = {}
 
 # What machine code is told of arrays by what is known of them, or how often such came before, of so many kinds at most.
@@ -186,13 +186,14 @@ def _arguments(
     algorithm: Any = "auto",
 ) -> tuple[Tensor, Tensor, Tensor | None, Plan]:
     """Return the operands of `conv`, padded where that is not with zeros, and its plan."""
-    x, w, bias, rank = _operands("conv", x, w, bias)
     kind = stride, padding, dilation, groups, layout, workspace_mb, algorithm
-    shapes = x.shape, w.shape, None if bias is None else bias.shape
-    key = (shapes, _common(x, w, bias), x.device, kind) if padding_mode == "zeros" and _is_plain(kind) else None
-    plan = None if key is None else _plans.get(key)
-    if plan is not None:
-        return x, w, bias, plan
+    key = None
+    if padding_mode == "zeros" and type(x) is type(w) is Tensor and type(bias) in OPTIONAL and _is_plain(kind):
+        key = (kind, *[None if one is None else (one.shape, one.dtype, one.device) for one in (x, w, bias)])
+        plan = _plans.get(key)
+        if plan is not None:
+            return x, w, bias, plan
+    x, w, bias, rank = _operands("conv", x, w, bias)
     x_last, y_last = channels_last(layout, rank, "conv")
     _check_groups("conv", x, w, groups, x.shape[-1] if x_last else x.shape[1], w.shape[0])
     _check_bias("conv", bias, w.shape[0])
@@ -212,7 +213,7 @@ def _arguments(
 
 def _is_plain(kind: tuple[Any, ...]) -> bool:
     """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
-    return all(type(one) in PLAIN or (type(one) is tuple and all(type(part) in PLAIN for part in one)) for one in kind)
+    return all([type(one) in PLAIN or (type(one) is tuple and all([type(n) in PLAIN for n in one])) for one in kind])
 
 
 def conv_transpose(

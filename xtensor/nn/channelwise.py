@@ -6,7 +6,7 @@ images, registers of channels are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -19,7 +19,6 @@ from ..codegen.cpu.channels import Term, Thin, channels_kernel, channels_weights
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import moving_seconds
-from ..run.contractions import address
 from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import Array, pays, readable, summing_dtype
@@ -38,12 +37,11 @@ ROWS_AHEAD, SEGMENT = 2, 32
 
 
 class Rows(NamedTuple):
-    """Where rows lie: tables as the kernels are told them, where these lie, how many rows of outputs there are, and how
-    many rows of the window are fetched for later.
+    """Where rows lie: tables as the kernels are told them, how many rows of outputs there are, and how many rows of the
+    window are fetched for later.
     """
 
-    arrays: list[Array]
-    tables: list[int]
+    tables: list[Array]
     number: int
     fetched: int
 
@@ -96,7 +94,7 @@ class _Channels(NamedTuple):
         if sheet.threads > 1:
             step = -(-len(rows) * len(images) // (2 * sheet.threads))
             parts = [*product(_cut(images, -(-step // len(rows))), _cut(rows, min(step, len(rows))))]
-        calls = [sweep.told(weights, shift, wide, some, part, range(wide)) for some, part in parts]
+        calls = sweep.told(sheet, weights, shift, wide, [(*part, range(wide)) for part in parts])
         return [*found, shared(channels_kernel(self.thin), calls, sheet.threads)]
 
 
@@ -118,7 +116,7 @@ def sum_channels(x: Array, y: Array, w: Array, axes: Axes, *, often: bool = Fals
 
     def launches(sheet: Sheet) -> list[Launch]:
         step = -(-wide // (sheet.threads * thin.lanes)) * thin.lanes
-        calls = [sweep.told(Place(W), 0, wide, *everything, part) for part in _cut(range(wide), step)]
+        calls = sweep.told(sheet, Place(W), 0, wide, [(*everything, part) for part in _cut(range(wide), step)])
         return [shared(channels_weights_kernel(thin), calls, sheet.threads)]
 
     Launches([launches], 4, _seconds(x, y, axes)).run(x, totals, y, None)
@@ -137,7 +135,8 @@ def _cut(whole: range, step: int) -> Iterator[range]:
 class Sweep(NamedTuple):
     """What a kernel is told besides where arrays begin, and which part of them it goes over.
 
-    item: bytes of a number. columns: positions, size, start, x.step, y.step. blocks: and what follows it. images: elements of one in x and y.
+    item: bytes of a number. columns: positions, size, start, x.step, y.step. blocks: and what follows it. images:
+    elements of one in x and y.
     """
 
     item: int
@@ -146,25 +145,20 @@ class Sweep(NamedTuple):
     blocks: Shape
     images: tuple[int, int]
 
-    def told(self, w: Word, bias: Word, wide: int, images: range, rows: range, channels: range) -> tuple[Word, ...]:
+    def told(
+        self, sheet: Sheet, w: Word, bias: Word, wide: int, parts: Iterable[tuple[range, range, range]]
+    ) -> list[tuple[Word, ...]]:
         """Return the words for parts of images, of rows of outputs, and of channels, of which there are so many."""
-        item, (image_x, image_y) = self.item, self.images
-        far_x, far_y = (item * (images.start * image + channels.start) for image in (image_x, image_y))
-        here = item * channels.start
-        begins = Place(X, far_x), behind(w, here), Place(Y, far_y), behind(bias, here)
-        of_x, of_w, *by_row = self.rows.tables
-        tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
-        return (
-            *begins,
-            *tables,
-            len(channels),
-            wide,
-            len(rows),
-            *self.columns,
-            *self.blocks,
-            len(images),
-            *self.images,
-        )
+        item, calls = self.item, []
+        of_x, of_w, *by_row = (sheet.keep(table) for table in self.rows.tables)
+        for images, rows, channels in parts:
+            far_x, far_y = (item * (images.start * image + channels.start) for image in self.images)
+            begins = Place(X, far_x), behind(w, item * channels.start), Place(Y, far_y)
+            tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
+            counts = len(channels), wide, len(rows)
+            last = *self.columns, *self.blocks, len(images), *self.images
+            calls.append((*begins, behind(bias, item * channels.start), *tables, *counts, *last))
+        return calls
 
 
 def _is_thin(w: Array) -> bool:
@@ -241,7 +235,7 @@ def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Ro
         firsts.append(len(xs))
     arrays = [np.array(table, np.int64) for table in (xs, ws, firsts, ys, whole)]
     fetched = 1 if back or not axes else min(axes[-1].stride, len(windows))
-    return Rows(arrays, [address(array) for array in arrays], len(whole), fetched)
+    return Rows(arrays, len(whole), fetched)
 
 
 def _reached(axes: Axes, place: Shape, windows: list[Shape], of_x: Shape, back: bool) -> Iterator[tuple[int, int]]:

@@ -74,7 +74,7 @@ TILES_APART = "Winograd's tiles take less time"
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
 # The plans of convolutions by shapes and arguments, so many at most; arguments of which types are remembered.
-PLANS, PLAIN, OPTIONAL = 1024, (int, str, type(None)), (Tensor, type(None))
+PLANS, PLAIN, OPTIONAL = 1024, frozenset((int, str, type(None))), (Tensor, type(None))
 _plans: dict[Any, Any] = {}
 
 # What machine code is told of arrays by what is known of them, or how often such came before, of so many kinds at most.
@@ -213,7 +213,7 @@ def _arguments(
 
 def _is_plain(kind: tuple[Any, ...]) -> bool:
     """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
-    return all([type(one) in PLAIN or (type(one) is tuple and all([type(n) in PLAIN for n in one])) for one in kind])
+    return all(type(one) in PLAIN or (type(one) is tuple and PLAIN.issuperset(map(type, one))) for one in kind)
 
 
 def conv_transpose(

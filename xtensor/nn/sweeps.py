@@ -77,7 +77,7 @@ def sweep(
     thin: bool = False,
     ending: Ending | None = None,
 ) -> bool:
-    """Run what `sweep_of` returns, with copies of what code does not read where it lies; return whether there is some."""
+    """Run what `sweep_of` returns, with copies of what code does not read where it lies; return whether there is any."""
     dtype = y.dtype
     if library_of(x) is not np or dtype.char not in "fd":
         return False

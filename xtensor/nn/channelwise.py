@@ -98,30 +98,44 @@ class _Channels(NamedTuple):
         return [*found, shared(channels_kernel(self.thin), calls, sheet.threads)]
 
 
-def sum_channels(x: Array, y: Array, w: Array, axes: Axes, *, often: bool = False) -> bool:
-    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether."""
+def channel_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> ChannelSums | None:
+    """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
+    arrays x, w and y that lie like these. None where it is not for such.
+    """
     group, machine = w.shape[1], host()
     if machine is None or axes[-1].kernel * group > MOST_SUMS[machine.vector_bytes == 64] or x.dtype != w.dtype:
-        return False
+        return None
     if not _is_thin(w) or w.dtype != y.dtype or not pays(y, SLOWER * y.size * volume(axes), often):
-        return False
-    if group > 1 and summing_dtype(w.dtype, y.size * prod(w.shape[2:])) != w.dtype:
-        return False
+        return None
+    if group > 1 and not often and summing_dtype(w.dtype, y.size * prod(w.shape[2:])) != w.dtype:
+        return None
     thin = _thin(x, w, y, axes, False)
     if thin is None:
-        return False
-    totals: Array = np.zeros((*w.shape[3:], w.shape[2], *w.shape[:2]), w.dtype)
-    sweep, wide = _sweep(thin, x, y, axes, False), prod(w.shape[:2])
-    everything = range(len(y)), range(sweep.rows.number)
+        return None
+    shape = (*w.shape[3:], w.shape[2], *w.shape[:2])
+    return ChannelSums(thin, _sweep(thin, x, y, axes, False), len(y), shape, _seconds(x, y, axes))
 
-    def launches(sheet: Sheet) -> list[Launch]:
-        step = -(-wide // (sheet.threads * thin.lanes)) * thin.lanes
-        calls = sweep.told(sheet, Place(W), 0, wide, [(*everything, part) for part in _cut(range(wide), step)])
-        return [shared(channels_weights_kernel(thin), calls, sheet.threads)]
 
-    Launches([launches], 4, _seconds(x, y, axes)).run(x, totals, y, None)
-    w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
-    return True
+class ChannelSums:
+    """A gradient of weights, of so many images; shape: (*window, channels, groups, outputs)."""
+
+    def __init__(self, thin: Thin, sweep: Sweep, images: int, shape: Shape, seconds: float) -> None:
+        self._thin, self._sweep, self._images, self._shape = thin, sweep, images, shape
+        self._launches = Launches([self._make], 4, seconds)
+
+    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
+        """Write the gradient into w."""
+        totals: Array = np.zeros(self._shape, w.dtype)
+        self._launches.run(x, totals, y, bias)
+        w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
+
+    def _make(self, sheet: Sheet) -> list[Launch]:
+        wide, lanes = prod(self._shape[-2:]), self._thin.lanes
+        step = -(-wide // (sheet.threads * lanes)) * lanes
+        everything = range(self._images), range(self._sweep.rows.number)
+        parts = [(*everything, part) for part in _cut(range(wide), step)]
+        calls = self._sweep.told(sheet, Place(W), 0, wide, parts)
+        return [shared(channels_weights_kernel(self._thin), calls, sheet.threads)]
 
 
 def _seconds(x: Array, y: Array, axes: Axes) -> float:

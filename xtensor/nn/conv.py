@@ -27,7 +27,6 @@ from ..devices import library_of
 from ..plan.costs import CALLS_COMPILED, CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.joined import Ending
-from ..run.launches import Launches
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import cudnn_plans as cudnn
@@ -40,8 +39,8 @@ from .padding import check_width, pad, unpadded
 from .pending import Pending
 from .planes import SLOWER
 from .shifted import weighted_sums
-from .strips import sums_of
-from .sweeps import can_end, is_thin, sum_thin, sweep, sweep_of
+from .strips import strip_sums_of
+from .sweeps import Runs, can_end, is_thin, sweep, sweep_of, thin_sums_of
 from .windows import (
     Axes,
     Axis,
@@ -68,6 +67,9 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 # Those that may go on with what follows.
 JOINED = ("auto", "im2col")
 
+# Those that sweeps may do for them.
+SWEPT = {cudnn.OUTPUTS: JOINED, cudnn.INPUTS: JOINED, cudnn.WEIGHTS: ("auto", "direct", "im2col", "tune")}
+
 TILES_APART = "Winograd's tiles take less time"
 
 # Scratch in MB, on the CPU and on other devices.
@@ -79,7 +81,7 @@ _plans: dict[Any, Any] = {}
 
 # What machine code is told of arrays by what is known of them, or how often such came before, of so many kinds at most.
 LAUNCHES = 256
-_launches: dict[Any, Launches | int] = {}
+_launches: dict[Any, Runs | int] = {}
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -480,17 +482,11 @@ def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     def run(a: Array, g: Array) -> Array:
         channels, outputs = (one.shape[-1 if last else 1] for one, last in ((a, plan.x_last), (g, plan.y_last)))
         w = empty((outputs, channels // plan.groups, *kernels(plan.axes)), dtype, a)
-        if _by_library(cudnn.WEIGHTS, a, w, g, None, plan):
+        if _by_launches(cudnn.WEIGHTS, plan, a, w, g, None) or _by_library(cudnn.WEIGHTS, a, w, g, None, plan):
             return w
         a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
         given = a, g, _grouped(w, plan), plan.axes
-        if plan.algorithm not in winograd.TILES and sum_thin(*given):
-            return w
-        if _by_tiles(*given, plan):
-            return w
-        sums = sums_of(*given, plan.budget)
-        if sums is not None:
-            sums.run(*given[:3])
+        if _takes_weight_tiles(*given, plan) and _by_tiles(*given, plan):
             return w
         if not convolve_weights(plan.function, *given, plan.budget):
             contract_weights(plan.function, *given, plan.budget)
@@ -504,7 +500,7 @@ def _compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias
     shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
     y = empty(shape, _common(x, w, bias), x) if ending is None else ending.target
     if ending is None and (
-        _by_launches("outputs", plan, x, w, y, bias) or _by_library(cudnn.OUTPUTS, x, w, y, bias, plan)
+        _by_launches(cudnn.OUTPUTS, plan, x, w, y, bias) or _by_library(cudnn.OUTPUTS, x, w, y, bias, plan)
     ):
         return y
     split = partial(_split, last=plan.y_last, groups=plan.groups)
@@ -518,7 +514,7 @@ def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array,
     shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
     x = empty(shape, _common(results, w, bias), results) if ending is None else ending.target
     if ending is None and (
-        _by_launches("inputs", plan, results, w, x, bias) or _by_library(cudnn.INPUTS, x, w, results, bias, plan)
+        _by_launches(cudnn.INPUTS, plan, x, w, results, bias) or _by_library(cudnn.INPUTS, x, w, results, bias, plan)
     ):
         return x
     split = partial(_split, last=plan.x_last, groups=plan.groups)
@@ -528,14 +524,14 @@ def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array,
 
 
 def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None) -> bool:
-    """Write outputs y of inputs x, or inputs of outputs, by machine code that is remembered for arrays that lie so;
-    return whether that was done.
+    """Write what is wanted of inputs x, weights and outputs by machine code that is remembered for arrays that lie so,
+    plus a bias; return whether that was done.
 
     Little work comes often before code is made for it.
     """
-    if plan.algorithm not in JOINED or type(x) is not np.ndarray:
+    if type(x) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
         return False
-    kind = (wanted, plan, settings().engine, _lying(x), _lying(w), None if bias is None else _lying(bias))
+    kind = (wanted, plan, settings().engine, _lying(x), _lying(w), _lying(y), None if bias is None else _lying(bias))
     found = _launches.get(kind, 0)
     if isinstance(found, int):
         if len(_launches) >= LAUNCHES:
@@ -545,7 +541,9 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
         if made is None:
             return False
         found = made
-    found.run(x, w, y, bias)
+    if wanted == cudnn.INPUTS:
+        x, y = y, x
+    found.run(x, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, y, bias)
     return True
 
 
@@ -554,22 +552,25 @@ def _lying(a: Array) -> tuple[Any, ...]:
     return a.shape, a.strides, a.dtype.num, a.flags.aligned
 
 
-def _launches_of(
-    wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool
-) -> Launches | None:
-    """Return what writes y where arrays lie like these, None where it is not made by sweeps.
+def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:
+    """Return what writes what is wanted where arrays lie like these, None where it is not made by sweeps.
 
     Views of x, w, y and bias begin where these do.
     """
-    back, w = wanted == "inputs", _grouped(w, plan)
-    lasts = (plan.y_last, plan.x_last) if back else (plan.x_last, plan.y_last)
-    x, y = (_split(a, last, plan.groups) for a, last in zip((x, y), lasts, strict=True))
-    w = w.swapaxes(1, 2) if back else w
-    bias = None if bias is None else bias.reshape(y.shape[1:3])
-    swept = _back_swept(x, w, y, plan, often) if back else _choice(x, w, y, plan.axes, plan, often)[0] == "im2col"
-    if not swept and not back:
+    x, y, w = _split(x, plan.x_last, plan.groups), _split(y, plan.y_last, plan.groups), _grouped(w, plan)
+    axes, budget = plan.axes, plan.budget
+    if wanted == cudnn.WEIGHTS:
+        found = thin_sums_of(x, w, y, axes, often=often)
+        if found is None and not _takes_weight_tiles(x, y, w, axes, plan):
+            found = strip_sums_of(x, w, y, axes, budget, often=often)
+        return found
+    if wanted == cudnn.INPUTS:
+        back, shift = w.swapaxes(1, 2), None if bias is None else bias.reshape(x.shape[1:3])
+        thin = not _back_swept(y, back, x, plan, often)
+        return sweep_of(y, back, x, shift, axes, budget, back=True, thin=thin, often=often)
+    if _choice(x, w, y, axes, plan, often)[0] != "im2col":
         return None
-    return sweep_of(x, w, y, bias, plan.axes, plan.budget, back=back, thin=not swept, often=often)
+    return sweep_of(x, w, y, None if bias is None else bias.reshape(w.shape[:2]), axes, budget, often=often)
 
 
 def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
@@ -655,8 +656,8 @@ def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan, often: bool = 
     return (asked, "asked for") if asked != "auto" else winograd.cheaper(x, w.shape[1], y, axes)
 
 
-def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
-    """Write the gradient of weights by Winograd's algorithm where it was asked for or pays; return whether."""
+def _takes_weight_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
+    """Return whether the gradient of weights is for Winograd's algorithm, which was asked for or pays."""
     asked = plan.algorithm if plan.algorithm in winograd.TILES else "auto"
     if plan.algorithm not in ("auto", "tune", asked):
         return False
@@ -664,8 +665,12 @@ def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
         return False
     if asked == "auto" and winograd.cheaper(x, w.shape[1], y, axes)[0] not in winograd.TILES:
         return False
-    if summing_dtype(w.dtype, y.size * w[0, 0].size) != w.dtype:
-        return False
+    return summing_dtype(w.dtype, y.size * w[0, 0].size) == w.dtype
+
+
+def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
+    """Write the gradient of weights by Winograd's algorithm; return whether it is one for all of these numbers."""
+    asked = plan.algorithm if plan.algorithm in winograd.TILES else "auto"
     done = winograd.convolve_weights(x, y, w, axes, winograd.TILES.get(asked, 2), plan.budget)
     return done and (plan.algorithm in winograd.TILES or bool(np.isfinite(np.vdot(w, w))))
 

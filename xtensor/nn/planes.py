@@ -20,7 +20,7 @@ from ..codegen.cpu.compile import Code, handmade, host
 from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
 from ..run.launches import BIAS, Array, Launches, Sheet, View, W, Word, X, Y, behind, shared
-from ..run.native import Launch
+from ..run.native import Launch, Place
 from .contraction import pays, readable
 from .panels import columns, matrix, offsets
 from .windows import Axes, Axis, phases, volume
@@ -116,39 +116,45 @@ class _Rows(NamedTuple):
         return Operand(place, 0, wide, outputs * wide)
 
 
-def sum_planes(x: Array, y: Array, w: Array, axes: Axes, *, often: bool = False) -> bool:
-    """Write into w the gradient of weights: sums over places of y, of outputs, times the windows there; return whether.
+def plane_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> PlaneSums | None:
+    """Return what writes into w the gradient of weights, sums over places of y, of outputs, times the windows there: it
+    runs on arrays x, w and y that lie like these. None where it is not for such.
 
     x and y as in `planes_of`, of one output for each channel. Sums of images are added up in float64.
     """
     depthwise = w.shape[0] > 1 and w.shape[1:3] == (1, 1)
     if not depthwise or w.dtype != y.dtype or volume(axes) > LARGEST_SUMS or not _fits(x, y, axes, often):
-        return False
-    bases, seconds = (x, y), max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes))
+        return None
+    seconds = max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes))
     x, y, (high, wide) = _plain(x, y, axes)
     combs = [(View(x[:, :, 0, of_x], X, x), View(y[:, :, :, of_y], Y, y), own) for of_x, of_y, own in _combs(high)]
-    totals: Array = np.empty((len(combs), *x.shape[:2], volume(axes)), y.dtype)
-    form = form_of(
-        y.dtype,
-        combs[0][2],
-        (way_of(slice(None), wide),),
-        wide.kernel,
-        wide.stride,
-        (y.shape[-1], x.shape[-1]),
-        False,
-    )
+    ways, lengths = (way_of(slice(None), wide),), (y.shape[-1], x.shape[-1])
+    form = form_of(y.dtype, combs[0][2], ways, wide.kernel, wide.stride, lengths, False)
+    return PlaneSums(_code(_Sums, form), combs, volume(axes), seconds)
 
-    def launches(sheet: Sheet) -> list[Launch]:
+
+class PlaneSums:
+    """A gradient of weights. taps: elements of a window; seconds: what it takes one thread."""
+
+    def __init__(self, code: Code, combs: list[tuple[View, View, Axis]], taps: int, seconds: float) -> None:
+        self._code, self._combs = code, combs
+        self._shape = len(combs), *combs[0][0].shape[:2], taps
+        self._launches = Launches([self._make], 4, seconds)
+
+    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
+        """Write the gradient into w."""
+        totals: Array = np.empty(self._shape, w.dtype)
+        self._launches.run(x, totals, y, bias)
+        w[...] = totals.sum(axis=(0, 1), dtype=np.float64).reshape(w.shape)
+
+    def _make(self, sheet: Sheet) -> list[Launch]:
         calls = list[tuple[Word, ...]]()
-        for n, (rows, given, own) in enumerate(combs):
-            sums = View(totals[n], W, totals)
-            operands = _planes(rows), _planes(given), _planes(sums), Operand(sums.at, 0, 0, 0)
-            calls += _calls(operands, rows, given, own, sheet.threads)
-        return [shared(_code(_Sums, form), calls, sheet.threads)]
-
-    Launches([launches], 4, seconds).run(bases[0], totals, bases[1], None)
-    w[...] = totals.sum(axis=(0, 1), dtype=np.float64).reshape(w.shape)
-    return True
+        _, images, channels, taps = self._shape
+        for n, (x, y, own) in enumerate(self._combs):
+            at = Place(W, n * images * channels * taps * y.dtype.itemsize)
+            sums = Operand(at, channels * taps, 0, taps)
+            calls += _calls((_planes(x), _planes(y), sums, Operand(at, 0, 0, 0)), x, y, own, sheet.threads)
+        return [shared(self._code, calls, sheet.threads)]
 
 
 def _plain(x: Array, y: Array, axes: Axes) -> tuple[Array, Array, tuple[Axis, Axis]]:

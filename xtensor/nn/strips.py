@@ -199,9 +199,9 @@ class _Outputs(NamedTuple):
         return sheet.keep(slots), slots.shape[1]
 
 
-def sums_of(x: Array, y: Array, w: Array, axes: Axes, budget: int, *, often: bool = False) -> Sums | None:
+def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
     """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
-    arrays that lie like these. None where it is not for such.
+    arrays x, w and y that lie like these. None where it is not for such.
 
     Images fall into lanes, whatever the number of threads, which are added in order; where there are many groups, these
     are shared by threads instead.
@@ -210,7 +210,7 @@ def sums_of(x: Array, y: Array, w: Array, axes: Axes, budget: int, *, often: boo
     if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
         return None
     lies = _lie(x, w, y, axes)
-    if lies is None or summing_dtype(w.dtype, work) != w.dtype or w[0].nbytes > WEIGHT_BYTES:
+    if lies is None or w[0].nbytes > WEIGHT_BYTES or not (often or summing_dtype(w.dtype, work) == w.dtype):
         return None
     if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
         return None
@@ -231,11 +231,11 @@ def sums_of(x: Array, y: Array, w: Array, axes: Axes, budget: int, *, often: boo
     images = -(-len(y) // lanes)
     most = (budget - lanes * w.nbytes) // (sweep.room_bytes + beside * y.itemsize)
     code = weights_first_kernel(own) if lies.first else weights_kernel(own)
-    sums = Sums(code, sweep, channels, -(-len(y) // images), images, beside)
+    sums = StripSums(code, sweep, channels, -(-len(y) // images), images, beside)
     return sums.laid_out(work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
 
 
-class Sums:
+class StripSums:
     """The gradient of weights in lanes of so many images. beside: numbers that each thread works in, zeros."""
 
     def __init__(self, code: Code, sweep: _Sweep, channels: int, lanes: int, images: int, beside: int) -> None:
@@ -243,12 +243,12 @@ class Sums:
         self._shape = lanes, sweep.y.shape[1], sweep.depth, sweep.pitch
         self._images, self._beside = images, beside
 
-    def laid_out(self, seconds: float, most: int) -> Sums:
+    def laid_out(self, seconds: float, most: int) -> StripSums:
         """Return it with launches for so many threads at most; seconds: an estimate for one thread."""
         self._launches, self._most = Launches([self._make], 4, seconds, most), most
         return self
 
-    def run(self, x: Array, y: Array, w: Array) -> None:
+    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
         """Write the gradient into w."""
         dtype = self._sweep.y.dtype
         totals: Array = np.zeros(self._shape, dtype)

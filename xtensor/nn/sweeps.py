@@ -5,16 +5,27 @@ x, w and y are as in `contraction`; those of other libraries than NumPy are not 
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 
 from ..devices import library_of
 from ..run.joined import Ending
 from ..run.launches import Launches
-from .channelwise import WIDEST, channels_of, sum_channels
+from .channelwise import WIDEST, channel_sums_of, channels_of
 from .contraction import Array, readable
-from .planes import planes_of, sum_planes
+from .planes import plane_sums_of, planes_of
 from .strips import strips_of
 from .windows import Axes
+
+
+class Runs(Protocol):
+    """What runs on arrays that lie as those do that it was made for."""
+
+    def run(self, x: Array, w: Array, y: Array, bias: Any = None) -> None:
+        """Write outputs, or weights, or, going back, what outputs stand for."""
+        ...
+
 
 # Of groups of one channel so many outputs are few.
 THIN_OUTPUTS = 4
@@ -77,7 +88,7 @@ def sweep(
     thin: bool = False,
     ending: Ending | None = None,
 ) -> bool:
-    """Run what `sweep_of` returns, with copies of what code does not read where it lies; return whether there is any."""
+    """Run what `sweep_of` returns, on copies of what code does not read where it lies; return whether there is any."""
     dtype = y.dtype
     if library_of(x) is not np or dtype.char not in "fd":
         return False
@@ -92,10 +103,8 @@ def sweep(
     return found is not None
 
 
-def sum_thin(x: Array, y: Array, w: Array, axes: Axes, *, often: bool = False) -> bool:
-    """Write the gradient of weights of thin groups, sums over positions of y times the windows there, into w; return
-    whether.
+def thin_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> Runs | None:
+    """Return what writes the gradient of weights of thin groups, sums over positions of y times the windows there, into
+    w; None where there is nothing for such arrays.
     """
-    if library_of(x) is not np:
-        return False
-    return sum_planes(x, y, w, axes, often=often) or sum_channels(x, y, w, axes, often=often)
+    return plane_sums_of(x, w, y, axes, often=often) or channel_sums_of(x, w, y, axes, often=often)

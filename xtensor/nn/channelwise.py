@@ -22,7 +22,7 @@ from ..plan.costs import moving_seconds
 from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import Array, pays, readable, summing_dtype
-from .panels import columns, matrix, offsets
+from .panels import matrix, offsets
 from .planes import SLOWER, SPEED
 from .windows import Axes, Axis, volume
 
@@ -81,13 +81,13 @@ class _Channels(NamedTuple):
         wide = prod(w.shape[:2])
         terms = np.add.outer(offsets(w.shape[3:], w.steps[3:]), np.arange(w.shape[2]) * w.steps[2]).ravel()
         weights = sheet.take(len(terms) * wide, dtype)
-        table = columns(offsets(w.shape[:2], w.steps[:2]), wide)
+        table = offsets(w.shape[:2], w.steps[:2])
         found = [matrix(w, terms, table, wide, sheet, weights)]
         if self.bias is None:
             shift: Word = sheet.keep(np.zeros(wide, dtype))
         else:
             shift, one = sheet.take(wide, dtype), np.zeros(1, np.int64)
-            table = columns(offsets(self.bias.shape, self.bias.steps), wide)
+            table = offsets(self.bias.shape, self.bias.steps)
             found.append(matrix(self.bias, one, table, wide, sheet, shift))
         images, rows = range(self.images), range(sweep.rows.number)
         parts = [(images, rows)]

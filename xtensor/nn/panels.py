@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ..base.layout import Shape
-from ..codegen.cpu.compile import host
+from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.gathering import gathering
 from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.sweeping import OUTSIDE
@@ -29,26 +29,30 @@ def panels(w: View, panel: int, sheet: Sheet, to: Word) -> Launch:
     one = depth * panel * w.dtype.itemsize
     places = [(w.place(g, n * panel), behind(to, (g * number + n) * one)) for g in range(groups) for n in range(number)]
     counts = [min(panel, outputs - n * panel) for n in range(number)] * groups
+    calls: list[tuple[Word, ...]]
     if panel % form.lanes == 0 and w.is_contiguous:
         code, turned = turning_of(form), np.arange(depth).reshape(-1, channels).T.ravel() * panel
         table = sheet.keep(turned)  # where each term is in a panel
         calls = [(x, table, y, n, depth, depth, panel, 0) for (x, y), n in zip(places, counts, strict=True)]
     else:
-        code = gathering(w.dtype.char, _lanes(w))
+        near = w.steps[1] == 1
+        code = _gathering(w, near)
         terms = np.add.outer(offsets(w.shape[3:], w.steps[3:]), np.arange(channels) * w.steps[2])
         rows = sheet.keep(terms.ravel())
-        tables = {n: sheet.keep(columns(np.arange(n) * w.steps[1], panel)) for n in set(counts)}
-        calls = [(x, rows, tables[n], y, depth, panel, 0, 0) for (x, y), n in zip(places, counts, strict=True)]
+        tables = {n: 0 if near else sheet.keep(columns(np.arange(n) * w.steps[1], panel)) for n in set(counts)}
+        calls = [(x, rows, tables[n], y, depth, panel, n) for (x, y), n in zip(places, counts, strict=True)]
     return shared(code, calls, sheet.threads if one * len(calls) > SHARED else 1)
 
 
-def matrix(x: View, rows: Array, table: Array, wide: int, sheet: Sheet, to: Word) -> Launch:
-    """Return what writes elements of x to a matrix of so many columns, of which `columns` has the table.
+def matrix(x: View, rows: Array, own: Array, wide: int, sheet: Sheet, to: Word) -> Launch:
+    """Return what writes elements of x to a matrix of so many columns, of which the first are there, the others zeros.
 
-    rows: offsets of rows in elements.
+    rows, own: offsets of rows, and of columns that are there, in elements.
     """
-    told = x.at, sheet.keep(np.ascontiguousarray(rows)), sheet.keep(table), to, len(rows), wide
-    return shared(gathering(x.dtype.char, _lanes(x)), [told], 1)
+    near = bool((own == np.arange(len(own))).all())
+    table = 0 if near else sheet.keep(columns(own, wide))
+    told = x.at, sheet.keep(np.ascontiguousarray(rows)), table, to, len(rows), wide, len(own)
+    return shared(_gathering(x, near), [told], 1)
 
 
 def columns(own: Array, wide: int) -> Array:
@@ -67,7 +71,7 @@ def offsets(counts: Shape, by: Shape) -> Array:
     return found
 
 
-def _lanes(x: View) -> int:
+def _gathering(x: View, near: bool) -> Code:
     machine = host()
     assert machine is not None
-    return machine.vector_bytes // x.dtype.itemsize
+    return gathering(x.dtype.char, machine.vector_bytes // x.dtype.itemsize, near)

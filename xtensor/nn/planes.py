@@ -22,7 +22,7 @@ from ..plan.costs import moving_seconds
 from ..run.launches import BIAS, Array, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import pays, readable
-from .panels import columns, matrix, offsets
+from .panels import matrix, offsets
 from .windows import Axes, Axis, phases, volume
 
 # Windows of so many elements are written out, and have their sums in registers; what one thread multiplies per second;
@@ -111,7 +111,7 @@ class _Rows(NamedTuple):
         if own is None:
             return Operand(sheet.keep(np.full(channels * outputs * wide, nothing, y.dtype)), 0, wide, outputs * wide)
         place = sheet.take(channels * outputs * wide, y.dtype)
-        rows, table = offsets(own.shape[:2], own.steps[:2]), columns(offsets(own.shape[2:], own.steps[2:]), wide)
+        rows, table = offsets(own.shape[:2], own.steps[:2]), offsets(own.shape[2:], own.steps[2:])
         found.append(matrix(own, rows, table, wide, sheet, place))
         return Operand(place, 0, wide, outputs * wide)
 

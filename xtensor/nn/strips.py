@@ -33,7 +33,7 @@ from ..run.joined import Ending
 from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
-from .panels import columns, matrix, panels
+from .panels import matrix, panels
 from .windows import Axes, Axis, phases
 
 # Where channels come first there may be so many of them, or of outputs; in one of several groups so many of both.
@@ -184,7 +184,7 @@ class _Outputs(NamedTuple):
             shift: Word = sheet.keep(np.zeros((groups, sweep.pitch), dtype))
         else:
             shift, (group, output) = sheet.take(groups * sweep.pitch, dtype), self.bias.steps
-            own = np.arange(groups) * group, columns(np.arange(outputs) * output, sweep.pitch)
+            own = np.arange(groups) * group, np.arange(outputs) * output
             found.append(matrix(self.bias, *own, sweep.pitch, sheet, shift))
         parts = sweep.parts(sheet.threads)
         slots = [self._slots(part, sheet) for part in parts]

@@ -24,6 +24,6 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _no_launches() -> None:
     """Forget what convolutions and pools remember of arrays."""
-    for name in ("xtensor.nn.conv", "xtensor.nn.pool"):
+    for name in ("xtensor.nn.algorithms", "xtensor.nn.pool"):
         if name in sys.modules:  # under these names there are functions, too
             vars(sys.modules[name]).get("_launches", {}).clear()

@@ -43,7 +43,7 @@ def normal(*shape: int, dtype: str = "float32", seed: int = 0) -> Array:
 
 def remembered() -> list[Any]:
     """Return what is remembered, in the order in which it came."""
-    return list(sys.modules["xtensor.nn.conv"]._launches.values())  # type: ignore[attr-defined]
+    return list(sys.modules["xtensor.nn.algorithms"]._launches.values())  # type: ignore[attr-defined]
 
 
 def often(call: Callable[[], list[Array]]) -> list[Array]:
@@ -192,7 +192,7 @@ def test_nothing_at_all(shape: tuple[int, ...], of_w: tuple[int, ...]) -> None:
 
 
 def test_only_so_many_are_remembered() -> None:
-    module: Any = sys.modules["xtensor.nn.conv"]
+    module: Any = sys.modules["xtensor.nn.algorithms"]
     w = xt.asarray(normal(3, 2, 2))
     for length in range(2, module.LAUNCHES + 50):
         conv(xt.asarray(normal(1, 2, length)), w)

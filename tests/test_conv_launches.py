@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import xtensor as xt
 from xtensor.base.threads import count
 from xtensor.codegen.cpu.compile import host
-from xtensor.nn import conv, conv_transpose
+from xtensor.nn import avg_pool, conv, conv_transpose, max_pool, sweeps
 from xtensor.plan.costs import CALLS_COMPILED
 from xtensor.run import launches
 
@@ -43,7 +42,7 @@ def normal(*shape: int, dtype: str = "float32", seed: int = 0) -> Array:
 
 def remembered() -> list[Any]:
     """Return what is remembered, in the order in which it came."""
-    return list(sys.modules["xtensor.nn.algorithms"]._launches.values())  # type: ignore[attr-defined]
+    return list(sweeps._runs.values())
 
 
 def often(call: Callable[[], list[Array]]) -> list[Array]:
@@ -192,11 +191,10 @@ def test_nothing_at_all(shape: tuple[int, ...], of_w: tuple[int, ...]) -> None:
 
 
 def test_only_so_many_are_remembered() -> None:
-    module: Any = sys.modules["xtensor.nn.algorithms"]
     w = xt.asarray(normal(3, 2, 2))
-    for length in range(2, module.LAUNCHES + 50):
+    for length in range(2, sweeps.KINDS + 50):
         conv(xt.asarray(normal(1, 2, length)), w)
-        assert 0 < len(remembered()) <= module.LAUNCHES
+        assert 0 < len(remembered()) <= sweeps.KINDS
 
 
 def test_places_that_are_joined_keep_their_columns() -> None:
@@ -205,3 +203,16 @@ def test_places_that_are_joined_keep_their_columns() -> None:
     x = xt.asarray(whole[:, :1, :1])
     found = often(lambda: [np.asarray(conv(x, xt.asarray(w), layout="NHWC"))])
     close(found[0], exactly(whole[:, :1, :1], w, layout="NHWC"))
+
+
+@pytest.mark.parametrize("pool", [max_pool, avg_pool])
+def test_pools_that_come_often(pool: Any) -> None:
+    """Windows of other arrays, that lie otherwise, are not the first one's."""
+    whole = normal(4, 6, 18, 20)
+    ways = [whole[:2, :3, :9, :10], whole[::2, ::2, ::2, ::2], whole[1::2, 3:, 9:, 10:], whole[:2, :3, 8::-1, :10]]
+    for _ in range(CALLS_COMPILED + 1):
+        found = [pool(xt.asarray(x), (2, 3), stride=1, padding=1) for x in ways]
+    assert any(not isinstance(one, int) for one in remembered())
+    for own, x in zip(found, ways, strict=True):
+        with xt.options(engine="direct"):
+            close(np.asarray(own), np.asarray(pool(xt.asarray(x.astype("float64")), (2, 3), stride=1, padding=1)))

@@ -17,9 +17,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from ..base.dtypes import DType, promote
-from ..base.options import settings
 from ..devices import library_of
-from ..plan.costs import CALLS_COMPILED, CONTRACTION_COMPILED
+from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.joined import Ending
 from . import cudnn_plans as cudnn
@@ -30,7 +29,7 @@ from .pending import Pending
 from .planes import SLOWER
 from .shifted import weighted_sums
 from .strips import strip_sums_of
-from .sweeps import Runs, can_end, is_thin, sweep, sweep_of, thin_sums_of
+from .sweeps import Runs, can_end, is_thin, lying, remembered, sweep, sweep_of, thin_sums_of
 from .windows import Axes, batched, kernels, outs, phases, sizes, volume
 
 Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
@@ -43,10 +42,6 @@ JOINED = ("auto", "im2col")
 SWEPT = {cudnn.OUTPUTS: JOINED, cudnn.INPUTS: JOINED, cudnn.WEIGHTS: ("auto", "direct", "im2col", "tune")}
 
 TILES_APART = "Winograd's tiles take less time"
-
-# What machine code is told of arrays by what is known of them, or how often such came before, of so many kinds at most.
-LAUNCHES = 256
-_launches: dict[Any, Runs | int] = {}
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -122,30 +117,17 @@ def compute_weights(plan: Plan, x: Array, results: Array) -> Array:
 def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None) -> bool:
     """Write what is wanted of inputs x, weights and outputs by machine code that is remembered for arrays that lie so,
     plus a bias; return whether that was done.
-
-    Little work comes often before code is made for it.
     """
     if type(x) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
         return False
-    kind = (wanted, plan, settings().engine, _lying(x), _lying(w), _lying(y), None if bias is None else _lying(bias))
-    found = _launches.get(kind, 0)
-    if isinstance(found, int):
-        if len(_launches) >= LAUNCHES:
-            _launches.clear()
-        made = None if 0 < found != CALLS_COMPILED else _launches_of(wanted, plan, x, w, y, bias, found > 0)
-        _launches[kind] = found + 1 if made is None else made
-        if made is None:
-            return False
-        found = made
+    kind = wanted, plan, lying(x), lying(w), lying(y), None if bias is None else lying(bias)
+    found = remembered(kind, partial(_launches_of, wanted, plan, x, w, y, bias))
+    if found is None:
+        return False
     if wanted == cudnn.INPUTS:
         x, y = y, x
     found.run(x, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, y, bias)
     return True
-
-
-def _lying(a: Array) -> tuple[Any, ...]:
-    """Return all that code depends on of an array."""
-    return a.shape, a.strides, a.dtype.num, a.flags.aligned
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:

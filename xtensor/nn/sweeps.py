@@ -5,11 +5,14 @@ x, w and y are as in `contraction`; those of other libraries than NumPy are not 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..base.options import settings
 from ..devices import library_of
+from ..plan.costs import CALLS_COMPILED
 from ..run.joined import Ending
 from ..run.launches import Launches
 from .channelwise import WIDEST, channel_sums_of, channels_of
@@ -17,6 +20,9 @@ from .contraction import Array, readable
 from .planes import plane_sums_of, planes_of
 from .strips import strips_of
 from .windows import Axes
+
+# Of groups of one channel so many outputs are few.
+THIN_OUTPUTS = 4
 
 
 class Runs(Protocol):
@@ -27,8 +33,31 @@ class Runs(Protocol):
         ...
 
 
-# Of groups of one channel so many outputs are few.
-THIN_OUTPUTS = 4
+# What runs on arrays, by all that its code depends on, or how often such arrays came before; of so many kinds at most.
+KINDS = 512
+_runs: dict[Any, Runs | int] = {}
+
+
+def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
+    """Return what runs on arrays of a kind, None where they go another way, under the settings in force here.
+
+    make: returns it, told whether such arrays come so often that even little work is worth compiling.
+    """
+    kind = kind, settings().engine
+    found = _runs.get(kind, 0)
+    if not isinstance(found, int):
+        return found
+    made = None if 0 < found != CALLS_COMPILED else make(found > 0)
+    if not found and len(_runs) >= KINDS:
+        for old in list(_runs)[: KINDS // 4]:
+            _runs.pop(old, None)
+    _runs[kind] = found + 1 if made is None else made
+    return made
+
+
+def lying(a: Array) -> tuple[Any, ...]:
+    """Return all that code depends on of an array."""
+    return a.shape, a.strides, a.dtype.num, a.flags.aligned
 
 
 def is_thin(x: Array, w: Array) -> bool:

@@ -41,13 +41,14 @@ _runs: dict[Any, Runs | int] = {}
 def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
     """Return what runs on arrays of a kind, None where they go another way, under the settings in force here.
 
-    make: returns it, told whether such arrays come so often that even little work is worth compiling.
+    make: returns it, told whether even little work is to be compiled: such arrays come often, or the engine is asked for.
     """
-    kind = kind, settings().engine
+    engine = settings().engine
+    kind = kind, engine
     found = _runs.get(kind, 0)
     if not isinstance(found, int):
         return found
-    made = None if 0 < found != CALLS_COMPILED else make(found > 0)
+    made = None if 0 < found != CALLS_COMPILED else make(found > 0 or engine == "llvm")
     if not found and len(_runs) >= KINDS:
         for old in list(_runs)[: KINDS // 4]:
             _runs.pop(old, None)

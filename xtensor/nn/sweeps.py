@@ -41,7 +41,7 @@ _runs: dict[Any, Runs | int] = {}
 def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
     """Return what runs on arrays of a kind, None where they go another way, under the settings in force here.
 
-    make: returns it, told whether even little work is to be compiled: such arrays come often, or the engine is asked for.
+    make: returns it, told whether even little work is to be compiled: such arrays come often, or code is asked for.
     """
     engine = settings().engine
     kind = kind, engine

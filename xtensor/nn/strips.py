@@ -299,11 +299,11 @@ def _flat(
     for images in [True] if apart else [False, True]:
         view = partial(_one_row, apart=images)
         with suppress(ValueError):
-            own = view(x), view(y), None if ending is None else ending.seen(view)
-            near = [one.strides[-1] == a.strides[-1] for one, a in zip(own, (x, y), strict=False)]
+            given, found = view(x), view(y)
+            near = given.strides[-1] == x.strides[-1], found.strides[-1] == y.strides[-1]
             if (near[0] or lies.gathered) and (near[1] or not lies.turned[1]):
-                count = own[1].shape[-1]
-                return (*own[:2], (Axis(count, count, 1, 1, 1, 0),), own[2])
+                count = found.shape[-1]
+                return given, found, (Axis(count, count, 1, 1, 1, 0),), None if ending is None else ending.seen(view)
     return x, y, axes, ending
 
 

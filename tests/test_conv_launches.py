@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -154,6 +156,32 @@ def test_other_parameters_of_the_same_arrays() -> None:
         conv(*given, stride=1.0)
 
 
+def test_other_layouts_of_the_same_arrays() -> None:
+    x, w = normal(2, 6, 6, 6), normal(6, 6, 3, 3)
+    layouts = ["NCHW", "NHWC", ("NCHW", "NHWC"), ("NHWC", "NCHW")]
+    for _ in range(CALLS_COMPILED + 1):
+        found = [conv(xt.asarray(x), xt.asarray(w), padding=1, layout=layout) for layout in layouts]
+    for own, layout in zip(found, layouts, strict=True):
+        close(np.asarray(own), exactly(x, w, padding=1, layout=layout))
+
+
+def test_other_dtypes_that_lie_alike() -> None:
+    """Every second number of float32 lies as float64 does, and integers as other floats of their size."""
+    wide, w = normal(2, 6, 8, 18), normal(5, 6, 3, 6)
+    ways: list[tuple[Array, Array]] = [
+        (wide[..., ::2], w[..., ::2]),
+        (wide[..., ::2].astype("float64"), w[..., ::2].astype("float64")),
+        (wide, w),
+        ((4 * wide).astype("int32"), (4 * w).astype("int32")),
+    ]
+    assert ways[0][0].strides == ways[1][0].strides and ways[2][0].strides == ways[3][0].strides
+    for _ in range(CALLS_COMPILED + 1):
+        found = [conv(xt.asarray(x), xt.asarray(w)) for x, w in ways]
+    for own, way in zip(found[:3], ways, strict=False):
+        close(np.asarray(own), exactly(*way))
+    np.testing.assert_array_equal(np.asarray(found[3]), exactly(*ways[3]))
+
+
 def test_other_engines() -> None:
     """What code computed in one engine is not computed by it in another."""
     x, w = xt.asarray(normal(1, 4, 9, 9)), xt.asarray(normal(5, 4, 3, 3))
@@ -216,3 +244,18 @@ def test_pools_that_come_often(pool: Any) -> None:
     for own, x in zip(found, ways, strict=True):
         with xt.options(engine="direct"):
             close(np.asarray(own), np.asarray(pool(xt.asarray(x.astype("float64")), (2, 3), stride=1, padding=1)))
+
+
+def test_arrays_are_not_kept() -> None:
+    """What is remembered of arrays holds none of them."""
+    alive = []
+
+    def call() -> list[Array]:
+        memory = normal(2, 4, 9, 9), normal(5, 4, 3, 3)
+        alive.extend(map(weakref.ref, memory))
+        y, back = xt.vjp(conv, *map(xt.asarray, memory))
+        return [np.asarray(g) for g in back(max_pool(y, 3, stride=1, padding=1))]
+
+    often(call)
+    gc.collect()
+    assert not [one for one in alive if one() is not None]

@@ -1,4 +1,5 @@
-"""What holds for all tests: the tests themselves are nothing for the garbage collector to look through.
+"""What holds for all tests: the tests themselves are nothing for the garbage collector to look through, and what a test
+made code for is forgotten, as it may have exchanged what that depends on.
 
 The suite's 35,000 tests are 750,000 objects, which every `gc.collect()` of a test walked: a quarter of a second each.
 """
@@ -6,6 +7,9 @@ The suite's 35,000 tests are 750,000 objects, which every `gc.collect()` of a te
 from __future__ import annotations
 
 import gc
+import sys
+
+import pytest
 
 gc.disable()  # while tests are collected: nothing is dropped then
 
@@ -15,3 +19,10 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _no_launches() -> None:
+    """Forget what convolutions and pools remember of arrays."""
+    if "xtensor.nn.sweeps" in sys.modules:
+        sys.modules["xtensor.nn.sweeps"]._runs.clear()  # type: ignore[attr-defined]

@@ -201,8 +201,7 @@ def guarded() -> Iterator[Guarded]:
         patch.setattr(prepare.Builder, "schedule", schedule)
         patch.setattr(native._Laid, "__init__", laid)
         patch.setattr(Schedule, "run", run)
-        for module in (cpu, native):
-            patch.setattr(module, "aligned", aligned)
+        patch.setattr(cpu, "aligned", aligned)
         patch.setattr(np, "empty", memory.array)
         patch.setattr(np, "zeros", memory.zeros)
         yield memory

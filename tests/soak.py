@@ -47,6 +47,7 @@ from xtensor.codegen import disk
 from xtensor.codegen.cpu import compile as compiling
 from xtensor.codegen.cpu import gemm
 from xtensor.graph import node
+from xtensor.nn import sweeps
 from xtensor.plan import program as plan
 from xtensor.run import engines, executor, replay
 from xtensor.storage.pool import POOL
@@ -230,6 +231,7 @@ def caches(folder: str) -> dict[str, tuple[int, int]]:
         "result dtypes": (len(node.result_dtypes), node.SIGNATURES),
         "kinds of reductions": (max(len(op.reduced) for op in REGISTRY.values()), compositions.REMEMBERED),
         "results remembered": (max(one.cache_info().currsize for _, _, one in remembering()), SHORT),
+        "convolutions and pools": (len(sweeps._runs), sweeps.KINDS),
         "other machine code": (compiling.handmade.cache_info().currsize, 512),
         "products": (gemm.kernel_of.cache_info().currsize, gemm.kernel_of.cache_parameters()["maxsize"]),
         "pending nodes": (len(executor.ledger._nodes), 1 << 12),

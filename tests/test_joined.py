@@ -26,7 +26,7 @@ TOLERANCES = {"float32": 2e-4, "float64": 1e-11}
 @pytest.fixture(autouse=True)
 def small_work(monkeypatch: Any) -> None:
     """Code is compiled for small contractions too, and they wait for what follows."""
-    for module in (sys.modules["xtensor.nn.conv"], contractions):
+    for module in (sys.modules["xtensor.nn.algorithms"], contractions):
         monkeypatch.setattr(module, "CONTRACTION_COMPILED", 1)
     monkeypatch.setattr(sys.modules["xtensor.calls.op"], "CONTRACTION_WAITS", 1)
 
@@ -163,7 +163,7 @@ def test_what_follows_a_transposed_convolution(stride: int, layout: str, runs: l
 def test_what_is_not_finished_in_registers(runs: list[Any], monkeypatch: Any) -> None:
     """Where code turns out not to go on with what follows, that is computed after it."""
     layer = Layer(3, "float64")
-    monkeypatch.setattr(sys.modules["xtensor.nn.conv"], "sweep", lambda *given, **more: False)
+    monkeypatch.setattr(sys.modules["xtensor.nn.algorithms"], "sweep", lambda *given, **more: False)
     with recorded():
         found = FOLLOWS["bias, relu, scale, residual"](layer.conv(), layer)
         np.testing.assert_allclose(
@@ -299,7 +299,7 @@ def test_gradients(runs: list[Any]) -> None:
 
 def test_nothing_is_computed_twice_for_a_gradient(monkeypatch: Any) -> None:
     """What a gradient asks for of what a contraction leads to is kept when that is computed."""
-    conv, forward = sys.modules["xtensor.nn.conv"], []
+    conv, forward = sys.modules["xtensor.nn.algorithms"], []
     kept = conv._forward
     monkeypatch.setattr(conv, "_forward", lambda *given: (forward.append(1), kept(*given))[1])
     x, w = numbers(4, 16, 40, 40), numbers(16, 16, 3, 3)

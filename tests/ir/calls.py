@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from xtensor.base.options import settings
 from xtensor.codegen.cpu.compile import Code
 from xtensor.codegen.cpu.driver import driver
-from xtensor.nn import implicit_weights, planes, tiled, winograd
-from xtensor.run import contractions, joined, native, stacks, thin
+from xtensor.nn import implicit_weights, tiled, winograd
+from xtensor.run import contractions, joined, launches, native, stacks, thin
+from xtensor.run.launches import Launches
 
 from .launches import MOST, Checked
 from .machine import Machine, TooLongError
@@ -29,7 +31,7 @@ from .values import Pointer
 
 # What says where an array lies, which others import by name: all of them are to be here before it is exchanged.
 address_of = contractions.address
-assert all(one.address is address_of for one in (implicit_weights, joined, stacks, thin, tiled, winograd))
+assert all(one.address is address_of for one in (implicit_weights, joined, launches, stacks, thin, tiled, winograd))
 
 
 class Arrays:
@@ -85,21 +87,29 @@ def checked_calls() -> Iterator[list[Checked]]:
         for argument in [argument for group in groups for argument in group]:
             code.call(argument)
 
-    def windows(*given: Any) -> Iterator[bytes]:
-        for one in given:
-            for operand in one if isinstance(one, tuple) else (one,):
-                array = getattr(operand, "array", operand)
-                if isinstance(array, np.ndarray):
-                    arrays.note(array)
-        return calls(*given)
+    def run(self: Launches, *operands: Any) -> None:
+        made, sheet = self.made(settings().threads or 1)
+        room = np.empty(sheet.scratch.nbytes, np.uint8)
+        for array in (*operands, *sheet.tables, room):
+            if array is not None:
+                arrays.note(array)
+        begins = dict(enumerate(0 if one is None else address_of(one) for one in operands)) | {
+            native.SCRATCH: address_of(room)
+        }
+        for launch in made:
+            words = np.array(launch.words)
+            for at, operand, more in launch.fillings:
+                words[at] = begins[operand] + more
+            for told in words.reshape(-1, launch.size):
+                launch.code.call(told.tobytes())
 
-    calls, instead = planes._calls, {address_of: address, native.run_calls: one_by_one}
+    instead = {address_of: address, native.run_calls: one_by_one}
     with pytest.MonkeyPatch.context() as patch:
         for module in [module for name, module in sys.modules.items() if name.startswith("xtensor.")]:
             for name, one in list(vars(module).items()):
                 if type(one) is FunctionType and one in instead:
                     patch.setattr(module, name, instead[one])
-        patch.setattr(planes, "_calls", windows)
+        patch.setattr(Launches, "run", run)
         patch.setattr(Code, "call", property(call_of, plain.__set__))
         yield found
 

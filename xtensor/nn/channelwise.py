@@ -6,24 +6,23 @@ images, registers of channels are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import product
 from math import prod
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
 from ..base.layout import Shape
-from ..base.threads import worth
-from ..codegen.cpu.channels import NUMBERS, POINTERS, Term, Thin, channels_kernel, channels_weights_kernel
+from ..codegen.cpu.channels import Term, Thin, channels_kernel, channels_weights_kernel
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import moving_seconds
-from ..run.contractions import address, worth_compiling
-from ..run.native import run_calls
-from .contraction import Array, readable, summing_dtype
+from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
+from ..run.native import Launch, Place
+from .contraction import Array, pays, readable, summing_dtype
+from .panels import matrix, offsets
 from .planes import SLOWER, SPEED
 from .windows import Axes, Axis, volume
 
@@ -36,69 +35,111 @@ MOST_SUMS = 12, 24
 # How many rows ahead the input is fetched; outputs of a row whose products are added up before the next channels are.
 ROWS_AHEAD, SEGMENT = 2, 32
 
-WORDS = Struct(f"={len(POINTERS) + len(NUMBERS)}q")
-
 
 class Rows(NamedTuple):
-    """Where rows lie: tables as the kernels are told them, where these lie, how many rows of outputs there are, and how
-    many rows of the window are fetched for later.
+    """Where rows lie: tables as the kernels are told them, how many rows of outputs there are, and how many rows of the
+    window are fetched for later.
     """
 
-    arrays: list[Array]
-    tables: list[int]
+    tables: list[Array]
     number: int
     fetched: int
 
 
-def sweep_channels(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False) -> bool:
-    """Write the sums over windows times weights, plus a bias (groups, outputs), into y; return whether.
+def channels_of(
+    x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False, often: bool = False
+) -> Launches | None:
+    """Return what writes the sums over windows times weights, plus a bias (groups, outputs), into y: it runs on arrays
+    x, w, y and bias that lie like these, which it does not hold. None where it is not for such.
 
-    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). It does
-    where groups are thin, channels of x and y the nearest to each other, and the work is worth compiling.
+    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). It is
+    where groups are thin, channels of x and y the nearest to each other, and the work is worth compiling, or comes
+    often.
     """
-    thin = _thin(x, w, y, axes, back)
-    if thin is None or not worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes)):
-        return False
-    weights: Array = np.ascontiguousarray(w.transpose(*range(3, w.ndim), 2, 0, 1), y.dtype)
-    shift: Array = np.zeros(w.shape[:2], y.dtype) if bias is None else np.ascontiguousarray(bias, y.dtype)
-    sweep, threads = _sweep(thin, x, y, axes, back), _threads(x, y, axes)
-    everything = range(len(y)), range(sweep.rows.number), range(shift.size)
-    if threads == 1:
-        groups = [[sweep.told(x, weights, y, shift, *everything)]]
-    else:
-        images, rows, channels = everything
-        step = -(-len(rows) * len(images) // (2 * threads))
-        parts = product(_cut(images, -(-step // len(rows))), _cut(rows, min(step, len(rows))))
-        calls = [sweep.told(x, weights, y, shift, some, part, channels) for some, part in parts]
-        groups = [calls[n::threads] for n in range(min(threads, len(calls)))]
-    run_calls(channels_kernel(thin), groups)
-    return True
+    thin, given = _thin(x, w, y, axes, back), [one for one in (w, bias) if one is not None]
+    if thin is None or not pays(y, SLOWER * y.size * volume(axes), often):
+        return None
+    if not all(readable(one, y.dtype) for one in given):
+        return None
+    of_bias = None if bias is None else View(bias, BIAS, bias)
+    made = _Channels(thin, _sweep(thin, x, y, axes, back), View(w, W, w), of_bias, len(y))
+    return Launches([made.launches], 4, _seconds(x, y, axes))
 
 
-def sum_channels(x: Array, y: Array, w: Array, axes: Axes) -> bool:
-    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether."""
+class _Channels(NamedTuple):
+    """A convolution of so many images."""
+
+    thin: Thin
+    sweep: Sweep
+    w: View
+    bias: View | None
+    images: int
+
+    def launches(self, sheet: Sheet) -> list[Launch]:
+        """Return what lays out weights and biases, and the convolution."""
+        w, sweep, dtype = self.w, self.sweep, self.w.dtype
+        wide = prod(w.shape[:2])
+        terms = np.add.outer(offsets(w.shape[3:], w.steps[3:]), np.arange(w.shape[2]) * w.steps[2]).ravel()
+        weights = sheet.take(len(terms) * wide, dtype)
+        table = offsets(w.shape[:2], w.steps[:2])
+        found = [matrix(w, terms, table, wide, sheet, weights)]
+        if self.bias is None:
+            shift: Word = sheet.keep(np.zeros(wide, dtype))
+        else:
+            shift, one = sheet.take(wide, dtype), np.zeros(1, np.int64)
+            table = offsets(self.bias.shape, self.bias.steps)
+            found.append(matrix(self.bias, one, table, wide, sheet, shift))
+        images, rows = range(self.images), range(sweep.rows.number)
+        parts = [(images, rows)]
+        if sheet.threads > 1:
+            step = -(-len(rows) * len(images) // (2 * sheet.threads))
+            parts = [*product(_cut(images, -(-step // len(rows))), _cut(rows, min(step, len(rows))))]
+        calls = sweep.told(sheet, weights, shift, wide, [(*part, range(wide)) for part in parts])
+        return [*found, shared(channels_kernel(self.thin), calls, sheet.threads)]
+
+
+def channel_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> ChannelSums | None:
+    """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
+    arrays x, w and y that lie like these. None where it is not for such.
+    """
     group, machine = w.shape[1], host()
     if machine is None or axes[-1].kernel * group > MOST_SUMS[machine.vector_bytes == 64] or x.dtype != w.dtype:
-        return False
-    if not _is_thin(w) or not worth_compiling(y, w.dtype, SLOWER * y.size * volume(axes)):
-        return False
-    if group > 1 and summing_dtype(w.dtype, y.size * prod(w.shape[2:])) != w.dtype:
-        return False
+        return None
+    if not _is_thin(w) or w.dtype != y.dtype or not pays(y, SLOWER * y.size * volume(axes), often):
+        return None
+    if group > 1 and not often and summing_dtype(w.dtype, y.size * prod(w.shape[2:])) != w.dtype:
+        return None
     thin = _thin(x, w, y, axes, False)
     if thin is None:
-        return False
-    totals: Array = np.zeros((*w.shape[3:], w.shape[2], *w.shape[:2]), w.dtype)
-    sweep, channels = _sweep(thin, x, y, axes, False), prod(w.shape[:2])
-    everything = range(len(y)), range(sweep.rows.number)
-    step = -(-channels // (_threads(x, y, axes) * thin.lanes)) * thin.lanes
-    calls = [[sweep.told(x, totals, y, None, *everything, part)] for part in _cut(range(channels), step)]
-    run_calls(channels_weights_kernel(thin), calls)
-    w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
-    return True
+        return None
+    shape = (*w.shape[3:], w.shape[2], *w.shape[:2])
+    return ChannelSums(thin, _sweep(thin, x, y, axes, False), len(y), shape, _seconds(x, y, axes))
 
 
-def _threads(x: Array, y: Array, axes: Axes) -> int:
-    return worth(max(y.size * y.shape[2] * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
+class ChannelSums:
+    """A gradient of weights, of so many images; shape: (*window, channels, groups, outputs)."""
+
+    def __init__(self, thin: Thin, sweep: Sweep, images: int, shape: Shape, seconds: float) -> None:
+        self._thin, self._sweep, self._images, self._shape = thin, sweep, images, shape
+        self._launches = Launches([self._make], 4, seconds)
+
+    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
+        """Write the gradient into w."""
+        totals: Array = np.zeros(self._shape, w.dtype)
+        self._launches.run(x, totals, y, bias)
+        w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
+
+    def _make(self, sheet: Sheet) -> list[Launch]:
+        wide, lanes = prod(self._shape[-2:]), self._thin.lanes
+        step = -(-wide // (sheet.threads * lanes)) * lanes
+        everything = range(self._images), range(self._sweep.rows.number)
+        parts = [(*everything, part) for part in _cut(range(wide), step)]
+        calls = self._sweep.told(sheet, Place(W), 0, wide, parts)
+        return [shared(channels_weights_kernel(self._thin), calls, sheet.threads)]
+
+
+def _seconds(x: Array, y: Array, axes: Axes) -> float:
+    return max(y.size * y.shape[2] * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes))
 
 
 def _cut(whole: range, step: int) -> Iterator[range]:
@@ -108,26 +149,30 @@ def _cut(whole: range, step: int) -> Iterator[range]:
 class Sweep(NamedTuple):
     """What a kernel is told besides where arrays begin, and which part of them it goes over.
 
-    columns: positions, size, start, x.step, y.step. blocks: and what follows it. images: elements of one in x and y.
+    item: bytes of a number. columns: positions, size, start, x.step, y.step. blocks: and what follows it. images:
+    elements of one in x and y.
     """
 
+    item: int
     rows: Rows
     columns: Shape
     blocks: Shape
     images: tuple[int, int]
 
     def told(
-        self, x: Array, w: Array, y: Array, bias: Array | None, images: range, rows: range, channels: range
-    ) -> bytes:
-        """Return the words for parts of images, of rows of outputs, and of channels."""
-        item = y.itemsize
-        far_x, far_y = (item * (images.start * image + channels.start) for image in self.images)
-        here = item * channels.start
-        begins = address(x) + far_x, address(w) + here, address(y) + far_y, 0 if bias is None else address(bias) + here
-        of_x, of_w, *by_row = self.rows.tables
-        tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
-        counts = len(channels), prod(w.shape[-2:]), len(rows)
-        return WORDS.pack(*begins, *tables, *counts, *self.columns, *self.blocks, len(images), *self.images)
+        self, sheet: Sheet, w: Word, bias: Word, wide: int, parts: Iterable[tuple[range, range, range]]
+    ) -> list[tuple[Word, ...]]:
+        """Return the words for parts of images, of rows of outputs, and of channels, of which there are so many."""
+        item, calls = self.item, []
+        of_x, of_w, *by_row = (sheet.keep(table) for table in self.rows.tables)
+        for images, rows, channels in parts:
+            far_x, far_y = (item * (images.start * image + channels.start) for image in self.images)
+            begins = Place(X, far_x), behind(w, item * channels.start), Place(Y, far_y)
+            tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
+            counts = len(channels), wide, len(rows)
+            last = *self.columns, *self.blocks, len(images), *self.images
+            calls.append((*begins, behind(bias, item * channels.start), *tables, *counts, *last))
+        return calls
 
 
 def _is_thin(w: Array) -> bool:
@@ -186,7 +231,7 @@ def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, b
     lengths = (axis.size, axis.out, 0) if back else (axis.out, axis.size, -axis.low)
     ahead = [ROWS_AHEAD * of[-2] if len(axes) > 1 else 0 for of in (of_x, of_y)]
     blocks = max(SEGMENT // thin.outputs, 1), rows.fetched, *ahead
-    return Sweep(rows, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
+    return Sweep(4 if thin.char == "f" else 8, rows, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
 
 
 @lru_cache(256)
@@ -204,7 +249,7 @@ def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Ro
         firsts.append(len(xs))
     arrays = [np.array(table, np.int64) for table in (xs, ws, firsts, ys, whole)]
     fetched = 1 if back or not axes else min(axes[-1].stride, len(windows))
-    return Rows(arrays, [address(array) for array in arrays], len(whole), fetched)
+    return Rows(arrays, len(whole), fetched)
 
 
 def _reached(axes: Axes, place: Shape, windows: list[Shape], of_x: Shape, back: bool) -> Iterator[tuple[int, int]]:

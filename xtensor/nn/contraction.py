@@ -30,6 +30,9 @@ from ..calls.library import captured_call, native_of
 from ..devices import library_of
 from ..devices.blas import can_be_held, one_thread
 from ..devices.cpu import CPU
+from ..plan.costs import CONTRACTION_COMPILED
+from ..run.contractions import worth_compiling
+from ..storage.pool import POOLED
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
@@ -263,9 +266,10 @@ class Tiles:
 
 def empty(shape: Shape, dtype: DType, like: Array) -> Array:
     """Return an unset array in memory that was used before: fresh pages cost as much as a small product."""
-    if library_of(like) is not np:
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < POOLED or library_of(like) is not np:
         return library_of(like).empty(shape, dtype)
-    return np.ndarray(shape, dtype, CPU.allocate(prod(shape) * dtype.itemsize))
+    return np.ndarray(shape, dtype, CPU.allocate(nbytes))
 
 
 class Scratch:
@@ -294,6 +298,11 @@ def channels_last(x: Array) -> bool:
 def readable(x: Array, dtype: Any) -> bool:
     """Return whether generated code reads an array where it lies."""
     return bool(x.dtype == dtype and x.flags.aligned) and not any(step % x.itemsize for step in x.strides)
+
+
+def pays(native: Array, multiplications: int, often: bool) -> bool:
+    """Return whether so much work is to be done by code of ours, which what comes often is however little it is."""
+    return worth_compiling(native, native.dtype, max(multiplications, often * CONTRACTION_COMPILED))
 
 
 def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Array]) -> Tensor:

@@ -7,40 +7,23 @@ weights, inputs from outputs and weights, weights from inputs and outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
 from math import prod
-from operator import itemgetter
-from time import perf_counter
-from typing import Any, Literal, NamedTuple, get_args
-
-import numpy as np
+from typing import Any, Literal, get_args
 
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import NUMERIC, DType, promote
+from ..base.dtypes import NUMERIC, DType
 from ..base.errors import check_choice, expected, mismatch, one_of
 from ..base.layout import Shape
-from ..devices import library_of
-from ..plan.costs import CONTRACTION_COMPILED
-from ..plan.layouts import Meta
-from ..run.contractions import worth_compiling
-from ..run.joined import Ending
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
-from . import cudnn_plans as cudnn
-from . import elsewhere, winograd
-from .contraction import Array, contract, contract_weights, empty, natively, summing_dtype
-from .implicit_weights import convolve_weights
+from . import winograd
+from .algorithms import ALGORITHMS, INPUTS, OUTPUTS, Algorithm, Plan, chosen, common, compute_weights
+from .contraction import Array, natively
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad, unpadded
-from .pending import Pending
-from .planes import SLOWER
-from .shifted import weighted_sums
-from .strips import sum_strips
-from .sweeps import can_end, is_thin, sum_thin, sweep
 from .windows import (
     Axes,
     Axis,
@@ -50,57 +33,20 @@ from .windows import (
     channels_last,
     each,
     halves,
-    kernels,
     outs,
     padding_of,
-    phases,
     sizes,
     spatial,
-    volume,
 )
 
 __all__ = ["conv", "conv_algorithm", "conv_transpose", "convolve", "correlate"]
-
-Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
-
-# Those that may go on with what follows.
-JOINED = ("auto", "im2col")
-
-TILES_APART = "Winograd's tiles take less time"
 
 # Scratch in MB, on the CPU and on other devices.
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
 # The plans of convolutions by shapes and arguments, so many at most; arguments of which types are remembered.
-PLANS, PLAIN = 1024, (int, str, type(None))
+PLANS, PLAIN, OPTIONAL = 1024, frozenset((int, str, type(None))), (Tensor, type(None))
 _plans: dict[Any, Any] = {}
-
-# What "tune" found, for so many kinds of arguments.
-TUNED = 1024
-_fastest: dict[Any, str] = {}
-
-
-class Plan(NamedTuple):
-    """What the three functions know besides their arrays.
-
-    function: whose errors these are. x_last, y_last: whether channels are the last axis of inputs, of outputs.
-    budget: bytes of scratch.
-    """
-
-    function: str
-    axes: Axes
-    groups: int
-    x_last: bool
-    y_last: bool
-    budget: int
-    algorithm: Algorithm
-
-    def __str__(self) -> str:
-        """What `xt.explain` calls it."""
-        names = {"kernel": "window", "stride": "stride", "dilation": "dilation"}
-        facts = {word: [str(getattr(axis, name)) for axis in self.axes] for name, word in names.items()}
-        return ", ".join([f"{word} {'x'.join(numbers)}" for word, numbers in facts.items()])
 
 
 def conv(
@@ -154,15 +100,13 @@ def conv_algorithm(x: Tensor, w: Tensor, bias: Tensor | None = None, /, **kind: 
     'im2col: windows are 3x3, dilated'
     """
     x, w, bias, plan = _arguments(x, w, bias, **kind)
-    dtype, found = _common(x, w, bias), list[str]()
+    found, tensors = list[str](), (x, w) if bias is None else (x, w, bias)
 
-    def run(a: Array, k: Array) -> Array:
-        y = empty(batched(a.shape[0], k.shape[0], outs(plan.axes), plan.y_last), dtype, a)
-        splits = _split(a, plan.x_last, plan.groups), _split(y, plan.y_last, plan.groups)
-        found.append(": ".join(_choice(splits[0], _grouped(k, plan), splits[1], plan.axes, plan)))
-        return y
+    def run(*arrays: Array) -> Array:
+        found.append(chosen(plan, *arrays))
+        return arrays[0]
 
-    natively(plan.function, (x, w), run)
+    natively(plan.function, tensors, run)
     return found[0]
 
 
@@ -181,13 +125,14 @@ def _arguments(
     algorithm: Any = "auto",
 ) -> tuple[Tensor, Tensor, Tensor | None, Plan]:
     """Return the operands of `conv`, padded where that is not with zeros, and its plan."""
-    x, w, bias, rank = _operands("conv", x, w, bias)
     kind = stride, padding, dilation, groups, layout, workspace_mb, algorithm
-    shapes = x.shape, w.shape, None if bias is None else bias.shape
-    key = (shapes, _common(x, w, bias), x.device, kind) if padding_mode == "zeros" and _is_plain(kind) else None
-    plan = None if key is None else _plans.get(key)
-    if plan is not None:
-        return x, w, bias, plan
+    key = None
+    if padding_mode == "zeros" and type(x) is type(w) is Tensor and type(bias) in OPTIONAL and _is_plain(kind):
+        key = (kind, *[None if one is None else (one.shape, one.dtype, one.device) for one in (x, w, bias)])
+        plan = _plans.get(key)
+        if plan is not None:
+            return x, w, bias, plan
+    x, w, bias, rank = _operands("conv", x, w, bias)
     x_last, y_last = channels_last(layout, rank, "conv")
     _check_groups("conv", x, w, groups, x.shape[-1] if x_last else x.shape[1], w.shape[0])
     _check_bias("conv", bias, w.shape[0])
@@ -197,7 +142,7 @@ def _arguments(
         x = pad(x, pairs, mode=padding_mode, axes=tuple(range(first, first + rank)))
         axes, _ = axes_of("conv", x.shape, spatial(x.shape, x_last), w.shape[2:], stride, 0, dilation)
     plan = _plan("conv", axes, groups, x_last, y_last, _workspace(x, workspace_mb), algorithm)
-    _check_algorithm(plan, _common(x, w, bias))
+    _check_algorithm(plan, common(x, w, bias))
     if key is not None:
         if len(_plans) >= PLANS:
             _plans.clear()
@@ -207,7 +152,7 @@ def _arguments(
 
 def _is_plain(kind: tuple[Any, ...]) -> bool:
     """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
-    return all(type(one) in PLAIN or (type(one) is tuple and all(type(part) in PLAIN for part in one)) for one in kind)
+    return all(type(one) in PLAIN or (type(one) is tuple and PLAIN.issuperset(map(type, one))) for one in kind)
 
 
 def conv_transpose(
@@ -247,7 +192,7 @@ def conv_transpose(
     lengths, window = spatial(x.shape, x_last), w.shape[2:]
     axes, pairs = _transposed_axes(x.shape, lengths, window, stride, padding, output_padding, dilation)
     plan = _plan("conv_transpose", axes, groups, y_last, x_last, _workspace(x, workspace_mb), algorithm)
-    _check_algorithm(plan, _common(x, w, bias))
+    _check_algorithm(plan, common(x, w, bias))
     if padding_mode == "zeros":
         return _inputs(x, w, bias, plan)
     whole = tuple(axis._replace(size=axis.size + sum(pair), low=0) for axis, pair in zip(axes, pairs, strict=True))
@@ -347,7 +292,7 @@ def _slid(function: str, x: Tensor, w: Tensor, mode: Mode) -> Tensor:
         pairs = [(0, 0)] * x.ndim
     lengths = [n + low + high - k + 1 for n, k, (low, high) in zip(x.shape, w.shape, pairs, strict=True)]
     if min(lengths) <= 0:
-        return xt.zeros([max(n, 0) for n in lengths], dtype=_common(x, w), device=x.device)
+        return xt.zeros([max(n, 0) for n in lengths], dtype=common(x, w), device=x.device)
     axes = tuple(
         Axis(n, out, k, 1, 1, low) for n, out, k, (low, _) in zip(x.shape, lengths, w.shape, pairs, strict=True)
     )
@@ -448,7 +393,7 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     """Return outputs from inputs and weights."""
     operands = (x, w) if bias is None else (x, w, bias)
     shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
-    return OUTPUTS(operands, plan, shape, _common(x, w, bias), prod(shape) * prod(w.shape[1:]))
+    return OUTPUTS(operands, plan, shape, common(x, w, bias), prod(shape) * prod(w.shape[1:]))
 
 
 @differentiable(
@@ -460,7 +405,7 @@ def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tens
     """Return inputs from outputs and weights: each output times its window, added up where windows lie."""
     operands = (results, w) if bias is None else (results, w, bias)
     shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
-    return INPUTS(operands, plan, shape, _common(results, w, bias), results.size * prod(w.shape[1:]))
+    return INPUTS(operands, plan, shape, common(results, w, bias), results.size * prod(w.shape[1:]))
 
 
 @differentiable(
@@ -469,226 +414,4 @@ def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tens
 )
 def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     """Return weights from inputs and outputs: each output times the window it came from, added up."""
-    dtype = _common(x, results)
-
-    def run(a: Array, g: Array) -> Array:
-        channels, outputs = (one.shape[-1 if last else 1] for one, last in ((a, plan.x_last), (g, plan.y_last)))
-        w = empty((outputs, channels // plan.groups, *kernels(plan.axes)), dtype, a)
-        if _by_library(cudnn.WEIGHTS, a, w, g, None, plan):
-            return w
-        a, g = _split(a, plan.x_last, plan.groups), _split(g, plan.y_last, plan.groups)
-        given = a, g, _grouped(w, plan), plan.axes
-        if plan.algorithm not in winograd.TILES and sum_thin(*given):
-            return w
-        if _by_tiles(*given, plan) or sum_strips(*given, plan.budget):
-            return w
-        if not convolve_weights(plan.function, *given, plan.budget):
-            contract_weights(plan.function, *given, plan.budget)
-        return w
-
-    return natively(plan.function, (x, results), run)
-
-
-def _compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias: Array | None = None) -> Array:
-    """Return outputs of native arrays, or write them and what follows."""
-    shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
-    y = empty(shape, _common(x, w, bias), x) if ending is None else ending.target
-    if ending is None and _by_library(cudnn.OUTPUTS, x, w, y, bias, plan):
-        return y
-    split = partial(_split, last=plan.y_last, groups=plan.groups)
-    given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), split(y), bias, plan, plan.axes
-    _forward(*given, None if ending is None else ending.seen(split))
-    return y
-
-
-def _compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array, bias: Array | None = None) -> Array:
-    """Return inputs of native arrays, or write them and what follows."""
-    shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
-    x = empty(shape, _common(results, w, bias), results) if ending is None else ending.target
-    if ending is None and _by_library(cudnn.INPUTS, x, w, results, bias, plan):
-        return x
-    split = partial(_split, last=plan.x_last, groups=plan.groups)
-    given = _split(results, plan.y_last, plan.groups), _grouped(w, plan), split(x), bias, plan
-    _backward(*given, None if ending is None else ending.seen(split))
-    return x
-
-
-def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
-    """Write what is wanted of inputs, weights and outputs, with its bias, by cuDNN or cuBLAS alone; return whether that
-    was done.
-    """
-    library = library_of(x)
-    if library is np or plan.algorithm != "auto":
-        return False
-    x, y = (library.moveaxis(a, -1, 1) if last else a for a, last in ((x, plan.x_last), (y, plan.y_last)))
-    place = (cudnn.INPUTS, cudnn.WEIGHTS, cudnn.OUTPUTS).index(wanted)
-    if not cudnn.computes(wanted, x, w, y, plan.axes, plan.budget) and not elsewhere.pointwise(
-        x, w, y, plan.axes, place
-    ):
-        return False
-    if bias is not None:
-        target = y if wanted == cudnn.OUTPUTS else x
-        target += bias.reshape(-1, *[1] * len(plan.axes))
-    return True
-
-
-def _common(*tensors: Any) -> DType:
-    first, *others = [x.dtype for x in tensors if x is not None]
-    return first if all(one is first for one in others) else promote(first, *others)
-
-
-def _split(a: Array, last: bool, groups: int) -> Array:
-    """Return a view (batch, groups, channels of a group, *lengths)."""
-    if last:  # splitting an axis always makes a view
-        a = a.reshape(*a.shape[:-1], groups, a.shape[-1] // groups)
-        return a.transpose(0, a.ndim - 2, a.ndim - 1, *range(1, a.ndim - 2))
-    return a.reshape(a.shape[0], groups, a.shape[1] // groups, *a.shape[2:])
-
-
-def _grouped(w: Array, plan: Plan) -> Array:
-    """Return weights as (groups, outputs of a group, channels of a group, *window)."""
-    return w.reshape(plan.groups, w.shape[0] // plan.groups, *w.shape[1:])
-
-
-def _forward(
-    x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending | None = None
-) -> None:
-    """Write outputs by the algorithm asked for, and what follows."""
-    bias = None if bias is None else bias.reshape(w.shape[:2])
-    if ending is not None:
-        joined = plan.algorithm in JOINED and _choice(x, w, y, axes, plan)[0] == "im2col"
-        if not joined or not sweep(x, w, y, bias, axes, plan.budget, ending=ending):
-            _forward(x, w, y, bias, plan, axes)
-            ending.write()
-        return
-
-    def run(algorithm: str) -> None:
-        if algorithm in winograd.TILES:
-            finite = winograd.convolve(x, w, y, bias, axes, winograd.TILES[algorithm], plan.budget)
-            if finite or (finite is not None and plan.algorithm == algorithm):
-                return
-        if algorithm == "direct" and x.shape[2]:
-            if not elsewhere.direct(x, w, y, bias, axes):
-                weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
-        elif not sweep(x, w, y, bias, axes, plan.budget):
-            contract(plan.function, x, w, y, bias, axes, plan.budget)
-
-    if plan.algorithm == "tune":
-        candidates = ["direct", "im2col"]
-        candidates += ["winograd"] * (winograd.unreadable(x, w, y, axes) is None)
-        kind = (x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget, library_of(y))
-        run(_tuned(kind, run, candidates, y))
-    else:
-        run(_choice(x, w, y, axes, plan)[0])
-
-
-def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan) -> tuple[str, str]:
-    """Return the algorithm for arrays as `contract` has them, and why."""
-    asked = plan.algorithm
-    if asked == "auto" and is_thin(x, w):
-        compiled = worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes))
-        return ("im2col", "generated code for single channels") if compiled else ("direct", "few channels a group")
-    if asked != "auto" and asked not in winograd.TILES:
-        return asked, "asked for"
-    why = winograd.unreadable(x, w, y, axes, asked != "auto")
-    if why is not None:
-        return "im2col", why
-    return (asked, "asked for") if asked != "auto" else winograd.cheaper(x, w.shape[1], y, axes)
-
-
-def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
-    """Write the gradient of weights by Winograd's algorithm where it was asked for or pays; return whether."""
-    asked = plan.algorithm if plan.algorithm in winograd.TILES else "auto"
-    if plan.algorithm not in ("auto", "tune", asked):
-        return False
-    if winograd.unreadable(x, w, y, axes, asked != "auto") is not None:
-        return False
-    if asked == "auto" and winograd.cheaper(x, w.shape[1], y, axes)[0] not in winograd.TILES:
-        return False
-    if summing_dtype(w.dtype, y.size * w[0, 0].size) != w.dtype:
-        return False
-    done = winograd.convolve_weights(x, y, w, axes, winograd.TILES.get(asked, 2), plan.budget)
-    return done and (plan.algorithm in winograd.TILES or bool(np.isfinite(np.vdot(w, w))))
-
-
-def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Array) -> str:
-    """Return the fastest algorithm for a kind of arguments, each timed once after a first call; it is remembered.
-
-    y: what is written, whose device is waited for.
-    """
-    found = _fastest.get(kind)
-    if found is None:
-        times = {}
-        for algorithm in candidates:
-            run(algorithm)
-            elsewhere.wait(y)
-            start = perf_counter()
-            run(algorithm)
-            elsewhere.wait(y)
-            times[algorithm] = perf_counter() - start
-        if len(_fastest) >= TUNED:
-            _fastest.clear()
-        found = _fastest[kind] = min(times, key=lambda algorithm: times[algorithm])
-    return found
-
-
-def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
-    """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
-    back = w.swapaxes(1, 2)
-    if ending is None and plan.algorithm in JOINED and sweep(y, back, x, bias, plan.axes, plan.budget, back=True):
-        return
-    for phase in product(*map(phases, plan.axes)):
-        places, elements, axes = zip(*phase, strict=True)
-        target = x[(..., *places)]
-        own = None if ending is None else ending.seen(itemgetter((..., *places)))
-        if any(axis.kernel == 0 for axis in axes):
-            target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
-            if own is not None:
-                own.write()
-        else:
-            _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
-
-
-def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
-    """Return why what follows outputs is not computed with them, "" where it is."""
-    w = operands[1]
-    if _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], result):
-        return TILES_APART
-    return _refuse(plan, prod(result.shape) * prod(w.shape[1:]), w.shape[1], w.shape[0], plan.y_last, result)
-
-
-def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
-    """Return why what follows inputs is not computed with them: each phase is a convolution of its own."""
-    w, number = operands[1], prod(axis.stride for axis in plan.axes)
-    if any(axis.kernel < axis.stride for axis in plan.axes):
-        return "positions are left out"
-    if number > 1 and not plan.x_last:
-        return "its sums lie apart"
-    axes = tuple(phases(axis)[0][2] for axis in plan.axes)
-    if number == 1 and _takes_tiles(
-        plan, axes, result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups, result
-    ):
-        return TILES_APART
-    work = prod(operands[0].shape) * prod(w.shape[1:]) // number
-    return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, plan.x_last, result)
-
-
-def _takes_tiles(plan: Plan, axes: Axes, images: int, channels: int, outputs: int, result: Meta) -> bool:
-    """Return whether Winograd's tiles are estimated to take less time; they are not made together with what follows."""
-    if plan.algorithm != "auto" or winograd.unfit(axes, result.dtype) is not None:
-        return False
-    groups = plan.groups
-    ours, products = winograd.seconds(groups, channels, outputs // groups, images, axes, result.dtype.itemsize)
-    return ours < products
-
-
-def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, result: Meta) -> str:
-    if plan.algorithm not in JOINED:
-        return f"algorithm is {plan.algorithm!r}"
-    if result.dtype.char not in "fd" or work < CONTRACTION_COMPILED:
-        return "it is not worth compiling"
-    return "" if can_end(plan.groups, channels, outputs // plan.groups, last) else "its sums lie apart"
-
-
-OUTPUTS = Pending("conv", _compute_outputs, lambda plan: plan.y_last, _refuse_outputs)
-INPUTS = Pending("conv_transpose", _compute_inputs, lambda plan: plan.x_last, _refuse_inputs)
+    return natively(plan.function, (x, results), partial(compute_weights, plan))

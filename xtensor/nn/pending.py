@@ -8,8 +8,10 @@ from typing import Any
 
 from ..base.dtypes import DType
 from ..base.layout import Shape
+from ..base.options import settings
 from ..calls.op import contraction_later
 from ..devices import Backend
+from ..plan.costs import CONTRACTION_WAITS
 from ..plan.layouts import Meta
 from ..run.joined import Ending
 from ..tensor.face import Tensor
@@ -46,7 +48,7 @@ class Pending:
         work: how many multiplications it is.
         """
         later = None
-        if is_certain(operands, plan):
+        if (work >= CONTRACTION_WAITS or settings().lazy == "always") and is_certain(operands, plan):
             later = contraction_later(self, operands, {"plan": plan}, shape, dtype, work)
         return natively(plan.function, operands, partial(self._compute, plan, None)) if later is None else later
 

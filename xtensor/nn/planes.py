@@ -7,25 +7,23 @@ along them; where that is not so, the others do it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import product
 from math import gcd, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..base.dtypes import DType
-from ..base.threads import worth
 from ..codegen.cpu.compile import Code, handmade, host
 from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
-from ..run.contractions import address, worth_compiling
-from ..run.native import run_calls
+from ..run.launches import BIAS, Array, Launches, Sheet, View, W, Word, X, Y, behind, shared
+from ..run.native import Launch, Place
+from .contraction import pays, readable
+from .panels import matrix, offsets
 from .windows import Axes, Axis, phases, volume
-
-Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
 # Windows of so many elements are written out, and have their sums in registers; what one thread multiplies per second;
 # how much longer all else takes.
@@ -37,7 +35,7 @@ ROWS_AHEAD = 8
 LOWEST = "0xFFF0000000000000"
 
 
-def sweep(
+def planes_of(
     x: Array,
     w: Array | None,
     y: Array,
@@ -46,69 +44,117 @@ def sweep(
     *,
     largest: bool = False,
     back: bool = False,
-) -> bool:
-    """Write into y the sums over windows times weights (None: 1), plus a bias, or the maxima; return whether.
+    often: bool = False,
+) -> Launches | None:
+    """Return what writes into y the sums over windows times weights (None: 1), plus a bias, or the maxima: it runs on
+    arrays x, w, y and bias that lie like these, which it does not hold. None where it is not for such.
 
     x: (batch, channels, 1, *lengths). w: (channels, outputs of a channel, 1, *window). y: (batch, channels, outputs,
-    *lengths). bias: (channels, outputs). back: whether to go back instead, from outputs x to inputs y. It does where x
-    and y lie as it needs them and the work is worth compiling.
+    *lengths). bias: (channels, outputs). back: whether to go back instead, from outputs x to inputs y. It is where x
+    and y lie as it needs them and the work is worth compiling, or comes often.
     """
-    if not _fits(x, y, axes) or volume(axes) > LARGEST:
-        return False
+    bases, given = (x, w, y, bias), [one for one in (w, bias) if one is not None]
+    if volume(axes) > LARGEST or not _fits(x, y, axes, often) or not all(readable(one, y.dtype) for one in given):
+        return None
+    seconds = max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes))
     x, y, axes = _plain(x, y, axes)
-    whole, window = slice(None), tuple(axis.kernel for axis in axes)
+    whole = slice(None)
     high, wide = (phases(axis) if back else [(whole, whole, axis)] for axis in axes)
     if not all(axis.kernel for _, _, axis in (*high, *wide)):
-        return False
-    channels, outputs = y.shape[1:3]
-    weights = np.ones((channels, outputs, *window), y.dtype) if w is None else w.reshape(channels, outputs, *window)
-    nothing = np.full((channels, outputs), -np.inf if largest else 0, y.dtype) if bias is None else bias
-    shift: Array = np.ascontiguousarray(nothing, y.dtype)
-    ways = tuple(way_of(elements, axis) for _, elements, axis in wide)
+        return None
+    ways, window = tuple(way_of(elements, axis) for _, elements, axis in wide), (axes[0].kernel, axes[1].kernel)
+    lengths, stride = (y.shape[-1], x.shape[-1]), 1 if back else axes[1].stride
+    makes = []
     for places, elements, axis in high:
-        taps: Array = np.ascontiguousarray(weights[:, :, elements], y.dtype)
-        _sweep_rows(x, taps, y[..., places, :], shift, axis, ways, 1 if back else axes[1].stride, largest)
-    return True
+        combs = [
+            (View(x[:, :, 0, of_x], X, bases[0]), View(y[..., places, :][..., of_y, :], Y, bases[2]), own)
+            for of_x, of_y, own in _combs(axis)
+        ]
+        code = _code(_Text, form_of(y.dtype, combs[0][2], ways, window[1], stride, lengths, largest))
+        weights = None if w is None else View(w.reshape(*y.shape[1:3], *window)[:, :, elements], W, bases[1])
+        shift = None if bias is None else View(bias, BIAS, bias)
+        taps = axis.kernel * window[1]
+        makes.append(_Rows(code, combs, weights, shift, taps, -np.inf if largest else 0).launches)
+    return Launches(makes, 4, seconds)
 
 
-def _sweep_rows(
-    x: Array, taps: Array, y: Array, shift: Array, high: Axis, wide: tuple[Way, ...], stride: int, largest: bool
-) -> None:
-    """Write rows of y, whose windows lie so; taps: (channels, outputs, *window)."""
-    beside = Operand(taps, 0, *taps.strides[1::-1]), Operand(shift, 0, *shift.strides[::-1])
-    threads, calls = _threads(x, y, taps), list[bytes]()
-    combs = list(_combs(high))
-    for of_x, of_y, own in combs:
-        rows, target = x[:, :, 0, of_x], y[..., of_y, :]
-        to = Operand(target, target.strides[0], *target.strides[2:0:-1])
-        calls += _calls(rows, (_planes(rows), beside[0], to, beside[1]), target, own, threads)
-    code = _code(
-        _Text, form_of(y.dtype, combs[0][2], wide, taps.shape[-1], stride, (y.shape[-1], x.shape[-1]), largest)
-    )
-    run_calls(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
+class _Rows(NamedTuple):
+    """Rows of outputs whose windows lie alike, in combs of those that have to do with each other.
+
+    taps: elements of a window. nothing: what stands for no bias.
+    """
+
+    code: Code
+    combs: list[tuple[View, View, Axis]]
+    w: View | None
+    bias: View | None
+    taps: int
+    nothing: float
+
+    def launches(self, sheet: Sheet) -> list[Launch]:
+        """Return what lays out weights and biases, and what goes over the planes."""
+        found = list[Launch]()
+        weights = self._beside(self.w, self.taps, 1.0, sheet, found)
+        shift = self._beside(self.bias, 1, self.nothing, sheet, found)
+        calls = list[tuple[Word, ...]]()
+        for x, y, axis in self.combs:
+            to = Operand(y.at, y.steps[0], y.steps[2], y.steps[1])
+            calls += _calls((_planes(x), weights, to, shift), x, y, axis, sheet.threads)
+        return [*found, shared(self.code, calls, sheet.threads)]
+
+    def _beside(self, own: View | None, wide: int, nothing: float, sheet: Sheet, found: list[Launch]) -> Operand:
+        """Return an operand (channels, outputs, elements) side by side, with what lays it out: nothing where there is
+        none.
+        """
+        y = self.combs[0][1]
+        channels, outputs = y.shape[1:3]
+        if own is None:
+            return Operand(sheet.keep(np.full(channels * outputs * wide, nothing, y.dtype)), 0, wide, outputs * wide)
+        place = sheet.take(channels * outputs * wide, y.dtype)
+        rows, table = offsets(own.shape[:2], own.steps[:2]), offsets(own.shape[2:], own.steps[2:])
+        found.append(matrix(own, rows, table, wide, sheet, place))
+        return Operand(place, 0, wide, outputs * wide)
 
 
-def sum_planes(x: Array, y: Array, w: Array, axes: Axes) -> bool:
-    """Write into w the gradient of weights: sums over places of y, of outputs, times the windows there; return whether.
+def plane_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> PlaneSums | None:
+    """Return what writes into w the gradient of weights, sums over places of y, of outputs, times the windows there: it
+    runs on arrays x, w and y that lie like these. None where it is not for such.
 
-    x and y as in `sweep`, of one output for each channel. Sums of images are added up in float64.
+    x and y as in `planes_of`, of one output for each channel. Sums of images are added up in float64.
     """
     depthwise = w.shape[0] > 1 and w.shape[1:3] == (1, 1)
-    if not depthwise or w.dtype != y.dtype or volume(axes) > LARGEST_SUMS or not _fits(x, y, axes):
-        return False
+    if not depthwise or w.dtype != y.dtype or volume(axes) > LARGEST_SUMS or not _fits(x, y, axes, often):
+        return None
+    seconds = max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes))
     x, y, (high, wide) = _plain(x, y, axes)
-    combs = list(_combs(high))
-    totals: Array = np.empty((len(combs), *x.shape[:2], volume(axes)), y.dtype)
-    threads, calls = _threads(x, y, w), list[bytes]()
-    for (of_x, of_y, own), sums in zip(combs, totals, strict=True):
-        rows, given = x[:, :, 0, of_x], y[:, :, 0, of_y]
-        operands = _planes(rows), _planes(given), _planes(sums), Operand(sums, 0, 0, 0)
-        calls += _calls(rows, operands, given[:, :, None], own, threads)
-    lengths = y.shape[-1], x.shape[-1]
-    form = form_of(y.dtype, combs[0][2], (way_of(slice(None), wide),), wide.kernel, wide.stride, lengths, False)
-    run_calls(_code(_Sums, form), [calls[n::threads] for n in range(min(threads, len(calls)))])
-    w[...] = totals.sum(axis=(0, 1), dtype=np.float64).reshape(w.shape)
-    return True
+    combs = [(View(x[:, :, 0, of_x], X, x), View(y[:, :, :, of_y], Y, y), own) for of_x, of_y, own in _combs(high)]
+    ways, lengths = (way_of(slice(None), wide),), (y.shape[-1], x.shape[-1])
+    form = form_of(y.dtype, combs[0][2], ways, wide.kernel, wide.stride, lengths, False)
+    return PlaneSums(_code(_Sums, form), combs, volume(axes), seconds)
+
+
+class PlaneSums:
+    """A gradient of weights. taps: elements of a window; seconds: what it takes one thread."""
+
+    def __init__(self, code: Code, combs: list[tuple[View, View, Axis]], taps: int, seconds: float) -> None:
+        self._code, self._combs = code, combs
+        self._shape = len(combs), *combs[0][0].shape[:2], taps
+        self._launches = Launches([self._make], 4, seconds)
+
+    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
+        """Write the gradient into w."""
+        totals: Array = np.empty(self._shape, w.dtype)
+        self._launches.run(x, totals, y, bias)
+        w[...] = totals.sum(axis=(0, 1), dtype=np.float64).reshape(w.shape)
+
+    def _make(self, sheet: Sheet) -> list[Launch]:
+        calls = list[tuple[Word, ...]]()
+        _, images, channels, taps = self._shape
+        for n, (x, y, own) in enumerate(self._combs):
+            at = Place(W, n * images * channels * taps * y.dtype.itemsize)
+            sums = Operand(at, channels * taps, 0, taps)
+            calls += _calls((_planes(x), _planes(y), sums, Operand(at, 0, 0, 0)), x, y, own, sheet.threads)
+        return [shared(self._code, calls, sheet.threads)]
 
 
 def _plain(x: Array, y: Array, axes: Axes) -> tuple[Array, Array, tuple[Axis, Axis]]:
@@ -118,17 +164,13 @@ def _plain(x: Array, y: Array, axes: Axes) -> tuple[Array, Array, tuple[Axis, Ax
     return x, y, (axes[0], axes[1])
 
 
-def _fits(x: Array, y: Array, axes: Axes) -> bool:
-    """Return whether x and y lie as the code needs them, and the work is worth compiling."""
+def _fits(x: Array, y: Array, axes: Axes, often: bool) -> bool:
+    """Return whether x and y lie as the code needs them, and the work is worth compiling, or comes often."""
     item = y.itemsize
     fits = x.ndim <= 5 and x.dtype == y.dtype and y.size and max(axis.size for axis in axes) < 1 << 30
     if not fits or axes[-1].stride > 2 or (x.strides[-1], y.strides[-1]) != (item, item):
         return False
-    return worth_compiling(y, y.dtype, SLOWER * y.size * volume(axes))
-
-
-def _threads(x: Array, y: Array, w: Array) -> int:
-    return worth(max(y.size * prod(w.shape[2:]) / SPEED, moving_seconds(x.nbytes + y.nbytes)))
+    return pays(y, SLOWER * y.size * volume(axes), often)
 
 
 def _combs(axis: Axis) -> Iterator[tuple[slice, slice, Axis]]:
@@ -146,34 +188,33 @@ def _combs(axis: Axis) -> Iterator[tuple[slice, slice, Axis]]:
 
 
 class Operand(NamedTuple):
-    """An array of planes, and the bytes from one image, output of a channel and channel to the next."""
+    """Planes: where they begin, and elements from one image, output of a channel and channel to the next."""
 
-    array: Array
+    at: Word
     image: int
     output: int
     channel: int
 
 
-def _planes(a: Array) -> Operand:
+def _planes(a: View) -> Operand:
     """Return planes (batch, channels, ...) as an operand."""
-    return Operand(a, a.strides[0], 0, a.strides[1])
+    return Operand(a.at, a.steps[0], 0, a.steps[1])
 
 
-def _calls(x: Array, operands: tuple[Operand, ...], y: Array, high: Axis, threads: int) -> Iterator[bytes]:
+def _calls(operands: tuple[Operand, ...], x: View, y: View, high: Axis, threads: int) -> Iterator[tuple[Word, ...]]:
     """Yield what the code is told: all images and channels, or as many as leave threads enough to do.
 
     x: (batch, channels, rows, columns). y: (batch, channels, outputs, rows, columns).
     """
-    item, (batch, channels, outputs) = y.itemsize, y.shape[:3]
+    item, (batch, channels, outputs) = y.dtype.itemsize, y.shape[:3]
     images = batch if threads == 1 else -(-batch * outputs // (2 * threads))
     step = channels if threads <= batch * outputs else -(-channels * batch * outputs // (2 * threads))
-    begins = [address(one.array) for one in operands]
-    numbers = [*(one.channel // item for one in operands), high.out, high.size, y.shape[-1], x.shape[-1], high.low]
-    numbers += [x.strides[2] // item, y.strides[3] // item, *(one.image // item for one in operands)]
+    numbers = [*(one.channel for one in operands), high.out, high.size, y.shape[-1], x.shape[-1], high.low]
+    numbers += [x.steps[2], y.steps[3], *(one.image for one in operands)]
     for n, m, first in product(range(0, batch, images), range(outputs), range(0, channels, step)):
-        moves = zip(begins, operands, strict=True)
-        places = [begin + n * one.image + m * one.output + first * one.channel for begin, one in moves]
-        yield struct.pack("=21q", *places, min(step, channels - first), *numbers, min(images, batch - n))
+        far = [n * one.image + m * one.output + first * one.channel for one in operands]
+        places = [behind(one.at, item * elements) for one, elements in zip(operands, far, strict=True)]
+        yield (*places, min(step, channels - first), *numbers, min(images, batch - n))
 
 
 _POINTERS = ("x", "w", "y", "b")

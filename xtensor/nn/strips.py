@@ -6,25 +6,21 @@ first, those of few channels or outputs in a group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
+from ..base import threads
 from ..base.dtypes import DType
 from ..base.layout import Shape
-from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import COLUMNS, ROWS
-from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.strips import (
-    NUMBERS,
-    POINTERS,
     Strip,
     outputs_first_kernel,
     outputs_kernel,
@@ -32,13 +28,12 @@ from ..codegen.cpu.strips import (
     weights_kernel,
 )
 from ..codegen.cpu.sweeping import OUTSIDE
-from ..codegen.cpu.turning import turning_of
-from ..plan.costs import PRODUCT_SECONDS, moving_seconds
-from ..run.contractions import address, turning, worth_compiling
+from ..plan.costs import PRODUCT_SECONDS
 from ..run.joined import Ending
-from ..run.native import run_calls
-from .channelwise import steps_of
-from .contraction import LANES, Array, Scratch, empty, readable, rounded, summing_dtype
+from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
+from ..run.native import Launch, Place
+from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
+from .panels import matrix, panels
 from .windows import Axes, Axis, phases
 
 # Where channels come first there may be so many of them, or of outputs; in one of several groups so many of both.
@@ -54,8 +49,6 @@ FARTHEST = 8
 
 # Bytes of the rows under a strip, and of a gradient of weights, that stay in the second cache with all else.
 ROOM_BYTES, WEIGHT_BYTES = 1 << 18, 5 << 17
-
-WORDS = Struct(f"={len(POINTERS) + len(NUMBERS)}q")
 
 # Ranges of images, of groups, of strips, and of columns of outputs.
 Part = tuple[range, range, range, range]
@@ -104,7 +97,7 @@ class Strips(NamedTuple):
     step: int
 
 
-def sweep_strips(
+def strips_of(
     x: Array,
     w: Array,
     y: Array,
@@ -113,132 +106,168 @@ def sweep_strips(
     budget: int,
     *,
     back: bool = False,
+    often: bool = False,
     ending: Ending | None = None,
-) -> bool:
-    """Write the sums over windows times weights, plus a bias (groups, outputs), into y, and what follows; return
-    whether.
+) -> Launches | None:
+    """Return what writes the sums over windows times weights, plus a bias (groups, outputs), into y, and what follows:
+    it runs on arrays x, w, y and bias that lie like these, which it does not hold. None where it is not for such.
 
     back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). Each sum
-    is in the order of the window, its channels the nearest to each other, whatever the kernel. It does where the work
-    is worth compiling, and `budget` bytes of scratch suffice.
+    is in the order of the window, its channels the nearest to each other, whatever the kernel. It is where the work is
+    worth compiling, or comes often, and `budget` bytes of scratch suffice.
     """
-    if not x.size or not worth_compiling(y, y.dtype, (x if back else y).size * prod(w.shape[2:])):
-        return False
-    if not readable(x, y.dtype) or y.itemsize not in (x.strides[2], x.strides[-1]):
-        budget -= x.size * y.itemsize
-        if budget <= 0:
-            return False
-        x = x.astype(y.dtype, "C")
+    work = (x if back else y).size * prod(w.shape[2:])
+    others = (w,) if bias is None else (w, bias)
+    if not x.size or not pays(y, work, often) or not all(readable(one, y.dtype) for one in others):
+        return None
     given = [(x, w, y, axes)]
     if back:
         ways = [tuple(zip(*phase, strict=True)) for phase in product(*map(phases, axes))]
         given = [(x, w[(..., *elements)], y[(..., *places)], own) for places, elements, own in ways]
-    outputs = [_outputs_of(*one, bias, budget, ending) for one in given]
-    if not all(outputs):
-        return False
-    for run in outputs:
-        assert run is not None
-        run()
-    return True
+    made = [_outputs_of(*one, (x, w, y, bias), budget, ending) for one in given]
+    found = [one for one in made if one is not None]
+    if len(found) < len(made):
+        return None
+    most = min([one.most for one in found])
+    return Launches([one.launches for one in found], 4, work * PRODUCT_SECONDS[y.dtype.char], most)
 
 
 def _outputs_of(
-    x: Array, w: Array, y: Array, axes: Axes, bias: Array | None, budget: int, ending: Ending | None
-) -> Callable[[], None] | None:
-    """Return what writes outputs, None where it is not for these arrays."""
+    x: Array,
+    w: Array,
+    y: Array,
+    axes: Axes,
+    bases: tuple[Array, Array, Array, Array | None],
+    budget: int,
+    ending: Ending | None,
+) -> _Outputs | None:
+    """Return a convolution of views of the bases x, w, y and bias, None where it is not for these."""
     lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
     if lies is None or (ending is not None and (lies.first or lies.turned[1]) and apart > 1):
         return None
-    groups, outputs, channels = w.shape[:3]
+    outputs, channels = w.shape[1:3]
     if lies.first:
         own = _first_form(y.dtype, outputs, apart, axes[-1])
         room, panel = _room_first(own, axes, channels), own.block
     else:
-        x, y, axes, ending = _flat(x, y, axes, ending)
+        x, y, axes, ending = _flat(x, y, axes, lies, ending)
         own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
         room, panel = _room_last(own, axes, channels), own.registers * own.lanes
-    sweep = _Sweep(room, x, y, axes, len(room.ks), -(-outputs // panel) * panel)
-    threads = worth(y.size * prod(w.shape[2:]) * PRODUCT_SECONDS[y.dtype.char])
-    if threads * sweep.room_bytes + groups * sweep.depth * sweep.pitch * y.itemsize > budget:
-        return None
-
-    def run() -> None:
-        finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
-        code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
-        weights = _panels(w, y.dtype, panel)
-        shift: Array = np.zeros((groups, sweep.pitch), y.dtype)
-        if bias is not None:
-            shift[:, :outputs] = bias.reshape(groups, outputs)
-        sweep.run(code, sweep.parts(threads), threads, weights, shift, 0, ending)
-
-    return run
+    finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
+    code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
+    views = View(x, X, bases[0]), View(y, Y, bases[2])
+    sweep = _Sweep(room, *views, axes, len(room.ks), -(-outputs // panel) * panel, lies.turned[1])
+    most = (budget - w.shape[0] * sweep.depth * sweep.pitch * y.itemsize) // sweep.room_bytes
+    bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
+    return _Outputs(code, sweep, View(w, W, bases[1]), panel, bias, ending, most) if most > 0 else None
 
 
-def _panels(w: Array, dtype: DType, panel: int) -> Array:
-    """Return weights as (groups, panels, elements of a window, outputs of a panel)."""
-    groups, outputs, channels = w.shape[:3]
-    depth, number, form = prod(w.shape[2:]), -(-outputs // panel), form_of(dtype.char, outputs, outputs)
-    if panel % form.lanes or w.strides[1] == w.itemsize:  # a panel of few, or one that lies so
-        given = np.moveaxis(w, 2, -1).reshape(groups, outputs, depth)
-        found: Array = np.zeros((groups, number, depth, panel), dtype)
-        for n in range(number):
-            some = given[:, n * panel : (n + 1) * panel]
-            found[:, n, :, : some.shape[1]] = some.swapaxes(1, 2)
-        return found
-    given = np.ascontiguousarray(w.reshape(groups, outputs, depth), dtype)
-    found = empty((groups, number, depth, panel), dtype, w)
-    places = np.arange(depth).reshape(-1, channels).T.ravel() * panel  # where each term is in a panel
-    calls = []
-    for g, n in product(range(groups), range(number)):
-        some = given[g, n * panel : (n + 1) * panel]
-        calls.append(turning(address(some), address(places), address(found[g, n]), len(some), some, panel))
-    threads = worth(moving_seconds(2 * found.nbytes))
-    run_calls(turning_of(form), [calls[n::threads] for n in range(min(threads, len(calls)))])
-    return found
+class _Outputs(NamedTuple):
+    """A convolution: its code, and what that is told. panel: outputs whose weights lie side by side; most: threads that
+    there is room for.
+    """
+
+    code: Code
+    sweep: _Sweep
+    w: View
+    panel: int
+    bias: View | None
+    ending: Ending | None
+    most: int
+
+    def launches(self, sheet: Sheet) -> list[Launch]:
+        """Return what lays out weights and biases, and the convolution."""
+        sweep, (groups, outputs), dtype = self.sweep, self.w.shape[:2], self.w.dtype
+        weights = sheet.take(groups * sweep.depth * sweep.pitch, dtype)
+        found = [panels(self.w, self.panel, sheet, weights)]
+        if self.bias is None:
+            shift: Word = sheet.keep(np.zeros((groups, sweep.pitch), dtype))
+        else:
+            shift, (group, output) = sheet.take(groups * sweep.pitch, dtype), self.bias.steps
+            own = np.arange(groups) * group, np.arange(outputs) * output
+            found.append(matrix(self.bias, *own, sweep.pitch, sheet, shift))
+        parts = sweep.parts(sheet.threads)
+        slots = [self._slots(part, sheet) for part in parts]
+        return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), slots)]
+
+    def _slots(self, part: Part, sheet: Sheet) -> tuple[int, int]:
+        """Return where the slots of what follows a part lie, and how many a group has."""
+        if self.ending is None:
+            return 0, 0
+        own = self.ending.seen(lambda array: array[part[0].start :])
+        slots = np.stack([own.slots(group) for group in part[1]])
+        return sheet.keep(slots), slots.shape[1]
 
 
-def sum_strips(x: Array, y: Array, w: Array, axes: Axes, budget: int) -> bool:
-    """Write the gradient of weights, sums over positions of y times the windows there, into w; return whether.
+def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
+    """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
+    arrays x, w and y that lie like these. None where it is not for such.
 
     Images fall into lanes, whatever the number of threads, which are added in order; where there are many groups, these
     are shared by threads instead.
     """
     work = y.size * prod(w.shape[2:])
-    if not worth_compiling(y, y.dtype, work) or w.dtype != y.dtype:
-        return False
+    if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
+        return None
     lies = _lie(x, w, y, axes)
-    if lies is None or not x.size:
-        return False
-    if summing_dtype(w.dtype, work) != w.dtype or w[0].nbytes > WEIGHT_BYTES:
-        return False
+    if lies is None or w[0].nbytes > WEIGHT_BYTES or not (often or summing_dtype(w.dtype, work) == w.dtype):
+        return None
     if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
-        return False
+        return None
     groups, outputs, channels = w.shape[:3]
-    depth, threads = prod(w.shape[2:]), worth(work * PRODUCT_SECONDS[y.dtype.char])
+    depth, bases = prod(w.shape[2:]), (x, y)
     if lies.first:
         own = _first_weights(y.dtype, outputs, depth, axes[-1].stride)
         room = _room_first(own, axes, channels)
         beside = -(-depth * outputs // own.lanes) * own.lanes**2
     else:
-        x, y, axes, _ = _flat(x, y, axes, None, apart=True)
+        x, y, axes, _ = _flat(x, y, axes, lies, None, apart=True)
         own = _last_weights(y.dtype, outputs, channels, axes[-1], lies)
         room = _room_last(own._replace(block=1), axes, channels)
         beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
-    sweep = _Sweep(room, x, y, axes, depth, outputs)
+    views = View(x, X, bases[0]), View(y, Y, bases[1])
+    sweep = _Sweep(room, *views, axes, depth, outputs, lies.turned[1])
     lanes = min(len(y), LANES) if groups < LANES else 1
     images = -(-len(y) // lanes)
-    if lanes * w.nbytes + threads * (sweep.room_bytes + beside * y.itemsize) > budget:
-        return False
-    totals: Array = np.zeros((-(-len(y) // images), groups, depth, outputs), w.dtype)
-    some = -(-groups // threads) if groups >= LANES else groups
-    whole = range(sweep.strips.number), range(sweep.columns)
-    parts = [(*part, *whole) for part in product(_cut(len(y), images), _cut(groups, some))]
+    most = (budget - lanes * w.nbytes) // (sweep.room_bytes + beside * y.itemsize)
     code = weights_first_kernel(own) if lies.first else weights_kernel(own)
-    sweep.run(code, parts, threads, totals, None, beside)
-    for other in totals[1:]:
-        totals[0] += other
-    w[...] = np.moveaxis(totals[0].reshape(groups, *w.shape[3:], channels, outputs), (-1, -2), (1, 2))
-    return True
+    sums = StripSums(code, sweep, channels, -(-len(y) // images), images, beside)
+    return sums.laid_out(work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
+
+
+class StripSums:
+    """The gradient of weights in lanes of so many images. beside: numbers that each thread works in, zeros."""
+
+    def __init__(self, code: Code, sweep: _Sweep, channels: int, lanes: int, images: int, beside: int) -> None:
+        self._code, self._sweep, self._channels = code, sweep, channels
+        self._shape = lanes, sweep.y.shape[1], sweep.depth, sweep.pitch
+        self._images, self._beside = images, beside
+
+    def laid_out(self, seconds: float, most: int) -> StripSums:
+        """Return it with launches for so many threads at most; seconds: an estimate for one thread."""
+        self._launches, self._most = Launches([self._make], 4, seconds, most), most
+        return self
+
+    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
+        """Write the gradient into w."""
+        dtype = self._sweep.y.dtype
+        totals: Array = np.zeros(self._shape, dtype)
+        beside: Array = np.zeros(min(threads.count(), self._most) * self._beside, dtype)
+        self._launches.run(x, totals, y, beside if beside.size else None)
+        for other in totals[1:]:
+            totals[0] += other
+        _, groups, _, outputs = self._shape
+        whole = totals[0].reshape(groups, *w.shape[3:], self._channels, outputs)
+        w[...] = np.moveaxis(whole, (-1, -2), (1, 2))
+
+    def _make(self, sheet: Sheet) -> list[Launch]:
+        sweep, (_, groups, depth, outputs) = self._sweep, self._shape
+        some = -(-groups // sheet.threads) if groups >= LANES else groups
+        whole = range(sweep.strips.number), range(sweep.columns)
+        parts = [(*part, *whole) for part in product(_cut(sweep.y.shape[0], self._images), _cut(groups, some))]
+        item = sweep.y.dtype.itemsize
+        given = Weights(Place(W), 0, Place(BIAS), groups * depth * outputs * item, self._beside * item)
+        return [sweep.launch(self._code, parts, sheet, given, [(0, 0)] * len(parts))]
 
 
 def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
@@ -260,19 +289,21 @@ def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
 
 
 def _flat(
-    x: Array, y: Array, axes: Axes, ending: Ending | None, *, apart: bool = False
+    x: Array, y: Array, axes: Axes, lies: Lies, ending: Ending | None, *, apart: bool = False
 ) -> tuple[Array, Array, Axes, Ending | None]:
     """Return arrays with one row, where windows have one element and rows, and images but where these are to stay
-    apart, follow each other.
+    apart, follow each other; columns that code takes to be so far apart stay so.
     """
     if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         return x, y, axes, ending
     for images in [True] if apart else [False, True]:
         view = partial(_one_row, apart=images)
         with suppress(ValueError):
-            x, y, ending = view(x), view(y), None if ending is None else ending.seen(view)
-            count = y.shape[-1]
-            return x, y, (Axis(count, count, 1, 1, 1, 0),), ending
+            given, found = view(x), view(y)
+            near = given.strides[-1] == x.strides[-1], found.strides[-1] == y.strides[-1]
+            if (near[0] or lies.gathered) and (near[1] or not lies.turned[1]):
+                count = found.shape[-1]
+                return given, found, (Axis(count, count, 1, 1, 1, 0),), None if ending is None else ending.seen(view)
     return x, y, axes, ending
 
 
@@ -452,25 +483,37 @@ def _far(place: Sequence[int], steps: Shape) -> int:
     return sum(n * step for n, step in zip(place, steps, strict=True))
 
 
+class Weights(NamedTuple):
+    """Where weights, or sums of the gradient, lie, biases, and room for sums; from one range of images, and from one
+    thread, to the next ones in bytes.
+    """
+
+    w: Word
+    bias: Word
+    sums: Word = 0
+    lane: int = 0
+    thread: int = 0
+
+
 class _Sweep:
     """What kernels are told of arrays.
 
-    depth, pitch: elements of a window, and outputs that weights have room for.
+    depth, pitch: elements of a window, and outputs that weights have room for. turned: whether y is.
     """
 
-    def __init__(self, room: Room, x: Array, y: Array, axes: Axes, depth: int, pitch: int) -> None:
+    def __init__(self, room: Room, x: View, y: View, axes: Axes, depth: int, pitch: int, turned: bool) -> None:
         self.x, self.y, self.room, self.depth, self.pitch = x, y, room, depth, pitch
-        of_x, of_y = (steps_of(a)[1:-1] for a in (x, y))
-        self.strips, self.columns = _strips(axes[:-1], of_x, of_y, room.strip), axes[-1].out
+        self.strips, self.columns = _strips(axes[:-1], x.steps[3:-1], y.steps[3:-1], room.strip), axes[-1].out
+        self.y_step = y.steps[-1 if room.pixels and not turned else 2]  # one channel may lie any step apart
 
     @property
     def room_bytes(self) -> int:
-        return rounded((self.strips.span * self.room.row + self.room.behind) * self.y.itemsize)
+        return rounded((self.strips.span * self.room.row + self.room.behind) * self.y.dtype.itemsize)
 
     def parts(self, threads: int) -> list[Part]:
         """Return parts that give all threads about as much to do."""
         ranges, left = list[list[range]](), 2 * threads if threads > 1 else 1
-        for length in (len(self.y), self.y.shape[1], self.strips.number):
+        for length in (*self.y.shape[:2], self.strips.number):
             number = min(left, length)
             ranges.append(_cut(length, -(-length // number)))
             left = -(-left // number)
@@ -478,57 +521,35 @@ class _Sweep:
         columns = _cut(self.columns, step)
         return [(images, groups, strips, some) for images, groups, strips in product(*ranges) for some in columns]
 
-    def run(
-        self,
-        code: Code,
-        parts: Sequence[Part],
-        threads: int,
-        w: Array,
-        bias: Array | None,
-        sums: int,
-        ending: Ending | None = None,
-    ) -> None:
-        """Run a kernel on all parts. w: weights, of each group, or of the gradient one of these for each range of
-        images. sums: numbers of room that the gradient has besides, zeros.
-        """
-        threads, item = min(threads, len(parts)), self.y.itemsize
-        room, beside = (
-            Scratch(threads * n * item).array((threads, n), self.y.dtype) for n in (self.room_bytes // item, sums)
-        )
-        beside.fill(0)
+    def launch(
+        self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: Sequence[tuple[int, int]]
+    ) -> Launch:
+        """Return a kernel on all parts. slots: where those of each part lie, and how many a group has."""
+        threads = min(sheet.threads, len(parts))
+        rooms = [sheet.take(self.room_bytes, np.dtype(np.uint8)) for _ in range(threads)]
+        tables = [sheet.keep(table) for table in (*self.strips[:3], self.room.ks)]
         firsts = sorted({images.start for images, *_ in parts})
-        calls, slots = [], [self._slots(ending, part) for part in parts]
-        for n, part in enumerate(parts):
-            own = w if bias is not None else w[firsts.index(part[0].start)]
-            calls.append(self._told(part, own, bias, room[n % threads], beside[n % threads], slots[n]))
-        run_calls(code, [calls[n::threads] for n in range(threads)])
+        calls = []
+        for n, (part, own) in enumerate(zip(parts, slots, strict=True)):
+            w = behind(given.w, firsts.index(part[0].start) * given.lane)
+            weights = given._replace(w=w, sums=behind(given.sums, n % threads * given.thread))
+            calls.append(self._told(part, weights, rooms[n % threads], tables, own))
+        return shared(code, calls, threads)
 
-    def _slots(self, ending: Ending | None, part: Part) -> Array:
-        """Return what follows is told of the groups of a part."""
-        if ending is None:
-            return np.zeros((1, 1), np.int64)
-        own = ending.seen(lambda array: array[part[0].start :])
-        return np.stack([own.slots(group) for group in part[1]])
-
-    def _told(self, part: Part, w: Array, bias: Array | None, room: Array, sums: Array, slots: Array) -> bytes:
+    def _told(
+        self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: tuple[int, int]
+    ) -> tuple[Word, ...]:
         """Return the words for a part."""
-        x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.itemsize
+        x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.dtype.itemsize
         images, groups, own, columns = part
-        to_y = y.strides[-1 if y.strides[2] == item and lies.pixels else 2]
-        of_x, of_y = (address(a[images.start :, groups.start :]) for a in (x, y))
-        places = of_x, address(w[groups.start :]), of_y, 0 if bias is None else address(bias[groups.start :])
-        tables = address(strips.xs) + 8 * strips.span * own.start, address(strips.ys)
-        more = address(strips.begins) + 8 * own.start, address(lies.ks), address(slots)
+        of_x, of_y = (a.place(images.start, groups.start) for a in (x, y))
+        of_w = behind(given.w, groups.start * self.depth * self.pitch * item)
+        places = of_x, of_w, of_y, behind(given.bias, groups.start * self.pitch * item), room, given.sums
+        xs, ys, begins, ks = tables
+        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, slots[0]
         counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
-        rows = lies.size, lies.start, lies.along, lies.length, lies.pixels
-        steps = (
-            to_y // item,
-            strips.span,
-            strips.step * lies.row,
-            len(images),
-            x.strides[0] // item,
-            y.strides[0] // item,
-        )
-        others = lies.channels, x.strides[2] // item, x.strides[-1] // item
-        last = len(groups), x.strides[1] // item, y.strides[1] // item, self.depth * self.pitch, slots.shape[1]
-        return WORDS.pack(*places, address(room), address(sums), *tables, *more, *counts, *rows, *steps, *others, *last)
+        lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
+        steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]
+        others = lies.channels, x.steps[2], x.steps[-1]
+        last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots[1]
+        return (*places, *rows, *counts, *lengths, *steps, *others, *last)

@@ -210,9 +210,14 @@ def kernels_seconds(plan: Plan, elements: int, values: Sequence[Any] | Mapping[i
 
 # ---- contractions
 
-# Multiplications from which on the code of a contraction is worth compiling. Bytes of B that are packed at a time, for
-# half of a core's own cache.
+# Multiplications from which on the code of a contraction is worth compiling.
 CONTRACTION_COMPILED = 1 << 23
+
+# Calls of the same kind of a convolution before code is compiled for less: they took the library and Python 100 us each
+# and more, the code 20.
+CALLS_COMPILED = 16
+
+# Bytes of B that are packed at a time, for half of a core's own cache.
 PACKED_BYTES = 640 * 1024
 
 # The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code.

@@ -21,7 +21,7 @@ from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.loop import CROSSWISE, STRIDED
-from ..storage.pool import ALIGNMENT, address_of, aligned
+from ..storage.pool import ALIGNMENT, POOL
 from .nest import Box, Nest
 from .work import Task
 
@@ -252,8 +252,7 @@ class _Laid:
 
     def run(self, words: Sequence[Any], rest: int = 0, boxes: Sequence[int] = ()) -> None:
         """Run all launches. words: of the run; boxes: of the workers."""
-        memory = aligned(np.empty, self.nbytes) if self.nbytes else None
-        base = 0 if memory is None else address_of(memory)
+        memory, base = POOL.lend(self.nbytes) if self.nbytes else (None, 0)  # which is kept as long as this runs
         if self._uses is not None:
             words = [words[told] for told in self._uses]
         # The driver works in the zeros behind the words, which nobody else has.

@@ -1,0 +1,261 @@
+"""What convolutions remember of arrays, by which they are run: all that their code depends on is asked for."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.base.threads import count
+from xtensor.codegen.cpu.compile import host
+from xtensor.nn import avg_pool, conv, conv_transpose, max_pool, sweeps
+from xtensor.plan.costs import CALLS_COMPILED
+from xtensor.run import launches
+
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
+
+# Layers with little work: shape of x with channels first, of w, and keyword arguments.
+LITTLE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "few channels": ((2, 3, 8, 9), (8, 3, 3, 3), {}),
+    "dense": ((1, 16, 7, 6), (20, 16, 3, 3), {"padding": 1}),
+    "strided": ((2, 8, 9, 7), (6, 8, 3, 2), {"stride": 2, "padding": 1}),
+    "depthwise": ((2, 16, 7, 9), (16, 1, 3, 3), {"padding": 1, "groups": 16}),
+    "groups of four": ((2, 8, 7, 9), (8, 4, 3, 3), {"padding": 1, "groups": 2}),
+    "single elements": ((2, 16, 5, 7), (33, 16, 1, 1), {}),
+    "to one output": ((2, 16, 5, 7), (1, 16, 1, 1), {}),
+    "of one channel": ((2, 1, 5, 7), (16, 1, 1, 1), {}),
+    "one axis": ((2, 5, 11), (7, 5, 4), {"dilation": 2}),
+    "three axes": ((1, 4, 5, 4, 6), (6, 4, 2, 3, 2), {"stride": (1, 2, 1)}),
+}
+
+
+def normal(*shape: int, dtype: str = "float32", seed: int = 0) -> Array:
+    """Return normal numbers of a shape."""
+    return np.random.default_rng((*shape, seed)).normal(size=shape).astype(dtype)
+
+
+def remembered() -> list[Any]:
+    """Return what is remembered, in the order in which it came."""
+    return list(sweeps._runs.values())
+
+
+def often(call: Callable[[], list[Array]]) -> list[Array]:
+    """Return what a call gives that came so often that code was made for it."""
+    for _ in range(CALLS_COMPILED + 1):
+        found = call()
+    assert any(not isinstance(one, int) for one in remembered())
+    return found
+
+
+def exactly(x: Array, w: Array, bias: Array | None = None, function: Any = conv, **kind: Any) -> Array:
+    """Return a convolution in float64, by products of NumPy's."""
+    given = [xt.asarray(a.astype("float64")) for a in (x, w, bias) if a is not None]
+    with xt.options(engine="direct"):
+        return np.asarray(function(*given, **kind))
+
+
+def close(found: Array, expected: Array) -> None:
+    """Assert that results are those of more digits, by their dtype."""
+    scale = np.abs(expected).max(initial=1)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=64 * np.finfo(found.dtype).eps * scale)
+
+
+def placed(x: Array, last: bool) -> Array:
+    return np.moveaxis(x, 1, -1).copy() if last else x
+
+
+@pytest.mark.parametrize("layer", LITTLE.values(), ids=list(LITTLE))
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_comes_often(layer: Any, last: bool, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little work is computed by code once it came often, as are its gradients: the same bits by 1, 2 and 4 threads."""
+    shape, of_w, kind = layer
+    kind = kind | {"layout": ("NWC", "NHWC", "NDHWC")[len(shape) - 3] if last else None}
+    x, w, bias = placed(normal(*shape, dtype=dtype), last), normal(*of_w, dtype=dtype), normal(of_w[0], dtype=dtype)
+
+    def everything(dtype: str = dtype) -> list[Array]:
+        given = [xt.asarray(a.astype(dtype)) for a in (x, w, bias)]
+        y, back = xt.vjp(lambda *given: conv(*given, **kind), *given)
+        cotangent = xt.asarray(np.cos(np.arange(y.size)).reshape(y.shape), dtype=dtype)
+        return [np.asarray(one) for one in (y, *back(cotangent))]
+
+    found = often(everything)
+    assert all(not isinstance(one, int) for one in remembered()), remembered()
+    with xt.options(engine="direct"):
+        for one, other in zip(found, everything("float64"), strict=True):
+            close(one, other)
+    monkeypatch.setattr(launches, "worth", lambda seconds: count())  # however little work it is
+    for threads in (1, 2, 4):
+        with xt.options(threads=threads):
+            for one, other in zip(found, everything(), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_transposed_ones_that_come_often(stride: int) -> None:
+    x, w, bias = normal(2, 8, 5, 6), normal(8, 5, 3, 3), normal(5)
+    given = [xt.asarray(a) for a in (x, w, bias)]
+    found = often(lambda: [np.asarray(conv_transpose(*given, stride=stride))])
+    close(found[0], exactly(x, w, bias, conv_transpose, stride=stride))
+
+
+def views(whole: Array) -> list[Array]:
+    """Return views (2, 6, 8, 9) of an array (4, 14, 20, 22), whose numbers are others."""
+    unaligned = np.frombuffer(b"\0" + whole[:2, :6, :8, :9].tobytes(), np.uint8)[1:].view(whole.dtype)
+    return [
+        whole[:2, :6, :8, :9],
+        whole[::2, 1:7, 3:11, 2:11],
+        whole[2:, ::2, :16:2, :9][:, :6],
+        whole[1:3, 6:0:-1, 7::-1, :9],
+        whole[:2, :6, :8, 8::-1],
+        whole[:2, :6, :8, 0:18:2],
+        whole[:1, :6, :8, :9].repeat(2, 0),
+        np.broadcast_to(whole[:1, :6, :8, :9], (2, 6, 8, 9)),
+        unaligned.reshape(2, 6, 8, 9),
+        np.moveaxis(np.moveaxis(whole[:2, :6, :8, :9], 1, -1).copy(), -1, 1),
+        whole[:2, :6, :8, :9].astype("float64"),
+        whole[:2, :6, :8, :9].astype("float16"),
+    ]
+
+
+def test_each_way_to_lie_is_another() -> None:
+    """Arrays of one shape that lie otherwise, are of other dtypes, begin elsewhere or are not aligned, by turns."""
+    w, bias = normal(5, 6, 3, 3), normal(5)
+    wide = normal(5, 6, 3, 8)[..., ::-3]
+    ways = list(product(views(normal(4, 14, 20, 22)), (w, wide, w.astype("float64")), (None, bias, bias[::-1])))
+    given = [[None if a is None else xt.asarray(a) for a in way] for way in ways]
+    for _ in range(CALLS_COMPILED + 1):
+        found = [conv(*way, padding=1) for way in given]
+    for own, way in zip(found, ways, strict=True):
+        expected = exactly(*way, padding=1)
+        assert own.dtype == np.result_type(*(a for a in way if a is not None))
+        close(np.asarray(own), expected)
+
+
+def test_other_parameters_of_the_same_arrays() -> None:
+    x, w = normal(2, 6, 9, 9), normal(6, 6, 3, 3)
+    kinds: list[dict[str, Any]] = [
+        {name: value}
+        for name, values in {"stride": (1, 2), "padding": (1, 2, "same"), "dilation": (1, 2)}.items()
+        for value in values
+    ]
+    given = xt.asarray(x), xt.asarray(w)
+    for _ in range(CALLS_COMPILED + 1):
+        found = [conv(*given, **kind) for kind in kinds]
+    for own, kind in zip(found, kinds, strict=True):
+        close(np.asarray(own), exactly(x, w, **kind))
+    with pytest.raises(TypeError, match="stride"):
+        conv(*given, stride=1.0)
+
+
+def test_other_layouts_of_the_same_arrays() -> None:
+    x, w = normal(2, 6, 6, 6), normal(6, 6, 3, 3)
+    layouts = ["NCHW", "NHWC", ("NCHW", "NHWC"), ("NHWC", "NCHW")]
+    for _ in range(CALLS_COMPILED + 1):
+        found = [conv(xt.asarray(x), xt.asarray(w), padding=1, layout=layout) for layout in layouts]
+    for own, layout in zip(found, layouts, strict=True):
+        close(np.asarray(own), exactly(x, w, padding=1, layout=layout))
+
+
+def test_other_dtypes_that_lie_alike() -> None:
+    """Every second number of float32 lies as float64 does, and integers as other floats of their size."""
+    wide, w = normal(2, 6, 8, 18), normal(5, 6, 3, 6)
+    ways: list[tuple[Array, Array]] = [
+        (wide[..., ::2], w[..., ::2]),
+        (wide[..., ::2].astype("float64"), w[..., ::2].astype("float64")),
+        (wide, w),
+        ((4 * wide).astype("int32"), (4 * w).astype("int32")),
+    ]
+    assert ways[0][0].strides == ways[1][0].strides and ways[2][0].strides == ways[3][0].strides
+    for _ in range(CALLS_COMPILED + 1):
+        found = [conv(xt.asarray(x), xt.asarray(w)) for x, w in ways]
+    for own, way in zip(found[:3], ways, strict=False):
+        close(np.asarray(own), exactly(*way))
+    np.testing.assert_array_equal(np.asarray(found[3]), exactly(*ways[3]))
+
+
+def test_other_engines() -> None:
+    """What code computed in one engine is not computed by it in another."""
+    x, w = xt.asarray(normal(1, 4, 9, 9)), xt.asarray(normal(5, 4, 3, 3))
+    often(lambda: [np.asarray(conv(x, w))])
+    before = len(remembered())
+    with xt.options(engine="direct"):
+        conv(x, w).evaluate()
+    assert remembered()[before:] == [1]
+
+
+def test_what_changes_between_calls() -> None:
+    """Nothing of values is remembered: exposed memory that others write to, and arrays that are changed in place."""
+    memory, weights = normal(1, 4, 9, 9), normal(5, 4, 3, 3)
+    x, w, bias = xt.asarray(memory), xt.asarray(weights, copy=True), xt.zeros(5, dtype=xt.float32)
+    often(lambda: [np.asarray(conv(x, w, bias))])
+    for n in range(3):
+        memory += n
+        w *= 1.5
+        bias += n
+        close(np.asarray(conv(x, w, bias)), exactly(memory, np.asarray(w), np.asarray(bias)))
+    kept = conv(x, w, bias)
+    again = np.asarray(kept).copy()
+    conv(x * 2, w, bias).evaluate()
+    np.testing.assert_array_equal(np.asarray(kept), again)
+
+
+@pytest.mark.parametrize(
+    ("shape", "of_w"), [((0, 4, 9, 9), (5, 4, 3, 3)), ((2, 0, 9, 9), (5, 0, 3, 3)), ((2, 4, 9, 9), (0, 4, 3, 3))]
+)
+def test_nothing_at_all(shape: tuple[int, ...], of_w: tuple[int, ...]) -> None:
+    x, w = xt.asarray(normal(*shape)), xt.asarray(normal(*of_w))
+    for _ in range(CALLS_COMPILED + 2):
+        found = np.asarray(conv(x, w))
+    assert found.shape == (shape[0], of_w[0], 7, 7) and not found.any()
+
+
+def test_only_so_many_are_remembered() -> None:
+    w = xt.asarray(normal(3, 2, 2))
+    for length in range(2, sweeps.KINDS + 50):
+        conv(xt.asarray(normal(1, 2, length)), w)
+        assert 0 < len(remembered()) <= sweeps.KINDS
+
+
+def test_places_that_are_joined_keep_their_columns() -> None:
+    """Images of one place each, cut out of larger ones, do not lie side by side."""
+    whole, w = normal(40, 3, 3, 24), normal(30, 24, 1, 1)
+    x = xt.asarray(whole[:, :1, :1])
+    found = often(lambda: [np.asarray(conv(x, xt.asarray(w), layout="NHWC"))])
+    close(found[0], exactly(whole[:, :1, :1], w, layout="NHWC"))
+
+
+@pytest.mark.parametrize("pool", [max_pool, avg_pool])
+def test_pools_that_come_often(pool: Any) -> None:
+    """Windows of other arrays, that lie otherwise, are not the first one's."""
+    whole = normal(4, 6, 18, 20)
+    ways = [whole[:2, :3, :9, :10], whole[::2, ::2, ::2, ::2], whole[1::2, 3:, 9:, 10:], whole[:2, :3, 8::-1, :10]]
+    for _ in range(CALLS_COMPILED + 1):
+        found = [pool(xt.asarray(x), (2, 3), stride=1, padding=1) for x in ways]
+    assert any(not isinstance(one, int) for one in remembered())
+    for own, x in zip(found, ways, strict=True):
+        with xt.options(engine="direct"):
+            close(np.asarray(own), np.asarray(pool(xt.asarray(x.astype("float64")), (2, 3), stride=1, padding=1)))
+
+
+def test_arrays_are_not_kept() -> None:
+    """What is remembered of arrays holds none of them."""
+    alive = []
+
+    def call() -> list[Array]:
+        memory = normal(2, 4, 9, 9), normal(5, 4, 3, 3)
+        alive.extend(map(weakref.ref, memory))
+        y, back = xt.vjp(conv, *map(xt.asarray, memory))
+        return [np.asarray(g) for g in back(max_pool(y, 3, stride=1, padding=1))]
+
+    often(call)
+    gc.collect()
+    assert not [one for one in alive if one() is not None]

@@ -1,0 +1,357 @@
+"""How convolutions of native arrays are computed: by which algorithm, and by which code.
+
+Of the three functions in conv.py, outputs are made by `Plan` from inputs and weights, and so on. What machine code is
+told of arrays is remembered for others that lie alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from math import prod
+from operator import itemgetter
+from time import perf_counter
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from ..base.dtypes import DType, promote
+from ..devices import library_of
+from ..plan.costs import CONTRACTION_COMPILED
+from ..plan.layouts import Meta
+from ..run.joined import Ending
+from . import cudnn_plans as cudnn
+from . import elsewhere, winograd
+from .contraction import Array, contract, contract_weights, empty, pays, summing_dtype
+from .implicit_weights import convolve_weights
+from .pending import Pending
+from .planes import SLOWER
+from .shifted import weighted_sums
+from .strips import strip_sums_of
+from .sweeps import Runs, can_end, is_thin, lying, remembered, sweep, sweep_of, thin_sums_of
+from .windows import Axes, batched, kernels, outs, phases, sizes, volume
+
+Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+
+# Those that may go on with what follows.
+JOINED = ("auto", "im2col")
+
+# Those that sweeps may do for them.
+SWEPT = {cudnn.OUTPUTS: JOINED, cudnn.INPUTS: JOINED, cudnn.WEIGHTS: ("auto", "direct", "im2col", "tune")}
+
+TILES_APART = "Winograd's tiles take less time"
+
+# What "tune" found, for so many kinds of arguments.
+TUNED = 1024
+_fastest: dict[Any, str] = {}
+
+
+class Plan(NamedTuple):
+    """What the three functions know besides their arrays.
+
+    function: whose errors these are. x_last, y_last: whether channels are the last axis of inputs, of outputs.
+    budget: bytes of scratch.
+    """
+
+    function: str
+    axes: Axes
+    groups: int
+    x_last: bool
+    y_last: bool
+    budget: int
+    algorithm: Algorithm
+
+    def __str__(self) -> str:
+        """What `xt.explain` calls it."""
+        names = {"kernel": "window", "stride": "stride", "dilation": "dilation"}
+        facts = {word: [str(getattr(axis, name)) for axis in self.axes] for name, word in names.items()}
+        return ", ".join([f"{word} {'x'.join(numbers)}" for word, numbers in facts.items()])
+
+
+def compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias: Array | None = None) -> Array:
+    """Return outputs of native arrays, or write them and what follows."""
+    shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
+    y = empty(shape, common(x, w, bias), x) if ending is None else ending.target
+    if ending is None and (
+        _by_launches(cudnn.OUTPUTS, plan, x, w, y, bias) or _by_library(cudnn.OUTPUTS, x, w, y, bias, plan)
+    ):
+        return y
+    split = partial(_split, last=plan.y_last, groups=plan.groups)
+    given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), split(y), bias, plan, plan.axes
+    _forward(*given, None if ending is None else ending.seen(split))
+    return y
+
+
+def compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array, bias: Array | None = None) -> Array:
+    """Return inputs of native arrays, or write them and what follows."""
+    shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
+    x = empty(shape, common(results, w, bias), results) if ending is None else ending.target
+    if ending is None and (
+        _by_launches(cudnn.INPUTS, plan, x, w, results, bias) or _by_library(cudnn.INPUTS, x, w, results, bias, plan)
+    ):
+        return x
+    split = partial(_split, last=plan.x_last, groups=plan.groups)
+    given = _split(results, plan.y_last, plan.groups), _grouped(w, plan), split(x), bias, plan
+    _backward(*given, None if ending is None else ending.seen(split))
+    return x
+
+
+def compute_weights(plan: Plan, x: Array, results: Array) -> Array:
+    """Return weights of native arrays."""
+    channels, outputs = (a.shape[-1 if last else 1] for a, last in ((x, plan.x_last), (results, plan.y_last)))
+    w = empty((outputs, channels // plan.groups, *kernels(plan.axes)), common(x, results), x)
+    own = x, w, results, None
+    if _by_launches(cudnn.WEIGHTS, plan, *own) or _by_library(cudnn.WEIGHTS, *own, plan):
+        return w
+    a, g = _split(x, plan.x_last, plan.groups), _split(results, plan.y_last, plan.groups)
+    given = a, g, _grouped(w, plan), plan.axes
+    if _takes_weight_tiles(*given, plan) and _by_tiles(*given, plan):
+        return w
+    if not convolve_weights(plan.function, *given, plan.budget):
+        contract_weights(plan.function, *given, plan.budget)
+    return w
+
+
+def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None) -> bool:
+    """Write what is wanted of inputs x, weights and outputs by machine code that is remembered for arrays that lie so,
+    plus a bias; return whether that was done.
+    """
+    if type(x) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
+        return False
+    kind = wanted, plan, lying(x), lying(w), lying(y), None if bias is None else lying(bias)
+    found = remembered(kind, partial(_launches_of, wanted, plan, x, w, y, bias))
+    if found is None:
+        return False
+    if wanted == cudnn.INPUTS:
+        x, y = y, x
+    found.run(x, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, y, bias)
+    return True
+
+
+def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:
+    """Return what writes what is wanted where arrays lie like these, None where it is not made by sweeps.
+
+    Views of x, w, y and bias begin where these do.
+    """
+    x, y, w = _split(x, plan.x_last, plan.groups), _split(y, plan.y_last, plan.groups), _grouped(w, plan)
+    axes, budget = plan.axes, plan.budget
+    if wanted == cudnn.WEIGHTS:
+        found = thin_sums_of(x, w, y, axes, often=often)
+        if found is None and not _takes_weight_tiles(x, y, w, axes, plan):
+            found = strip_sums_of(x, w, y, axes, budget, often=often)
+        return found
+    if wanted == cudnn.INPUTS:
+        back, shift = w.swapaxes(1, 2), None if bias is None else bias.reshape(x.shape[1:3])
+        thin = not _back_swept(y, back, x, plan, often)
+        return sweep_of(y, back, x, shift, axes, budget, back=True, thin=thin, often=often)
+    if _choice(x, w, y, axes, plan, often)[0] != "im2col":
+        return None
+    return sweep_of(x, w, y, None if bias is None else bias.reshape(w.shape[:2]), axes, budget, often=often)
+
+
+def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
+    """Write what is wanted of inputs, weights and outputs, with its bias, by cuDNN or cuBLAS alone; return whether that
+    was done.
+    """
+    library = library_of(x)
+    if library is np or plan.algorithm != "auto":
+        return False
+    x, y = (library.moveaxis(a, -1, 1) if last else a for a, last in ((x, plan.x_last), (y, plan.y_last)))
+    place = (cudnn.INPUTS, cudnn.WEIGHTS, cudnn.OUTPUTS).index(wanted)
+    if not cudnn.computes(wanted, x, w, y, plan.axes, plan.budget) and not elsewhere.pointwise(
+        x, w, y, plan.axes, place
+    ):
+        return False
+    if bias is not None:
+        target = y if wanted == cudnn.OUTPUTS else x
+        target += bias.reshape(-1, *[1] * len(plan.axes))
+    return True
+
+
+def common(*tensors: Any) -> DType:
+    """Return the dtype of results of tensors or arrays, None for one that there is not."""
+    first, *others = [x.dtype for x in tensors if x is not None]
+    return first if all(one is first for one in others) else promote(first, *others)
+
+
+def _split(a: Array, last: bool, groups: int) -> Array:
+    """Return a view (batch, groups, channels of a group, *lengths)."""
+    if last:  # splitting an axis always makes a view
+        a = a.reshape(*a.shape[:-1], groups, a.shape[-1] // groups)
+        return a.transpose(0, a.ndim - 2, a.ndim - 1, *range(1, a.ndim - 2))
+    return a.reshape(a.shape[0], groups, a.shape[1] // groups, *a.shape[2:])
+
+
+def _grouped(w: Array, plan: Plan) -> Array:
+    """Return weights as (groups, outputs of a group, channels of a group, *window)."""
+    return w.reshape(plan.groups, w.shape[0] // plan.groups, *w.shape[1:])
+
+
+def _forward(
+    x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending | None = None
+) -> None:
+    """Write outputs by the algorithm asked for, and what follows."""
+    bias = None if bias is None else bias.reshape(w.shape[:2])
+    if ending is not None:
+        joined = plan.algorithm in JOINED and _choice(x, w, y, axes, plan)[0] == "im2col"
+        if not joined or not sweep(x, w, y, bias, axes, plan.budget, ending=ending):
+            _forward(x, w, y, bias, plan, axes)
+            ending.write()
+        return
+
+    def run(algorithm: str) -> None:
+        if algorithm in winograd.TILES:
+            finite = winograd.convolve(x, w, y, bias, axes, winograd.TILES[algorithm], plan.budget)
+            if finite or (finite is not None and plan.algorithm == algorithm):
+                return
+        if algorithm == "direct" and x.shape[2]:
+            if not elsewhere.direct(x, w, y, bias, axes):
+                weighted_sums(plan.function, x, w, y, bias, axes, plan.budget)
+        elif not sweep(x, w, y, bias, axes, plan.budget):
+            contract(plan.function, x, w, y, bias, axes, plan.budget)
+
+    if plan.algorithm == "tune":
+        candidates = ["direct", "im2col"]
+        candidates += ["winograd"] * (winograd.unreadable(x, w, y, axes) is None)
+        kind = (x.shape, w.shape, y.strides, x.strides, y.dtype, axes, plan.budget, library_of(y))
+        run(_tuned(kind, run, candidates, y))
+    else:
+        run(_choice(x, w, y, axes, plan)[0])
+
+
+def chosen(plan: Plan, x: Array, w: Array, bias: Array | None = None) -> str:
+    """Return which algorithm makes outputs of native arrays, and why."""
+    y = empty(batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last), common(x, w, bias), x)
+    given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), _split(y, plan.y_last, plan.groups)
+    return ": ".join(_choice(*given, plan.axes, plan))
+
+
+def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan, often: bool = False) -> tuple[str, str]:
+    """Return the algorithm for arrays as `contract` has them, and why."""
+    asked = plan.algorithm
+    if asked == "auto" and is_thin(x, w):
+        compiled = pays(y, SLOWER * y.size * volume(axes), often)
+        return ("im2col", "generated code for single channels") if compiled else ("direct", "few channels a group")
+    if asked != "auto" and asked not in winograd.TILES:
+        return asked, "asked for"
+    why = winograd.unreadable(x, w, y, axes, asked != "auto")
+    if why is not None:
+        return "im2col", why
+    return (asked, "asked for") if asked != "auto" else winograd.cheaper(x, w.shape[1], y, axes)
+
+
+def _takes_weight_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
+    """Return whether the gradient of weights is for Winograd's algorithm, which was asked for or pays."""
+    asked = plan.algorithm if plan.algorithm in winograd.TILES else "auto"
+    if plan.algorithm not in ("auto", "tune", asked):
+        return False
+    if winograd.unreadable(x, w, y, axes, asked != "auto") is not None:
+        return False
+    if asked == "auto" and winograd.cheaper(x, w.shape[1], y, axes)[0] not in winograd.TILES:
+        return False
+    return summing_dtype(w.dtype, y.size * w[0, 0].size) == w.dtype
+
+
+def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
+    """Write the gradient of weights by Winograd's algorithm; return whether it is one for all of these numbers."""
+    asked = plan.algorithm if plan.algorithm in winograd.TILES else "auto"
+    done = winograd.convolve_weights(x, y, w, axes, winograd.TILES.get(asked, 2), plan.budget)
+    return done and (plan.algorithm in winograd.TILES or bool(np.isfinite(np.vdot(w, w))))
+
+
+def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Array) -> str:
+    """Return the fastest algorithm for a kind of arguments, each timed once after a first call; it is remembered.
+
+    y: what is written, whose device is waited for.
+    """
+    found = _fastest.get(kind)
+    if found is None:
+        times = {}
+        for algorithm in candidates:
+            run(algorithm)
+            elsewhere.wait(y)
+            start = perf_counter()
+            run(algorithm)
+            elsewhere.wait(y)
+            times[algorithm] = perf_counter() - start
+        if len(_fastest) >= TUNED:
+            _fastest.clear()
+        found = _fastest[kind] = min(times, key=lambda algorithm: times[algorithm])
+    return found
+
+
+def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, ending: Ending | None = None) -> None:
+    """Write inputs: for each phase of the positions modulo the strides a convolution of the outputs by stride 1."""
+    back = w.swapaxes(1, 2)
+    if ending is None and plan.algorithm in JOINED:
+        thin, shift = not _back_swept(y, back, x, plan), None if bias is None else bias.reshape(x.shape[1:3])
+        if sweep(y, back, x, shift, plan.axes, plan.budget, back=True, thin=thin):
+            return
+    for phase in product(*map(phases, plan.axes)):
+        places, elements, axes = zip(*phase, strict=True)
+        target = x[(..., *places)]
+        own = None if ending is None else ending.seen(itemgetter((..., *places)))
+        if any(axis.kernel == 0 for axis in axes):
+            target[...] = 0 if bias is None else bias.reshape(*x.shape[1:3], *[1] * len(axes))
+            if own is not None:
+                own.write()
+        else:
+            _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
+
+
+def _back_swept(y: Array, w: Array, x: Array, plan: Plan, often: bool = False) -> bool:
+    """Return whether inputs are swept from outputs whatever groups there are: by strides of 1 they are one convolution,
+    of which there may be faster ones.
+    """
+    if any(axis.stride > 1 for axis in plan.axes):
+        return True
+    ways = [phases(axis)[0] for axis in plan.axes]
+    own = w[(..., *[elements for _, elements, _ in ways])]
+    return _choice(y, own, x, tuple(axis for *_, axis in ways), plan, often)[0] == "im2col"
+
+
+def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
+    """Return why what follows outputs is not computed with them, "" where it is."""
+    w = operands[1]
+    if _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], result):
+        return TILES_APART
+    return _refuse(plan, prod(result.shape) * prod(w.shape[1:]), w.shape[1], w.shape[0], plan.y_last, result)
+
+
+def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
+    """Return why what follows inputs is not computed with them: each phase is a convolution of its own."""
+    w, number = operands[1], prod(axis.stride for axis in plan.axes)
+    if any(axis.kernel < axis.stride for axis in plan.axes):
+        return "positions are left out"
+    if number > 1 and not plan.x_last:
+        return "its sums lie apart"
+    axes = tuple(phases(axis)[0][2] for axis in plan.axes)
+    if number == 1 and _takes_tiles(
+        plan, axes, result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups, result
+    ):
+        return TILES_APART
+    work = prod(operands[0].shape) * prod(w.shape[1:]) // number
+    return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, plan.x_last, result)
+
+
+def _takes_tiles(plan: Plan, axes: Axes, images: int, channels: int, outputs: int, result: Meta) -> bool:
+    """Return whether Winograd's tiles are estimated to take less time; they are not made together with what follows."""
+    if plan.algorithm != "auto" or winograd.unfit(axes, result.dtype) is not None:
+        return False
+    groups = plan.groups
+    ours, products = winograd.seconds(groups, channels, outputs // groups, images, axes, result.dtype.itemsize)
+    return ours < products
+
+
+def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, result: Meta) -> str:
+    if plan.algorithm not in JOINED:
+        return f"algorithm is {plan.algorithm!r}"
+    if result.dtype.char not in "fd" or work < CONTRACTION_COMPILED:
+        return "it is not worth compiling"
+    return "" if can_end(plan.groups, channels, outputs // plan.groups, last) else "its sums lie apart"
+
+
+OUTPUTS = Pending("conv", compute_outputs, lambda plan: plan.y_last, _refuse_outputs)
+INPUTS = Pending("conv_transpose", compute_inputs, lambda plan: plan.x_last, _refuse_inputs)

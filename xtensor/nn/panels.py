@@ -1,0 +1,77 @@
+"""Weights and biases laid out by machine code as the kernels of convolutions read them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from ..base.layout import Shape
+from ..codegen.cpu.compile import Code, host
+from ..codegen.cpu.gathering import gathering
+from ..codegen.cpu.gemm import form_of
+from ..codegen.cpu.sweeping import OUTSIDE
+from ..codegen.cpu.turning import turning_of
+from ..run.launches import Array, Sheet, View, Word, behind, shared
+from ..run.native import Launch
+
+# Bytes of panels from which on threads share the work of laying them out; numbers of the widest register.
+SHARED, LANES = 1 << 19, 16
+
+
+def panels(w: View, panel: int, sheet: Sheet, to: Word) -> Launch:
+    """Return what writes weights (groups, outputs, channels, *window) to (groups, panels, elements of a window, outputs
+    of a panel), zeros for outputs that there are not. The channels of an element of the window lie side by side.
+    """
+    groups, outputs, channels = w.shape[:3]
+    depth, number, form = prod(w.shape[2:]), -(-outputs // panel), form_of(w.dtype.char, outputs, outputs)
+    one = depth * panel * w.dtype.itemsize
+    places = [(w.place(g, n * panel), behind(to, (g * number + n) * one)) for g in range(groups) for n in range(number)]
+    counts = [min(panel, outputs - n * panel) for n in range(number)] * groups
+    calls: list[tuple[Word, ...]]
+    if panel % form.lanes == 0 and w.is_contiguous:
+        code, turned = turning_of(form), np.arange(depth).reshape(-1, channels).T.ravel() * panel
+        table = sheet.keep(turned)  # where each term is in a panel
+        calls = [(x, table, y, n, depth, depth, panel, 0) for (x, y), n in zip(places, counts, strict=True)]
+    else:
+        near = w.steps[1] == 1
+        code = _gathering(w, near)
+        terms = np.add.outer(offsets(w.shape[3:], w.steps[3:]), np.arange(channels) * w.steps[2])
+        rows = sheet.keep(terms.ravel())
+        tables = {n: 0 if near else sheet.keep(columns(np.arange(n) * w.steps[1], panel)) for n in set(counts)}
+        calls = [(x, rows, tables[n], y, depth, panel, n) for (x, y), n in zip(places, counts, strict=True)]
+    return shared(code, calls, sheet.threads if one * len(calls) > SHARED else 1)
+
+
+def matrix(x: View, rows: Array, own: Array, wide: int, sheet: Sheet, to: Word) -> Launch:
+    """Return what writes elements of x to a matrix of so many columns, of which the first are there, the others zeros.
+
+    rows, own: offsets of rows, and of columns that are there, in elements.
+    """
+    near = bool((own == np.arange(len(own))).all())
+    table = 0 if near else sheet.keep(columns(own, wide))
+    told = x.at, sheet.keep(np.ascontiguousarray(rows)), table, to, len(rows), wide, len(own)
+    return shared(_gathering(x, near), [told], 1)
+
+
+def columns(own: Array, wide: int) -> Array:
+    """Return the offsets of so many columns of a matrix, of which the first are its own and the others zeros."""
+    found: Array = np.full(wide + LANES, OUTSIDE, np.int64)
+    found[: len(own)] = own
+    return found
+
+
+@lru_cache(256)
+def offsets(counts: Shape, by: Shape) -> Array:
+    """Return the offsets of all elements of some axes, which lie so far apart, in C order."""
+    found: Array = np.zeros(1, np.int64)
+    for count, step in zip(counts, by, strict=True):
+        found = np.add.outer(found, np.arange(count) * step).ravel()
+    return found
+
+
+def _gathering(x: View, near: bool) -> Code:
+    machine = host()
+    assert machine is not None
+    return gathering(x.dtype.char, machine.vector_bytes // x.dtype.itemsize, near)

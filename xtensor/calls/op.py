@@ -438,7 +438,7 @@ def _keeps_dtype(dtype: DType | None, own: DType) -> bool:
 
 
 # The dtypes in which a composed reduction gives the same bits as NumPy's own function.
-_COMPOSED = (np.dtype(np.float32), np.dtype(np.float64))
+_COMPOSED = tuple([np.dtype(code) for code in "fdFD"])
 
 
 def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:

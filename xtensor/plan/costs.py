@@ -22,8 +22,7 @@ DIRECT_BELOW = 256 * 1024
 COMPOSED_BELOW = 32 * 1024
 
 # Pending work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
-# Complex work, for which there is no generated code, does so where all results together take no more bytes than this.
-DIRECT_BYTES, DIRECT_COMPLEX_BYTES = 32 * 1024, 8 << 20
+DIRECT_BYTES = 32 * 1024
 
 # Bytes from which on a launch takes less time than the library for what cannot wait, and for fast reductions.
 LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 4 << 20

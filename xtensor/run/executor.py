@@ -17,7 +17,7 @@ from ..base.threads import inside_task
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import VIEWS, Masked, Node, Part, View, last_users, pending_below
-from ..plan.costs import ASK_BYTES, DIRECT_BYTES, DIRECT_COMPLEX_BYTES, FREE_PART
+from ..plan.costs import ASK_BYTES, DIRECT_BYTES, FREE_PART
 from ..storage.blob import TBlob
 from ..storage.storage import Guard, Native, Storage, trusted, watchers, watching
 
@@ -150,7 +150,7 @@ def goes_direct(order: list[Node]) -> bool:
     engine = settings().engine
     if engine != "auto" or order[0].device.backend is not CPU or (watchers and watching() is not None):
         return engine == "direct" or _is_too_late()
-    return all([is_small(node) for node in reversed(order)]) or _is_brief(order) or _is_too_late()
+    return all([is_small(node) for node in reversed(order)]) or _is_too_late()
 
 
 def _is_too_late() -> bool:
@@ -164,14 +164,6 @@ def is_small(node: Node) -> bool:
         return False
     read = [value for value in node.inputs if isinstance(value, (Node, TBlob))] if node.op.kind == "reduction" else []
     return all([prod(value.shape) * value.dtype.itemsize <= DIRECT_BYTES for value in read])
-
-
-def _is_brief(order: list[Node]) -> bool:
-    """Return whether nodes are complex work of which the results are small."""
-    read = [value for value in order[0].inputs if isinstance(value, (Node, TBlob))]
-    if not any([value.dtype.kind == "c" for value in (order[0], *read)]):
-        return False
-    return sum([prod(node.shape) * node.dtype.itemsize for node in order]) <= DIRECT_COMPLEX_BYTES
 
 
 def before_write(owner: Storage) -> None:

@@ -227,9 +227,9 @@ def is_new(node: Node) -> bool:
 def _remember(root: Node, trace: Trace, plan: Plan) -> None:
     """Remember the plan of the expression that ends in a node, if nothing else of it is kept.
 
-    That is worth it for an expression that is met a second time, and has generated code.
+    That is worth it for an expression that is met a second time.
     """
-    if root.signature in _known or any([value.dtype.kind == "c" for value in trace.values if hasattr(value, "dtype")]):
+    if root.signature in _known:
         return
     before = _met.get(root.signature, 0)
     if not before and len(_met) >= REMEMBERED:

@@ -53,6 +53,9 @@ COMPILE_SECONDS = 0.002
 # Elements from which on what comes a second time is compiled, whatever library calls take: it will come more often.
 COMPILED_AGAIN = 100_000
 
+# Seconds in which a schedule is prepared.
+PREPARE_SECONDS = 0.0004
+
 # What a library call spends on one element: per byte it moves, and more where it computes a function.
 SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
 

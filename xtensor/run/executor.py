@@ -140,7 +140,7 @@ def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | 
         order.clear()
         while todo:  # a step is let go as soon as it is done, so that its bytes can be
             node = todo.pop()
-            node.finish(_step(node))
+            node.finish(step(node))
         return
     _planner().evaluate(order, wanted, into)
 
@@ -344,7 +344,7 @@ def _reads_in_place(order: Iterable[Node], blob: TBlob, owners: Collection[Stora
     return True
 
 
-def _step(node: Node) -> TBlob:
+def step(node: Node) -> TBlob:
     """Compute one node by the backend's own function."""
     if type(node.op) is View:
         return node.op.of(force(*node.inputs), **node.params)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
+from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, complex128, float64
 from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
@@ -51,12 +51,12 @@ def _std_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
 
 
 def _quotient(total: Tensor, divisor: float) -> Tensor:
-    """Divide as NumPy does: in float64, whose quotient is then rounded to the dtype; complex numbers in their own.
+    """Divide as NumPy does: in double precision, whose quotient is then rounded to the dtype.
 
-    Where float32 holds the divisor exactly, its own quotient is the same.
+    Where float32 holds the divisor exactly, its own quotient is the same; of complex numbers it is rounded twice.
     """
     if total.dtype.kind == "c":
-        return divide(total, float(divisor))
+        return astype(divide(astype(total, complex128), float(divisor)), total.dtype)
     if (type(divisor) is int and divisor <= 1 << 24) or total.dtype == float64 or float(np.float32(divisor)) == divisor:
         return divide(total, float(divisor))
     return astype(divide(astype(total, float64), float(divisor)), total.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from ...base.dtypes import real_of
 from ...plan.program import Reduction
 from .complex import Value, cast
-from .primitives import BOOL, maximum, minimum
+from .primitives import BOOL, LacksError, maximum, minimum
 from .vector import bits, from_bits, select
 
 # Accumulators of a reduction take turns, so that one addition need not wait for the one before it. Of floating dtypes
@@ -25,9 +25,11 @@ def turns_of(reduction: Reduction, lanes: int) -> int:
 
 
 def identity(reduction: Reduction) -> Any:
-    """Return what a reduction's accumulator starts from."""
+    """Return what a reduction's accumulator starts from; raises LacksError for extremes of complex numbers."""
     name, dtype = reduction.op.name, reduction.dtype
     if name in ("max", "min"):
+        if dtype.kind == "c":
+            raise LacksError(f"{name} of {dtype} in generated code")
         if dtype.kind == "f":
             return -np.inf if name == "max" else np.inf
         if dtype == BOOL:

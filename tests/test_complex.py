@@ -107,7 +107,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "not_equal": lambda a, b: a != b,
 }
 UNARY = ["abs", "conj", "imag", "isfinite", "isinf", "isnan", "logical_not", "negative", "positive", "real"]
-UNARY += ["reciprocal", "square"]
+UNARY += ["reciprocal", "sign", "square"]
 
 
 @every_dtype
@@ -124,7 +124,7 @@ def test_special_values_of_two(name: str, dtype: str) -> None:
 @every_dtype
 @pytest.mark.parametrize("name", UNARY)
 def test_special_values_of_one(name: str, dtype: str) -> None:
-    """Every one of them, as NumPy has it; its magnitudes within an ulp."""
+    """Every one of them, as NumPy has it; what depends on its magnitude within an ulp."""
     values = specials(dtype)
     with np.errstate(all="ignore"):
         right = getattr(np, name)(values)
@@ -132,6 +132,10 @@ def test_special_values_of_one(name: str, dtype: str) -> None:
     assert found.dtype == right.dtype
     if name == "abs":
         np.testing.assert_array_max_ulp(found, right, 1)
+    elif name == "sign":
+        for a, b in ((found.real, right.real), (found.imag, right.imag)):
+            np.testing.assert_array_max_ulp(a, b, 1)
+            assert np.array_equal(np.signbit(a)[a == a], np.signbit(b)[a == a])
     else:
         assert texts(found) == texts(right)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, complex128, float64
+from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64, promote
 from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
@@ -55,11 +55,11 @@ def _quotient(total: Tensor, divisor: float) -> Tensor:
 
     Where float32 holds the divisor exactly, its own quotient is the same; of complex numbers it is rounded twice.
     """
-    if total.dtype.kind == "c":
-        return astype(divide(astype(total, complex128), float(divisor)), total.dtype)
-    if (type(divisor) is int and divisor <= 1 << 24) or total.dtype == float64 or float(np.float32(divisor)) == divisor:
+    exact = (type(divisor) is int and divisor <= 1 << 24) or float(np.float32(divisor)) == divisor
+    wide = promote(total.dtype, float64)
+    if total.dtype == wide or (exact and total.dtype.kind == "f"):
         return divide(total, float(divisor))
-    return astype(divide(astype(total, float64), float(divisor)), total.dtype)
+    return astype(divide(astype(total, wide), float(divisor)), total.dtype)
 
 
 def size_along(x: Tensor | Like, axes: tuple[int, ...]) -> int:

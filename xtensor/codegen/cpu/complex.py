@@ -14,7 +14,7 @@ import numpy as np
 from ...base.dtypes import DType, real_of
 from . import primitives
 from .primitives import BOOL, LacksError
-from .vector import SCALARS, Number, Vector, Writer, absolute, fma, select, sqrt
+from .vector import SCALARS, Number, Vector, Writer, absolute, copysign, fma, select, sqrt
 
 
 class Complex:
@@ -141,6 +141,19 @@ _MOVES = {
 }
 
 
+def sign(a: Complex) -> Complex:
+    """A number over its magnitude; of an infinite one the infinite part is 1 or -1, the other 0; NaN where both are."""
+    size = magnitude(a)
+    both = (absolute(a.real) == np.inf) & (absolute(a.imag) == np.inf)
+
+    def over(part: Vector) -> Vector:
+        infinite = select(absolute(part) == np.inf, copysign(part.like(1.0), part), 0.0)
+        shown = select(size == np.inf, infinite, part / select(size == 0, 1.0, size))
+        return select(both, np.nan, select(size == 0, 0.0, shown))
+
+    return a.of(over(a.real), over(a.imag))
+
+
 def divide(a: Complex, b: Complex) -> Complex:
     """Smith's method (Communications of the ACM 5, 1962, algorithm 116), in NumPy's order of operations."""
     x, y = absolute(b.real), absolute(b.imag)
@@ -211,6 +224,7 @@ PRIMITIVES: dict[str, Callable[..., Value]] = {
     "positive": lambda a: a,
     "real": lambda a: a.real,
     "reciprocal": reciprocal,
+    "sign": sign,
     "square": lambda a: a * a,
     "subtract": lambda a, b: a - b,
     "where": where,

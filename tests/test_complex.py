@@ -350,7 +350,7 @@ def step(z: Any, c: Any, inside: Any) -> Any:
 @every_dtype
 @pytest.mark.parametrize("engine", ["auto", "llvm", "interpret"])
 def test_captured_functions(engine: str, dtype: str) -> None:
-    """Called again and again with other numbers, elsewhere in memory: arguments and results are the plain function's."""
+    """Called with other numbers, elsewhere in memory: arguments and results are the plain function's."""
     with xt.options(engine=engine, lazy="auto"):
         fast = xt.fuse(step)
         for call in range(4):

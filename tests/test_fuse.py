@@ -613,7 +613,7 @@ CAPTURED: dict[str, Callable[[Any], Any]] = {
     "swapped values": lambda x: swapped(x),
     "cumulative": lambda x: xt.cumulative_sum(x) * 2.0,
     "linear algebra": lambda x: xt.linalg.inv(xt.reshape(x[:9], (3, 3)) + xt.eye(3, dtype=xt.float32) * 9.0) * 2.0,
-    "fourier": lambda x: xt.abs(xt.fft.fft(xt.astype(x[:64], xt.complex64))),
+    "fourier": lambda x: xt.conj(xt.fft.fft(xt.astype(x[:64], xt.complex64))) * 2.0,
     "joined": lambda x: xt.concat([x[:5], x[3:9] * 2.0]) + xt.roll(x, 3)[:11],
     "stacked": lambda x: xt.stack([x[:7], x[1:8] * 2.0, xt.flip(x[:7])], axis=1) + 1.0,
     "joined dtypes": lambda x: xt.concat([x[:5], xt.astype(x[3:9], xt.float64)]) * 2.0,

@@ -12,14 +12,15 @@ from typing import Any
 
 from ..base.locks import fork_waiting_lock
 from ..base.options import Settings, count_always, settings
-from ..base.profiling import LIBRARY, WAIT, noted, noting, observers
+from ..base.profiling import LIBRARY, WAIT, noted, observers
 from ..base.threads import inside_task
 from ..devices import Device
 from ..devices.cpu import CPU
-from ..graph.node import VIEWS, Masked, Node, Part, View, last_users, pending_below
+from ..graph.node import VIEWS, Masked, Node, Part, last_users, pending_below
 from ..plan.costs import ASK_BYTES, DIRECT_BYTES, FREE_PART
 from ..storage.blob import TBlob
 from ..storage.storage import Guard, Native, Storage, trusted, watchers, watching
+from .steps import step
 
 _evaluating = fork_waiting_lock()
 _lent = nullcontext()
@@ -342,25 +343,6 @@ def _reads_in_place(order: Iterable[Node], blob: TBlob, owners: Collection[Stora
         if not (same and read.dtype == blob.dtype and node.shape == blob.shape) and read.overlaps(blob):
             return False
     return True
-
-
-def step(node: Node) -> TBlob:
-    """Compute one node by the backend's own function."""
-    if type(node.op) is View:
-        return node.op.of(force(*node.inputs), **node.params)
-    backend = node.device.backend
-    natives = [_operand(value) for value in node.inputs]
-    compute = noting(backend.compute, backend, node.op.name) if observers else backend.compute
-    result = compute(node.op.kernel(backend), *natives, **node.params)
-    return TBlob.adopt(backend.asarray(result, node.dtype), node.device)
-
-
-def _operand(value: Any) -> Native:
-    """Return what a kernel takes: a native array, or a Python scalar as it stands."""
-    if isinstance(value, Node):
-        assert value.blob is not None
-        return value.blob.native()
-    return value.native() if isinstance(value, TBlob) else value
 
 
 # ---- a look at a part

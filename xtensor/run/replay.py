@@ -23,9 +23,9 @@ from ..plan.program import Plan, Trace, bare, plan_of
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from .describe import described
-from .executor import step
 from .prepare import prepared
 from .schedule import Schedule
+from .steps import step
 from .work import Work, behind, work_of
 
 # Expressions remembered at most, the evaluations after which one that is not remembered yet need not be waited for,
@@ -123,7 +123,8 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
     if capture is not None:
         limits = capture.settings(plan, limits)
     if schedule is None and into is None and capture is None and _comes_once(trace, plan, key, limits):
-        _step_by_step([trace.values[number] for number in plan.kept])
+        for node in pending_below([trace.values[number] for number in plan.kept]):
+            node.finish(step(node))
         return
     if schedule is None or not schedule.fits(limits):
         spell_out(trace)
@@ -151,7 +152,8 @@ def _comes_once(trace: Trace, plan: Plan, key: Any, limits: Settings) -> bool:
     """Return whether to call the library: each time operands lie in another way, as what masks select does, and to
     prepare a schedule would take longer. What lies as something before did is prepared.
     """
-    if limits.engine != "auto" or len(plan.schedules) < SEVERAL or key in plan.schedules or key[0].backend is not CPU:
+    chosen = limits.engine != "auto" or limits.reproducible or key[0].backend is not CPU
+    if chosen or len(plan.schedules) < SEVERAL or key in plan.schedules:
         return False
     largest = plan.largest(trace.values)
     if largest * sum([library_seconds(kernel.program) for kernel in plan.kernels]) > PREPARE_SECONDS:
@@ -159,12 +161,6 @@ def _comes_once(trace: Trace, plan: Plan, key: Any, limits: Settings) -> bool:
     if len(plan.schedules) < WAYS:
         plan.schedules[key] = None
     return True
-
-
-def _step_by_step(nodes: Sequence[Node]) -> None:
-    """Compute nodes by calls of the library."""
-    for node in pending_below(nodes):
-        node.finish(step(node))
 
 
 # ---- expressions found again

@@ -67,7 +67,7 @@ class Moves:
     def __init__(self, program: Program, form: Form, contract: bool, lines: list[str]) -> None:
         self.program = program
         self.form = form
-        self.lines = lines
+        self.lines: list[str] = lines
         self.pointers: list[str] = []
         self.writer = Writer(form.lanes)
         self.writer.flags = "contract " if contract else ""

@@ -82,10 +82,15 @@ class _Key:
             except ValueError:  # an empty cell
                 value = None
             if part is not None and value is last:
-                self.key += part
-                continue
+                if type(value) is not FunctionType:
+                    self.key += part
+                    continue
+                if not value.__dict__:  # what it finds itself is in places of its own
+                    self.key += part
+                    self.seen.setdefault(id(value), len(self.seen))
+                    continue
             self.enter(value, given=False)
-            if type(value) is not Tensor and is_plain(value):
+            if type(value) is FunctionType or (type(value) is not Tensor and is_plain(value)):
                 place[2:] = value, constant_of(value)
 
     def enter(self, x: Any, *, given: bool) -> None:

@@ -822,6 +822,26 @@ def test_what_differs_from_call_to_call_without_tensors() -> None:
     assert [float(counted(3)[0]) for _ in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
+def helper(x: Any) -> Any:
+    return x * getattr(helper, "factor", 1.0)
+
+
+@pytest.mark.usefixtures("engine")
+def test_functions_that_are_given_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a function that is called has of its own is looked up again at each call, also where it had nothing before;
+    another function of its name is another kind.
+    """
+    fused, x = xt.fuse(lambda x: helper(x) + 1.0), array()
+    for factor in (1.0, 5.0, -2.0):
+        if factor != 1.0:
+            monkeypatch.setattr(helper, "factor", factor, raising=False)
+        for _ in range(3):
+            same(fused(x), x * factor + 1.0)
+    monkeypatch.setitem(globals(), "helper", lambda x: x - 7.0)
+    for _ in range(3):
+        same(fused(x), (x - 7.0) + 1.0)
+
+
 def test_nothing_to_fuse() -> None:
     """No tensors, arrays that come from NumPy, arguments that may change."""
     fused = xt.fuse(lambda *args: args[0])

@@ -14,6 +14,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from ir import Checked, check_launches, collected
 
 import xtensor as xt
 from xtensor.autograd.checking import check_grads
@@ -223,6 +224,28 @@ def test_axes_in_every_order(dtype: str) -> None:
         (xt.conj(x[::2, ::-3]).T - 1j, np.conj(a[::2, ::-3]).T - 1j),
     ):
         assert np.array_equal(compiled(mine).numpy(), right)
+
+
+@every_dtype
+def test_code_stays_within_its_operands(dtype: str) -> None:
+    """Whole and partial rounds, packed and strided, read and written."""
+    modules: dict[str, Any] = {}
+    with collected() as found:
+        for n in (5, 8, 37):
+            x = own(numbers(4 * n * n, dtype).reshape(2 * n, 2 * n))
+            for value in (
+                x * 2j + xt.conj(x),
+                x[::2, ::3] * x[1::2, ::3],
+                xt.sum(x * x, axis=0),
+                xt.sum(x + 1, axis=1),
+            ):
+                value.evaluate()
+            for value in (x.T / x, *[x - xt.mean(x, axis=axis, keepdims=True) for axis in (0, 1)]):
+                value.evaluate()
+            x[::2, 1::2] *= 1.5
+            x[1::2] += x[::2] * 1j
+    total = sum([check_launches(one, 1 + at % 3, modules) for at, one in enumerate(found)], Checked())
+    assert total.run >= len(found) >= 27 and not total.foreign and not total.long
 
 
 def test_results_past_the_caches() -> None:

@@ -19,7 +19,7 @@ import xtensor as xt
 import xtensor.nn
 from xtensor.base.dtypes import ALL, DType
 from xtensor.calls.op import REGISTRY, Op
-from xtensor.codegen.cpu.loop import PACKED, SAME, STRIDED
+from xtensor.codegen.cpu.moves import PACKED, SAME, STRIDED
 from xtensor.codegen.cpu.primitives import LacksError
 from xtensor.codegen.cuda import kernel as cuda
 from xtensor.codegen.cuda import library

@@ -23,7 +23,6 @@ from programs.captured import arguments, function_of, parted, returning
 
 import xtensor as xt
 from xtensor.base.options import Settings, settings
-from xtensor.calls import signature
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan.costs import CAPTURED_STEPS
 from xtensor.run.capture import LOOKED, OUTSIDE, WRITES
@@ -614,7 +613,7 @@ CAPTURED: dict[str, Callable[[Any], Any]] = {
     "swapped values": lambda x: swapped(x),
     "cumulative": lambda x: xt.cumulative_sum(x) * 2.0,
     "linear algebra": lambda x: xt.linalg.inv(xt.reshape(x[:9], (3, 3)) + xt.eye(3, dtype=xt.float32) * 9.0) * 2.0,
-    "fourier": lambda x: xt.abs(xt.fft.fft(xt.astype(x[:64], xt.complex64))),
+    "fourier": lambda x: xt.conj(xt.fft.fft(xt.astype(x[:64], xt.complex64))) * 2.0,
     "joined": lambda x: xt.concat([x[:5], x[3:9] * 2.0]) + xt.roll(x, 3)[:11],
     "stacked": lambda x: xt.stack([x[:7], x[1:8] * 2.0, xt.flip(x[:7])], axis=1) + 1.0,
     "joined dtypes": lambda x: xt.concat([x[:5], xt.astype(x[3:9], xt.float64)]) * 2.0,
@@ -785,11 +784,69 @@ def test_what_a_call_leaves_behind_has_been_read() -> None:
             assert result is None or float(result[5]) == {"looks": 9.0, "exports": 4.0}[how]
 
 
+@pytest.mark.usefixtures("engine")
+def test_no_tensor_among_the_arguments() -> None:
+    """What a function makes inside is made anew in each call, and is nobody else's; constants are part of the kind."""
+
+    def made(n: int, slope: float, generator: Any = None) -> tuple[Any, Any]:
+        line = xt.linspace(0.0, 1.0, n) * slope
+        line[1:] += line[:-1] * 0.5
+        total = xt.zeros(n)
+        for _ in range(3):
+            total += xt.exp(line)
+        total[line > 0.5] = -1.0
+        return line, total
+
+    counted = Counted(made)
+    fused = xt.fuse(counted)
+    for start in range(4):
+        for n, slope in ((N, 1.5), (N, -0.25), (N + 1, 1.5)):
+            with xt.options(lazy="always"):
+                same(fused(n, slope), made(n, slope))
+        line, _ = fused(N, 1.5)
+        line[...] = float(start)
+    assert counted.calls == 3 and fused.why(N, 1.5) == ""
+
+
+def test_what_differs_from_call_to_call_without_tensors() -> None:
+    """Random numbers, counters and generators are asked anew."""
+    drawn = xt.fuse(lambda n: xt.ones(n) * random.random())
+    assert len({float(drawn(2)[0]) for _ in range(5)}) == 5 and "[changing]" in drawn.why(2)
+    count = [0]
+
+    def counts(n: int) -> Any:
+        count[0] += 1
+        return xt.ones(n) * count[0]
+
+    counted = xt.fuse(counts)
+    assert [float(counted(3)[0]) for _ in range(5)] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def helper(x: Any) -> Any:
+    return x * getattr(helper, "factor", 1.0)
+
+
+@pytest.mark.usefixtures("engine")
+def test_functions_that_are_given_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a function that is called has of its own is looked up again at each call, also where it had nothing before;
+    another function of its name is another kind.
+    """
+    fused, x = xt.fuse(lambda x: helper(x) + 1.0), array()
+    for factor in (1.0, 5.0, -2.0):
+        if factor != 1.0:
+            monkeypatch.setattr(helper, "factor", factor, raising=False)
+        for _ in range(3):
+            same(fused(x), x * factor + 1.0)
+    monkeypatch.setitem(globals(), "helper", lambda x: x - 7.0)
+    for _ in range(3):
+        same(fused(x), (x - 7.0) + 1.0)
+
+
 def test_nothing_to_fuse() -> None:
     """No tensors, arrays that come from NumPy, arguments that may change."""
     fused = xt.fuse(lambda *args: args[0])
     assert fused(3) == 3
-    assert fused.why(3) == signature.NO_TENSOR
+    assert fused.why(3) == room.NOTHING
     given = [1]
     assert fused(given, array()) is given
     assert fused.why(given, array()) == room.NOTHING

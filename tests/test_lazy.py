@@ -28,7 +28,7 @@ from xtensor.base.options import Settings, settings, thin_closed
 from xtensor.devices.cpu import CPU, CPUBackend
 from xtensor.graph.node import Node
 from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES
-from xtensor.run import executor
+from xtensor.run import executor, replay
 from xtensor.run.executor import ledger
 
 
@@ -1043,3 +1043,23 @@ def test_iterating_computes_all_at_once() -> None:
         first = next(elements)
         assert not z.is_pending
         np.testing.assert_array_equal([float(one) for one in (first, *elements)], np.asarray(z))
+
+
+def test_lengths_that_never_come_again_make_no_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of operands that lie in another way each time the first few make schedules, and those that come again."""
+    made: list[Any] = []
+    prepared = replay.prepared
+    monkeypatch.setattr(replay, "prepared", lambda *given: made.append(given) or prepared(*given))
+    base = np.arange(1.0, 50_001.0)
+    x = xt.asarray(base, copy=True)
+
+    def check(length: int) -> None:
+        assert np.array_equal((x[:length] * 1.21875 - x[:length]).numpy(), base[:length] * 1.21875 - base[:length])
+
+    with xt.options(lazy="always", engine="auto", cache_dir=""):
+        for length in range(40_000, 40_040):
+            check(length)
+        assert len(made) == replay.SEVERAL
+        for _ in range(3):
+            check(40_030)
+        assert len(made) == replay.SEVERAL + 1

@@ -90,7 +90,28 @@ def taken_before_it_is_written(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
     y[mask] = taken
 
 
-CAPTURED = [by_one_mask, by_equal_masks, by_updates, of_other_dtypes, with_numbers_of_arrays]
+def by_numbers(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+    x[x > 0] = 7
+    y[xp.isnan(y)] = k[0, 0]
+    k[x == 7] = -2.5
+    c[xp.abs(c) < 1] = 2j
+    mask = y > 0
+    mask[mask] = False
+    x[mask] = 1.0
+    view = y[::-2, ::3]
+    view[view < 0] = 0.0
+
+
+def counted(xp: Any, x: Any, y: Any, k: Any, c: Any) -> Any:
+    k[0, 0] = xp.count_nonzero(x[y > 0])
+    k[0, 1] = k[k > 0].sum()
+    k[0, 2] = (k[k < 0] * 2).prod()
+    k[0, 3] = k[k > 99].sum() + k[k > 99].prod()
+    k[0, 4] = xp.any(x[y > 0] > 2) + 2 * xp.all(y[y > 0] > 0, axis=0) + 4 * (x > 9)[x > 9].any()
+    return xp.sum((k > 1)[k > 0], axis=(0,))
+
+
+CAPTURED = [by_numbers, counted, by_one_mask, by_equal_masks, by_updates, of_other_dtypes, with_numbers_of_arrays]
 CAPTURED += [of_what_is_made_inside, taken_before_it_is_written]
 
 
@@ -98,6 +119,63 @@ CAPTURED += [of_what_is_made_inside, taken_before_it_is_written]
 def test_what_is_captured(function: Callable[..., Any]) -> None:
     """Values, signs of zeros and NaN are NumPy's in each call."""
     same(function)
+
+
+EMPTY = {"sum": 0.0, "prod": 1.0, "mean": np.nan, "any": False, "all": True, "count_nonzero": 0}
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("name", EMPTY)
+def test_reductions_of_selections(name: str, dtype: str) -> None:
+    """They are those of a plain call, sums within the stated bound, of no elements as well; so are their dtypes."""
+
+    def reduce(x: Any, mask: Any) -> Any:
+        return getattr(xt, name)(x[mask])
+
+    fused = xt.fuse(reduce)
+    for call in range(4):
+        rng = np.random.default_rng(call)
+        x = (rng.integers(0, 4, (70, 30)) if np.dtype(dtype).kind in "biu" else rng.standard_normal((70, 30))).astype(
+            dtype
+        )
+        if dtype.startswith("complex"):
+            x += 1j * x[::-1]
+        mask = rng.random(x.shape) < (0.3 if call != 2 else 0)
+        if call == 3:
+            mask[:, :] = x == x[0, 0]
+        given = xt.asarray(x, copy=True), xt.asarray(mask, copy=True)
+        with np.errstate(all="ignore"):
+            plain = np.asarray(reduce(*given))
+        found = fused(*given).numpy()
+        assert found.dtype == plain.dtype and found.shape == ()
+        if call == 2:
+            assert np.array_equal(found, EMPTY[name], equal_nan=True) and np.array_equal(found, plain, equal_nan=True)
+        elif plain.dtype.kind in "fc" and name != "prod":
+            terms = np.abs(x[mask]) / (mask.sum() if name == "mean" else 1)
+            assert abs(found - plain) <= 16 * np.finfo(plain.dtype).eps * terms.sum()
+        else:
+            np.testing.assert_allclose(found, plain, rtol=1e-3 if dtype in ("float32", "complex64") else 1e-11)
+    captured = not (name == "prod" and dtype.startswith("complex"))
+    assert (fused.why(*given) == "") is captured
+
+
+def test_special_values_of_selections() -> None:
+    """What is not selected has no say, whatever it is; what is has its own."""
+
+    def reduce(xp: Any, x: Any, mask: Any) -> Any:
+        return xp.sum(x[mask]), xp.mean(x[mask]), xp.any(x[mask]), xp.prod(x[mask], dtype=xp.float64)
+
+    fused = xt.fuse(reduce)
+    for values, mask in (
+        ([np.nan, 1.0, np.inf], [False, True, False]),
+        ([np.nan, 1.0, 2.0], [True, True, False]),
+        ([-np.inf, np.inf, 2.0], [True, False, True]),
+        ([-0.0, np.nan, -0.0], [True, False, True]),
+    ):
+        x, m = np.asarray(values * 50), np.asarray(mask * 50)
+        given = xt.asarray(x, copy=True), xt.asarray(m, copy=True)
+        for found, right in zip(fused(xt, *given), reduce(np, x, m), strict=True):
+            assert repr(float(found)) == repr(float(right))
 
 
 def mask_is_written(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:

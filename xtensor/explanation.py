@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .base.machine import size_text
 from .base.options import Settings, settings
 from .graph.node import Node, Part, pending_below
-from .plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
+from .plan.costs import DIRECT_BYTES
 from .plan.program import Plan, Trace, plan_of
 from .run import executor as run
 from .run.describe import Description, graph_lines, graph_sketch, kind_of, labels_of, names
@@ -83,6 +83,4 @@ def _described(trace: Trace, plan: Plan, show: str, limits: Settings) -> tuple[s
 def _why_direct(order: Sequence[Node], limits: Settings) -> str:
     if limits.engine == "direct":
         return "asked for"
-    if all(run.is_small(node) for node in order):
-        return f"no array takes more than {DIRECT_BYTES >> 10} KiB"
-    return f"complex work, of which the results take no more than {DIRECT_COMPLEX_BYTES >> 10} KiB"
+    return f"no array takes more than {DIRECT_BYTES >> 10} KiB"

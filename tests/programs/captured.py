@@ -69,15 +69,26 @@ def without(makers: list[str], body: list[str], dropped: set[str]) -> list[str]:
 
 
 def with_masks(maker: Maker, seed: int) -> list[str]:
-    """Return statements that change what masks select of a program's variables."""
+    """Return statements that change, write and reduce what masks select of a program's variables.
+
+    Products of complex numbers are those with whole numbers alone: of others NumPy rounds some in another way.
+    """
     rng, found = random.Random(seed), []
-    names = [name for name, x in maker.variables().items() if x.ndim and x.flags.writeable and x.dtype.kind in "if"]
+    names = [name for name, x in maker.variables().items() if x.ndim and x.flags.writeable and x.dtype.kind in "ifc"]
+    new = max([int(name[1:]) for name in maker.variables()], default=0)
     for name in names[:3]:
-        like = [other for other in names if maker.get(other).shape == maker.get(name).shape]
-        mask = f"{name} {rng.choice(['>', '<=', '!='])} {rng.choice(['0', '1', rng.choice(like)])}"
-        same = [one for one in like if maker.get(one).dtype == maker.get(name).dtype]
+        x = maker.get(name)
+        like = [one for one in names if maker.get(one).shape == x.shape and maker.get(one).dtype.kind != "c"]
+        mask = f"{name} {rng.choice(['>', '<=', '!='])} {rng.choice(['0', '1', rng.choice(like or '2')])}"
+        if x.dtype.kind == "c":
+            mask = f"xp.{rng.choice(['real', 'imag'])}({name}) > {rng.choice('01')}"
+        same = [one for one in like if maker.get(one).dtype == x.dtype]
         found.append(f"{name}[{mask}] {rng.choice('+-*')}= {rng.choice('123')}")
-        found.append(f"{name}[{mask}] = {name}[{mask}] {rng.choice('+-*')} {rng.choice(same)}[{mask}]")
+        if same:
+            found.append(f"{name}[{mask}] = {name}[{mask}] {rng.choice('+-*')} {rng.choice(same)}[{mask}]")
+        found.append(f"{name}[{mask}] = {rng.choice('0123')}")
+        exact = ["any", "all", "count_nonzero", *(["sum", "prod", "mean"] if x.dtype.kind == "i" else [])]
+        found.append(f"v{new + len(found)} = xp.{rng.choice(exact)}({name}[{mask}])")
     return found
 
 

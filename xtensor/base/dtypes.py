@@ -145,9 +145,12 @@ _HELD: dict[DType, DType] = {
 }
 
 
+_GENERATED = frozenset(ALL.values())
+
+
 def is_generated(dtype: DType) -> builtins.bool:
-    """Return whether generated code has a dtype: no complex numbers, no float16."""
-    return dtype.kind in "biuf" and dtype.itemsize in (1, 2, 4, 8) and dtype != float16
+    """Return whether generated code has a dtype: all but float16."""
+    return dtype in _GENERATED
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> Any:

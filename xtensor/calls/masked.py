@@ -1,4 +1,5 @@
-"""Selections by a mask while a function is captured: `x[mask] = f(x[mask])` becomes `x = where(mask, f(x), x)`.
+"""Selections by a mask while a function is captured: `x[mask] = f(x[mask])` becomes `x = where(mask, f(x), x)`, and
+`sum(x[mask])` becomes `sum(where(mask, x, 0))`.
 
 How many elements a mask selects depends on its values, and with it all that is computed from them. As long as nobody
 asks for that number, what is elementwise is computed of all elements, and written where the mask is true.
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..autograd.rules import xt
+from ..base.dtypes import float64, promote
 from ..graph.node import Masked, Node
 from ..storage.blob import TBlob
 from ..storage.storage import watching
@@ -62,6 +65,52 @@ def apply_selected(op: Op, operands: tuple[Any, ...], apply: Callable[[Op, tuple
     if op.fails_on_values(*[x.dtype if type(x) is Tensor else type(x) for x in operands]):
         return None  # of elements that are not selected as well
     return selection(apply(op, tuple(whole)), mask)
+
+
+def reduce_selected(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
+    """Return a reduction of elements that a mask selects as one of all elements; None for any other, and for what is
+    an error of no elements.
+    """
+    if not is_selection(x) or watching() is None or params["keepdims"] is not False:
+        return None
+    axis, reduced = params["axis"], _REDUCED.get(op.name)
+    if reduced is None or type(axis) not in (int, tuple, type(None)) or axis not in (None, 0, -1, (0,), (-1,)):
+        return None
+    found: Tensor | None = reduced(x._data.value, x._data.mask, params.get("dtype"))
+    return found
+
+
+def _filled(value: Tensor, mask: Tensor, fill: bool) -> Tensor:
+    """Return a tensor with 0 or 1 where the mask is false."""
+    found: Tensor = xt.where(mask, value, fill if value.dtype.kind == "b" else int(fill))
+    return found
+
+
+def _true(value: Tensor) -> Tensor:
+    return value if value.dtype.kind == "b" else value != 0
+
+
+def _mean(value: Tensor, mask: Tensor, dtype: Any) -> Tensor | None:
+    """The sum over the number of elements: divided in double precision, as NumPy divides."""
+    if dtype is not None and dtype != value.dtype:
+        return None
+    kind = value.dtype if value.dtype.kind in "fc" else float64
+    wide = promote(kind, float64)
+    total = xt.astype(xt.sum(_filled(xt.astype(value, kind), mask, False)), wide)
+    found: Tensor = xt.astype(total / xt.astype(xt.count_nonzero(mask), wide), kind)
+    return found
+
+
+# Reductions of (value, mask, dtype), where they have a value of no elements; products of complex numbers are others
+# with one more factor, where there are infinities.
+_REDUCED: dict[str, Callable[[Tensor, Tensor, Any], Tensor | None]] = {
+    "sum": lambda x, mask, dtype: xt.sum(_filled(x, mask, False), dtype=dtype),
+    "prod": lambda x, mask, dtype: None if x.dtype.kind == "c" else xt.prod(_filled(x, mask, True), dtype=dtype),
+    "mean": _mean,
+    "any": lambda x, mask, _: xt.any(xt.logical_and(mask, _true(x))),
+    "all": lambda x, mask, _: xt.all(xt.logical_or(xt.logical_not(mask), _true(x))),
+    "count_nonzero": lambda x, mask, _: xt.count_nonzero(xt.logical_and(mask, _true(x))),
+}
 
 
 def _is_scalar(x: Any) -> bool:

@@ -32,7 +32,7 @@ from . import compositions
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
 from .library import captured_call, native_of
-from .masked import apply_selected
+from .masked import apply_selected, reduce_selected
 from .record import (
     EXACT,
     can_generate,
@@ -314,6 +314,10 @@ def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor
 
 def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     """Compute or record a reduction over params["axis"] (None: all axes); errors are raised here, at the call."""
+    if watchers:
+        selected = reduce_selected(op, x, params)
+        if selected is not None:
+            return selected
     if active[0]:
         steps = steps_of((x,))
         if steps is not None:
@@ -438,7 +442,7 @@ def _keeps_dtype(dtype: DType | None, own: DType) -> bool:
 
 
 # The dtypes in which a composed reduction gives the same bits as NumPy's own function.
-_COMPOSED = (np.dtype(np.float32), np.dtype(np.float64))
+_COMPOSED = tuple([np.dtype(code) for code in "fdFD"])
 
 
 def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.tape import active, steps_of
+from ..base.options import settings
 from ..devices import Device
 from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
@@ -26,7 +27,7 @@ from ..tensor.face import CPU_DEVICE, Tensor
 from .reach import MOST_OBJECTS, Reach, constant_of, is_code, is_open, is_plain, slots_of, stays, wrapped
 
 # Why there is no signature.
-NO_TENSOR = "[none] no argument is a tensor"
+NO_TENSOR = "[none] no argument is a tensor, and what is made does not lie on the CPU"
 GRADIENT = "[gradient] an argument takes part in a gradient (fuse the function that computes the gradient)"
 ELSEWHERE = "[device] its arguments are on different devices"
 
@@ -81,10 +82,15 @@ class _Key:
             except ValueError:  # an empty cell
                 value = None
             if part is not None and value is last:
-                self.key += part
-                continue
+                if type(value) is not FunctionType:
+                    self.key += part
+                    continue
+                if not value.__dict__:  # what it finds itself is in places of its own
+                    self.key += part
+                    self.seen.setdefault(id(value), len(self.seen))
+                    continue
             self.enter(value, given=False)
-            if type(value) is not Tensor and is_plain(value):
+            if type(value) is FunctionType or (type(value) is not Tensor and is_plain(value)):
                 place[2:] = value, constant_of(value)
 
     def enter(self, x: Any, *, given: bool) -> None:
@@ -229,7 +235,7 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
             break
     if reach.varying:
         return f"[changing] it can call functions of {reach.varying}, which return something else each time"
-    if found.reason or not found.tensors:
+    if found.reason or (not found.tensors and settings().device != "cpu"):
         return found.reason or NO_TENSOR
     if active[0] and _takes_part(found.tensors, found.blobs):
         return GRADIENT

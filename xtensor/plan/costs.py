@@ -22,8 +22,7 @@ DIRECT_BELOW = 256 * 1024
 COMPOSED_BELOW = 32 * 1024
 
 # Pending work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
-# Complex work, for which there is no generated code, does so where all results together take no more bytes than this.
-DIRECT_BYTES, DIRECT_COMPLEX_BYTES = 32 * 1024, 8 << 20
+DIRECT_BYTES = 32 * 1024
 
 # Bytes from which on a launch takes less time than the library for what cannot wait, and for fast reductions.
 LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 4 << 20
@@ -53,6 +52,9 @@ COMPILE_SECONDS = 0.002
 
 # Elements from which on what comes a second time is compiled, whatever library calls take: it will come more often.
 COMPILED_AGAIN = 100_000
+
+# Seconds in which a schedule is prepared.
+PREPARE_SECONDS = 0.0004
 
 # What a library call spends on one element: per byte it moves, and more where it computes a function.
 SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.dtypes import DType, promote
+from ..base.dtypes import DType, promote, real_of
 from ..devices.cpu import SMALL_POWERS
 from ..graph.node import Node, Operation, View, node_of
 from ..storage.blob import TBlob
@@ -116,7 +116,16 @@ class Program:
     @cached_property
     def widest(self) -> int:
         """Bytes of the largest value."""
-        return max(dtype.itemsize for dtype in (*self.dtypes, *(one.dtype for one in self.reductions)))
+        return max(dtype.itemsize for dtype in self._all)
+
+    @cached_property
+    def widest_part(self) -> int:
+        """Bytes of the largest number that is real, or a part of a complex one."""
+        return max(real_of(dtype).itemsize for dtype in self._all)
+
+    @property
+    def _all(self) -> list[DType]:
+        return [*self.dtypes, *(one.dtype for one in self.reductions)]
 
 
 def _most_alive(taken: Sequence[Iterable[int]]) -> int:

@@ -23,6 +23,7 @@ from ..base.layout import Layout, Shape
 from ..base.options import Settings, count_always
 from ..base.profiling import users_line
 from ..codegen.cpu.compile import host
+from ..devices import as_device
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
 from ..plan.layouts import Meta
@@ -103,15 +104,16 @@ class Called(NamedTuple):
 class Capture:
     """What a function did: used as `with capture:`, it is told of all that is computed, looked at and written.
 
-    reason: why this is not all that happened, "" as long as it may be. arguments: their blobs. steps: in order. roots:
-    of the memory that steps name. written_roots: those that were written; blank: those that begin unset. arrays: of
-    NumPy, which are constants as long as nobody writes to them.
+    reason: why this is not all that happened, "" as long as it may be. arguments: their blobs; device: theirs, or the
+    CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
+    that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them.
     """
 
     def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = ()) -> None:
         self.reason = ""
         self.thread = get_ident()
         self.arguments = list(arguments)
+        self.device = arguments[0].device if arguments else as_device("cpu", "fuse")
         self.steps: list[Evaluated | Called] = []
         self.roots: list[Root] = []
         self.written_roots: set[int] = set()
@@ -198,7 +200,7 @@ class Capture:
     def settings(self, plan: Plan, limits: Settings) -> Settings:
         """Return the settings for some work: what a loop does again and again is worth kernels at once."""
         self._times[plan] += 1
-        return limits if self._times[plan] <= LOOPED else with_kernels(limits, self.arguments[0].device)
+        return limits if self._times[plan] <= LOOPED else with_kernels(limits, self.device)
 
     def key_of(
         self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None
@@ -255,7 +257,7 @@ class Capture:
         called = [kernel for kernel in direct if type(work.trace.values[kernel.results[0]].op) is not View]
         if not called:
             return 0
-        work = work._replace(limits=with_kernels(work.limits, self.arguments[0].device))
+        work = work._replace(limits=with_kernels(work.limits, self.device))
         return sum([not is_native(kernel, work) for kernel in called])
 
     def called(
@@ -328,7 +330,7 @@ class Capture:
     def _spot(self, blob: TBlob, *, is_made: bool = False) -> Spot:
         """Return where a blob lies; is_made: whether memory that is not known yet is made by this step."""
         owner, layout = blob.owner, blob.layout
-        if blob.device is not self.arguments[0].device:
+        if blob.device is not self.device:
             self.refuse(ELSEWHERE)
         low, high = layout.extent(blob.dtype.itemsize)
         within = [one for one in self._numbers.get(owner, ()) if one.low <= low and high <= one.high]

@@ -62,7 +62,7 @@ class Captured:
     def __init__(self, capture: Capture, outputs: Sequence[TBlob]) -> None:
         self.steps, self.roots, self.blank = capture.steps, capture.roots, capture.blank
         self.results = [(capture.spot_of(blob), blob.writeable) for blob in outputs]
-        self.device = capture.arguments[0].device
+        self.device = capture.device
         self.begins = [blob.address for blob in capture.arguments]
         self.written_roots = capture.written_roots
         numbers = [self.roots[root].argument for root in sorted(self.written_roots)]

@@ -27,7 +27,7 @@ from ..plan.program import program as the_program
 from ..storage.pool import ALIGNMENT
 from . import reduce
 from .maps import can_stream
-from .native import SCRATCH, Launch, Making, Scalar, enter_scalars, scalar_word
+from .native import SCRATCH, Launch, Making, Scalar, enter_scalars, scalar_numbers, scalar_word
 from .nest import Nest
 
 # Bytes behind a narrow value: more than a vector has.
@@ -200,7 +200,7 @@ class _Steps:
 
     def _add(self, kernel: Kernel, later: Sequence[Kernel], lag: int, is_pass: bool) -> None:
         """Enter what a kernel is made of."""
-        program, scalars = kernel.program, kernel.scalars
+        program, scalars = kernel.program, scalar_numbers(kernel.scalars, kernel.program.scalars)
         cells = [self._cells(n) for n in kernel.inputs] + [self._cells(n, is_made=True) for n in kernel.results]
         if program.reductions:
             self._fold(program, cells, scalars, lag)

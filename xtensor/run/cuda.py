@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
 from ..base.layout import Shape, c_strides
-from ..codegen.cpu.loop import PACKED, STRIDED
+from ..codegen.cpu.moves import PACKED, STRIDED
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import (

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from ..base.layout import Shape
 from ..base.machine import size_text
 from ..codegen.cpu.kernel import source
-from ..codegen.cpu.loop import PACKED, Form
+from ..codegen.cpu.moves import PACKED, Form
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..graph.node import Node

@@ -12,14 +12,15 @@ from typing import Any
 
 from ..base.locks import fork_waiting_lock
 from ..base.options import Settings, count_always, settings
-from ..base.profiling import LIBRARY, WAIT, noted, noting, observers
+from ..base.profiling import LIBRARY, WAIT, noted, observers
 from ..base.threads import inside_task
 from ..devices import Device
 from ..devices.cpu import CPU
-from ..graph.node import VIEWS, Masked, Node, Part, View, last_users, pending_below
-from ..plan.costs import ASK_BYTES, DIRECT_BYTES, DIRECT_COMPLEX_BYTES, FREE_PART
+from ..graph.node import VIEWS, Masked, Node, Part, last_users, pending_below
+from ..plan.costs import ASK_BYTES, DIRECT_BYTES, FREE_PART
 from ..storage.blob import TBlob
 from ..storage.storage import Guard, Native, Storage, trusted, watchers, watching
+from .steps import step
 
 _evaluating = fork_waiting_lock()
 _lent = nullcontext()
@@ -140,7 +141,7 @@ def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | 
         order.clear()
         while todo:  # a step is let go as soon as it is done, so that its bytes can be
             node = todo.pop()
-            node.finish(_step(node))
+            node.finish(step(node))
         return
     _planner().evaluate(order, wanted, into)
 
@@ -150,7 +151,7 @@ def goes_direct(order: list[Node]) -> bool:
     engine = settings().engine
     if engine != "auto" or order[0].device.backend is not CPU or (watchers and watching() is not None):
         return engine == "direct" or _is_too_late()
-    return all([is_small(node) for node in reversed(order)]) or _is_brief(order) or _is_too_late()
+    return all([is_small(node) for node in reversed(order)]) or _is_too_late()
 
 
 def _is_too_late() -> bool:
@@ -164,14 +165,6 @@ def is_small(node: Node) -> bool:
         return False
     read = [value for value in node.inputs if isinstance(value, (Node, TBlob))] if node.op.kind == "reduction" else []
     return all([prod(value.shape) * value.dtype.itemsize <= DIRECT_BYTES for value in read])
-
-
-def _is_brief(order: list[Node]) -> bool:
-    """Return whether nodes are complex work of which the results are small."""
-    read = [value for value in order[0].inputs if isinstance(value, (Node, TBlob))]
-    if not any([value.dtype.kind == "c" for value in (order[0], *read)]):
-        return False
-    return sum([prod(node.shape) * node.dtype.itemsize for node in order]) <= DIRECT_COMPLEX_BYTES
 
 
 def before_write(owner: Storage) -> None:
@@ -350,25 +343,6 @@ def _reads_in_place(order: Iterable[Node], blob: TBlob, owners: Collection[Stora
         if not (same and read.dtype == blob.dtype and node.shape == blob.shape) and read.overlaps(blob):
             return False
     return True
-
-
-def _step(node: Node) -> TBlob:
-    """Compute one node by the backend's own function."""
-    if type(node.op) is View:
-        return node.op.of(force(*node.inputs), **node.params)
-    backend = node.device.backend
-    natives = [_operand(value) for value in node.inputs]
-    compute = noting(backend.compute, backend, node.op.name) if observers else backend.compute
-    result = compute(node.op.kernel(backend), *natives, **node.params)
-    return TBlob.adopt(backend.asarray(result, node.dtype), node.device)
-
-
-def _operand(value: Any) -> Native:
-    """Return what a kernel takes: a native array, or a Python scalar as it stands."""
-    if isinstance(value, Node):
-        assert value.blob is not None
-        return value.blob.native()
-    return value.native() if isinstance(value, TBlob) else value
 
 
 # ---- a look at a part

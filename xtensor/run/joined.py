@@ -27,7 +27,7 @@ from ..plan.layouts import Meta, strides_over
 from ..plan.program import Kernel, Program
 from . import interpret
 from .contractions import Product, address, by_rows, steps, straight
-from .native import scalar_word
+from .native import scalar_word, word_values
 from .work import Work
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
@@ -82,7 +82,7 @@ class Ending(NamedTuple):
         """Return what the code of one group is told; the second axis of all arrays is that of groups."""
         places = [0 if array is None else address(array[:, group]) for array in self.arrays]
         words = map(scalar_word, self.scalars, self.finish.program.scalars)
-        return np.array([*places, *[int.from_bytes(word, "little", signed=True) for word in words]], np.int64)
+        return np.array([*places, *[value for word in words for value in word_values(word)]], np.int64)
 
     def write(self) -> None:
         """Make the outputs of sums that lie in the target: where that was not done in registers."""

@@ -11,7 +11,8 @@ import numpy as np
 from ..base.layout import Shape
 from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.kernel import source
-from ..codegen.cpu.loop import CROSSWISE, PACKED, SAME, Form, brief, lanes_of
+from ..codegen.cpu.loop import brief, lanes_of
+from ..codegen.cpu.moves import CROSSWISE, PACKED, SAME, Form
 from ..codegen.cpu.tiles import WIDTH, width
 from ..plan import costs
 from ..plan.program import Program
@@ -128,7 +129,7 @@ def _turned(program: Program, nest: Nest) -> tuple[Nest, list[int]]:
     lengths, lanes = nest.lengths, _lanes(program)
     axis, found = -1, []
     for place, (dtype, strides) in enumerate(zip(program.inputs, nest.strides, strict=False)):
-        if strides[-1] in (0, dtype.itemsize) or dtype.itemsize not in strides[:-1]:
+        if strides[-1] in (0, dtype.itemsize) or dtype.itemsize not in strides[:-1] or dtype.kind == "c":
             continue
         own = strides.index(dtype.itemsize)
         if axis in (-1, own) and min(lengths[own], lengths[-1]) >= lanes:

@@ -20,7 +20,7 @@ from ..base.threads import SHARE_PAYS, WAKE_PAYS, share, worth
 from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
-from ..codegen.cpu.loop import CROSSWISE, STRIDED
+from ..codegen.cpu.moves import CROSSWISE, STRIDED
 from ..storage.pool import ALIGNMENT, POOL
 from .nest import Box, Nest
 from .work import Task
@@ -28,11 +28,14 @@ from .work import Task
 # The number of what a kernel's launches hand on to each other in memory of their own.
 SCRATCH = -1
 
+# Bytes of a word.
+WORD = 8
+
 # Of so many runs, the first few try by turns whether several threads are faster than one; work of so many seconds is
 # shared in any case.
 PERIOD, TRIALS, LONG_SECONDS = 128, 8, 0.005
 
-# A scalar: the number of a value, whose word is filled in, or the word itself.
+# A scalar: the number of a value, whose word is filled in, or the words themselves.
 Scalar = int | bytes
 
 
@@ -135,7 +138,7 @@ def enter_scalars(scalars: Sequence[Scalar], words: list[int], fillings: list[tu
     """Add the words of scalars."""
     for scalar in scalars:
         if isinstance(scalar, bytes):
-            words.append(int.from_bytes(scalar, "little", signed=True))
+            words += word_values(scalar)
         else:
             fillings.append((len(words), scalar, 0))
             words.append(0)
@@ -160,8 +163,21 @@ def _calls(nest: Nest, depth: int, box: Box, goes_on: bool) -> list[tuple[list[i
 _DOUBLE, _SINGLE, _WHOLE = struct.Struct("=d").pack, struct.Struct("=f4x").pack, struct.Struct("=q").pack
 
 
+def second_word(number: int) -> int:
+    """Return the number under which a scalar of two words has the second: no value and no memory has it."""
+    return SCRATCH - 1 - number
+
+
+def scalar_numbers(numbers: Iterable[int], dtypes: Iterable[Any]) -> list[int]:
+    """Return the numbers of all words of scalars."""
+    found = []
+    for number, dtype in zip(numbers, dtypes, strict=True):
+        found += [number, second_word(number)] if dtype.itemsize > WORD else [number]
+    return found
+
+
 def scalar_word(value: Any, dtype: Any) -> bytes:
-    """Return a Python scalar as one word, converted as NumPy converts it."""
+    """Return a Python scalar as one word, of complex128 as two, converted as NumPy converts it."""
     kind, letter = type(value), dtype.char
     if kind is float or (kind is int and 0 <= value <= 127):
         if letter == "d":
@@ -184,13 +200,18 @@ def scalar_format(dtype: Any) -> str:
     return {"d": "d", "f": "f4x"}.get(dtype.char, "q")
 
 
-def packable(value: Any, dtype: Any) -> Any:
-    """Return a Python scalar as `struct` takes it for its format."""
+def word_values(words: bytes) -> list[int]:
+    """Return words as integers."""
+    return [int.from_bytes(words[at : at + WORD], "little", signed=True) for at in range(0, len(words), WORD)]
+
+
+def packable(value: Any, dtype: Any, second: bool = False) -> Any:
+    """Return a Python scalar as `struct` takes it for its format. second: the second word of two."""
     if dtype.char == "d":
         return value
     if dtype.char == "f":
         return value if -1e38 < value < 1e38 else _rounded(value)
-    return int.from_bytes(scalar_word(value, dtype), "little", signed=True)
+    return word_values(scalar_word(value, dtype))[second]
 
 
 def _rounded(value: Any) -> float:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.layout import Shape
-from ..codegen.cpu.loop import PACKED, SAME, STRIDED
+from ..codegen.cpu.moves import PACKED, SAME, STRIDED
 
 
 class Nest(NamedTuple):

@@ -28,7 +28,7 @@ from .columns import columns_launch
 from .engines import CUDA, INTERPRET, JOINED, LLVM, ROWS, Outline, outlined
 from .joined import Joint, joint_of
 from .maps import Operand, map_launch, traffic_of
-from .native import Launch, Makes, Making, Place, Segment, packable, scalar_format
+from .native import Launch, Makes, Making, Place, Segment, packable, scalar_format, scalar_numbers
 from .products import product_makes
 from .reduce import reduction_launches
 from .rows import rows_launch
@@ -78,7 +78,7 @@ class Builder:
         self.instructions: list[Instruction] = []
         self.given: dict[int, tuple[Leaf, Meta]] = {}
         self.scalars: dict[int, int] = {}
-        self.packed: list[tuple[int, int, DType]] = []
+        self.packed: list[tuple[int, int, DType, bool]] = []
         self.constants: list[Any] = []
         self.waiting: list[tuple[Program, int]] = []
         self.arena, self.arena_word = Arena(), self.word()
@@ -279,12 +279,14 @@ class _Maker:
         builder = self.builder
         for kernel, choice in self.chosen:
             for number, dtype in zip(kernel.scalars, kernel.program.scalars, strict=True):
-                if choice.engine == LLVM and number not in self.where:
-                    place = builder.scalars[self.base + number]
-                    value = packable(builder.constants[place], dtype) if self.keeps_scalars else 0
-                    self.where[number] = builder.word(scalar_format(dtype), value), 0
+                if choice.engine != LLVM or number in self.where:
+                    continue
+                place = builder.scalars[self.base + number]
+                for second, own in enumerate(scalar_numbers([number], [dtype])):
+                    value = packable(builder.constants[place], dtype, bool(second)) if self.keeps_scalars else 0
+                    self.where[own] = builder.word(scalar_format(dtype), value), 0
                     if not self.keeps_scalars:
-                        builder.packed.append((self.where[number][0], place, dtype))
+                        builder.packed.append((self.where[own][0], place, dtype, bool(second)))
 
     def _find_needed(self, own: set[int]) -> set[int]:
         """Return the values that must be found as blobs: those with memory of their own, what all but machine code and
@@ -449,11 +451,12 @@ def launches_of(kernel: Kernel, work: Work) -> Callable[[Making], list[Launch]]:
     program, shape, axes = kernel.program, work.metas[kernel.domain].shape, kernel.axes
     strides = _strides(kernel, work)
     places = [Place(number) for number in (*kernel.inputs, *kernel.results)]
+    scalars = scalar_numbers(kernel.scalars, program.scalars)
 
     def make(making: Making) -> list[Launch]:
         if program.reductions:
-            return reduction_launches(program, shape, axes, strides, places, kernel.scalars, making)
-        return [map_launch(program, shape, strides, places, kernel.scalars, making)]
+            return reduction_launches(program, shape, axes, strides, places, scalars, making)
+        return [map_launch(program, shape, strides, places, scalars, making)]
 
     return make
 

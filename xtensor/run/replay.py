@@ -17,18 +17,23 @@ from typing import Any, NamedTuple
 from ..base.options import Settings, settings
 from ..devices import Device
 from ..devices.cpu import CPU
-from ..graph.node import Macro, Node
+from ..graph.node import Macro, Node, pending_below
+from ..plan.costs import PREPARE_SECONDS, library_seconds
 from ..plan.program import Plan, Trace, bare, plan_of
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from .describe import described
 from .prepare import prepared
 from .schedule import Schedule
+from .steps import step
 from .work import Work, behind, work_of
 
 # Expressions remembered at most, the evaluations after which one that is not remembered yet need not be waited for,
 # and schedules of one plan, for operands that lie in so many ways.
 REMEMBERED, LEARNT, WAYS = 4096, 4, 64
+
+# Schedules of one plan from which on one more is prepared only for what pays for that at once, or comes again.
+SEVERAL = 8
 
 
 class Operands(NamedTuple):
@@ -117,6 +122,10 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
     capture = watching() if watchers else None
     if capture is not None:
         limits = capture.settings(plan, limits)
+    if schedule is None and into is None and capture is None and _comes_once(trace, plan, key, limits):
+        for node in pending_below([trace.values[number] for number in plan.kept]):
+            node.finish(step(node))
+        return
     if schedule is None or not schedule.fits(limits):
         spell_out(trace)
         work = work_of(trace, plan, into, limits)
@@ -137,6 +146,21 @@ def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | 
         node = trace.values[number]
         if node.blob is None:  # not finished meanwhile, by a signal handler say
             node.finish(blob)
+
+
+def _comes_once(trace: Trace, plan: Plan, key: Any, limits: Settings) -> bool:
+    """Return whether to call the library: each time operands lie in another way, as what masks select does, and to
+    prepare a schedule would take longer. What lies as something before did is prepared.
+    """
+    chosen = limits.engine != "auto" or limits.reproducible or key[0].backend is not CPU
+    if chosen or len(plan.schedules) < SEVERAL or key in plan.schedules:
+        return False
+    largest = plan.largest(trace.values)
+    if largest * sum([library_seconds(kernel.program) for kernel in plan.kernels]) > PREPARE_SECONDS:
+        return False
+    if len(plan.schedules) < WAYS:
+        plan.schedules[key] = None
+    return True
 
 
 # ---- expressions found again
@@ -227,9 +251,9 @@ def is_new(node: Node) -> bool:
 def _remember(root: Node, trace: Trace, plan: Plan) -> None:
     """Remember the plan of the expression that ends in a node, if nothing else of it is kept.
 
-    That is worth it for an expression that is met a second time, and has generated code.
+    That is worth it for an expression that is met a second time.
     """
-    if root.signature in _known or any([value.dtype.kind == "c" for value in trace.values if hasattr(value, "dtype")]):
+    if root.signature in _known:
         return
     before = _met.get(root.signature, 0)
     if not before and len(_met) >= REMEMBERED:

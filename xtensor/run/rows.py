@@ -7,7 +7,7 @@ from math import prod
 
 from ..base.layout import Shape, c_strides
 from ..codegen.cpu.compile import code_of, host
-from ..codegen.cpu.loop import PACKED, SAME
+from ..codegen.cpu.moves import PACKED, SAME
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cpu.rows import RowForm, outside, own_rows, source
 from ..plan import costs
@@ -15,7 +15,7 @@ from ..plan.layouts import Meta, strides_over
 from ..plan.program import Plan
 from ..plan.rows import GIVEN, KEPT, RowProgram, numbers_of, row_program
 from .maps import can_stream
-from .native import Launch, Making, Place, launch_of
+from .native import Launch, Making, Place, launch_of, scalar_numbers
 from .nest import Nest, nest_of, row_boxes, shared_out, whole
 
 
@@ -44,7 +44,7 @@ def rows_launch(plan: Plan, shape: Shape, metas: Mapping[int, Meta], making: Mak
     own = [nest.lengths[-1] * rows.items[place].dtype.itemsize for place in own_rows(rows)]
     groups = shared_out(row_boxes(whole(nest), making.threads), making.threads)
     places = [Place(numbers[place]) for place in given]
-    scalars = [number for kernel in plan.kernels for number in kernel.scalars]
+    scalars = [n for kernel in plan.kernels for n in scalar_numbers(kernel.scalars, kernel.program.scalars)]
     return launch_of(code, nest, len(nest.lengths), lie, groups, places, scalars, making, ahead=ahead, own=own)
 
 

@@ -305,7 +305,7 @@ class Facts(NamedTuple):
     words: list[Any]
     given: Mapping[int, tuple[Leaf, Meta]]
     scalars: Mapping[int, int]
-    packed: Sequence[tuple[int, int, DType]]
+    packed: Sequence[tuple[int, int, DType, bool]]
     arena: tuple[int, int]
     temporaries: tuple[int, int]
     placed: Mapping[int, tuple[int, Meta]]
@@ -346,8 +346,8 @@ class Schedule:
         facts = self.facts
         words = facts.words.copy()
         words[: len(blobs)] = [blob._address or blob.address for blob in blobs]
-        for word, place, dtype in facts.packed:
-            words[word] = packable(scalars[place], dtype)
+        for word, place, dtype, second in facts.packed:
+            words[word] = packable(scalars[place], dtype, second)
         run = Run(facts, blobs, scalars, words)
         word, nbytes = facts.arena
         if nbytes or facts.placed:

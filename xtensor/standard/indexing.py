@@ -180,11 +180,14 @@ def _selected_later(x: Tensor, key: Any) -> Tensor | None:
 
 
 def _set_selected(x: Tensor, key: Any, operand: Tensor, function: str) -> bool:
-    """Assign to the elements that a mask selects others that the same mask selects; return whether it was that."""
-    mask = _mask_of(x, key) if is_selection(operand) else None
-    if mask is None or not is_same_mask(operand._data.mask, mask):
+    """Assign to the elements that a mask selects others that the same mask selects, or one number to all; return
+    whether it was that.
+    """
+    selected = is_selection(operand)
+    mask = _mask_of(x, key) if selected or not operand.shape else None
+    if mask is None or x.blob.layout.may_repeat() or (selected and not is_same_mask(operand._data.mask, mask)):
         return False
-    value = operand._data.value
+    value = operand._data.value if selected else operand
     value = value if value.dtype == x.dtype else cast_now(value, x.dtype)
     assign_captured(x, xt.where(mask, value, x), function)
     return True

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64
+from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64, promote
 from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
@@ -35,9 +35,11 @@ def _mean_of(x: Tensor, params: dict[str, Any]) -> Tensor:
 
 
 def _var_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
-    """The variance as the mean squared distance from the mean; None where the divisor is not positive."""
+    """The variance as the mean squared distance from the mean; None of complex numbers, and where the divisor is not
+    positive.
+    """
     divisor = size_along(x, params["axis"]) - params["correction"]
-    if not divisor > 0:
+    if x.dtype.kind == "c" or not divisor > 0:
         return None
     distance = subtract(x, _mean_of(x, {"axis": params["axis"], "keepdims": True}))
     return _quotient(sum(multiply(distance, distance), axis=params["axis"], keepdims=params["keepdims"]), divisor)
@@ -49,13 +51,15 @@ def _std_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
 
 
 def _quotient(total: Tensor, divisor: float) -> Tensor:
-    """Divide as NumPy does: in float64, whose quotient is then rounded to the dtype.
+    """Divide as NumPy does: in double precision, whose quotient is then rounded to the dtype.
 
-    Where float32 holds the divisor exactly, its own quotient is the same.
+    Where float32 holds the divisor exactly, its own quotient is the same; of complex numbers it is rounded twice.
     """
-    if (type(divisor) is int and divisor <= 1 << 24) or total.dtype == float64 or float(np.float32(divisor)) == divisor:
+    exact = (type(divisor) is int and divisor <= 1 << 24) or float(np.float32(divisor)) == divisor
+    wide = promote(total.dtype, float64)
+    if total.dtype == wide or (exact and total.dtype.kind == "f"):
         return divide(total, float(divisor))
-    return astype(divide(astype(total, float64), float(divisor)), total.dtype)
+    return astype(divide(astype(total, wide), float(divisor)), total.dtype)
 
 
 def size_along(x: Tensor | Like, axes: tuple[int, ...]) -> int:

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ...base.dtypes import real_of
 from ...plan.program import Reduction
-from .primitives import BOOL, cast, maximum, minimum
-from .vector import Vector, bits, from_bits, select
+from .complex import Value, cast
+from .primitives import BOOL, LacksError, maximum, minimum
+from .vector import bits, from_bits, select
 
 # Accumulators of a reduction take turns, so that one addition need not wait for the one before it. Of floating dtypes
 # there are so many bytes of them, whatever the length of vectors: sums are the same for every processor, and whatever
@@ -18,13 +20,16 @@ TURNS, ACCUMULATED = 4, 256
 
 def turns_of(reduction: Reduction, lanes: int) -> int:
     """Return how many accumulators, each a vector of so many lanes, take turns."""
-    return max(ACCUMULATED // (lanes * reduction.dtype.itemsize), 1) if reduction.dtype.kind == "f" else TURNS
+    part = real_of(reduction.dtype)
+    return max(ACCUMULATED // (lanes * part.itemsize), 1) if part.kind == "f" else TURNS
 
 
 def identity(reduction: Reduction) -> Any:
-    """Return what a reduction's accumulator starts from."""
+    """Return what a reduction's accumulator starts from; raises LacksError for extremes of complex numbers."""
     name, dtype = reduction.op.name, reduction.dtype
     if name in ("max", "min"):
+        if dtype.kind == "c":
+            raise LacksError(f"{name} of {dtype} in generated code")
         if dtype.kind == "f":
             return -np.inf if name == "max" else np.inf
         if dtype == BOOL:
@@ -44,14 +49,14 @@ def start(reduction: Reduction) -> Any:
     return False if reduction.op.name == "all" else identity(reduction)
 
 
-def term_of(reduction: Reduction, value: Vector) -> Vector:
+def term_of(reduction: Reduction, value: Value) -> Value:
     """Return what one element contributes to an accumulator in registers."""
     if reduction.op.name in ("any", "all", "count_nonzero"):
         value = cast(value, BOOL)
-    return ~value if reduction.op.name == "all" else cast(value, reduction.dtype)
+    return ~value if reduction.op.name == "all" else cast(value, reduction.dtype)  # type: ignore[operator]
 
 
-def combine(reduction: Reduction, a: Vector, b: Vector) -> Vector:
+def combine(reduction: Reduction, a: Any, b: Any) -> Any:
     """Return two accumulators in registers together."""
     name = reduction.op.name
     if name in ("sum", "count_nonzero"):
@@ -63,7 +68,7 @@ def combine(reduction: Reduction, a: Vector, b: Vector) -> Vector:
     return maximum(a, b) if name == "max" else minimum(a, b)
 
 
-def join(reduction: Reduction, a: Vector, b: Vector) -> Vector:
+def join(reduction: Reduction, a: Any, b: Any) -> Any:
     """Return two accumulators at the end of a row together, the same in both orders: +0 is larger than -0."""
     together = combine(reduction, a, b)
     if reduction.dtype.kind == "f" and reduction.op.name in ("max", "min"):

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from ...plan.program import Program
 from .kernel import module
-from .loop import PACKED, SAME, Form, Loop, check, lanes_of, memory_type
+from .loop import Loop, check, lanes_of
+from .moves import PACKED, SAME, Form, memory_type, slots_of
 
 # When a step runs: before the rows of a strip, over each block of rows, after each piece of rows but the last, after
 # all rows.
@@ -244,9 +245,11 @@ def _entry(form: ColumnForm) -> list[str]:
     for place, step in enumerate(form.steps):
         slots += [(f"step{place}.c{at}", kind) for at, kind in enumerate(step.scalars)]
     lines = ["entry:"]
-    for slot, (name, kind) in enumerate(slots):
+    slot = 0
+    for name, kind in slots:
         lines.append(f"%{name}.slot = getelementptr i64, ptr %slots, i64 {slot}")
         lines.append(f"%{name} = load {kind}, ptr %{name}.slot, align 8")
+        slot += slots_of(kind)
     return lines
 
 

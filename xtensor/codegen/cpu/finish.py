@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...plan.program import Program
-from .loop import PACKED, SAME, Form, Loop, check, is_light, memory_type
+from .complex import Value
+from .loop import Loop, check, is_light
+from .moves import PACKED, SAME, Form, memory_type, slots_of
 from .vector import Vector, Writer
 
 # How an input lies beside C: as C does, one number for each row or for each column, or one number.
@@ -46,8 +48,8 @@ class Steps:
         lie[finish.sum] = PACKED
         form = Form(lanes, 1, (*lie, *[PACKED] * len(program.outputs)))
         self._loop = Loop(program, form, finish.contract, "", self.lines)
-        self._same: dict[int, Vector] = {}
-        self._columns: dict[tuple[int, str], Vector] = {}
+        self._same: dict[int, Value] = {}
+        self._columns: dict[tuple[int, str], Value] = {}
 
     @property
     def writer(self) -> Writer:
@@ -59,10 +61,12 @@ class Steps:
         loop.writer.block = block
         names = [f"%p{place}" for place in range(len(loop.operands))]
         kinds = [*["ptr"] * len(names), *map(memory_type, self.program.scalars)]
-        for slot, kind in enumerate(kinds):
-            name = names[slot] if slot < len(names) else f"%c{slot - len(names)}"
+        slot = 0
+        for at, kind in enumerate(kinds):
+            name = names[at] if at < len(names) else f"%c{at - len(names)}"
             self.lines.append(f"{name}.slot = getelementptr i64, ptr %slots, i64 {slot}")
-            self.lines.append(f"{name} = load {kind}, ptr {name}.slot")
+            self.lines.append(f"{name} = load {kind}, ptr {name}.slot, align 8")
+            slot += slots_of(kind)
         loop.pointers = names
         loop.take_scalars()
         self._load_same(SINGLE, "0", "")
@@ -96,7 +100,7 @@ class Steps:
         """Make the outputs of a vector of sums. place: of its first element in C; column: the number of that."""
         loop = self._loop
         loop.index = place
-        vectors = []
+        vectors: list[Value] = []
         for number, (dtype, lie) in enumerate(zip(self.program.inputs, self.finish.lies, strict=True)):
             if number == self.finish.sum:
                 vectors.append(Vector(loop.writer, x, dtype))
@@ -110,7 +114,7 @@ class Steps:
         for output, number in enumerate(self.program.outputs, len(self.program.inputs)):
             loop.store(output, values[number], suffix, mask)
 
-    def _along(self, number: int, column: str, suffix: str, mask: str | None) -> Vector:
+    def _along(self, number: int, column: str, suffix: str, mask: str | None) -> Value:
         """Return a vector of an input that has one number for each column, loaded where it was not before."""
         found = self._columns.get((number, column))
         if found is None:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from ...plan.program import Program
 from . import tiles
-from .loop import CROSSWISE, STRIDED, Form, Loop, check, memory_type
+from .loop import Loop, check
+from .moves import CROSSWISE, STRIDED, Form, memory_type, slots_of
 from .vector import Writer
 
 
@@ -49,10 +50,10 @@ class Frame:
             self.load(f"n{level}", "i64")
 
     def load(self, name: str, kind: str) -> str:
-        """Take the next slot."""
+        """Take the next slot, or two."""
         self.lines.append(f"%{name}.slot = getelementptr i64, ptr %slots, i64 {self._slot}")
         self.lines.append(f"%{name} = load {kind}, ptr %{name}.slot, align 8")
-        self._slot += 1
+        self._slot += slots_of(kind)
         return f"%{name}"
 
     def operand(self, name: str) -> None:

@@ -1,59 +1,28 @@
 """The innermost loop as LLVM IR: a program over the elements of a row, written as text that needs no optimiser.
 
 It takes a whole vector per round; its last, partial round loads and stores under a mask. What stands around it, and
-where the names come from that it uses, is said by who writes a kernel (llvm.py) or a row program (llvm_rows.py).
+where the names come from that it uses, is said by who writes a kernel (kernel.py) or a row program (rows.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...base.dtypes import DType, is_generated
+from ...base.dtypes import is_generated
 from ...plan.costs import ALIVE_TWICE, FUNCTIONS
 from ...plan.program import Program, Reduction, Step
 from ...storage.pool import ALIGNMENT
 from .. import element
+from . import complex as pairs
 from .accumulators import ACCUMULATED, TURNS, combine, join, start, term_of, turns_of
-from .primitives import BOOL, PRIMITIVES, LacksError, cast, divisor, small_power
-from .vector import Vector, Writer
-
-# How an operand lies along the innermost axis: side by side, the same element throughout, any other stride, or such a
-# stride and side by side along the axis before it.
-PACKED, SAME, STRIDED, CROSSWISE = "packed", "same", "strided", "crosswise"
+from .complex import Complex, Value, cast, named, parts_of, splat
+from .moves import CROSSWISE, SAME, Form, Moves, memory_type
+from .primitives import PRIMITIVES, LacksError, divisor, small_power
+from .vector import Vector
 
 # Programs of so many cheap steps have a loop of their own for whole rounds.
 LIGHT = 16
-
-
-class Form(NamedTuple):
-    """What code depends on besides the program.
-
-    lanes: elements per vector. depth: nested loops. lie: how each operand (inputs, outputs) lies along the innermost
-    axis. streams: whether outputs bypass the caches, in whole vectors that begin where memory allows it.
-    fetches: the packed inputs of which memory further on is fetched with each load; one more slot says how far on.
-    strip: whether rows are parts of a strip of columns: what is further on is fetched row by row, and who calls the
-    code waits for what goes past the caches. roomy: the operands that have room for a whole vector at their end: what
-    is stored under a mask is not at hand when it is loaded again at once. brief: whether there is to be one loop for
-    whole and partial rounds, however few the steps are.
-    """
-
-    lanes: int
-    depth: int
-    lie: tuple[str, ...]
-    streams: bool = False
-    fetches: tuple[int, ...] = ()
-    strip: bool = False
-    roomy: tuple[int, ...] = ()
-    brief: bool = False
-
-
-def memory_type(dtype: DType) -> str:
-    """Return the LLVM type of one element in memory; booleans are bytes there."""
-    if dtype.kind == "f":
-        return {4: "float", 8: "double"}[dtype.itemsize]
-    return f"i{8 * dtype.itemsize}"
 
 
 def check(program: Program) -> None:
@@ -74,7 +43,7 @@ def lanes_of(program: Program, vector_bytes: int) -> int:
     registers = 2 if waits and program.alive <= ALIVE_TWICE else 1
     if program.reductions and not waits:
         vector_bytes = max(vector_bytes, ACCUMULATED // TURNS)
-    return max(registers * vector_bytes // program.widest, 1)
+    return max(registers * vector_bytes // program.widest_part, 1)
 
 
 def brief(program: Program, form: Form, vector_bytes: int) -> Form:
@@ -85,7 +54,7 @@ def brief(program: Program, form: Form, vector_bytes: int) -> Form:
     """
     if program.reductions or form.streams or CROSSWISE in form.lie:
         return form._replace(brief=True)
-    return form._replace(brief=True, lanes=max(vector_bytes // program.widest, 1))
+    return form._replace(brief=True, lanes=max(vector_bytes // program.widest_part, 1))
 
 
 def is_light(program: Program) -> bool:
@@ -93,43 +62,22 @@ def is_light(program: Program) -> bool:
     return len(program.steps) <= LIGHT and not any(step.op.name in FUNCTIONS for step in program.steps)
 
 
-class Loop:
+class Loop(Moves):
     """The text of one innermost loop while it is written, block by block.
 
-    length: the name of the row's length. lines: where the text goes. pointers: of each input and output, the name of
-    where its row begins. registers: of inputs that are the same along the row, by place, the names of those that need
-    not be loaded. goes_on: where outputs bypass the caches, the names of whether the row goes on before its start and
-    after its end, -1 or 0. further: memory that is fetched while the loop runs: the names of where it begins, and the
-    bytes of an element.
+    length: the name of the row's length. registers: of inputs that are the same along the row, by place, the names of
+    those that need not be loaded. goes_on: where outputs bypass the caches, the names of whether the row goes on before
+    its start and after its end, -1 or 0. further: memory that is fetched while the loop runs: the names of where it
+    begins, and the bytes of an element.
     """
 
     def __init__(self, program: Program, form: Form, contract: bool, length: str, lines: list[str]) -> None:
-        self.program = program
-        self.form = form
+        super().__init__(program, form, contract, lines)
         self.length = length
-        self.lines = lines
-        self.pointers: list[str] = []
         self.registers: dict[int, str] = {}
         self.goes_on: tuple[str, str] = ("0", "0")
         self.further: dict[str, int] = {}
-        self.writer = Writer(form.lanes)
-        self.writer.flags = "contract " if contract else ""
-        self.index = "%i"  # the element that a round begins with
-        self.operands = [*program.inputs, *(program.dtypes[number] for number in program.outputs)]
-        self.operands += [reduction.dtype for reduction in program.reductions]
-        self.scalars: list[Vector] = []
-        self.mask = f"<{form.lanes} x i1>"
-        self.steps = f"<{form.lanes} x i64>"
-
-    def block(self, label: str) -> None:
-        """Begin a block."""
-        self.lines.append(f"{label}:")
-        self.writer.block = label
-
-    def written(self) -> None:
-        """Take over what the writer has emitted."""
-        self.lines += self.writer.lines
-        self.writer.lines.clear()
+        self.scalars: list[Value] = []
 
     # ---- scalars
 
@@ -145,39 +93,9 @@ class Loop:
         for step in self.program.steps:
             if step.op.name in ("floor_divide", "remainder") and 0 <= step.args[1] - first < len(self.scalars):
                 scalar = self.scalars[step.args[1] - first]
-                if scalar.dtype.kind in "iu":
+                if isinstance(scalar, Vector) and scalar.dtype.kind in "iu":
                     self.writer.divisors[scalar.name] = divisor(scalar)
         self.written()
-
-    def lie(self, place: int) -> str | None:
-        """Return how an operand lies; None for the result of a reduction, which is written once per row."""
-        return self.form.lie[place] if place < len(self.form.lie) else None
-
-    def counting(self) -> str:
-        return "<" + ", ".join(f"i64 {lane}" for lane in range(self.form.lanes)) + ">"
-
-    def spread(self, scalar: str, name: str, kind: str) -> None:
-        """Make a vector of one number in every lane."""
-        lanes = self.form.lanes
-        vector = f"<{lanes} x {kind}>"
-        self.lines.append(f"%{name}.one = insertelement {vector} poison, {kind} {scalar}, i32 0")
-        self.lines.append(
-            f"%{name} = shufflevector {vector} %{name}.one, {vector} poison, <{lanes} x i32> zeroinitializer"
-        )
-
-    def spread_value(self, scalar: str, name: str, dtype: DType) -> Vector:
-        """Return a vector of one number, given as memory has it."""
-        self.spread(scalar, name, memory_type(dtype))
-        return self.value(f"%{name}", dtype)
-
-    def value(self, name: str, dtype: DType) -> Vector:
-        """Return a vector that lies in a register as memory has it, as its dtype; bytes become truth values."""
-        if dtype != BOOL:
-            return Vector(self.writer, name, dtype)
-        self.written()
-        truth = f"{name}.truth"
-        self.lines.append(f"{truth} = icmp ne <{self.form.lanes} x i8> {name}, zeroinitializer")
-        return Vector(self.writer, truth, BOOL)
 
     # ---- one row
 
@@ -192,7 +110,7 @@ class Loop:
         if self.form.strip:
             before = self._fetch_rows(before, begin)
         starts = [
-            [self.writer.splat(start(one), one.dtype).name] * turns_of(one, self.form.lanes)
+            [splat(self.writer, start(one), one.dtype)] * turns_of(one, self.form.lanes)
             for one in self.program.reductions
         ]
         back, entries = "next", ""
@@ -234,7 +152,7 @@ class Loop:
         """Return whether a loop of its own for whole rounds pays: where masks cost as much as the few steps."""
         return not self.form.brief and is_light(self.program)
 
-    def _quick_run(self, before: str, same: dict[int, Vector], begin: str, first: str, end: str) -> None:
+    def _quick_run(self, before: str, same: dict[int, Value], begin: str, first: str, end: str) -> None:
         """Write a loop over whole rounds, between %head for a first and a last one that are not."""
         lanes = self.form.lanes
         self.lines += [
@@ -254,7 +172,7 @@ class Loop:
         self.block("quick.done")
         self.lines += [f"%q.more = icmp slt i64 %q.next, {end}", "br i1 %q.more, label %head, label %done"]
 
-    def _quick_body(self, same: dict[int, Vector]) -> list[Vector]:
+    def _quick_body(self, same: dict[int, Value]) -> list[Value]:
         """Write a whole round at %q; return its values."""
         self.index = "%q"
         self._fetch_further(".q")
@@ -268,8 +186,8 @@ class Loop:
         return values
 
     def _quick_rounds(
-        self, before: str, same: dict[int, Vector], starts: list[list[str]]
-    ) -> tuple[str, str, list[list[str]]]:
+        self, before: str, same: dict[int, Value], starts: list[list[Value]]
+    ) -> tuple[str, str, list[list[Value]]]:
         """Write a loop over all rounds but the last, which are whole.
 
         Returns the block that it ends in, and what the last round begins with: its place and the accumulators.
@@ -286,17 +204,18 @@ class Loop:
         self.block("quick.body")
         values = self._quick_body(same)
         for place, term in enumerate(self._reduced(values, "quick")):
-            kind = self._register_type(self.program.reductions[place])
-            self.lines.append(f"%quick{place}.new = bitcast {kind} {term.name} to {kind}")
+            for new, part in self._parts(f"%quick{place}.new", term):
+                self.lines.append(f"{new} = bitcast {part.type} {part.name} to {part.type}")
         self.lines.append("br label %quick.end")
         self.block("quick.end")
         self.lines.append("br label %quick")
         self.block("quick.done")
         return "quick.done", "%q", accumulators
 
-    def _is_run(self, place: int) -> bool:
-        """Return whether the elements of a row lie side by side, in memory or in a tile."""
-        return self.lie(place) in (PACKED, CROSSWISE)
+    def _parts(self, name: str, value: Value) -> list[tuple[str, Vector]]:
+        """Return the vectors that a value is made of, each with what it is called where the value has a name."""
+        names = [one.name for one in parts_of(named(self.writer, name, value.dtype))]
+        return list(zip(names, parts_of(value), strict=True))
 
     def _aligned_bounds(self) -> tuple[str, str, str]:
         """Return where a row's first round begins, at or before its first element, that element, and the row's end.
@@ -317,7 +236,7 @@ class Loop:
         ]
         return "%begin", "%row.first", "%row.end"
 
-    def load_same(self) -> dict[int, Vector]:
+    def load_same(self) -> dict[int, Value]:
         """Load, once per row, what stays the same along it."""
         values = {}
         for place, dtype in enumerate(self.program.inputs):
@@ -329,23 +248,7 @@ class Loop:
                 values[place] = self.spread_value(name, f"same{place}", dtype)
         return values
 
-    def _vector_type(self, dtype: DType) -> str:
-        return f"<{self.form.lanes} x {memory_type(dtype)}>"
-
-    def _addresses(self, place: int, suffix: str) -> str:
-        """Write where a round's elements are: the first where they are packed, else each; return the name."""
-        base, name = self.pointers[place], f"%at{place}{suffix}"
-        if self._is_run(place):
-            self.lines.append(
-                f"{name} = getelementptr {memory_type(self.operands[place])}, ptr {base}, i64 {self.index}"
-            )
-            return name
-        self.lines.append(f"{name}.offset = mul i64 {self.index}, %s{place}")
-        self.lines.append(f"{name}.first = getelementptr i8, ptr {base}, i64 {name}.offset")
-        self.lines.append(f"{name} = getelementptr i8, ptr {name}.first, {self.steps} %lanes{place}")
-        return name
-
-    def _loads(self, same: dict[int, Vector], first: str, end: str) -> list[Vector]:
+    def _loads(self, same: dict[int, Value], first: str, end: str) -> list[Value]:
         """Write both kinds of loads, for rounds between two bounds, and return the loaded inputs."""
         moving = [place for place in range(len(self.program.inputs)) if place not in same]
         self.block("load.whole")
@@ -370,77 +273,12 @@ class Loop:
         inputs = enumerate(self.program.inputs)
         return [same[place] if place in same else self.value(f"%in{place}", dtype) for place, dtype in inputs]
 
-    def load(self, place: int, suffix: str, mask: str | None) -> str:
-        """Write one load, whole or under a mask; return the name of what was loaded."""
-        dtype = self.program.inputs[place]
-        kind, short = self._vector_type(dtype), self._short(dtype)
-        address, name = self._addresses(place, suffix), f"%load{place}{suffix}"
-        if self._is_run(place):
-            if mask is None or place in self.form.roomy:
-                if place in self.form.fetches and not self.form.strip:
-                    self._fetch_ahead(place, address)
-                self.lines.append(f"{name} = load {kind}, ptr {address}, align 1")
-            else:
-                self._declare(f"{kind} @llvm.masked.load.{short}.p0(ptr, {self.mask}, {kind})")
-                self.lines.append(
-                    f"{name} = call {kind} @llvm.masked.load.{short}.p0"
-                    f"(ptr align 1 {address}, {self.mask} {mask}, {kind} zeroinitializer)"
-                )
-            return name
-        # align 1 throughout: memory that is shared with others begins anywhere.
-        if mask is None and not self.form.brief:
-            return self._load_each(place, address, name)
-        pointers = f"<{self.form.lanes} x ptr>"
-        self._declare(f"{kind} @llvm.masked.gather.{short}.v{self.form.lanes}p0({pointers}, {self.mask}, {kind})")
-        given = mask or f"<{', '.join(['i1 true'] * self.form.lanes)}>"
-        self.lines.append(
-            f"{name} = call {kind} @llvm.masked.gather.{short}.v{self.form.lanes}p0"
-            f"({pointers} align 1 {address}, {self.mask} {given}, {kind} zeroinitializer)"
-        )
-        return name
-
-    def _load_each(self, place: int, address: str, name: str) -> str:
-        """Write the loads of a whole round, element by element: gathers take two to three times as long (Zen 5)."""
-        dtype = self.program.inputs[place]
-        kind, vector = memory_type(dtype), "poison"
-        for lane, at in enumerate(self._each_address(place, address)):
-            self.lines.append(f"{at}.value = load {kind}, ptr {at}, align 1")
-            self.lines.append(
-                f"{name}.{lane} = insertelement {self._vector_type(dtype)} {vector}, {kind} {at}.value, i32 {lane}"
-            )
-            vector = f"{name}.{lane}"
-        return vector
-
-    def _store_each(self, place: int, address: str, vector: str) -> None:
-        """Write the stores of a whole round, element by element, as loads are."""
-        dtype = self.operands[place]
-        for lane, at in enumerate(self._each_address(place, address)):
-            self.lines.append(f"{at}.value = extractelement {vector}, i32 {lane}")
-            self.lines.append(f"store {memory_type(dtype)} {at}.value, ptr {at}, align 1")
-
-    def _each_address(self, place: int, address: str) -> list[str]:
-        """Write where each element of a round is, one stride after the other; return the names."""
-        names = [f"{address}.first", *(f"{address}.{lane}" for lane in range(1, self.form.lanes))]
-        for before, name in pairwise(names):
-            self.lines.append(f"{name} = getelementptr i8, ptr {before}, i64 %s{place}")
-        return names
-
-    def _fetch_ahead(self, place: int, address: str) -> None:
-        """Have memory fetched that is read later: processors look less far ahead."""
-        self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 %ahead{place}")
-        self.fetch(f"{address}.ahead")
-
     def _fetch_further(self, suffix: str) -> None:
         """Have memory fetched that others read later."""
         for base, size in self.further.items():
             self.lines.append(f"{base}{suffix}.bytes = mul i64 {self.index}, {size}")
             self.lines.append(f"{base}{suffix} = getelementptr i8, ptr {base}, i64 {base}{suffix}.bytes")
             self.fetch(f"{base}{suffix}")
-
-    def fetch(self, address: str) -> None:
-        """Have memory fetched that is read later."""
-        self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-        self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
     def _fetch_rows(self, before: str, begin: str) -> str:
         """Have rows fetched that are read later, one after the other; return the block that ends in.
@@ -472,23 +310,18 @@ class Loop:
                 self._fetch_ahead(place, f"{name}.last")
         return before
 
-    def _short(self, dtype: DType) -> str:
-        """Return a vector type as intrinsics' names spell it."""
-        return f"v{self.form.lanes}{'f' if dtype.kind == 'f' else 'i'}{8 * dtype.itemsize}"
-
-    def _declare(self, text: str) -> None:
-        self.writer.declarations.add(f"declare {text}")
-
     # ---- the steps
 
-    def compute(self, inputs: Sequence[Vector]) -> list[Vector]:
+    def compute(self, inputs: Sequence[Value]) -> list[Value]:
         """Write the program's steps and return the vector of every value."""
         values = [*inputs, *self.scalars]
         known = dict(self.program.known)
         for step in self.program.steps:
-            operands = [cast(values[arg], dtype) for arg, dtype in zip(step.args, step.loop, strict=True)]
+            operands: list[Any] = [cast(values[arg], dtype) for arg, dtype in zip(step.args, step.loop, strict=True)]
             exponent = known.get(step.args[-1])
-            if exponent is not None and operands[0].dtype.kind == "f":
+            if any([isinstance(operand, Complex) for operand in operands]) and step.op.name != "astype":
+                result = pairs.compute(step.op.name, operands, exponent)
+            elif exponent is not None and operands[0].dtype.kind == "f":
                 result = small_power(operands[0], int(exponent))
             else:
                 result = _compute(step, operands)
@@ -498,7 +331,7 @@ class Loop:
 
     # ---- stores
 
-    def _stores(self, values: Sequence[Vector]) -> None:
+    def _stores(self, values: Sequence[Value]) -> None:
         first = len(self.program.inputs)
         stored = []
         for number in self.program.outputs:
@@ -513,69 +346,38 @@ class Loop:
         self.lines.append("br label %next")
         self.block("next")
 
-    def store(self, place: int, value: Vector, suffix: str, mask: str | None) -> None:
-        """Write one store, whole or under a mask."""
-        kind, short = self._vector_type(value.dtype), self._short(value.dtype)
-        name = value.name
-        if value.dtype == BOOL:
-            name = f"%bytes{place}{suffix}"
-            self.lines.append(f"{name} = zext {self.mask} {value.name} to {kind}")
-        address = self._addresses(place, suffix)
-        if self._is_run(place):
-            if mask is None or place in self.form.roomy:
-                how = (
-                    f"align {min(self.form.lanes * value.dtype.itemsize, ALIGNMENT)}, !nontemporal !0"
-                    if self.form.streams
-                    else "align 1"
-                )
-                self.lines.append(f"store {kind} {name}, ptr {address}, {how}")
-            else:
-                self._declare(f"void @llvm.masked.store.{short}.p0({kind}, ptr, {self.mask})")
-                self.lines.append(
-                    f"call void @llvm.masked.store.{short}.p0({kind} {name}, ptr align 1 {address}, {self.mask} {mask})"
-                )
-            return
-        if mask is None and not self.form.brief:
-            self._store_each(place, address, f"{kind} {name}")
-            return
-        pointers = f"<{self.form.lanes} x ptr>"
-        self._declare(f"void @llvm.masked.scatter.{short}.v{self.form.lanes}p0({kind}, {pointers}, {self.mask})")
-        given = mask or f"<{', '.join(['i1 true'] * self.form.lanes)}>"
-        self.lines.append(
-            f"call void @llvm.masked.scatter.{short}.v{self.form.lanes}p0"
-            f"({kind} {name}, {pointers} align 1 {address}, {self.mask} {given})"
-        )
-
     # ---- reductions of a row
 
-    def _open_reductions(self, name: str, starts: list[list[str]], before: str, back: str) -> list[list[str]]:
-        """Write the accumulators of a loop, which begin with others from the block before; return their names."""
+    def _open_reductions(self, name: str, starts: list[list[Value]], before: str, back: str) -> list[list[Value]]:
+        """Write the accumulators of a loop, which begin with others from the block before; return them."""
         found = []
         for place, reduction in enumerate(self.program.reductions):
-            kind = self._register_type(reduction)
-            turns = [f"%{name}{place}.{turn}" for turn in range(len(starts[place]))]
-            for one, source, first in zip(turns, [*turns[1:], f"%{name}{place}.new"], starts[place], strict=True):
-                self.lines.append(f"{one} = phi {kind} [{first}, %{before}], [{source}, %{back}]")
-            found.append(turns)
+            names = [*(f"%{name}{place}.{turn}" for turn in range(len(starts[place]))), f"%{name}{place}.new"]
+            turns = [named(self.writer, one, reduction.dtype) for one in names]
+            for turn, begin in enumerate(starts[place]):
+                for one, source, first in zip(*map(parts_of, (*turns[turn : turn + 2], begin)), strict=True):
+                    self.lines.append(
+                        f"{one.name} = phi {one.type} [{first.name}, %{before}], [{source.name}, %{back}]"
+                    )
+            found.append(turns[:-1])
         return found
 
-    def _register_type(self, reduction: Reduction) -> str:
-        return self.mask if reduction.dtype == BOOL else self._vector_type(reduction.dtype)
-
-    def _reduced(self, values: Sequence[Vector], name: str = "acc") -> list[Vector]:
+    def _reduced(self, values: Sequence[Value], name: str = "acc") -> list[Value]:
         """Write what each accumulator becomes in a whole round."""
         terms = []
         for place, reduction in enumerate(self.program.reductions):
-            accumulator = Vector(self.writer, f"%{name}{place}.0", reduction.dtype)
+            accumulator = named(self.writer, f"%{name}{place}.0", reduction.dtype)
             terms.append(combine(reduction, accumulator, term_of(reduction, values[reduction.arg])))
         self.written()
         return terms
 
-    def _close_reductions(self, terms: Sequence[Vector]) -> None:
+    def _close_reductions(self, terms: Sequence[Value]) -> None:
         """In a partial round, lanes beyond the end keep their accumulator."""
-        for place, (reduction, term) in enumerate(zip(self.program.reductions, terms, strict=True)):
-            kind = self._register_type(reduction)
-            self.lines.append(f"%acc{place}.new = select {self.mask} %mask, {kind} {term.name}, {kind} %acc{place}.0")
+        for place, term in enumerate(terms):
+            before = parts_of(named(self.writer, f"%acc{place}.0", term.dtype))
+            for (name, part), old in zip(self._parts(f"%acc{place}.new", term), before, strict=True):
+                kind = part.type
+                self.lines.append(f"{name} = select {self.mask} %mask, {kind} {part.name}, {kind} {old.name}")
 
     def _finish_reductions(self) -> list[str]:
         """Combine halves of all accumulators, turns and then lanes; return the names of the row's results.
@@ -586,38 +388,33 @@ class Loop:
         for place, reduction in enumerate(self.program.reductions):
             last = turns_of(reduction, self.form.lanes) - 1
             turns = [f"%acc{place}.{turn + 1}" for turn in range(last)] + [f"%acc{place}.new"]
-            vectors = [Vector(self.writer, name, reduction.dtype) for name in turns]
+            vectors = [named(self.writer, name, reduction.dtype) for name in turns]
             while (half := len(vectors) // 2) > 0:
                 vectors = [join(reduction, a, b) for a, b in zip(vectors[:half], vectors[half:], strict=True)]
-            across = self._across_lanes(reduction, vectors[0])
+            across: Any = self._across_lanes(reduction, vectors[0])
             results.append(self.first_lane(~across if reduction.op.name == "all" else across, f"result{place}"))
         return results
 
-    def _across_lanes(self, reduction: Reduction, vector: Vector) -> Vector:
+    def _across_lanes(self, reduction: Reduction, vector: Value) -> Value:
         width = self.form.lanes
         while width > 1:
             width //= 2
             order = ", ".join(f"i32 {(lane + width) % self.form.lanes}" for lane in range(self.form.lanes))
-            text = (
-                f"shufflevector {vector.type} {vector.name}, {vector.type} poison, <{self.form.lanes} x i32> <{order}>"
-            )
-            vector = join(reduction, vector, self.writer.emit(text, vector.dtype))
+            turned = [
+                self.writer.emit(
+                    f"shufflevector {part.type} {part.name}, {part.type} poison, <{self.form.lanes} x i32> <{order}>",
+                    part.dtype,
+                )
+                for part in parts_of(vector)
+            ]
+            vector = join(reduction, vector, vector.of(*turned) if isinstance(vector, Complex) else turned[0])
         return vector
-
-    def first_lane(self, vector: Vector, name: str) -> str:
-        """Write what the first lane of a vector has, as memory has it; return its name."""
-        self.written()
-        bit = f"%{name}.bit" if vector.dtype == BOOL else f"%{name}"
-        self.lines.append(f"{bit} = extractelement {vector.type} {vector.name}, i32 0")
-        if vector.dtype == BOOL:
-            self.lines.append(f"%{name} = zext i1 {bit} to i8")
-        return f"%{name}"
 
 
 # ---- steps by name
 
 
-def _compute(step: Step, operands: list[Vector]) -> Vector:
+def _compute(step: Step, operands: list[Any]) -> Any:
     """Write one step: a primitive, a conversion, or a row's formula."""
     if step.op.name == "astype":
         return cast(operands[0], step.dtype)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from ...plan.rows import GIVEN, INSIDE, KEPT, RowProgram
 from .kernel import Frame, module
-from .loop import PACKED, SAME, Form, Loop, check, lanes_of, memory_type
+from .loop import Loop, check, lanes_of
+from .moves import PACKED, SAME, Form, memory_type
 
 
 class RowForm(NamedTuple):

@@ -19,7 +19,7 @@ from ...devices.cuda_memory import VECTOR as VECTOR
 from ...plan.program import Program, Reduction, Step
 from .. import element
 from ..cpu.accumulators import identity as identity_of
-from ..cpu.loop import PACKED, SAME, STRIDED
+from ..cpu.moves import PACKED, SAME, STRIDED
 from ..cpu.primitives import BOOL, LacksError
 from .math import Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
 

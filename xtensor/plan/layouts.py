@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
-from ..base.layout import Layout, Shape, contiguous, dense_like, keep_order
+from ..base.layout import Layout, Shape, axes_of, contiguous, dense_like, keep_order, strides_over
 from ..graph.node import Node, View
 from .program import Trace
 
@@ -70,20 +70,3 @@ def _layout_of(node: Node, arguments: Sequence[int], values: Sequence[Any], foun
     axes = axes_of(node.params["axis"], len(domain))
     kept = keep_order(domain, itemsize, strides, axes)
     return Layout(node.shape, tuple([s for a, s in enumerate(kept) if node.params["keepdims"] or a not in axes]))
-
-
-def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes that a reduction is over."""
-    return tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-
-
-def strides_over(layout: Layout, shape: Shape) -> Shape:
-    """Return strides over a shape that a layout broadcasts to; 0 along axes of length 1 and where it repeats."""
-    missing = len(shape) - len(layout.shape)
-    kept = zip(layout.shape, layout.strides, shape[missing:], strict=True)
-    return (0,) * missing + tuple([0 if n == 1 or n != wanted else stride for n, stride, wanted in kept])
-
-
-def strides_reduced(layout: Layout, shape: Shape, axes: Sequence[int]) -> Shape:
-    """Return strides of a reduction's result over the shape that is reduced: 0 along these axes."""
-    return strides_over(layout if len(layout.shape) == len(shape) else layout.insert(axes), shape)

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
-from ..base.layout import Shape, c_strides
+from ..base.layout import Shape, c_strides, strides_over, strides_reduced
 from ..codegen.cpu.loop import PACKED, STRIDED
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
@@ -32,7 +32,7 @@ from ..codegen.cuda.kernel import (
 )
 from ..codegen.cuda.library import REACH, divisor
 from ..devices.cpu import CPU
-from ..plan.layouts import Meta, strides_over, strides_reduced
+from ..plan.layouts import Meta
 from ..plan.program import Kernel, Named, Program, Reduction
 from ..plan.program import program as the_program
 from .nest import Nest, lie_of, nest_of

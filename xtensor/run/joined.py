@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..base import threads
-from ..base.layout import Shape, contiguous
+from ..base.layout import Shape, contiguous, strides_over
 from ..base.threads import worth
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.finish import ALIKE, COLUMNS, SINGLE, Finish, Steps
@@ -23,7 +23,7 @@ from ..codegen.cpu.gemm import TALLEST
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..plan.costs import PRODUCT_CALL, PRODUCT_SECONDS, PRODUCT_SLOWER, moving_seconds
-from ..plan.layouts import Meta, strides_over
+from ..plan.layouts import Meta
 from ..plan.program import Kernel, Program
 from . import interpret
 from .contractions import Product, address, by_rows, steps, straight

@@ -9,7 +9,7 @@ from operator import setitem
 from typing import Any
 
 from ..base.dtypes import DType
-from ..base.layout import Shape
+from ..base.layout import Shape, strides_over, strides_reduced
 from ..base.options import Settings
 from ..base.profiling import PREPARE, noted, observers
 from ..codegen.cpu.primitives import LacksError
@@ -18,7 +18,7 @@ from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View
 from ..plan import costs
 from ..plan.arena import Arena
-from ..plan.layouts import Meta, strides_over, strides_reduced
+from ..plan.layouts import Meta
 from ..plan.program import Kernel, Program
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Native, Storage

@@ -12,14 +12,13 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ..base.layout import Layout, Shape
+from ..base.layout import Layout, Shape, strides_over
 from ..codegen.cpu import blas as calls
 from ..codegen.cpu.compile import host
 from ..devices import blas
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
-from ..plan.layouts import strides_over
 from ..plan.program import Kernel
 from .native import Launch, Makes, Making
 from .work import Work

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from ..base.layout import Shape, c_strides
+from ..base.layout import Shape, c_strides, strides_over
 from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.loop import PACKED, SAME
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cpu.rows import RowForm, outside, own_rows, source
 from ..plan import costs
-from ..plan.layouts import Meta, strides_over
+from ..plan.layouts import Meta
 from ..plan.program import Plan
 from ..plan.rows import GIVEN, KEPT, RowProgram, numbers_of, row_program
 from .maps import can_stream

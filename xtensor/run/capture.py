@@ -30,7 +30,7 @@ from ..plan.program import Plan, Trace
 from ..storage.blob import TBlob
 from ..storage.pool import address_of
 from ..storage.storage import Native, Storage, watchers
-from .products import is_native
+from .products import ByBlas
 from .work import Work
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class Capture:
         if not called:
             return 0
         work = work._replace(limits=with_kernels(work.limits, self.arguments[0].device))
-        return sum([not is_native(kernel, work) for kernel in called])
+        return sum([ByBlas.of(kernel, work) is None for kernel in called])
 
     def called(
         self, function: Callable[..., Any], takes: Sequence[TBlob], gives: Sequence[TBlob], writes: Sequence[TBlob] = ()

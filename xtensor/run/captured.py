@@ -21,10 +21,10 @@ from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .cuda_segment import Step
 from .executor import before_write
 from .native import Makes
-from .prepare import APART, Builder
+from .prepare import Builder
 from .schedule import Blank, Call, Copied, Schedule
 from .simplified import simplified, uses
-from .work import Leaf, Work
+from .work import APART, Leaf, Work
 
 
 class Output(NamedTuple):

@@ -12,17 +12,16 @@ import struct
 import warnings
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakSet, ref
 
-from ..base.dtypes import DType
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import VECTOR, placed, table_text
 from ..devices import Device
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Storage
-from .cuda import Launches
+from .cuda import Launcher, Launches
 from .native import scalar_words
 from .work import Task
 
@@ -34,21 +33,6 @@ TABLES = (16, 64, 256)
 # The graphs there are, and how often they were launched.
 _graphs: WeakSet[Graph] = WeakSet()
 _uses = count()
-
-
-class Launcher(Protocol):
-    """What makes the launches of a step. dtypes: of the scalars that it is told; contract: whether multiply-adds are
-    contracted.
-    """
-
-    contract: bool
-
-    @property
-    def dtypes(self) -> Sequence[DType]: ...
-
-    def launches(self, addresses: Sequence[int]) -> Launches | LacksError: ...
-
-    def new(self, aligned: Sequence[int]) -> Launches | LacksError: ...
 
 
 class Step(NamedTuple):

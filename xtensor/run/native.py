@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, product
 from math import inf
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -260,39 +260,44 @@ class _Laid:
         self._call(self._pack(*self._head, *words, base, rest, *boxes))
 
 
-class Makes(NamedTuple):
-    """What makes the launches of one kernel, or of several that run together. seconds: an estimate for one thread.
+class Way(Protocol):
+    """How machine code computes one kernel, or several that run together; it keeps no memory alive.
 
-    task: what they compute.
+    seconds: an estimate for one thread. aligned: whether what it writes begins where vectors do. task: what it
+    computes.
+    """
+
+    seconds: float
+    aligned: bool
+    task: Task
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launches; raises LacksError where generated code lacks a step."""
+        ...
+
+
+class Makes(NamedTuple):
+    """What makes the launches of one way.
+
     where: of each number in the launches, the word of a run that tells of it and what is added.
     first: the launches for one thread, which work in so much `room`.
     """
 
-    make: Callable[[Making], list[Launch]]
-    seconds: float
-    aligned: bool
+    way: Way
     where: Mapping[int, tuple[int, int]]
     first: list[Launch]
     room: int
-    task: Task
 
     @classmethod
-    def of(
-        cls,
-        make: Callable[[Making], list[Launch]],
-        seconds: float,
-        contract: bool,
-        aligned: bool,
-        task: Task,
-    ) -> Makes:
+    def of(cls, way: Way, contract: bool) -> Makes:
         """Return it with the launches for one thread; raises LacksError where generated code lacks something."""
         try:
             driver()
         except RuntimeError as error:
             raise CompileError(f"code, because compiling the driver failed: {error}") from error
         scratch = Scratch()
-        first = make(Making(1, contract, aligned, scratch))
-        return cls(make, seconds, aligned, {}, first, scratch.nbytes, task)
+        first = way.launches(Making(1, contract, way.aligned, scratch))
+        return cls(way, {}, first, scratch.nbytes)
 
     def told(self, launches: Iterable[Launch]) -> list[Launch]:
         """Return launches that are told words of a run instead of numbers."""
@@ -322,7 +327,7 @@ class Segment:
     def add(self, makes: Makes) -> None:
         """Add a kernel."""
         self._makes.append(makes)
-        self._seconds += makes.seconds * (makes.seconds > SHARE_PAYS)
+        self._seconds += makes.way.seconds * (makes.way.seconds > SHARE_PAYS)
 
     def close(self) -> None:
         """Lay out what was added."""
@@ -341,7 +346,7 @@ class Segment:
     @property
     def tasks(self) -> list[Task]:
         """What its kernels compute."""
-        return [one.task for one in self._makes]
+        return [one.way.task for one in self._makes]
 
     @property
     def codes(self) -> Mapping[Code, int]:
@@ -395,12 +400,12 @@ class Segment:
         if laid is None:
             scratch, found = Scratch(), dict[int, list[Launch]]()
             for one in {id(one): one for one in self._makes}.values():  # a loop has the same ones again
-                own = threads if one.seconds > SHARE_PAYS else 1
+                own = threads if one.way.seconds > SHARE_PAYS else 1
                 if own == 1:
                     scratch.take(one.room)
                     made = one.first
                 else:
-                    made = one.make(Making(own, self._contract, one.aligned, scratch))
+                    made = one.way.launches(Making(own, self._contract, one.way.aligned, scratch))
                 found[id(one)] = one.told(made)
                 scratch.release()
             launches = [launch for one in self._makes for launch in found[id(one)]]

@@ -4,42 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import prod
 from operator import setitem
 from typing import Any
 
 from ..base.dtypes import DType
-from ..base.layout import Shape, strides_over, strides_reduced
+from ..base.layout import Shape
 from ..base.options import Settings
 from ..base.profiling import PREPARE, noted, observers
 from ..codegen.cpu.primitives import LacksError
 from ..devices import Device
 from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View
-from ..plan import costs
 from ..plan.arena import Arena
 from ..plan.layouts import Meta
 from ..plan.program import Kernel, Program
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
-from . import cuda_rows, cuda_segment, engines, interpret
-from .columns import columns_launch
-from .engines import CUDA, INTERPRET, JOINED, LLVM, ROWS, Outline, outlined
-from .joined import Joint, joint_of
-from .maps import Operand, map_launch, traffic_of
-from .native import Launch, Makes, Making, Place, Segment, packable, scalar_format
-from .products import product_makes
-from .reduce import reduction_launches
-from .rows import rows_launch
+from . import cuda_segment, engines, interpret
+from .cuda_rows import ByRowsThere
+from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
+from .joined import Joint
+from .native import Makes, Segment, packable, scalar_format
 from .schedule import Blobwise, Compiled, Facts, Instruction, Launched, Library, Made, Run, Schedule, Shown
 from .work import Leaf, Task, Work
 
 # Bytes of results for which it is asked at once whether there is room: their loops have many parts.
 LARGE = 1 << 30
-
-# Bytes between values of which nothing is known but that they lie apart.
-APART = 1 << 48
 
 
 def prepared(work: Work, results: Sequence[int]) -> Schedule:
@@ -197,42 +188,15 @@ def _compiled(work: Work, apart: bool) -> tuple[Outline, dict[int, Makes]]:
     """
     outline = outlined(work, apart=apart)
     while True:
-        chosen = [(n, k) for n, k in enumerate(outline.kernels) if outline.choices[n].engine == LLVM]
-        kernel, found = None, dict[int, Makes]()
+        place, found = 0, dict[int, Makes]()
         try:
-            for place, kernel in chosen[:1] if outline.together else chosen:
-                if outline.together:
-                    found[place] = _makes_together(work, outline)
-                else:
-                    found[place] = (_makes if kernel.direct is None else product_makes)(kernel, work)
+            for place, way in outline.ways(work):
+                found[place] = Makes.of(way, work.limits.fast_math)
             return outline, found
         except LacksError as lack:  # found out before anything is entered
-            if kernel is not None and not outline.together:
-                engines.lacks(kernel.program, lack)
+            if outline.together is None:
+                engines.lacks(outline.kernels[place].program, lack)
         outline = outlined(work, apart=True)
-
-
-def _makes(kernel: Kernel, work: Work) -> Makes:
-    """Return what makes the launches of a kernel."""
-    seconds = costs.seconds_of(kernel.program, prod(work.metas[kernel.domain].shape), _traffic(kernel, work))
-    alone = len(kernel.results) == 1 and work.is_aligned(kernel.results, work.metas[kernel.results[0]].dtype.itemsize)
-    aligned = alone or work.is_aligned(kernel.results)
-    return Makes.of(launches_of(kernel, work), seconds, work.limits.fast_math, aligned, work.task([kernel]))
-
-
-def _makes_together(work: Work, outline: Outline) -> Makes:
-    """Return what makes the launch of all kernels as one, over rows or columns."""
-    plan, metas, kernels, shape = work.plan, work.metas, outline.kernels, outline.shape
-
-    def make(making: Making) -> list[Launch]:
-        if outline.together == ROWS:
-            return [rows_launch(plan, shape, metas, making)]
-        assert plan.columns is not None
-        return [columns_launch(plan.columns, plan.kept, metas, making)]
-
-    aligned = work.is_aligned(sorted(plan.kept))
-    seconds = _seconds_together(kernels, plan.kept, metas)
-    return Makes.of(make, seconds, work.limits.fast_math, aligned, work.task(kernels, together=True))
 
 
 class _Maker:
@@ -265,9 +229,10 @@ class _Maker:
     def enter(self, makes: Mapping[int, Makes]) -> None:
         """Enter all instructions."""
         self._enter_scalars()
-        if self.outline.together and self.is_there:
-            self._enter_rows_there()
-        elif self.outline.together:
+        together = self.outline.together
+        if isinstance(together, ByRowsThere):
+            self._enter_rows_there(together)
+        elif together is not None:
             made = self._made([n for one in self.outline.kernels for n in one.results if n in self.work.plan.kept])
             self.builder.compiled(makes[0], made, ())
             engines.compiled([kernel.program for kernel in self.work.plan.kernels])
@@ -330,9 +295,9 @@ class _Maker:
         """Enter all kernels in order; what nobody needs any more gives its place to others."""
         before = len(self.builder.instructions)
         alone = True
-        begun = set(self.outline.joined.values())
+        begun = [before for before, _ in self.outline.joined.values()]
         for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self._last_uses(), strict=True)):
-            if place in begun:  # it is computed with the one that goes on from it
+            if kernel in begun:  # it is computed with the one that goes on from it
                 continue
             drops = [self.base + number for number in last if number in self.needed and number not in self.own]
             if choice.engine == LLVM:
@@ -345,7 +310,7 @@ class _Maker:
             elif kernel.direct is not None:
                 self._enter_direct(kernel, drops)
             elif choice.engine == CUDA:
-                made, launcher = self._made(kernel.results), cuda_run.Launcher(kernel, self.work)
+                made, launcher = self._made(kernel.results), cuda_run.ByKernel(kernel, self.work)
                 instead = partial(_instead, kernel, self.base)
                 self._enter_launched(launcher, made, drops, instead, self.work.task([kernel]))
                 alone = alone and not made and not drops
@@ -361,8 +326,8 @@ class _Maker:
         read with what goes on from it.
         """
         until = {}
-        for place, before in sorted(self.outline.joined.items()):
-            for number in self.outline.kernels[before].inputs:
+        for place in sorted(self.outline.joined):
+            for number in self.outline.joined[place][0].inputs:
                 until[number] = place
                 while type(getattr(self.work.trace.values[number], "op", None)) is View:
                     (number,) = self.work.trace.arguments[number]
@@ -384,8 +349,7 @@ class _Maker:
 
     def _enter_joined(self, place: int, kernel: Kernel, drops: list[int]) -> None:
         """Enter a contraction and the kernel that goes on from it as one."""
-        before = self.outline.kernels[self.outline.joined[place]]
-        joint, work = joint_of(kernel, before, self.work), self.work
+        (before, joint), work = self.outline.joined[place], self.work
         run = partial(_joined, joint, self.base)
         task = Task(f"{work.task([before]).words}, {work.task([kernel]).words}", joint.moved_by(work))
         self.builder.instruct(Blobwise(self._made(kernel.results), run, drops, LLVM, task))
@@ -418,7 +382,7 @@ class _Maker:
 
     def _enter_launched(
         self,
-        launcher: cuda_run.Launcher | cuda_rows.Launcher,
+        launcher: cuda_run.Launcher,
         made: Iterable[Made],
         drops: list[int],
         instead: Callable[[Run, LacksError], None],
@@ -430,57 +394,12 @@ class _Maker:
         self._steps.append(cuda_segment.Step(launcher, places, scalars, instead, task))
         self.builder.launched(self._steps[-1], made, drops)
 
-    def _enter_rows_there(self) -> None:
+    def _enter_rows_there(self, launcher: ByRowsThere) -> None:
         """Enter rows on another device."""
         work = self.work
         made = self._made([n for kernel in self.outline.kernels for n in kernel.results if n in work.plan.kept])
-        launcher = cuda_rows.Launcher(cuda_rows.with_cells(work), self.outline.shape)
         task = work.task(self.outline.kernels, together=True)
         self._enter_launched(launcher, made, [], _Apart(work, launcher.numbers, self.base), task)
-
-
-# ---- machine code
-
-
-def launches_of(kernel: Kernel, work: Work) -> Callable[[Making], list[Launch]]:
-    """Return what makes the launches of a kernel; that raises LacksError where generated code lacks something."""
-    program, shape, axes = kernel.program, work.metas[kernel.domain].shape, kernel.axes
-    strides = _strides(kernel, work)
-    places = [Place(number) for number in (*kernel.inputs, *kernel.results)]
-
-    def make(making: Making) -> list[Launch]:
-        if program.reductions:
-            return reduction_launches(program, shape, axes, strides, places, kernel.scalars, making)
-        return [map_launch(program, shape, strides, places, kernel.scalars, making)]
-
-    return make
-
-
-def _strides(kernel: Kernel, work: Work) -> list[Shape]:
-    """Return the strides of a kernel's inputs and results over the shape it goes over."""
-    metas, shape, plain = work.metas, work.metas[kernel.domain].shape, len(kernel.program.moved)
-    numbers = (*kernel.inputs, *kernel.results)
-    strides = [strides_over(metas[number].layout, shape) for number in numbers[:plain]]
-    return strides + [strides_reduced(metas[number].layout, shape, kernel.axes) for number in numbers[plain:]]
-
-
-def _traffic(kernel: Kernel, work: Work) -> int:
-    """Return the bytes that one element moves."""
-    numbers = (*kernel.inputs, *kernel.results)
-    begins = [work.begins.get(number, -APART * place) for place, number in enumerate(numbers, 1)]
-    sizes = [work.metas[number].dtype.itemsize for number in numbers]
-    every = zip(begins, _strides(kernel, work), sizes, strict=True)
-    return traffic_of(work.metas[kernel.domain].shape, [Operand(*one) for one in every])
-
-
-def _seconds_together(kernels: Sequence[Kernel], kept: frozenset[int], metas: Mapping[int, Meta]) -> float:
-    """Estimate how long one thread takes for kernels that run together: what comes from outside and what is kept moves,
-    and all is computed.
-    """
-    outside = {n for one in kernels for n in one.inputs} - {n for one in kernels for n in one.results} | kept
-    moved = sum(metas[n].nbytes for n in outside)
-    computing: float = sum(prod(metas[one.domain].shape) * one.program.seconds for one in kernels)
-    return costs.moving_seconds(moved) + computing
 
 
 # ---- kernels that take blobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import NamedTuple
 
 from ..base.layout import Layout
@@ -13,6 +14,9 @@ from ..plan.layouts import Meta, metas_of
 from ..plan.program import Kernel, Plan, Trace
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
+
+# Bytes between values of which nothing is known but that they lie apart.
+APART = 1 << 48
 
 
 class Leaf(NamedTuple):
@@ -68,6 +72,11 @@ class Work(NamedTuple):
             every = {number for numbers in operands for number in numbers}
             operands = [tuple([n for n in every if n in self.plan.kept or n not in self.trace.arguments])]
         return sum([self.metas[number].nbytes for numbers in operands for number in numbers])
+
+    def seconds_together(self, kernels: Sequence[Kernel]) -> float:
+        """Estimate how long one thread takes for kernels that run together."""
+        computing: float = sum(prod(self.metas[one.domain].shape) * one.program.seconds for one in kernels)
+        return costs.moving_seconds(self.moved_by(kernels, together=True)) + computing
 
     def task(self, kernels: Sequence[Kernel], together: bool = False) -> Task:
         """Return kernels that run as one, in words."""

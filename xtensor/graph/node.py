@@ -26,6 +26,9 @@ NO_PARAMS: dict[str, Any] = {}
 # The `first` of what waits for nothing: larger than any serial number.
 NOTHING_PENDING = 1 << 62
 
+# What is so many times smaller than what it was computed from is a result that costs no memory.
+SMALL_END = 64
+
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16
 
@@ -508,3 +511,25 @@ def last_users(nodes: Iterable[Node]) -> list[Node]:
             ends.append(node)
         stack.extend(users)
     return ends
+
+
+def with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return nodes in order and those wanted, with results of reductions that wait for some of them, if they are all
+    that does so.
+
+    Computed in the same pass (a loss beside its gradient, say), they save keeping large values for them.
+    """
+    inside, ends = set(order), set(wanted)
+    waiting = [
+        reader
+        for node in order
+        if node.readers is not None and (len(node.readers) > 1 or node in ends)
+        for reader in node.readers_outside(inside)
+    ]
+    if not waiting:
+        return order, wanted
+    found = last_users(waiting)
+    small = max([prod(node.shape) for node in order]) // SMALL_END
+    if not all([end.is_shown() and prod(end.shape) <= small for end in found]):
+        return order, wanted
+    return pending_below([*wanted, *found]), [*wanted, *found]

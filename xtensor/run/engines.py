@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from ..base.layout import Shape
 from ..base.machine import size_text
@@ -57,14 +57,15 @@ class Choice(NamedTuple):
 class Outline(NamedTuple):
     """Which engine runs which kernel. together: how all run as one over rows or columns, None where they do not.
 
-    largest: the elements of the largest loop: small loops are worth what large ones beside them are.
+    waiting: the programs that are to be compiled when they have come more often, each with the elements of the largest
+    loop: small loops are worth what large ones beside them are.
     joined: of the kernels that go on from a contraction the places, with that one's kernel and both as one.
     """
 
     kernels: tuple[Kernel, ...]
     choices: tuple[Choice, ...]
     together: Together | None
-    largest: int
+    waiting: Sequence[tuple[Program, int]]
     joined: Mapping[int, tuple[Kernel, Joint]]
 
     def ways(self, work: Work) -> Iterator[tuple[int, Way]]:
@@ -79,7 +80,9 @@ class Outline(NamedTuple):
 
 def way_of(kernel: Kernel, work: Work) -> Way:
     """Return how machine code computes a kernel that it was chosen for."""
-    return ByLoops(kernel, work) if kernel.direct is None else cast(Way, ByBlas.of(kernel, work))
+    way = ByLoops(kernel, work) if kernel.direct is None else ByBlas.of(kernel, work)
+    assert way is not None
+    return way
 
 
 def outlined(work: Work, *, apart: bool = False) -> Outline:
@@ -95,7 +98,7 @@ def outlined(work: Work, *, apart: bool = False) -> Outline:
     together = None if apart else _together(work, kernels, {one.engine for one in choices})
     if together is not None and len(together.kernels) != len(kernels):
         kernels, choices = together.kernels, choices[:1] * len(together.kernels)
-    return Outline(kernels, tuple(choices), together, largest, joined)
+    return Outline(kernels, tuple(choices), together, _waiting(kernels, choices, work, largest), joined)
 
 
 def _together(work: Work, kernels: Sequence[Kernel], chosen: set[str]) -> Together | None:
@@ -205,6 +208,18 @@ def lacks(program: Program, lack: LacksError) -> None:
         warnings.warn(f"xtensor: no {lack}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
 
 
+def _waiting(
+    kernels: Sequence[Kernel], choices: Sequence[Choice], work: Work, largest: int
+) -> list[tuple[Program, int]]:
+    """Return the programs that are to be compiled when they have come more often, each with the largest loop."""
+    if work.limits.engine != "auto" or not largest:
+        return []
+    chosen = zip(kernels, choices, strict=True)
+    programs = [kernel.program for kernel, one in chosen if one.engine == INTERPRET and kernel.direct is None]
+    found = [(program, largest) for program in programs if LACKING not in program.notes]
+    return found if found and host() is not None else []  # where nothing waits, no compiler is loaded to ask
+
+
 # ---- other devices
 
 
@@ -225,13 +240,3 @@ def lacks_there(program: Program, lack: LacksError) -> None:
     if isinstance(lack, BuildError):
         text = f"xtensor: no {lack}; the library's functions do the work, one after the other"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-def worth_waiting(outline: Outline, limits: Settings) -> list[tuple[Program, int]]:
-    """Return the programs that are to be compiled when they have come more often, each with the largest loop."""
-    if limits.engine != "auto" or not outline.largest:
-        return []
-    chosen = zip(outline.kernels, outline.choices, strict=True)
-    programs = [kernel.program for kernel, one in chosen if one.engine == INTERPRET and kernel.direct is None]
-    found = [(program, outline.largest) for program in programs if LACKING not in program.notes]
-    return found if found and host() is not None else []  # where nothing waits, no compiler is loaded to ask

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from operator import setitem
 from typing import Any
@@ -17,7 +18,8 @@ from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View
 from ..plan.arena import Arena
 from ..plan.layouts import Meta
-from ..plan.program import Kernel, Program
+from ..plan.program import Kernel, Plan, Program, Trace
+from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
@@ -27,30 +29,46 @@ from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
 from .joined import Joint
 from .native import Makes, Segment, packable, scalar_format
 from .schedule import Blobwise, Compiled, Facts, Instruction, Launched, Library, Made, Run, Schedule, Shown
-from .work import Leaf, Task, Work
+from .work import Leaf, Task, Work, work_of
+
+# Schedules of one plan, for operands that lie in so many ways.
+WAYS = 64
 
 # Bytes of results for which it is asked at once whether there is room: their loops have many parts.
 LARGE = 1 << 30
 
 
+def schedule_of(
+    trace: Trace, plan: Plan, key: tuple[Any, ...], into: tuple[int, TBlob] | None, limits: Settings
+) -> Schedule:
+    """Return the schedule of a plan, prepared where there is none yet. key: of where operands lie; into: as `work_of`
+    has it.
+    """
+    schedule: Schedule | None = plan.schedules.get(key)
+    if schedule is None or not schedule.fits(limits):
+        trace.spell_out()
+        schedule = prepared(work_of(trace, plan, into, limits), sorted(plan.kept))
+        if schedule.lasts:
+            if len(plan.schedules) >= WAYS:
+                plan.schedules.clear()
+            plan.schedules[key] = schedule
+    return schedule
+
+
 def prepared(work: Work, results: Sequence[int]) -> Schedule:
     """Return work as a schedule that returns the values of these numbers."""
-    if observers:
-        with noted(PREPARE, "planner", (work.task(work.plan.kernels).words,)):
-            return _prepared(work, results)
-    return _prepared(work, results)
-
-
-def _prepared(work: Work, results: Sequence[int]) -> Schedule:
-    for number in work.plan.kept:
-        if work.metas[number].nbytes >= LARGE and number not in work.into:
-            Storage(work.device, work.metas[number].nbytes).lend()  # raises MemoryError; the pool has it for the run
-    given = max([leaf.given for leaf in work.leaves], default=-1) + 1
-    leaves = [*work.leaves, *[Leaf(number, place) for place, number in enumerate(work.into, given)]]
-    builder = Builder(work.device, work.limits, given + len(work.into))
-    where = {leaf.number: (leaf.given, leaf.after) for leaf in leaves}
-    builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=False)
-    return builder.schedule(results)
+    with noted(PREPARE, "planner", (work.task(work.plan.kernels).words,)) if observers else nullcontext():
+        for number in work.plan.kept:
+            if work.metas[number].nbytes >= LARGE and number not in work.into:
+                Storage(
+                    work.device, work.metas[number].nbytes
+                ).lend()  # raises MemoryError; the pool has it for the run
+        given = max([leaf.given for leaf in work.leaves], default=-1) + 1
+        leaves = [*work.leaves, *[Leaf(number, place) for place, number in enumerate(work.into, given)]]
+        builder = Builder(work.device, work.limits, given + len(work.into))
+        where = {leaf.number: (leaf.given, leaf.after) for leaf in leaves}
+        builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=False)
+        return builder.schedule(results)
 
 
 class Builder:
@@ -127,7 +145,7 @@ class Builder:
         outline, makes = self._before[key]
         maker = _Maker(self, work, outline, base, where, set(own), keeps_scalars)
         maker.enter({place: one._replace(where=maker.where) for place, one in makes.items()})
-        self.waiting += engines.worth_waiting(outline, self.limits)
+        self.waiting += outline.waiting
         return maker
 
     def compiled(self, makes: Makes, made: Iterable[Made], drops: Iterable[int]) -> None:

@@ -40,11 +40,11 @@ class ByRows:
     def of(cls, work: Work, shape: Shape) -> ByRows | None:
         """Return work over a shape row by row, None where that is not possible or does not pay."""
         plan, cells = work.plan, prod(shape[work.plan.rows :])
-        widest = max(kernel.program.widest for kernel in plan.kernels)
-        if not plan.rows or 0 in shape or cells <= 1 or cells * widest > costs.ROW_BYTES:
+        if not plan.rows or 0 in shape or cells <= 1:
             return None
+        widest = max(kernel.program.widest for kernel in plan.kernels)
         try:
-            return cls(work, shape)
+            return cls(work, shape) if cells * widest <= costs.ROW_BYTES else None
         except LacksError:
             return None
 

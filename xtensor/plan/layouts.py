@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, axes_of, contiguous, dense_like, keep_order, strides_over
@@ -39,18 +39,18 @@ def metas_of(trace: Trace, given: Mapping[int, Meta], strided: bool) -> dict[int
         if number in given:
             continue
         itemsize = node.dtype.itemsize
-        if packed:
-            layout = contiguous(node.shape, itemsize)
-        else:
-            layout = _layout_of(node, trace.arguments[number], trace.values, found)
+        layout = _layout_of(node, trace.arguments[number], found, packed)
         found[number] = Meta(node.shape, node.dtype, layout, packed or layout.is_contiguous(itemsize))
     return found
 
 
-def _layout_of(node: Node, arguments: Sequence[int], values: Sequence[Any], found: Mapping[int, Meta]) -> Layout:
-    """Return the layout of one node's result; of a view, in the memory that its operand lies in."""
+def _layout_of(node: Node, arguments: Sequence[int], found: Mapping[int, Meta], packed: bool) -> Layout:
+    """Return the layout of one node's result; of a view, in the memory that its operand lies in.
+
+    packed: whether every value is.
+    """
     itemsize, name = node.dtype.itemsize, node.op.name
-    if node.op.kind in ("library", "contraction") or name in ("argmax", "argmin"):
+    if packed or node.op.kind in ("library", "contraction") or name in ("argmax", "argmin"):
         return contiguous(node.shape, itemsize)
     if type(node.op) is View:
         whole = found[arguments[0]].layout

@@ -202,10 +202,7 @@ class _Joined:
         builder, again = self.builder, self._again.get(id(step))
         if again is not None:
             for one in again:
-                if isinstance(one, Makes):
-                    builder.compiled(one, (), ())
-                else:
-                    builder.launched(one, (), ())
+                builder.launch(one, (), ())
             return
         own, where, leaves, fresh = set[int](), dict[int, tuple[int, int]](), list[Leaf](), dict[int, int]()
         for number, spot in step.spots.items():

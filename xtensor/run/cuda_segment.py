@@ -65,6 +65,10 @@ class Segment:
         self._runs: dict[int, int] = {}
         self._told: tuple[Any, list[bytes]] = None, []
 
+    def add(self, step: Step) -> None:
+        """Add a step."""
+        self.steps.append(step)
+
     @property
     def tasks(self) -> list[Task]:
         """What its steps compute."""

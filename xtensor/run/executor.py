@@ -16,7 +16,7 @@ from ..base.profiling import LIBRARY, WAIT, noted, noting, observers
 from ..base.threads import inside_task
 from ..devices import Device
 from ..devices.cpu import CPU
-from ..graph.node import VIEWS, Masked, Node, Part, View, last_users, pending_below, with_small_ends
+from ..graph.node import VIEWS, Masked, Node, Part, View, last_users, pending_below, rounds, with_small_ends
 from ..plan.costs import ASK_BYTES, DIRECT_BYTES, DIRECT_COMPLEX_BYTES, FREE_PART
 from ..storage.blob import TBlob
 from ..storage.storage import Guard, Native, Storage, trusted, watchers, watching
@@ -83,34 +83,17 @@ def force(value: Node | TBlob | Part | Masked) -> TBlob:
 def evaluate(nodes: Sequence[Node]) -> None:
     """Compute pending nodes and everything they need."""
     with turn():
-        planned = _loaded[0].found_again(nodes[0], DIRECT_BYTES) if _loaded and len(nodes) == 1 else None
-        if planned is None:
-            order = pending_below(nodes)
-            if len(order) > 1 and order[0].device.backend is not CPU:
-                _finish_contractions(order)
-                order = pending_below(nodes)
-            if not order:
-                return
+        again = _loaded[0].found_again(nodes[0], DIRECT_BYTES) if _loaded and len(nodes) == 1 else None
+        if again is not None:
+            _loaded[0].run(again)
+            return
+        for order, wanted, is_last in rounds(nodes):
             if goes_direct(order):
                 _step_by_step(order)
-                return
-            asked = [node for node in nodes if node.blob is None]
-            planned = _planner().planned(*with_small_ends(order, asked))
-        _planner().run(planned)
-
-
-def _finish_contractions(order: Sequence[Node]) -> None:
-    """Compute contractions one by one on another device than the CPU, each after what it reads: nothing is computed
-    with them there, and what lies between them may be kernels that go over rows.
-    """
-    for node in order:
-        if node.op.kind == "contraction" and node.blob is None:
-            for value in [*[one for one in node.inputs if type(one) is Node and one.blob is None], node]:
-                below = pending_below([value])
-                if below and goes_direct(below):
-                    _step_by_step(below)
-                elif below:
-                    _planner().run(_planner().planned(below, [value]))
+                continue
+            if is_last:
+                order, wanted = with_small_ends(order, wanted)
+            _planner().run(_planner().planned(order, wanted))
 
 
 def _step_by_step(order: list[Node]) -> None:

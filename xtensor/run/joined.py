@@ -149,17 +149,17 @@ def joint_of(kernel: Kernel, before: Kernel, work: Work) -> Joint | str:
     dtypes = [metas[n].dtype for n in kernel.results]
     if sums.dtype not in dtypes:
         return f"no result of what follows is of its dtype {sums.dtype}"
-    axis = node.op.channels(len(node.shape), **node.params)
-    lies = tuple([_lie(metas[n], node.shape, axis) for n in kernel.inputs])
-    if "" in lies or any([_lie(metas[n], node.shape, axis) != ALIKE for n in kernel.results]):
+    axis, inputs = node.op.channels(len(node.shape), **node.params), len(kernel.inputs)
+    lies = tuple([_lie(metas[n], node.shape, axis) for n in (*kernel.inputs, *kernel.results)])
+    if "" in lies or any([lie != ALIKE for lie in lies[inputs:]]):
         return "operands of what follows do not lie as its result does"
     taken = work.trace.arguments[number]
     refusal = node.op.refusal([metas[n] for n in taken], sums, **node.params) or _lack(kernel.program)
     if refusal:
         return str(refusal)
-    finish = Finish(kernel.program, kernel.inputs.index(number), lies, work.limits.fast_math)
+    finish = Finish(kernel.program, kernel.inputs.index(number), lies[:inputs], work.limits.fast_math)
     others = tuple([one for one in kernel.inputs if one != number])
-    place = len(kernel.inputs) + dtypes.index(sums.dtype)
+    place = inputs + dtypes.index(sums.dtype)
     return Joint(node.op, node.params, finish, axis, place, (taken, others, kernel.scalars, kernel.results))
 
 

@@ -339,11 +339,6 @@ class Segment:
         self.size = self._alone.size
 
     @property
-    def kernels(self) -> int:
-        """How many kernels there are."""
-        return len(self._makes)
-
-    @property
     def tasks(self) -> list[Task]:
         """What its kernels compute."""
         return [one.way.task for one in self._makes]
@@ -353,8 +348,13 @@ class Segment:
         """The machine code of its kernels, and how often each is launched."""
         return self._alone.codes
 
-    def run(self, words: Sequence[Any]) -> None:
-        """Run the kernels, on as many threads as are worth it."""
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return f"machine code: {len(self._makes)} kernels in one call"
+
+    def run(self, run: Any) -> None:
+        """Run the kernels with the words of a run, on as many threads as are worth it."""
+        words = run.words
         if not self._seconds:
             if self._young:
                 self._watched(words, 1)

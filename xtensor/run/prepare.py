@@ -28,7 +28,7 @@ from .cuda_rows import ByRowsThere
 from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
 from .joined import Joint
 from .native import Makes, Segment, packable, scalar_format
-from .schedule import Blobwise, Compiled, Facts, Instruction, Launched, Library, Made, Run, Schedule, Shown
+from .schedule import Blobwise, Facts, Instruction, Kernels, Library, Made, Run, Schedule, Shown
 from .work import Leaf, Task, Work, work_of
 
 # Schedules of one plan, for operands that lie in so many ways.
@@ -47,7 +47,8 @@ def schedule_of(
     schedule: Schedule | None = plan.schedules.get(key)
     if schedule is None or not schedule.fits(limits):
         trace.spell_out()
-        schedule = prepared(work_of(trace, plan, into, limits), sorted(plan.kept))
+        work = work_of(trace, plan, into, limits)
+        schedule = prepared(work, sorted(plan.kept))
         if schedule.lasts:
             if len(plan.schedules) >= WAYS:
                 plan.schedules.clear()
@@ -148,19 +149,14 @@ class Builder:
         self.waiting += outline.waiting
         return maker
 
-    def compiled(self, makes: Makes, made: Iterable[Made], drops: Iterable[int]) -> None:
-        """Enter a kernel of machine code."""
-        if self._segment is None:
-            self._segment = Segment(self.limits.fast_math, self.formats)
-        self._segment.add(makes)
-        self._makes += made
-        self._drops += drops
-
-    def launched(self, step: cuda_segment.Step, made: Iterable[Made], drops: Iterable[int]) -> None:
-        """Enter a kernel of another device than the CPU."""
-        if self._launches is None:
-            self._launches = cuda_segment.Segment(self.device)
-        self._launches.steps.append(step)
+    def launch(self, kernel: Makes | cuda_segment.Step, made: Iterable[Made], drops: Iterable[int]) -> None:
+        """Enter a kernel of machine code, or of another device than the CPU."""
+        if isinstance(kernel, Makes):
+            segment = self._segment = self._segment or Segment(self.limits.fast_math, self.formats)
+            segment.add(kernel)
+        else:
+            launches = self._launches = self._launches or cuda_segment.Segment(self.device)
+            launches.add(kernel)
         self._makes += made
         self._drops += drops
 
@@ -171,17 +167,16 @@ class Builder:
 
     def close(self) -> None:
         """Make the kernels since the last other instruction one instruction."""
-        if self._segment is not None:
-            self.instructions.append(Compiled(self._makes, self._segment, self._drops))
-        if self._launches is not None:
-            self.instructions.append(Launched(self._makes, self._launches, self._drops))
+        segment = self._segment or self._launches
+        if segment is not None:
+            self.instructions.append(Kernels(self._makes, segment, self._drops))
         self._segment, self._launches, self._makes, self._drops = None, None, [], []
 
     def schedule(self, results: Sequence[int], *, keeps_arena: bool = False) -> Schedule:
         """Return the schedule, which returns the values of these numbers. keeps_arena: as of it."""
         self.close()
         for instruction in self.instructions:
-            if isinstance(instruction, Compiled):
+            if isinstance(instruction, Kernels) and isinstance(instruction.segment, Segment):
                 instruction.segment.close()  # all words of a run are known now
         lying = {number: (self.arena.nbytes + place, meta) for number, (place, meta) in self.lying.items()}
         facts = Facts(
@@ -252,7 +247,7 @@ class _Maker:
             self._enter_rows_there(together)
         elif together is not None:
             made = self._made([n for one in self.outline.kernels for n in one.results if n in self.work.plan.kept])
-            self.builder.compiled(makes[0], made, ())
+            self.builder.launch(makes[0], made, ())
             engines.compiled([kernel.program for kernel in self.work.plan.kernels])
         else:
             self._enter_kernels(makes)
@@ -320,7 +315,7 @@ class _Maker:
             drops = [self.base + number for number in last if number in self.needed and number not in self.own]
             if choice.engine == LLVM:
                 made = self._made(kernel.results)
-                self.builder.compiled(makes[place], made, drops)
+                self.builder.launch(makes[place], made, drops)
                 alone = alone and not made and not drops
                 engines.compiled([kernel.program] if kernel.direct is None else [])
             elif choice.engine == JOINED:
@@ -410,7 +405,7 @@ class _Maker:
         places = [self.where[number] for number in launcher.numbers]
         scalars = [self.builder.scalars[self.base + number] for number in launcher.scalars]
         self._steps.append(cuda_segment.Step(launcher, places, scalars, instead, task))
-        self.builder.launched(self._steps[-1], made, drops)
+        self.builder.launch(self._steps[-1], made, drops)
 
     def _enter_rows_there(self, launcher: ByRowsThere) -> None:
         """Enter rows on another device."""

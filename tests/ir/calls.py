@@ -19,7 +19,7 @@ import pytest
 from xtensor.codegen.cpu.compile import Code
 from xtensor.codegen.cpu.driver import driver
 from xtensor.nn import implicit_weights, planes, tiled, winograd
-from xtensor.run import contractions, joined, native, stacks, thin
+from xtensor.run import contractions, joined, matmul, native
 
 from .launches import MOST, Checked
 from .machine import Machine, TooLongError
@@ -29,7 +29,7 @@ from .values import Pointer
 
 # What says where an array lies, which others import by name: all of them are to be here before it is exchanged.
 address_of = contractions.address
-assert all(one.address is address_of for one in (implicit_weights, joined, stacks, thin, tiled, winograd))
+assert all(one.address is address_of for one in (implicit_weights, joined, matmul, tiled, winograd))
 
 
 class Arrays:

@@ -8,12 +8,12 @@ from .base.machine import size_text
 from .base.options import Settings, settings
 from .graph.node import Node, Part, pending_below
 from .plan.costs import DIRECT_BYTES, DIRECT_COMPLEX_BYTES
+from .plan.layouts import work_of
 from .plan.program import Plan, Trace, plan_of
 from .run import executor as run
 from .run.describe import Description, graph_lines, graph_sketch, kind_of, labels_of, names
 from .run.replay import found_again
 from .run.sketch import NOTE, Item, Sketch
-from .run.work import work_of
 from .tensor.face import Tensor
 
 

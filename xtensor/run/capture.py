@@ -25,13 +25,12 @@ from ..base.profiling import users_line
 from ..codegen.cpu.compile import host
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
-from ..plan.layouts import Meta
+from ..plan.layouts import Meta, Work
 from ..plan.program import Plan, Trace
 from ..storage.blob import TBlob
 from ..storage.pool import address_of
 from ..storage.storage import Native, Storage, watchers
 from .products import ByBlas
-from .work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from ..base.profiling import PREPARE, noted
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
-from ..plan.layouts import Meta
+from ..plan.layouts import APART, Leaf, Meta, Work
 from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .cuda_segment import Step
@@ -24,7 +24,6 @@ from .native import Makes
 from .prepare import Builder
 from .schedule import Blank, Call, Copied, Schedule
 from .simplified import simplified, uses
-from .work import APART, Leaf, Work
 
 
 class Output(NamedTuple):

@@ -21,6 +21,7 @@ from ..codegen.cpu.columns import AFTER, BEFORE, BLOCK, GROUPS, PIECE, REST, Cel
 from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.loop import lanes_of
 from ..plan import costs
+from ..plan.layouts import Work
 from ..plan.program import Columns, Kernel, Named, Plan, Program, Reduction, Step
 from ..plan.program import program as the_program
 from ..storage.pool import ALIGNMENT
@@ -28,7 +29,6 @@ from . import reduce
 from .maps import can_stream
 from .native import SCRATCH, Launch, Making, Scalar, enter_scalars, scalar_word
 from .nest import Nest
-from .work import Work
 
 # Bytes behind a narrow value: more than a vector has.
 ROOM = 512

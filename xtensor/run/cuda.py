@@ -32,11 +32,10 @@ from ..codegen.cuda.kernel import (
 )
 from ..codegen.cuda.library import REACH, divisor
 from ..devices.cpu import CPU
-from ..plan.layouts import Meta
+from ..plan.layouts import Meta, Work
 from ..plan.program import Kernel, Named, Program, Reduction
 from ..plan.program import program as the_program
 from .nest import Nest, lie_of, nest_of
-from .work import Work
 
 # Chunks that a block reduces at least and at most, by rows and by columns, and the blocks that fill a device.
 ROW_PIECE, COLUMN_PIECE, MOST_PER_PIECE, BLOCKS = 2048, 512, 32, 1024

@@ -29,12 +29,11 @@ from ..codegen.cuda.kernel import (
 from ..codegen.cuda.library import REACH
 from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
 from ..devices.cpu import CPU
-from ..plan.layouts import Meta
+from ..plan.layouts import Meta, Work
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
 from .cuda import BLOCKS, Launcher, Launches, launch_of
 from .nest import joined
-from .work import Work
 
 # Chunks of an item of a row that a thread holds in registers, at most, and of all items together.
 MOST_HELD, MOST_CHUNKS = 8, 32

@@ -19,11 +19,11 @@ from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import VECTOR, placed, table_text
 from ..devices import Device
+from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Storage
 from .cuda import Launcher, Launches
 from .native import scalar_words
-from .work import Task
 
 # Runs on a stream after which a graph is recorded, the launches from which on it pays (a graph takes two, one of them
 # for its table), how many graphs there are at most, and of a segment; the sizes that tables have.

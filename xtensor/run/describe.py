@@ -18,6 +18,7 @@ from ..codegen.cpu.loop import PACKED, Form
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..graph.node import Node
+from ..plan.layouts import Work
 from ..plan.program import Kernel, Program, Trace
 from ..storage.blob import TBlob
 from .cuda import texts as cuda_texts
@@ -25,7 +26,6 @@ from .cuda_rows import ByRowsThere
 from .engines import CUDA, DIRECT, INTERPRET, LLVM, Choice, outlined, way_of
 from .native import Making, Scratch, Way
 from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, sketch_of
-from .work import Work
 
 # ---- names
 

@@ -20,6 +20,7 @@ from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
 from ..graph.node import Node
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
+from ..plan.layouts import Work
 from ..plan.program import Kernel, Program
 from . import cuda as cuda_run
 from .columns import ByColumns
@@ -29,7 +30,6 @@ from .loops import ByLoops
 from .native import Way
 from .products import ByBlas
 from .rows import ByRows
-from .work import Work
 
 # How all kernels of a plan run as one.
 Together = ByRows | ByColumns | ByRowsThere

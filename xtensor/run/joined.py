@@ -23,12 +23,11 @@ from ..codegen.cpu.gemm import TALLEST
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..plan.costs import PRODUCT_CALL, PRODUCT_SECONDS, PRODUCT_SLOWER, moving_seconds
-from ..plan.layouts import Meta
+from ..plan.layouts import Meta, Work
 from ..plan.program import Kernel, Program
 from . import interpret
 from .contractions import Product, address, by_rows, steps, straight
 from .native import scalar_word
-from .work import Work
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 

@@ -6,11 +6,11 @@ from math import prod
 
 from ..base.layout import strides_over, strides_reduced
 from ..plan import costs
+from ..plan.layouts import APART, Work
 from ..plan.program import Kernel
 from .maps import Operand, map_launch, traffic_of
 from .native import Launch, Making, Place
 from .reduce import reduction_launches
-from .work import APART, Work
 
 
 class ByLoops:

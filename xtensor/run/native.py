@@ -21,9 +21,9 @@ from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.loop import CROSSWISE, STRIDED
+from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT, address_of, aligned
 from .nest import Box, Nest
-from .work import Task
 
 # The number of what a kernel's launches hand on to each other in memory of their own.
 SCRATCH = -1

@@ -17,7 +17,7 @@ from ..devices import Device
 from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View
 from ..plan.arena import Arena
-from ..plan.layouts import Meta
+from ..plan.layouts import Leaf, Meta, Task, Work, work_of
 from ..plan.program import Kernel, Plan, Program, Trace
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
@@ -29,7 +29,6 @@ from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
 from .joined import Joint
 from .native import Makes, Segment, packable, scalar_format
 from .schedule import Blobwise, Facts, Instruction, Kernels, Library, Made, Run, Schedule, Shown
-from .work import Leaf, Task, Work, work_of
 
 # Schedules of one plan, for operands that lie in so many ways.
 WAYS = 64

@@ -19,9 +19,9 @@ from ..devices import blas
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
+from ..plan.layouts import Work
 from ..plan.program import Kernel
 from .native import Launch, Making
-from .work import Work
 
 
 class Matrix(NamedTuple):

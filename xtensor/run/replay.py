@@ -18,12 +18,12 @@ from ..base.options import Settings, settings
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Node
+from ..plan.layouts import behind, work_of
 from ..plan.program import Plan, Trace, bare, plan_of
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from .describe import described
 from .prepare import schedule_of
-from .work import behind, work_of
 
 # Expressions remembered at most, and the evaluations after which one that is not remembered yet need not be waited for.
 REMEMBERED, LEARNT = 4096, 4

@@ -11,13 +11,12 @@ from ..codegen.cpu.loop import PACKED, SAME
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cpu.rows import RowForm, outside, own_rows, source
 from ..plan import costs
-from ..plan.layouts import Meta
+from ..plan.layouts import Meta, Work
 from ..plan.program import Plan
 from ..plan.rows import GIVEN, KEPT, RowProgram, numbers_of, row_program
 from .maps import can_stream
 from .native import Launch, Making, Place, launch_of
 from .nest import Nest, nest_of, row_boxes, shared_out, whole
-from .work import Work
 
 
 class ByRows:

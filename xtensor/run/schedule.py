@@ -18,13 +18,12 @@ from ..base.layout import Layout
 from ..base.options import Settings
 from ..base.profiling import KERNEL, LIBRARY, noted, observers
 from ..devices import Device
-from ..plan.layouts import Meta
+from ..plan.layouts import Leaf, Meta, Task
 from ..plan.program import Program
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
 from . import cuda_segment, engines
 from .native import Segment, packable
-from .work import Leaf, Task
 
 # Words of machine code's calls up to which a schedule is remembered.
 LONG = 1 << 17

@@ -203,7 +203,7 @@ def node_of(
             if readers is None:
                 readers = value.readers = Readers()
         elif kind is TBlob:
-            owner = value.owner
+            owner = value._owner or value.owner  # the property alone costs more
             guard = owner.guard or owner.guarded()
             readers = guard.readers
         else:

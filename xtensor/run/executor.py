@@ -424,7 +424,7 @@ class Ledger:
             self._nodes.append(node.reference)
             for value in node.inputs:
                 if type(value) is TBlob:
-                    owner, counted = value.owner, self._counted
+                    owner, counted = value._owner or value.owner, self._counted
                     if owner.nbytes > counted.get(id(owner), 0):
                         self._bytes += owner.nbytes - counted.get(id(owner), 0)
                         counted[id(owner)] = owner.nbytes

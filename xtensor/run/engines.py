@@ -96,7 +96,7 @@ def outlined(work: Work, *, apart: bool = False) -> Outline:
     choices = [_choice(kernel, work, largest) for kernel in kernels]
     joined = _join(work, kernels, choices)
     together = None if apart else _together(work, kernels, {one.engine for one in choices})
-    if together is not None and len(together.kernels) != len(kernels):
+    if isinstance(together, ByColumns):  # which compute again what lies between them
         kernels, choices = together.kernels, choices[:1] * len(together.kernels)
     return Outline(kernels, tuple(choices), together, _waiting(kernels, choices, work, largest), joined)
 

@@ -81,7 +81,8 @@ class Launcher:
     """
 
     def __init__(self, numbers: Sequence[int], kernels: Sequence[Kernel], work: Work) -> None:
-        self.numbers, self.contract, self.backend = numbers, work.limits.fast_math, work.device.backend
+        self.numbers, self.contract = numbers, work.limits.fast_math
+        self.backend: Any = work.device.backend
         self.scalars = [number for one in kernels for number in one.scalars]
         self.dtypes = [dtype for one in kernels for dtype in one.program.scalars]
         self._made: dict[tuple[int, ...], Launches | LacksError] = {}

@@ -351,7 +351,7 @@ def _with_cells(meta: Meta, axes: int) -> Meta:
 
 
 class ByRowsThere(Launcher):
-    """All kernels of a plan as one launch over rows; everything lies packed. text: what runs them."""
+    """All kernels of a plan as one launch over rows; everything lies packed."""
 
     def __init__(self, work: Work, shape: Shape) -> None:
         plan, self.kernels = work.plan, work.plan.kernels
@@ -359,8 +359,12 @@ class ByRowsThere(Launcher):
         self.words = f"row by row of {prod(shape[plan.rows :])} elements"
         inside = {n for kernel in self.kernels for n in kernel.results} - plan.kept
         super().__init__([n for n in numbers_of(plan) if n not in inside], self.kernels, work)
-        rows, form, _ = _formed(plan, shape, work.metas, lambda value: 0, self.backend.number)  # type: ignore[attr-defined]
-        self.text = source(rows, form)
+
+    @property
+    def text(self) -> str:
+        """The text that runs them where all memory begins where vectors do; raises LacksError where there is none."""
+        program, form, _ = _formed(self.plan, self.shape, self.metas, lambda value: 0, self.backend.number)
+        return source(program, form)
 
     @classmethod
     def of(cls, work: Work, shape: Shape) -> ByRowsThere | None:
@@ -368,21 +372,17 @@ class ByRowsThere(Launcher):
         work = with_cells(work)
         if not work.plan.rows or 0 in shape or not work.is_packed:
             return None
+        found = cls(work, shape)
         try:
-            return cls(work, shape)
+            return found if found.text else None
         except LacksError:
             return None
 
     def _launches(self, aligned: Sequence[int]) -> Launches:
         behind = dict(zip(self.numbers, aligned, strict=True))
         rows, cells, backend = prod(self.shape[: self.plan.rows]), prod(self.shape[self.plan.rows :]), self.backend
-        program, form, (numbers, turns, (shift, nbytes)) = _formed(
-            self.plan,
-            self.shape,
-            self.metas,
-            behind.__getitem__,
-            backend.number,  # type: ignore[attr-defined]
-        )
+        made = _formed(self.plan, self.shape, self.metas, behind.__getitem__, backend.number)
+        program, form, (numbers, turns, (shift, nbytes)) = made
         function = cuda_build.function_of((program, form), lambda: source(program, form), backend, self.contract)
         outside = _outside(program, form)
         tail = [rows, cells, shift, nbytes, *(turns[place].stride for place in outside)]

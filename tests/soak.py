@@ -49,7 +49,7 @@ from xtensor.codegen.cpu import gemm
 from xtensor.graph import node
 from xtensor.nn import sweeps
 from xtensor.plan import program as plan
-from xtensor.run import engines, executor, replay
+from xtensor.run import engines, executor, prepare, replay
 from xtensor.storage.pool import POOL
 
 # The bounds of caches here: where they stand in the package, and what they are set to.
@@ -223,7 +223,7 @@ def caches(folder: str) -> dict[str, tuple[int, int]]:
         "kernels on disk, kB": (files >> 10, (disk.MOST_BYTES >> 10) * 5 // 4 + 256),
         "programs": (len(plan._programs), plan.REMEMBERED),
         "plans": (len(plan._plans), plan.REMEMBERED),
-        "schedules": (sum(len(one.schedules) for one in plan._plans.values()), plan.REMEMBERED * replay.WAYS),
+        "schedules": (sum(len(one.schedules) for one in plan._plans.values()), plan.REMEMBERED * prepare.WAYS),
         "graphs known": (len(replay._known), replay.REMEMBERED),
         "graphs met": (len(replay._met), replay.REMEMBERED),
         "seconds spent": (len(engines._spent), engines.REMEMBERED + 1),

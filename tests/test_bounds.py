@@ -139,8 +139,10 @@ def found_of(length: int, step: int) -> Found:
 
 
 def changed(one: Found, change: Callable[[Launch], Launch]) -> Found:
-    make = one.makes.make
-    return one._replace(makes=one.makes._replace(make=lambda making: [change(launch) for launch in make(making)]))
+    way = SimpleNamespace(
+        launches=lambda making: [change(launch) for launch in one.way.launches(making)], aligned=one.way.aligned
+    )
+    return one._replace(way=way)
 
 
 def with_text(old: str, new: str) -> Callable[[Launch], Launch]:

@@ -80,7 +80,7 @@ def results(function: Callable[[Any], Any], x: Any) -> list[np.ndarray]:
 def by_kernels(function: Callable[[Any], Any], x: Any, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """Return what one kernel after the other gives."""
     with monkeypatch.context() as patch:
-        patch.setattr(columns, "pays", lambda *given: False)
+        patch.setattr(columns, "_pays", lambda *given: False)
         forget()
         found = results(function, x)
     forget()

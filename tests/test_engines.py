@@ -1492,8 +1492,8 @@ def test_fused_writes(dtype: str, size: int, name: str, engine: str) -> None:
 def test_updates_that_come_again_are_not_planned(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written before is one loop into the target at once, while nobody waits to read that."""
     planned = []
-    real = replay.evaluate
-    monkeypatch.setattr(replay, "evaluate", lambda *given: planned.append(1) or real(*given))
+    real = replay.planned
+    monkeypatch.setattr(replay, "planned", lambda *given: planned.append(1) or real(*given))
 
     def work(x: Any, y: Any, z: Any) -> None:
         x -= 0.25 * y

@@ -16,8 +16,8 @@ import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu import stack
 from xtensor.plan import costs
-from xtensor.run import stacks
-from xtensor.run.stacks import is_stack, stacked_product
+from xtensor.run import matmul
+from xtensor.run.matmul import is_stack, stacked_product
 from xtensor.standard import extras
 
 Array = np.ndarray[Any, Any]
@@ -31,8 +31,8 @@ DTYPES = [*TOLERANCES]
 @pytest.fixture(autouse=True)
 def small_stacks(monkeypatch: Any) -> None:
     """Small stacks are computed by code of ours as well."""
-    monkeypatch.setattr(stacks, "STACK_COMPILED", 0)
-    monkeypatch.setattr(stacks, "NATIVE_PRODUCTS", 0)
+    monkeypatch.setattr(matmul, "STACK_COMPILED", 0)
+    monkeypatch.setattr(matmul, "NATIVE_PRODUCTS", 0)
     stack.stack_kernel.cache_clear()
 
 
@@ -225,7 +225,7 @@ def test_einsum_refuses_what_numpy_refuses(subscripts: str, monkeypatch: Any) ->
 @pytest.mark.parametrize("shape", [(80, 4, 4), (3000, 8, 8)])
 def test_other_engines_have_the_librarys_products(engine: Any, shape: tuple[int, ...], monkeypatch: Any) -> None:
     """Small operands and large ones, at once and recorded: options hold wherever the product is computed."""
-    monkeypatch.setattr(stacks, "STACK_COMPILED", 1)
+    monkeypatch.setattr(matmul, "STACK_COMPILED", 1)
     a = np.random.default_rng(0).standard_normal(shape)
     for lazy in ("auto", "always", "never"):
         with xt.options(engine=engine, lazy=lazy):

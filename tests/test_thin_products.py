@@ -12,8 +12,7 @@ from test_stacks import check, normal
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu import thin as code
-from xtensor.run.matmul import product_of
-from xtensor.run.thin import is_thin, thin_product
+from xtensor.run.matmul import is_thin, product_of, thin_product
 
 Array = np.ndarray[Any, Any]
 

@@ -8,12 +8,12 @@ from .base.machine import size_text
 from .base.options import Settings, settings
 from .graph.node import Node, Part, pending_below
 from .plan.costs import DIRECT_BYTES
+from .plan.layouts import work_of
 from .plan.program import Plan, Trace, plan_of
 from .run import executor as run
 from .run.describe import Description, graph_lines, graph_sketch, kind_of, labels_of, names
-from .run.replay import found_again, spell_out
+from .run.replay import found_again
 from .run.sketch import NOTE, Item, Sketch
-from .run.work import work_of
 from .tensor.face import Tensor
 
 
@@ -65,7 +65,7 @@ def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> tuple[str, S
     """Return the graph below pending nodes and how it will run: by the plan of its like, if it comes again."""
     again = found_again(nodes[0], DIRECT_BYTES) if len(nodes) == 1 else None
     if again is not None:
-        spell_out(again.trace)
+        again.trace.spell_out()
         return _described(again.trace, again.plan, show, limits)
     order = pending_below(nodes)
     trace = Trace(order, nodes)

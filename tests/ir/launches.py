@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from xtensor.run import prepare
-from xtensor.run.native import SCRATCH, Launch, Makes, Making, Scratch
+from xtensor.run.engines import Outline
+from xtensor.run.native import SCRATCH, Launch, Making, Scratch, Way
 
 from .machine import Machine, TooLongError, UnknownError
 from .memory import BoundsError, Region
@@ -28,7 +28,7 @@ MOST = 200_000
 class Found(NamedTuple):
     """What makes launches, the values they are told of, by number, and which of them they write."""
 
-    makes: Makes
+    way: Way
     metas: dict[int, Any]
     results: frozenset[int]
 
@@ -49,29 +49,16 @@ def collected() -> Iterator[list[Found]]:
     """Collect what makes launches while programs run."""
     found: list[Found] = []
 
-    def watched(make: Any) -> Any:
-        def made(kernels: Any, work: Any) -> Makes:
-            makes = make(kernels, work)
-            found.append(Found(makes, work.metas, _results(kernels, work)))
-            return makes
+    def ways(outline: Outline, work: Any) -> Iterator[tuple[int, Way]]:
+        for place, way in plain(outline, work):
+            yield place, way  # and comes back unless generated code lacks a step
+            results = frozenset(outline.kernels[place].results) if outline.together is None else work.plan.kept
+            found.append(Found(way, work.metas, results))
 
-        return made
-
-    def together(work: Any, outline: Any) -> Makes:
-        makes = plain(work, outline)
-        found.append(Found(makes, work.metas, frozenset(work.plan.kept)))
-        return makes
-
-    plain = prepare._makes_together
+    plain = Outline.ways
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare, "_makes", watched(prepare._makes))
-        patch.setattr(prepare, "product_makes", watched(prepare.product_makes))
-        patch.setattr(prepare, "_makes_together", together)
+        patch.setattr(Outline, "ways", ways)
         yield found
-
-
-def _results(kernel: Any, work: Any) -> frozenset[int]:
-    return frozenset(kernel.results)
 
 
 class _Room(Scratch):
@@ -95,7 +82,7 @@ class _Room(Scratch):
 def check_launches(found: Found, threads: int, modules: dict[str, Module]) -> Checked:
     """Run the launches of so many threads; raises BoundsError, also where a result is not written everywhere."""
     room, total = _Room(), Checked()
-    launches = found.makes.make(Making(threads, False, found.makes.aligned, room))
+    launches = found.way.launches(Making(threads, False, found.way.aligned, room))
     regions = {
         number: Region.of_elements(
             f"operand {number}: {meta.shape}, {meta.dtype}, strides {meta.layout.strides}",

@@ -326,6 +326,26 @@ def _is_faster(axis: int, other: int, operands: Sequence[Shape]) -> bool | None:
     return verdict
 
 
+def strides_over(layout: Layout, shape: Shape) -> Shape:
+    """Return strides over a shape that a layout broadcasts to; 0 along axes of length 1 and where it repeats."""
+    missing = len(shape) - len(layout.shape)
+    kept = zip(layout.shape, layout.strides, shape[missing:], strict=True)
+    return (0,) * missing + tuple([0 if n == 1 or n != wanted else stride for n, stride, wanted in kept])
+
+
+def product_strides(shape: Shape, itemsize: int, first: Layout, second: Layout) -> Shape:
+    """Return the strides of a matrix product of such operands: matrices in C order, other axes in the operands'."""
+    core = (len(first.shape) > 1) + (len(second.shape) > 1)
+    lead = shape[: len(shape) - core]
+    stacks = [Layout(one.shape[:-2], one.strides[:-2]) for one in (first, second)]
+    return keep_order(shape, itemsize, [strides_over(one, lead) + (0,) * core for one in stacks])
+
+
+def strides_reduced(layout: Layout, shape: Shape, axes: Sequence[int]) -> Shape:
+    """Return strides of a reduction's result over the shape that is reduced: 0 along these axes."""
+    return strides_over(layout if len(layout.shape) == len(shape) else layout.insert(axes), shape)
+
+
 def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
     """Return the shape the given shapes broadcast to.
 
@@ -432,3 +452,8 @@ def as_axes(
     if len(set(axes)) != len(axes):
         raise ValueError(expected(function, argument, "not name an axis twice", axis))
     return axes
+
+
+def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axes that a reduction is over."""
+    return tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)

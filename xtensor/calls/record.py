@@ -60,7 +60,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
                 value = _read(x)
                 if value is None:
                     return None
-                owner = value.owner
+                owner = value._owner or value.owner
                 if owner.shared and owner.is_exposed():
                     exposed.append(owner)
                 held += owner.nbytes
@@ -220,9 +220,11 @@ def enter(node: Node, limits: Settings) -> Tensor:
     tensor = face(node)
     if node.held:
         for value in node.inputs:
-            if type(value) is TBlob and value.owner.shared and value.owner.is_exposed():
-                evaluate([node])
-                return tensor
+            if type(value) is TBlob:
+                owner = value._owner or value.owner
+                if owner.shared and owner.is_exposed():
+                    evaluate([node])
+                    return tensor
     if node.held or node.serial - node.first >= limits.fuse_limit:
         ledger.enter(node, limits)
     return tensor

@@ -5,7 +5,7 @@ A value is a Node or a TBlob. A node's inputs are values or Python scalars; once
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from math import prod
 from operator import index
@@ -16,7 +16,7 @@ from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, contiguous
 from ..base.locks import fork_waiting_lock
 from ..devices import Backend, Device
-from ..devices.cpu import packed_copy
+from ..devices.cpu import CPU, packed_copy
 from ..storage.blob import TBlob
 from ..storage.storage import MANY_READERS, Readers
 
@@ -25,6 +25,9 @@ NO_PARAMS: dict[str, Any] = {}
 
 # The `first` of what waits for nothing: larger than any serial number.
 NOTHING_PENDING = 1 << 62
+
+# What is so many times smaller than what it was computed from is a result that costs no memory.
+SMALL_END = 64
 
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16
@@ -200,7 +203,7 @@ def node_of(
             if readers is None:
                 readers = value.readers = Readers()
         elif kind is TBlob:
-            owner = value.owner
+            owner = value._owner or value.owner  # the property alone costs more
             guard = owner.guard or owner.guarded()
             readers = guard.readers
         else:
@@ -508,3 +511,44 @@ def last_users(nodes: Iterable[Node]) -> list[Node]:
             ends.append(node)
         stack.extend(users)
     return ends
+
+
+def rounds(nodes: Sequence[Node]) -> Iterator[tuple[list[Node], list[Node], bool]]:
+    """Yield what is computed together for pending nodes: all that it takes, in order, what is wanted of it, and whether
+    it is the last, with the nodes themselves.
+
+    There is more than one only on another device than the CPU: each contraction comes by itself, after what it reads,
+    as nothing is computed with it there, and what lies between them may be kernels that go over rows.
+    """
+    order = pending_below(nodes)
+    if len(order) > 1 and order[0].device.backend is not CPU:
+        for node in [node for node in order if node.op.kind == "contraction" and node.blob is None]:
+            for value in [*[one for one in node.inputs if type(one) is Node and one.blob is None], node]:
+                below = pending_below([value])
+                if below:
+                    yield below, [value], False
+        order = pending_below(nodes)
+    if order:
+        yield order, [node for node in nodes if node.blob is None], True
+
+
+def with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return nodes in order and those wanted, with results of reductions that wait for some of them, if they are all
+    that does so.
+
+    Computed in the same pass (a loss beside its gradient, say), they save keeping large values for them.
+    """
+    inside, ends = set(order), set(wanted)
+    waiting = [
+        reader
+        for node in order
+        if node.readers is not None and (len(node.readers) > 1 or node in ends)
+        for reader in node.readers_outside(inside)
+    ]
+    if not waiting:
+        return order, wanted
+    found = last_users(waiting)
+    small = max([prod(node.shape) for node in order]) // SMALL_END
+    if not all([end.is_shown() and prod(end.shape) <= small for end in found]):
+        return order, wanted
+    return pending_below([*wanted, *found]), [*wanted, *found]

@@ -1,15 +1,26 @@
-"""Where the values of a plan lie: the layouts of results, which are those that NumPy would give them, step by step."""
+"""Work: a plan, where all its values lie, and the settings it is to run under - what a schedule is made of.
+
+The layouts of results are those that NumPy would give them, step by step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..base.dtypes import DType
-from ..base.layout import Layout, Shape, contiguous, dense_like, keep_order
+from ..base.layout import Layout, Shape, axes_of, contiguous, dense_like, keep_order, product_strides, strides_over
+from ..base.options import Settings
+from ..devices import Device
 from ..graph.node import Node, View
-from .program import Trace
+from ..storage.blob import TBlob
+from ..storage.pool import ALIGNMENT
+from . import costs
+from .program import Kernel, Plan, Trace
+
+# Bytes between values of which nothing is known but that they lie apart.
+APART = 1 << 48
 
 
 class Meta(NamedTuple):
@@ -26,6 +37,121 @@ class Meta(NamedTuple):
         return prod(self.shape) * self.dtype.itemsize
 
 
+class Leaf(NamedTuple):
+    """A value that is given: its number, which of the given blobs it lies in, and the bytes after that one's first.
+
+    given: below 0, -1 less the number of a value that was made before.
+    """
+
+    number: int
+    given: int
+    after: int = 0
+
+
+class Task(NamedTuple):
+    """What an instruction computes, in words, and the bytes that it reads and writes."""
+
+    words: str
+    moved: int
+
+
+class Work(NamedTuple):
+    """What a schedule is made of.
+
+    metas: of every value but scalars. leaves: what is given. into: the numbers of the results whose memory is given,
+    after all leaves. begins: where what is given lies, by number: by it is told what lies near each
+    other, and whether vectors begin where large memory does.
+    """
+
+    trace: Trace
+    plan: Plan
+    metas: dict[int, Meta]
+    leaves: Sequence[Leaf]
+    into: tuple[int, ...]
+    begins: Mapping[int, int]
+    limits: Settings
+
+    @property
+    def device(self) -> Device:
+        """Where all values lie."""
+        device: Device = self.trace.values[self.plan.kernels[0].results[0]].device
+        return device
+
+    def is_aligned(self, results: Sequence[int], itemsize: int = ALIGNMENT) -> bool:
+        """Return whether results begin at multiples of a size, as memory of our own does."""
+        return all([self.begins.get(number, 0) % itemsize == 0 for number in self.into if number in results])
+
+    def moved_by(self, kernels: Sequence[Kernel], together: bool) -> int:
+        """Return the bytes kernels read and write; of those that run together only what comes from outside and what is
+        kept, as the rest lives in the cache while rows go by.
+        """
+        operands = [(*kernel.inputs, *kernel.results) for kernel in kernels]
+        if together:
+            every = {number for numbers in operands for number in numbers}
+            operands = [tuple([n for n in every if n in self.plan.kept or n not in self.trace.arguments])]
+        return sum([self.metas[number].nbytes for numbers in operands for number in numbers])
+
+    def seconds_together(self, kernels: Sequence[Kernel]) -> float:
+        """Estimate how long one thread takes for kernels that run together."""
+        computing: float = sum(prod(self.metas[one.domain].shape) * one.program.seconds for one in kernels)
+        return costs.moving_seconds(self.moved_by(kernels, together=True)) + computing
+
+    def task(self, kernels: Sequence[Kernel], together: bool = False) -> Task:
+        """Return kernels that run as one, in words."""
+        words = [self._words(kernel) for kernel in kernels]
+        return Task("; ".join(words), self.moved_by(kernels, together))
+
+    def _words(self, kernel: Kernel) -> str:
+        shape = self.metas[kernel.domain].shape
+        if kernel.direct is not None:
+            return f"{self.trace.values[kernel.direct].op.name} {self.metas[kernel.direct].shape}"
+        program = kernel.program
+        names = [*[step.op.name for step in program.steps], *[one.op.name for one in program.reductions]]
+        return f"{', '.join(names)} {shape}"
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether everything lies packed."""
+        return all([meta.packed for meta in self.metas.values()])
+
+
+def work_of(trace: Trace, plan: Plan, into: tuple[int, TBlob] | None, limits: Settings) -> Work:
+    """Return the work of computing what a plan keeps; everything that lies in memory is given, in order.
+
+    into: the number of a result, and the memory that it is to lie in.
+    """
+    blobs = {number: value for number, value in enumerate(trace.values) if type(value) is TBlob}
+    leaves = [Leaf(number, place) for place, number in enumerate(blobs)]
+    return work_over(trace, plan, blobs, leaves, into, limits)
+
+
+def work_over(
+    trace: Trace,
+    plan: Plan,
+    blobs: Mapping[int, TBlob],
+    leaves: Sequence[Leaf],
+    into: tuple[int, TBlob] | None,
+    limits: Settings,
+) -> Work:
+    """Return the work of computing what a plan keeps from leaves, which are these blobs now."""
+    given = {number: _seen(blob) for number, blob in blobs.items()}
+    begins = {number: blob.address for number, blob in blobs.items() if blob.owner.is_allocated}
+    for number, blob in () if into is None else (into,):
+        given[number], begins[number] = _seen(blob), blob.address
+    numbers = () if into is None else into[:1]
+    return Work(trace, plan, metas_of(trace, given, plan.strided), leaves, numbers, begins, limits)
+
+
+def behind(blob: TBlob) -> int:
+    """Return how many bytes after a place where vectors begin large memory for a result does; 0 for small memory."""
+    return blob.address % ALIGNMENT if blob.nbytes >= costs.STREAM_BYTES else 0
+
+
+def _seen(blob: TBlob) -> Meta:
+    """Return a blob as a value that begins with its first element."""
+    return Meta(blob.shape, blob.dtype, Layout(blob.shape, blob.layout.strides), blob.is_packed)
+
+
 def metas_of(trace: Trace, given: Mapping[int, Meta], strided: bool) -> dict[int, Meta]:
     """Return every value of a trace but scalars as a Meta.
 
@@ -39,22 +165,22 @@ def metas_of(trace: Trace, given: Mapping[int, Meta], strided: bool) -> dict[int
         if number in given:
             continue
         itemsize = node.dtype.itemsize
-        if packed:
-            layout = contiguous(node.shape, itemsize)
-        else:
-            layout = _layout_of(node, trace.arguments[number], trace.values, found)
+        layout = _layout_of(node, trace.arguments[number], found, packed)
         found[number] = Meta(node.shape, node.dtype, layout, packed or layout.is_contiguous(itemsize))
     return found
 
 
-def _layout_of(node: Node, arguments: Sequence[int], values: Sequence[Any], found: Mapping[int, Meta]) -> Layout:
-    """Return the layout of one node's result; of a view, in the memory that its operand lies in."""
+def _layout_of(node: Node, arguments: Sequence[int], found: Mapping[int, Meta], packed: bool) -> Layout:
+    """Return the layout of one node's result; of a view, in the memory that its operand lies in.
+
+    packed: whether every value is.
+    """
     itemsize, name = node.dtype.itemsize, node.op.name
+    if packed or (node.op.kind in ("library", "contraction") and name != "matmul") or name in ("argmax", "argmin"):
+        return contiguous(node.shape, itemsize)
     if name == "matmul":
         a, b = [found[a].layout for a in arguments]
         return Layout(node.shape, product_strides(node.shape, itemsize, a, b))
-    if node.op.kind in ("library", "contraction") or name in ("argmax", "argmin"):
-        return contiguous(node.shape, itemsize)
     if type(node.op) is View:
         whole = found[arguments[0]].layout
         return node.op.layout(whole, itemsize, **node.params) or contiguous(node.shape, itemsize)
@@ -73,28 +199,3 @@ def _layout_of(node: Node, arguments: Sequence[int], values: Sequence[Any], foun
     axes = axes_of(node.params["axis"], len(domain))
     kept = keep_order(domain, itemsize, strides, axes)
     return Layout(node.shape, tuple([s for a, s in enumerate(kept) if node.params["keepdims"] or a not in axes]))
-
-
-def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes that a reduction is over."""
-    return tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-
-
-def strides_over(layout: Layout, shape: Shape) -> Shape:
-    """Return strides over a shape that a layout broadcasts to; 0 along axes of length 1 and where it repeats."""
-    missing = len(shape) - len(layout.shape)
-    kept = zip(layout.shape, layout.strides, shape[missing:], strict=True)
-    return (0,) * missing + tuple([0 if n == 1 or n != wanted else stride for n, stride, wanted in kept])
-
-
-def product_strides(shape: Shape, itemsize: int, first: Layout, second: Layout) -> Shape:
-    """Return the strides of a matrix product of such operands: matrices in C order, other axes in the operands'."""
-    core = (len(first.shape) > 1) + (len(second.shape) > 1)
-    lead = shape[: len(shape) - core]
-    stacks = [Layout(one.shape[:-2], one.strides[:-2]) for one in (first, second)]
-    return keep_order(shape, itemsize, [strides_over(one, lead) + (0,) * core for one in stacks])
-
-
-def strides_reduced(layout: Layout, shape: Shape, axes: Sequence[int]) -> Shape:
-    """Return strides of a reduction's result over the shape that is reduced: 0 along these axes."""
-    return strides_over(layout if len(layout.shape) == len(shape) else layout.insert(axes), shape)

@@ -26,13 +26,12 @@ from ..codegen.cpu.compile import host
 from ..devices import as_device
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
-from ..plan.layouts import Meta
+from ..plan.layouts import Meta, Work
 from ..plan.program import Plan, Trace
 from ..storage.blob import TBlob
 from ..storage.pool import address_of
 from ..storage.storage import Native, Storage, watchers
-from .products import is_native
-from .work import Work
+from .products import ByBlas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -258,7 +257,7 @@ class Capture:
         if not called:
             return 0
         work = work._replace(limits=with_kernels(work.limits, self.device))
-        return sum([not is_native(kernel, work) for kernel in called])
+        return sum([ByBlas.of(kernel, work) is None for kernel in called])
 
     def called(
         self, function: Callable[..., Any], takes: Sequence[TBlob], gives: Sequence[TBlob], writes: Sequence[TBlob] = ()

@@ -15,16 +15,15 @@ from ..base.profiling import PREPARE, noted
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
-from ..plan.layouts import Meta
+from ..plan.layouts import APART, Leaf, Meta, Work
 from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .cuda_segment import Step
 from .executor import before_write
 from .native import Makes
-from .prepare import APART, Builder
+from .prepare import Builder
 from .schedule import Blank, Call, Copied, Schedule
 from .simplified import simplified, uses
-from .work import Leaf, Work
 
 
 class Output(NamedTuple):
@@ -204,10 +203,7 @@ class _Joined:
         builder, again = self.builder, self._again.get(id(step))
         if again is not None:
             for one in again:
-                if isinstance(one, Makes):
-                    builder.compiled(one, (), ())
-                else:
-                    builder.launched(one, (), ())
+                builder.launch(one, (), ())
             return
         own, where, leaves, fresh = set[int](), dict[int, tuple[int, int]](), list[Leaf](), dict[int, int]()
         for number, spot in step.spots.items():

@@ -21,7 +21,7 @@ from ..codegen.cpu.columns import AFTER, BEFORE, BLOCK, GROUPS, PIECE, REST, Cel
 from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.loop import lanes_of
 from ..plan import costs
-from ..plan.layouts import Meta
+from ..plan.layouts import Work
 from ..plan.program import Columns, Kernel, Named, Plan, Program, Reduction, Step
 from ..plan.program import program as the_program
 from ..storage.pool import ALIGNMENT
@@ -59,11 +59,51 @@ def shape_of(columns: Columns, values: Mapping[int, Any]) -> Shape:
     return shape
 
 
-def pays(plan: Plan, values: Mapping[int, Any]) -> bool:
-    """Return whether running by columns is possible and worth it, for operands that are packed."""
-    columns = plan.columns
-    if columns is None:
-        return False
+class ByColumns:
+    """All kernels of some work as one launch, each thread over some of the strips; everything in memory is packed."""
+
+    def __init__(self, work: Work, columns: Columns) -> None:
+        self.kernels = columns.kernels
+        self.words = f"strip by strip over columns of {prod(shape_of(columns, work.metas)[: columns.lead])} elements"
+        self.seconds = work.seconds_together(self.kernels)
+        self.aligned = work.is_aligned(sorted(work.plan.kept))
+        self.task = work.task(self.kernels, together=True)
+        self._columns, self._kept, self._metas = columns, work.plan.kept, work.metas
+
+    @classmethod
+    def of(cls, work: Work) -> ByColumns | None:
+        """Return work strip by strip, None where that is not possible or does not pay: such work writes to given
+        memory before all of it is read.
+        """
+        columns = work.plan.columns
+        if columns is None or work.into or not work.is_packed or not _pays(columns, work.plan, work.metas):
+            return None
+        return cls(work, columns)
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launch; raises LacksError where generated code lacks a step."""
+        machine, contract = host(), making.contract
+        assert machine is not None
+        strips = _strips_of(self._columns, self._metas, making.threads)
+        made = _Steps(self._columns, self._kept, self._metas, strips, making.aligned)
+        form = ColumnForm(tuple(made.steps), len(made.memories), machine.vector_bytes, strips.far)
+        code = code_of((form, contract), lambda: source(form, contract=contract))
+        parts, base = min(making.threads, strips.number), making.scratch.take(made.nbytes)
+        words: list[int] = []
+        fillings: list[tuple[int, int, int]] = []
+        for first, stop in pairwise([strips.number * part // parts for part in range(parts + 1)]):
+            ends = min(strips.width, strips.columns - strips.width * (stop - 1))
+            words += (stop - first, strips.width, ends, strips.rows, strips.block, strips.piece)
+            for memory in made.memories:
+                begin = memory.begin + base * (memory.number == SCRATCH)
+                fillings.append((len(words), memory.number, begin + first * strips.width * memory.column))
+                words += (0, memory.row)
+            enter_scalars(made.given, words, fillings)
+        return [Launch(code, (1,) * parts, len(words) // parts, words, fillings)]
+
+
+def _pays(columns: Columns, plan: Plan, values: Mapping[int, Any]) -> bool:
+    """Return whether running by columns is worth it, for operands that are packed."""
     shape = shape_of(columns, values)
     rows, cells = _lengths(shape, columns.lead)
     inputs = {n for kernel in columns.kernels for n in kernel.inputs}
@@ -101,31 +141,6 @@ def _repeats(columns: Columns, values: Mapping[int, Any], number: int) -> bool:
     """Return whether a value repeats along some axes of the rows or the columns only."""
     every = zip(_own_lengths(columns, values, number), _lengths(shape_of(columns, values), columns.lead), strict=True)
     return any([own not in (1, whole) for own, whole in every])
-
-
-def columns_launch(columns: Columns, kept: frozenset[int], metas: Mapping[int, Meta], making: Making) -> Launch:
-    """Return all kernels as a launch, each thread over some of the strips; everything in memory is packed.
-
-    Raises LacksError where generated code lacks a step.
-    """
-    machine, contract = host(), making.contract
-    assert machine is not None
-    strips = _strips_of(columns, metas, making.threads)
-    made = _Steps(columns, kept, metas, strips, making.aligned)
-    form = ColumnForm(tuple(made.steps), len(made.memories), machine.vector_bytes, strips.far)
-    code = code_of((form, contract), lambda: source(form, contract=contract))
-    parts, base = min(making.threads, strips.number), making.scratch.take(made.nbytes)
-    words: list[int] = []
-    fillings: list[tuple[int, int, int]] = []
-    for first, stop in pairwise([strips.number * part // parts for part in range(parts + 1)]):
-        ends = min(strips.width, strips.columns - strips.width * (stop - 1))
-        words += (stop - first, strips.width, ends, strips.rows, strips.block, strips.piece)
-        for memory in made.memories:
-            begin = memory.begin + base * (memory.number == SCRATCH)
-            fillings.append((len(words), memory.number, begin + first * strips.width * memory.column))
-            words += (0, memory.row)
-        enter_scalars(made.given, words, fillings)
-    return Launch(code, (1,) * parts, len(words) // parts, words, fillings)
 
 
 def _strips_of(columns: Columns, values: Mapping[int, Any], threads: int) -> Strips:

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ..base import threads
 from ..base.dtypes import DType
-from ..base.layout import Layout
+from ..base.layout import Layout, product_strides
 from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
@@ -21,7 +21,6 @@ from ..codegen.cpu.finish import Finish
 from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES
-from ..plan.layouts import product_strides
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 

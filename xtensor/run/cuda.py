@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
-from ..base.layout import Shape, c_strides
+from ..base.layout import Shape, c_strides, strides_over, strides_reduced
 from ..codegen.cpu.moves import PACKED, STRIDED
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
@@ -32,11 +32,10 @@ from ..codegen.cuda.kernel import (
 )
 from ..codegen.cuda.library import REACH, divisor
 from ..devices.cpu import CPU
-from ..plan.layouts import Meta, strides_over, strides_reduced
+from ..plan.layouts import Meta, Work
 from ..plan.program import Kernel, Named, Program, Reduction
 from ..plan.program import program as the_program
 from .nest import Nest, lie_of, nest_of
-from .work import Work
 
 # Chunks that a block reduces at least and at most, by rows and by columns, and the blocks that fill a device.
 ROW_PIECE, COLUMN_PIECE, MOST_PER_PIECE, BLOCKS = 2048, 512, 32, 1024
@@ -76,21 +75,20 @@ class Launches(NamedTuple):
 
 
 class Launcher:
-    """One kernel of a schedule over a shape that has elements; its launches are made for how operands are aligned.
+    """What makes the launches of kernels over a shape that has elements, for how operands are aligned.
 
     numbers, scalars: of the values that it takes; dtypes: of the scalars.
     """
 
-    def __init__(self, kernel: Kernel, work: Work) -> None:
-        self.kernel, self.contract, self.backend = kernel, work.limits.fast_math, work.device.backend
-        self.numbers, self.scalars = (*kernel.inputs, *kernel.results), kernel.scalars
-        self.dtypes = kernel.program.scalars
-        self._shape = work.metas[kernel.domain].shape
-        self._metas = [work.metas[number] for number in self.numbers]
+    def __init__(self, numbers: Sequence[int], kernels: Sequence[Kernel], work: Work) -> None:
+        self.numbers, self.contract = numbers, work.limits.fast_math
+        self.backend: Any = work.device.backend
+        self.scalars = [number for one in kernels for number in one.scalars]
+        self.dtypes = [dtype for one in kernels for dtype in one.program.scalars]
         self._made: dict[tuple[int, ...], Launches | LacksError] = {}
 
     def launches(self, addresses: Sequence[int]) -> Launches | LacksError:
-        """Return the launches for inputs and results that lie at these addresses, or why there are none."""
+        """Return the launches for values that lie at these addresses, or why there are none."""
         aligned = tuple([address % VECTOR for address in addresses])
         made = self._made.get(aligned)
         if made is None:
@@ -100,10 +98,26 @@ class Launcher:
     def new(self, aligned: Sequence[int]) -> Launches | LacksError:
         """Make them anew for operands that begin so far behind multiples of a vector."""
         try:
-            maker = _Maker(self.kernel.program, aligned, self.backend, self.contract)
-            return maker.work(self.kernel, self._shape, self._metas)
+            return self._launches(aligned)
         except LacksError as lack:
             return lack.with_traceback(None)  # which would keep the memory of the run
+
+    def _launches(self, aligned: Sequence[int]) -> Launches:
+        """Return the same; raises LacksError where there are none."""
+        raise NotImplementedError
+
+
+class ByKernel(Launcher):
+    """One kernel of a schedule."""
+
+    def __init__(self, kernel: Kernel, work: Work) -> None:
+        super().__init__((*kernel.inputs, *kernel.results), (kernel,), work)
+        self.kernel, self._shape = kernel, work.metas[kernel.domain].shape
+        self._metas = [work.metas[number] for number in self.numbers]
+
+    def _launches(self, aligned: Sequence[int]) -> Launches:
+        maker = _Maker(self.kernel.program, aligned, self.backend, self.contract)
+        return maker.work(self.kernel, self._shape, self._metas)
 
 
 def texts(kernel: Kernel, work: Work) -> list[str]:

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.dtypes import DType
-from ..base.layout import Layout, Shape, broadcast_shapes, keep_order
+from ..base.layout import Layout, Shape, axes_of, broadcast_shapes, keep_order, strides_over, strides_reduced
 from ..base.options import Settings
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda.kernel import VECTOR
 from ..graph.node import Operation
-from ..plan.layouts import axes_of, strides_over, strides_reduced
 from ..plan.program import Program, Reduction, Step, loop_of, program
 from ..storage.storage import Native
 from .cuda import Launches, launches_over

@@ -29,12 +29,11 @@ from ..codegen.cuda.kernel import (
 from ..codegen.cuda.library import REACH
 from ..codegen.cuda.math import Value, Writer, loaded, memory_type, register_type, stored
 from ..devices.cpu import CPU
-from ..plan.layouts import Meta
+from ..plan.layouts import Meta, Work
 from ..plan.program import Plan
 from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
-from .cuda import BLOCKS, Launches, launch_of
+from .cuda import BLOCKS, Launcher, Launches, launch_of
 from .nest import joined
-from .work import Work
 
 # Chunks of an item of a row that a thread holds in registers, at most, and of all items together.
 MOST_HELD, MOST_CHUNKS = 8, 32
@@ -351,45 +350,39 @@ def _with_cells(meta: Meta, axes: int) -> Meta:
     return meta._replace(shape=shape, layout=Layout(shape, (*layout.strides, *(0,) * axes), layout.offset))
 
 
-class Launcher:
-    """All kernels of a plan as one launch over rows, made for how operands are aligned; everything lies packed.
-
-    numbers, scalars: of the values that it takes; dtypes: of the scalars.
-    """
+class ByRowsThere(Launcher):
+    """All kernels of a plan as one launch over rows; everything lies packed."""
 
     def __init__(self, work: Work, shape: Shape) -> None:
-        self.plan, self.shape, self.metas = work.plan, shape, work.metas
-        self.contract, self.backend = work.limits.fast_math, work.device.backend
-        inside = {n for kernel in self.plan.kernels for n in kernel.results} - self.plan.kept
-        self.numbers = [n for n in numbers_of(self.plan) if n not in inside]
-        self.scalars = [number for one in self.plan.kernels for number in one.scalars]
-        self.dtypes = [dtype for one in self.plan.kernels for dtype in one.program.scalars]
-        self._made: dict[tuple[int, ...], Launches | LacksError] = {}
+        plan, self.kernels = work.plan, work.plan.kernels
+        self.plan, self.shape, self.metas = plan, shape, work.metas
+        self.words = f"row by row of {prod(shape[plan.rows :])} elements"
+        inside = {n for kernel in self.kernels for n in kernel.results} - plan.kept
+        super().__init__([n for n in numbers_of(plan) if n not in inside], self.kernels, work)
 
-    def launches(self, addresses: Sequence[int]) -> Launches | LacksError:
-        """Return the launch for values that lie at these addresses, or why there is none."""
-        aligned = tuple([address % VECTOR for address in addresses])
-        made = self._made.get(aligned)
-        if made is None:
-            made = self._made[aligned] = self.new(aligned)
-        return made
+    @property
+    def text(self) -> str:
+        """The text that runs them where all memory begins where vectors do; raises LacksError where there is none."""
+        program, form, _ = _formed(self.plan, self.shape, self.metas, lambda value: 0, self.backend.number)
+        return source(program, form)
 
-    def new(self, aligned: Sequence[int]) -> Launches | LacksError:
-        """Make it anew for operands that begin so far behind multiples of a vector."""
+    @classmethod
+    def of(cls, work: Work, shape: Shape) -> ByRowsThere | None:
+        """Return work over a shape row by row; None where its kernels run one after the other."""
+        work = with_cells(work)
+        if not work.plan.rows or 0 in shape or not work.is_packed:
+            return None
+        found = cls(work, shape)
         try:
-            return self._launches(dict(zip(self.numbers, aligned, strict=True)))
-        except LacksError as lack:
-            return lack.with_traceback(None)
+            return found if found.text else None
+        except LacksError:
+            return None
 
-    def _launches(self, behind: Mapping[int, int]) -> Launches:
+    def _launches(self, aligned: Sequence[int]) -> Launches:
+        behind = dict(zip(self.numbers, aligned, strict=True))
         rows, cells, backend = prod(self.shape[: self.plan.rows]), prod(self.shape[self.plan.rows :]), self.backend
-        program, form, (numbers, turns, (shift, nbytes)) = _formed(
-            self.plan,
-            self.shape,
-            self.metas,
-            behind.__getitem__,
-            backend.number,  # type: ignore[attr-defined]
-        )
+        made = _formed(self.plan, self.shape, self.metas, behind.__getitem__, backend.number)
+        program, form, (numbers, turns, (shift, nbytes)) = made
         function = cuda_build.function_of((program, form), lambda: source(program, form), backend, self.contract)
         outside = _outside(program, form)
         tail = [rows, cells, shift, nbytes, *(turns[place].stride for place in outside)]
@@ -404,15 +397,6 @@ class Launcher:
         return Launches(
             (launch_of(function, grid, shared, takes, packed),), tuple([turns[place].stride * rows for place in inside])
         )
-
-
-def text_of(plan: Plan, shape: Shape, values: Mapping[int, Any], number: int) -> str:
-    """Return the text that runs a plan's rows on a device; "" where its kernels run one after the other."""
-    try:
-        rows, form, _ = _formed(plan, shape, values, lambda value: 0, number)
-        return source(rows, form)
-    except LacksError:
-        return ""
 
 
 def _formed(

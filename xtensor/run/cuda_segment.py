@@ -12,19 +12,18 @@ import struct
 import warnings
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakSet, ref
 
-from ..base.dtypes import DType
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import VECTOR, placed, table_text
 from ..devices import Device
+from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Storage
-from .cuda import Launches
+from .cuda import Launcher, Launches
 from .native import scalar_words
-from .work import Task
 
 # Runs on a stream after which a graph is recorded, the launches from which on it pays (a graph takes two, one of them
 # for its table), how many graphs there are at most, and of a segment; the sizes that tables have.
@@ -34,21 +33,6 @@ TABLES = (16, 64, 256)
 # The graphs there are, and how often they were launched.
 _graphs: WeakSet[Graph] = WeakSet()
 _uses = count()
-
-
-class Launcher(Protocol):
-    """What makes the launches of a step. dtypes: of the scalars that it is told; contract: whether multiply-adds are
-    contracted.
-    """
-
-    contract: bool
-
-    @property
-    def dtypes(self) -> Sequence[DType]: ...
-
-    def launches(self, addresses: Sequence[int]) -> Launches | LacksError: ...
-
-    def new(self, aligned: Sequence[int]) -> Launches | LacksError: ...
 
 
 class Step(NamedTuple):
@@ -80,6 +64,10 @@ class Segment:
         self.graphs: dict[int, Graph | None] = {}
         self._runs: dict[int, int] = {}
         self._told: tuple[Any, list[bytes]] = None, []
+
+    def add(self, step: Step) -> None:
+        """Add a step."""
+        self.steps.append(step)
 
     @property
     def tasks(self) -> list[Task]:

@@ -18,18 +18,14 @@ from ..codegen.cpu.moves import PACKED, Form
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..graph.node import Node
+from ..plan.layouts import Work
 from ..plan.program import Kernel, Program, Trace
 from ..storage.blob import TBlob
-from . import cuda_rows
-from .columns import columns_launch
 from .cuda import texts as cuda_texts
-from .engines import COLUMNS, CUDA, DIRECT, INTERPRET, LLVM, ROWS, Choice, outlined
-from .native import Making, Scratch
-from .prepare import launches_of
-from .products import product_makes
-from .rows import rows_launch
+from .cuda_rows import ByRowsThere
+from .engines import CUDA, DIRECT, INTERPRET, LLVM, Choice, outlined, way_of
+from .native import Making, Scratch, Way
 from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, sketch_of
-from .work import Work
 
 # ---- names
 
@@ -173,7 +169,7 @@ class Description:
     @property
     def _sums(self) -> list[int]:
         """The contractions whose sums others go on from."""
-        return [self.outline.kernels[place].results[0] for place in self.outline.joined.values()]
+        return [before.results[0] for before, _ in self.outline.joined.values()]
 
     def _shape(self, kernel: Kernel) -> Shape:
         return self.work.metas[kernel.domain].shape
@@ -182,25 +178,20 @@ class Description:
 
     def _text_together(self) -> str:
         """Return the code that takes rows or columns through all kernels; that of the CPU is compiled for it."""
-        work, plan, shape = self.work, self.plan, self.outline.shape
-        if self.code == "cuda":
-            backend, work = cast(Any, work.device.backend), cuda_rows.with_cells(work)
-            return cuda_rows.text_of(work.plan, shape, work.metas, backend.number).rstrip()
-        if self.outline.together == ROWS:
-            return rows_launch(plan, shape, work.metas, self._making()).code.text.rstrip()
-        assert plan.columns is not None
-        return columns_launch(plan.columns, plan.kept, work.metas, self._making()).code.text.rstrip()
+        together = self.outline.together
+        if isinstance(together, ByRowsThere):
+            return together.text.rstrip()
+        return "".join(self._texts_of(cast(Way, together)))
 
-    def _making(self) -> Making:
-        return Making(1, self.work.limits.fast_math, True, Scratch())
+    def _texts_of(self, way: Way) -> list[str]:
+        launches = way.launches(Making(1, self.work.limits.fast_math, True, Scratch()))
+        return [launch.code.text.rstrip() for launch in launches]
 
     def _texts(self, kernel: Kernel) -> list[str]:
         """Return the code that a kernel runs, compiled now if it was not before; CUDA's is not compiled for that."""
         if self.code == "cuda":
             return cuda_texts(kernel, self.work)
-        make = launches_of(kernel, self.work) if kernel.direct is None else product_makes(kernel, self.work).make
-        launches = make(self._making())
-        return [launch.code.text.rstrip() for launch in launches]
+        return self._texts_of(way_of(kernel, self.work))
 
     # ---- what is said of it
 
@@ -220,13 +211,8 @@ class Description:
         lines = [f"plan: {count} kernel{'s' * (count != 1)}, moving {size_text(moved)} to and from memory"]
         if moved < stepwise:
             lines[0] += f" (step by step: {size_text(stepwise)})"
-        if outline.together == ROWS:
-            rows = cuda_rows.with_cells(self.work).plan.rows
-            lines.append(f"together, row by row of {prod(outline.shape[rows:])} elements")
-        if outline.together == COLUMNS:
-            assert self.plan.columns is not None
-            length = prod(outline.shape[: self.plan.columns.lead])
-            lines.append(f"together, strip by strip over columns of {length} elements")
+        if outline.together is not None:
+            lines.append(f"together, {outline.together.words}")
         return lines
 
     def code_lines(self) -> list[str]:

@@ -8,7 +8,7 @@ after the other where that cannot be had.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..base.layout import Shape
@@ -20,17 +20,23 @@ from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
 from ..graph.node import Node
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
+from ..plan.layouts import Work
 from ..plan.program import Kernel, Program
-from . import columns, cuda_rows, joined, products, rows
 from . import cuda as cuda_run
-from .work import Work
+from .columns import ByColumns
+from .cuda_rows import ByRowsThere
+from .joined import Joint, joint_of
+from .loops import ByLoops
+from .native import Way
+from .products import ByBlas
+from .rows import ByRows
+
+# How all kernels of a plan run as one.
+Together = ByRows | ByColumns | ByRowsThere
 
 # Engines: machine code, the interpreter, CUDA kernels, the library's functions step by step, machine code that goes on
 # from a contraction, and nothing for views and for such a contraction.
 LLVM, INTERPRET, CUDA, DIRECT, JOINED, NOTHING = "llvm", "interpret", "cuda", "direct", "joined", "none"
-
-# How kernels run together: row by row, or strip by strip over columns.
-ROWS, COLUMNS = "rows", "columns"
 
 # What a program's `notes` say: that it has run as generated code, or what generated code lacks for it, on the CPU and
 # on other devices.
@@ -49,18 +55,34 @@ class Choice(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """Which engine runs which kernel. together: whether all run as one over rows or columns of a shape, "" if not.
+    """Which engine runs which kernel. together: how all run as one over rows or columns, None where they do not.
 
-    largest: the elements of the largest loop: small loops are worth what large ones beside them are.
-    joined: the kernels that go on from a contraction, with that one's kernel: their places.
+    waiting: the programs that are to be compiled when they have come more often, each with the elements of the largest
+    loop: small loops are worth what large ones beside them are.
+    joined: of the kernels that go on from a contraction the places, with that one's kernel and both as one.
     """
 
     kernels: tuple[Kernel, ...]
     choices: tuple[Choice, ...]
-    together: str
-    shape: Shape
-    largest: int
-    joined: Mapping[int, int]
+    together: Together | None
+    waiting: Sequence[tuple[Program, int]]
+    joined: Mapping[int, tuple[Kernel, Joint]]
+
+    def ways(self, work: Work) -> Iterator[tuple[int, Way]]:
+        """Yield what machine code does, in turn, and the place of the first kernel of each."""
+        if isinstance(self.together, (ByRows, ByColumns)):
+            yield 0, self.together
+            return
+        for place, (kernel, choice) in enumerate(zip(self.kernels, self.choices, strict=True)):
+            if choice.engine == LLVM:
+                yield place, way_of(kernel, work)
+
+
+def way_of(kernel: Kernel, work: Work) -> Way:
+    """Return how machine code computes a kernel that it was chosen for."""
+    way = ByLoops(kernel, work) if kernel.direct is None else ByBlas.of(kernel, work)
+    assert way is not None
+    return way
 
 
 def outlined(work: Work, *, apart: bool = False) -> Outline:
@@ -73,33 +95,36 @@ def outlined(work: Work, *, apart: bool = False) -> Outline:
     largest = plan.largest(work.metas)
     choices = [_choice(kernel, work, largest) for kernel in kernels]
     joined = _join(work, kernels, choices)
+    together = None if apart else _together(work, kernels, {one.engine for one in choices})
+    if isinstance(together, ByColumns):  # which compute again what lies between them
+        kernels, choices = together.kernels, choices[:1] * len(together.kernels)
+    return Outline(kernels, tuple(choices), together, _waiting(kernels, choices, work, largest), joined)
+
+
+def _together(work: Work, kernels: Sequence[Kernel], chosen: set[str]) -> Together | None:
+    """Return how all kernels run as one, None where they do not: row by row, else strip by strip over columns."""
     reducing = [kernel for kernel in kernels if kernel.program.reductions]
-    shape = work.metas[reducing[0].domain].shape if reducing else ()
-    outline = Outline(kernels, tuple(choices), "", shape, largest, joined)
-    if apart or not reducing:
-        return outline
-    by_rows = cuda_rows.with_cells(work)
-    if by_rows.plan.rows and _by_rows(by_rows, outline):
-        return outline._replace(together=ROWS)
-    if plan.columns is not None and _by_columns(work, outline):
-        alike = outline.choices[:1] * len(plan.columns.kernels)
-        return outline._replace(kernels=plan.columns.kernels, choices=alike, together=COLUMNS)
-    return outline
+    if not reducing or len(chosen) > 1:
+        return None
+    shape = work.metas[reducing[0].domain].shape
+    if chosen == {LLVM}:
+        return ByRows.of(work, shape) or ByColumns.of(work)
+    return ByRowsThere.of(work, shape) if chosen == {CUDA} else None
 
 
-def _join(work: Work, kernels: Sequence[Kernel], choices: list[Choice]) -> dict[int, int]:
+def _join(work: Work, kernels: Sequence[Kernel], choices: list[Choice]) -> dict[int, tuple[Kernel, Joint]]:
     """Choose what goes on from contractions in their registers; return the kernels that do, with those of these."""
     found = {}
     for place, before in work.plan.endings.items():
-        refusal = joined.refusal(kernels[place], kernels[before], work)
-        if choices[place].engine != LLVM:
-            refusal = refusal or f"what follows has the engine {choices[place].engine}"
+        joint = joint_of(kernels[place], kernels[before], work)
+        if choices[place].engine != LLVM and isinstance(joint, Joint):
+            joint = f"what follows has the engine {choices[place].engine}"
         if choices[before].engine == LLVM:
             continue  # a call of the BLAS
-        if refusal:
-            choices[before] = choices[before]._replace(why=f"computed by itself: {refusal}")
+        if isinstance(joint, str):
+            choices[before] = choices[before]._replace(why=f"computed by itself: {joint}")
             continue
-        found[place] = before
+        found[place] = kernels[before], joint
         choices[before] = Choice(NOTHING, f"computed with kernel {place + 1}, which is all that follows")
         saved = size_text(2 * work.metas[kernels[before].results[0]].nbytes)
         choices[place] = Choice(JOINED, f"goes on from a contraction in its registers, which saves moving {saved}")
@@ -113,7 +138,7 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
             return Choice(NOTHING, "a view computes nothing")
         if work.limits.reproducible:
             check_reproducible(work.trace.values[kernel.direct])
-        if LACKING not in kernel.program.notes and products.is_native(kernel, work):
+        if LACKING not in kernel.program.notes and ByBlas.of(kernel, work) is not None:
             return Choice(LLVM, "the BLAS is called at its address")
         if work.trace.values[kernel.direct].op.kind == "contraction":
             return Choice(DIRECT, "nothing follows that could be computed with it")
@@ -133,30 +158,6 @@ def check_reproducible(node: Node) -> None:
     """Raise NotImplementedError where a step that no loop computes is a reduction whose bits depend on the library."""
     if node.op.kind == "reduction" and node.op.name not in ("argmax", "argmin") and node.dtype.kind in "fc":
         raise irreproducible(f"there is no {node.op.name} of {node.dtype} in generated code")
-
-
-def _by_rows(work: Work, outline: Outline) -> bool:
-    """Return whether all kernels run row by row: they could, it pays, and rows lie in few enough ways."""
-    plan, shape = work.plan, outline.shape
-    if work.device.backend is not CPU:
-        if 0 in shape or not work.is_packed or any([one.engine != CUDA for one in outline.choices]):
-            return False
-        backend = work.device.backend
-        return bool(cuda_rows.text_of(plan, shape, work.metas, backend.number))  # type: ignore[attr-defined]
-    if any([one.engine != LLVM for one in outline.choices]) or not rows.pays(plan, shape):
-        return False
-    try:
-        rows.formed(plan, shape, work.metas)
-    except LacksError:
-        return False
-    return True
-
-
-def _by_columns(work: Work, outline: Outline) -> bool:
-    """Return whether all kernels run over columns; they write to given memory before all of it is read."""
-    if work.device.backend is not CPU or work.into or not work.is_packed:
-        return False
-    return all([one.engine == LLVM for one in outline.choices]) and columns.pays(work.plan, work.metas)
 
 
 # ---- the CPU
@@ -207,6 +208,18 @@ def lacks(program: Program, lack: LacksError) -> None:
         warnings.warn(f"xtensor: no {lack}; the interpreter runs it instead", RuntimeWarning, stacklevel=2)
 
 
+def _waiting(
+    kernels: Sequence[Kernel], choices: Sequence[Choice], work: Work, largest: int
+) -> list[tuple[Program, int]]:
+    """Return the programs that are to be compiled when they have come more often, each with the largest loop."""
+    if work.limits.engine != "auto" or not largest:
+        return []
+    chosen = zip(kernels, choices, strict=True)
+    programs = [kernel.program for kernel, one in chosen if one.engine == INTERPRET and kernel.direct is None]
+    found = [(program, largest) for program in programs if LACKING not in program.notes]
+    return found if found and host() is not None else []  # where nothing waits, no compiler is loaded to ask
+
+
 # ---- other devices
 
 
@@ -227,13 +240,3 @@ def lacks_there(program: Program, lack: LacksError) -> None:
     if isinstance(lack, BuildError):
         text = f"xtensor: no {lack}; the library's functions do the work, one after the other"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-def worth_waiting(outline: Outline, limits: Settings) -> list[tuple[Program, int]]:
-    """Return the programs that are to be compiled when they have come more often, each with the largest loop."""
-    if limits.engine != "auto" or not outline.largest:
-        return []
-    chosen = zip(outline.kernels, outline.choices, strict=True)
-    programs = [kernel.program for kernel, one in chosen if one.engine == INTERPRET and kernel.direct is None]
-    found = [(program, outline.largest) for program in programs if LACKING not in program.notes]
-    return found if found and host() is not None else []  # where nothing waits, no compiler is loaded to ask

@@ -16,7 +16,7 @@ from ..base.profiling import LIBRARY, WAIT, noted, observers
 from ..base.threads import inside_task
 from ..devices import Device
 from ..devices.cpu import CPU
-from ..graph.node import VIEWS, Masked, Node, Part, last_users, pending_below
+from ..graph.node import VIEWS, Masked, Node, Part, last_users, pending_below, rounds, with_small_ends
 from ..plan.costs import ASK_BYTES, DIRECT_BYTES, FREE_PART
 from ..storage.blob import TBlob
 from ..storage.storage import Guard, Native, Storage, trusted, watchers, watching
@@ -52,9 +52,6 @@ class _WaitedFor:
 # Buffers counted after which it is looked which of them are still there.
 MANY_COUNTED = 1 << 16
 
-# What is so many times smaller than what it was computed from is a result that costs no memory.
-SMALL_END = 64
-
 
 # The planner and the engines, once something has been planned: they would double the time of `import xtensor`.
 _loaded: list[Any] = []
@@ -89,61 +86,24 @@ def evaluate(nodes: Sequence[Node]) -> None:
     with turn():
         again = _loaded[0].found_again(nodes[0], DIRECT_BYTES) if _loaded and len(nodes) == 1 else None
         if again is not None:
-            _loaded[0].run(*again)
+            _loaded[0].run(again)
             return
-        order = pending_below(nodes)
-        if order and order[0].device.backend is not CPU and len(order) > 1:
-            _finish_contractions(order)
-            order = pending_below(nodes)
-        if order:
-            asked = [node for node in nodes if node.blob is None]
-            _evaluate(*_with_small_ends(order, asked))
+        for order, wanted, is_last in rounds(nodes):
+            if goes_direct(order):
+                _step_by_step(order)
+                continue
+            if is_last:
+                order, wanted = with_small_ends(order, wanted)
+            _planner().run(_planner().planned(order, wanted))
 
 
-def _finish_contractions(order: Sequence[Node]) -> None:
-    """Compute contractions one by one on another device than the CPU, each after what it reads: nothing is computed
-    with them there, and what lies between them may be kernels that go over rows.
-    """
-    for node in order:
-        if node.op.kind == "contraction" and node.blob is None:
-            for value in [*[one for one in node.inputs if type(one) is Node and one.blob is None], node]:
-                below = pending_below([value])
-                if below:
-                    _evaluate(below, [value])
-
-
-def _with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:
-    """Return nodes in order and those wanted, with results of reductions that wait for some of them, if they are all
-    that does so.
-
-    Computed in the same pass (a loss beside its gradient, say), they save keeping large values for them.
-    """
-    inside, ends = set(order), set(wanted)
-    waiting = [
-        reader
-        for node in order
-        if node.readers is not None and (len(node.readers) > 1 or node in ends)
-        for reader in node.readers_outside(inside)
-    ]
-    if not waiting or goes_direct(order):
-        return order, wanted
-    found = last_users(waiting)
-    small = max([prod(node.shape) for node in order]) // SMALL_END
-    if not all([end.is_shown() and prod(end.shape) <= small for end in found]):
-        return order, wanted
-    return pending_below([*wanted, *found]), [*wanted, *found]
-
-
-def _evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> None:
-    """Compute nodes that stand in order, keeping those that are wanted, shown, or used from outside."""
-    if into is None and goes_direct(order):
-        todo = order[::-1]
-        order.clear()
-        while todo:  # a step is let go as soon as it is done, so that its bytes can be
-            node = todo.pop()
-            node.finish(step(node))
-        return
-    _planner().evaluate(order, wanted, into)
+def _step_by_step(order: list[Node]) -> None:
+    """Compute nodes that stand in order by the library's own functions; the order is used up."""
+    todo = order[::-1]
+    order.clear()
+    while todo:  # a step is let go as soon as it is done, so that its bytes can be
+        node = todo.pop()
+        node.finish(step(node))
 
 
 def goes_direct(order: list[Node]) -> bool:
@@ -276,7 +236,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         _count_write(blob.owner)
         if passing is not None and not passing.is_seen():
             passing.face = None
-        _evaluate(order, [node], (node, blob))
+        _planner().run(_planner().planned(order, [node], (node, blob)))
         return True
 
 
@@ -295,7 +255,7 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
         again = None if any(map(_is_saved, others)) else _loaded[0].found_again(node, 0, blob)
         if again is not None:
             _count_write(blob.owner)
-            _loaded[0].run(*again)
+            _loaded[0].run(again)
         elif passing is not None:
             passing.face = face
         return again is not None
@@ -305,7 +265,7 @@ def write_apart(node: Node, blob: TBlob) -> None:
     """Compute a node that reads nothing of some memory straight into it, after all others who wait to read it."""
     with turn():
         before_write(blob.owner)
-        _evaluate(pending_below([node]), [node], (node, blob))
+        _planner().run(_planner().planned(pending_below([node]), [node], (node, blob)))
 
 
 def is_new(node: Node) -> bool:
@@ -438,7 +398,7 @@ class Ledger:
             self._nodes.append(node.reference)
             for value in node.inputs:
                 if type(value) is TBlob:
-                    owner, counted = value.owner, self._counted
+                    owner, counted = value._owner or value.owner, self._counted
                     if owner.nbytes > counted.get(id(owner), 0):
                         self._bytes += owner.nbytes - counted.get(id(owner), 0)
                         counted[id(owner)] = owner.nbytes

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..base import threads
-from ..base.layout import Shape, contiguous
+from ..base.layout import Shape, contiguous, strides_over
 from ..base.threads import worth
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.finish import ALIKE, COLUMNS, SINGLE, Finish, Steps
@@ -23,12 +23,11 @@ from ..codegen.cpu.gemm import TALLEST
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..plan.costs import PRODUCT_CALL, PRODUCT_SECONDS, PRODUCT_SLOWER, moving_seconds
-from ..plan.layouts import Meta, strides_over
+from ..plan.layouts import Meta, Work
 from ..plan.program import Kernel, Program
 from . import interpret
 from .contractions import Product, address, by_rows, steps, straight
 from .native import scalar_word, word_values
-from .work import Work
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -138,35 +137,29 @@ class Joint(NamedTuple):
         return sum([work.metas[number].nbytes for number in (*operands, *others, *results)])
 
 
-def joint_of(kernel: Kernel, before: Kernel, work: Work) -> Joint:
-    """Return a contraction and what goes on from it, of which `refusal` says nothing."""
-    (number,), metas = before.results, work.metas
-    node = work.trace.values[number]
-    axis = node.op.channels(len(node.shape), **node.params)
-    lies = tuple([_lie(metas[n], node.shape, axis) or ALIKE for n in kernel.inputs])
-    finish = Finish(kernel.program, kernel.inputs.index(number), lies, work.limits.fast_math)
-    place = next(n for n, result in enumerate(kernel.results) if metas[result].dtype == node.dtype)
-    others = tuple([one for one in kernel.inputs if one != number])
-    numbers = (work.trace.arguments[number], others, kernel.scalars, kernel.results)
-    return Joint(node.op, node.params, finish, axis, len(kernel.inputs) + place, numbers)
-
-
-def refusal(kernel: Kernel, before: Kernel, work: Work) -> str:
-    """Return why what follows a contraction is a kernel of its own, "" where it is not."""
+def joint_of(kernel: Kernel, before: Kernel, work: Work) -> Joint | str:
+    """Return a contraction and what goes on from it as one, or why they are two."""
     (number,), metas = before.results, work.metas
     node, sums = work.trace.values[number], metas[number]
     if work.device.backend is not CPU or work.limits.engine not in ("auto", "llvm") or host() is None:
         return "only the CPU's generated code goes on from contractions"
     if not set(work.into) <= set(kernel.results):
         return "memory is written in between"
-    if sums.dtype not in [metas[n].dtype for n in kernel.results]:
+    dtypes = [metas[n].dtype for n in kernel.results]
+    if sums.dtype not in dtypes:
         return f"no result of what follows is of its dtype {sums.dtype}"
-    axis = node.op.channels(len(node.shape), **node.params)
-    lies = [_lie(metas[n], node.shape, axis) for n in kernel.inputs]
-    if "" in lies or any([_lie(metas[n], node.shape, axis) != ALIKE for n in kernel.results]):
+    axis, inputs = node.op.channels(len(node.shape), **node.params), len(kernel.inputs)
+    lies = tuple([_lie(metas[n], node.shape, axis) for n in (*kernel.inputs, *kernel.results)])
+    if "" in lies or any([lie != ALIKE for lie in lies[inputs:]]):
         return "operands of what follows do not lie as its result does"
-    operands = [metas[n] for n in work.trace.arguments[number]]
-    return node.op.refusal(operands, sums, **node.params) or _lack(kernel.program)
+    taken = work.trace.arguments[number]
+    refusal = node.op.refusal([metas[n] for n in taken], sums, **node.params) or _lack(kernel.program)
+    if refusal:
+        return str(refusal)
+    finish = Finish(kernel.program, kernel.inputs.index(number), lies[:inputs], work.limits.fast_math)
+    others = tuple([one for one in kernel.inputs if one != number])
+    place = inputs + dtypes.index(sums.dtype)
+    return Joint(node.op, node.params, finish, axis, place, (taken, others, kernel.scalars, kernel.results))
 
 
 @lru_cache(maxsize=1024)

@@ -1,16 +1,34 @@
-"""Matrix products of native arrays in other ways than the library's own, where one of them is faster."""
+"""Matrix products of native arrays in other ways than the library's own, where one of them is faster: many rows with
+one matrix, stacks of small matrices (codegen/cpu/stack.py), and a long matrix with few columns (codegen/cpu/thin.py).
+"""
 
 from __future__ import annotations
 
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
 
+from ..base.layout import Shape
+from ..base.options import settings
+from ..base.threads import worth
+from ..codegen.cpu.compile import host
+from ..codegen.cpu.stack import stack_kernel
+from ..codegen.cpu.thin import thin_form, thin_kernel
 from ..devices import library_of
-from ..plan.costs import NATIVE_PRODUCTS
-from .contractions import integer_product
-from .stacks import is_stack, stacked_product
-from .thin import is_thin, thin_product
+from ..plan.costs import (
+    NATIVE_PRODUCT,
+    NATIVE_PRODUCTS,
+    PRODUCT_SECONDS,
+    STACK_COMPILED,
+    STACK_LARGEST,
+    THIN_COLUMNS,
+    THIN_DEPTH,
+    THIN_ROWS,
+    moving_seconds,
+)
+from .contractions import address, integer_product
+from .native import run_calls
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -30,6 +48,14 @@ def product_of(a: Array, b: Array, out: Array | None) -> Array | None:
     return thin_product(a, b, out) if is_thin(a, b) else None
 
 
+def _has_code(a: Array) -> bool:
+    """Return whether code of ours may compute a product, under the settings in force here."""
+    return settings().engine in ("auto", "llvm") and library_of(a) is np and host() is not None
+
+
+# ---- many rows with one matrix
+
+
 def _is_rows(a: Array, b: Array) -> bool:
     """Return whether a product is one of many rows with the same matrix, each of which NumPy would go through alone."""
     if a.ndim < 3 or b.ndim != 2 or a.shape[-2] != 1 or a.dtype != b.dtype or a.dtype.char not in "fdFD":
@@ -46,4 +72,99 @@ def _product_of_rows(a: Array, b: Array, out: Array | None) -> Array:
         thin_product(rows, b, found)
     else:
         np.matmul(rows, b, out=found)
+    return c
+
+
+# ---- stacks of small matrices
+
+
+def is_stack(a: Array, b: Array) -> bool:
+    """Return whether a product is one of many small ones, of floats or complex numbers, which code of ours computes.
+
+    For each of them NumPy calls the BLAS, which packs both matrices, on one thread.
+    """
+    if max(a.ndim, b.ndim) < 3 or min(a.ndim, b.ndim) < 2 or a.dtype != b.dtype or a.dtype.char not in "fdFD":
+        return False
+    (rows, depth), columns = a.shape[-2:], b.shape[-1]
+    if not 1 <= min(rows, depth, columns) <= max(rows, depth, columns) <= STACK_LARGEST or _is_narrow(a, columns):
+        return False
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if prod(lead) <= NATIVE_PRODUCTS or prod(lead) * rows * depth * columns < STACK_COMPILED:
+        return False
+    if not _has_code(a):
+        return False
+    return _step(a, lead) is not None and _step(b, lead) is not None
+
+
+def _is_narrow(a: Array, columns: int) -> bool:
+    """Return whether most of a register would be computed in vain, for sums that take the BLAS longer than a call."""
+    return bool(columns * a.itemsize < 32 and a.shape[-2] * a.shape[-1] > 256)
+
+
+def _step(x: Array, lead: Shape) -> int | None:
+    """Return the elements from matrix to matrix of a stack that lies as the kernel needs it, else None."""
+    rows, columns = x.shape[-2:]
+    if not x.flags.aligned or x.strides[-2:] != (columns * x.itemsize, x.itemsize):
+        return None
+    if prod(x.shape[:-2]) == 1:
+        return 0
+    return rows * columns if x.shape[:-2] == lead and x.flags.c_contiguous else None
+
+
+def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """Return the products of stacks of which `is_stack` is true; out: where they go, in C order."""
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*lead, a.shape[-2], b.shape[-1])
+    c: Array = np.empty(shape, a.dtype) if out is None else out
+    (rows, depth), columns, count = a.shape[-2:], b.shape[-1], prod(lead)
+    steps = [_step(a, lead) or 0, _step(b, lead) or 0, rows * columns]
+    seconds = count * rows * depth * columns * PRODUCT_SECONDS["f"] * a.itemsize / 4  # of parts twice as often
+    threads = min(worth(max(seconds, moving_seconds(a.nbytes + b.nbytes + c.nbytes))), count)
+    firsts = np.arange(threads + 1) * count // threads
+    words = np.empty((threads, 7), np.int64)
+    for place, (x, step) in enumerate(zip((a, b, c), steps, strict=True)):
+        words[:, place] = address(x) + firsts[:-1] * step * x.itemsize
+    words[:, 3] = np.diff(firsts)
+    words[:, 4:] = np.multiply(steps, 2 if a.dtype.kind == "c" else 1)
+    run_calls(stack_kernel(a.dtype.char, rows, depth, columns), [[told.tobytes()] for told in words])
+    return c
+
+
+# ---- few columns
+
+
+def is_thin(a: Array, b: Array) -> bool:
+    """Return whether a product is one of a long matrix with few columns, which code of ours computes.
+
+    The BLAS packs the long one, which takes longer than to read it.
+    """
+    if a.ndim != 2 or b.ndim != 2 or not 2 <= b.shape[1] <= THIN_COLUMNS or a.dtype != b.dtype:
+        return False
+    if a.size * b.shape[1] <= NATIVE_PRODUCT or a.dtype.char not in "fd" or a.shape[1] < THIN_DEPTH:
+        return False
+    if not _has_code(a):
+        return False
+    whole = a.flags.aligned and a.strides[1] == a.itemsize and a.strides[0] % a.itemsize == 0
+    return bool(whole and a.shape[0] >= THIN_ROWS)
+
+
+def thin_product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """Return the product of matrices of which `is_thin` is true; out: where it goes, in C order."""
+    (rows, depth), columns = a.shape, b.shape[1]
+    c: Array = np.empty((rows, columns), a.dtype) if out is None else out
+    form = thin_form(a.dtype.char, columns)
+    registers = ceil(depth / form.lanes)
+    terms: Array = np.zeros((registers * form.lanes, columns), a.dtype)
+    terms[:depth] = b
+    terms = np.ascontiguousarray(terms.reshape(registers, form.lanes, columns).swapaxes(1, 2))
+    seconds = max(rows * depth * columns * PRODUCT_SECONDS[a.dtype.char], moving_seconds(a.nbytes))
+    threads = min(worth(seconds), rows // form.height)
+    firsts = np.arange(threads + 1) * rows // threads
+    words = np.empty((threads, 6), np.int64)
+    words[:, 0] = address(a) + firsts[:-1] * a.strides[0]
+    words[:, 1] = address(terms)
+    words[:, 2] = address(c) + firsts[:-1] * (columns * c.itemsize)
+    words[:, 3] = np.diff(firsts)
+    words[:, 4:] = depth, a.strides[0] // a.itemsize
+    run_calls(thin_kernel(form), [[told.tobytes()] for told in words])
     return c

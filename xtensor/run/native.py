@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, product
 from math import inf
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.moves import CROSSWISE, STRIDED
+from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT, POOL
 from .nest import Box, Nest
-from .work import Task
 
 # The number of what a kernel's launches hand on to each other in memory of their own.
 SCRATCH = -1
@@ -280,39 +280,44 @@ class _Laid:
         self._call(self._pack(*self._head, *words, base, rest, *boxes))
 
 
-class Makes(NamedTuple):
-    """What makes the launches of one kernel, or of several that run together. seconds: an estimate for one thread.
+class Way(Protocol):
+    """How machine code computes one kernel, or several that run together; it keeps no memory alive.
 
-    task: what they compute.
+    seconds: an estimate for one thread. aligned: whether what it writes begins where vectors do. task: what it
+    computes.
+    """
+
+    seconds: float
+    aligned: bool
+    task: Task
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launches; raises LacksError where generated code lacks a step."""
+        ...
+
+
+class Makes(NamedTuple):
+    """What makes the launches of one way.
+
     where: of each number in the launches, the word of a run that tells of it and what is added.
     first: the launches for one thread, which work in so much `room`.
     """
 
-    make: Callable[[Making], list[Launch]]
-    seconds: float
-    aligned: bool
+    way: Way
     where: Mapping[int, tuple[int, int]]
     first: list[Launch]
     room: int
-    task: Task
 
     @classmethod
-    def of(
-        cls,
-        make: Callable[[Making], list[Launch]],
-        seconds: float,
-        contract: bool,
-        aligned: bool,
-        task: Task,
-    ) -> Makes:
+    def of(cls, way: Way, contract: bool) -> Makes:
         """Return it with the launches for one thread; raises LacksError where generated code lacks something."""
         try:
             driver()
         except RuntimeError as error:
             raise CompileError(f"code, because compiling the driver failed: {error}") from error
         scratch = Scratch()
-        first = make(Making(1, contract, aligned, scratch))
-        return cls(make, seconds, aligned, {}, first, scratch.nbytes, task)
+        first = way.launches(Making(1, contract, way.aligned, scratch))
+        return cls(way, {}, first, scratch.nbytes)
 
     def told(self, launches: Iterable[Launch]) -> list[Launch]:
         """Return launches that are told words of a run instead of numbers."""
@@ -342,7 +347,7 @@ class Segment:
     def add(self, makes: Makes) -> None:
         """Add a kernel."""
         self._makes.append(makes)
-        self._seconds += makes.seconds * (makes.seconds > SHARE_PAYS)
+        self._seconds += makes.way.seconds * (makes.way.seconds > SHARE_PAYS)
 
     def close(self) -> None:
         """Lay out what was added."""
@@ -354,22 +359,22 @@ class Segment:
         self.size = self._alone.size
 
     @property
-    def kernels(self) -> int:
-        """How many kernels there are."""
-        return len(self._makes)
-
-    @property
     def tasks(self) -> list[Task]:
         """What its kernels compute."""
-        return [one.task for one in self._makes]
+        return [one.way.task for one in self._makes]
 
     @property
     def codes(self) -> Mapping[Code, int]:
         """The machine code of its kernels, and how often each is launched."""
         return self._alone.codes
 
-    def run(self, words: Sequence[Any]) -> None:
-        """Run the kernels, on as many threads as are worth it."""
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return f"machine code: {len(self._makes)} kernels in one call"
+
+    def run(self, run: Any) -> None:
+        """Run the kernels with the words of a run, on as many threads as are worth it."""
+        words = run.words
         if not self._seconds:
             if self._young:
                 self._watched(words, 1)
@@ -415,12 +420,12 @@ class Segment:
         if laid is None:
             scratch, found = Scratch(), dict[int, list[Launch]]()
             for one in {id(one): one for one in self._makes}.values():  # a loop has the same ones again
-                own = threads if one.seconds > SHARE_PAYS else 1
+                own = threads if one.way.seconds > SHARE_PAYS else 1
                 if own == 1:
                     scratch.take(one.room)
                     made = one.first
                 else:
-                    made = one.make(Making(own, self._contract, one.aligned, scratch))
+                    made = one.way.launches(Making(own, self._contract, one.way.aligned, scratch))
                 found[id(one)] = one.told(made)
                 scratch.release()
             launches = [launch for one in self._makes for launch in found[id(one)]]

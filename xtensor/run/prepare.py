@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
-from math import prod
 from operator import setitem
 from typing import Any
 
@@ -16,50 +16,59 @@ from ..codegen.cpu.primitives import LacksError
 from ..devices import Device
 from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View
-from ..plan import costs
 from ..plan.arena import Arena
-from ..plan.layouts import Meta, strides_over, strides_reduced
-from ..plan.program import Kernel, Program
+from ..plan.layouts import Leaf, Meta, Task, Work, work_of
+from ..plan.program import Kernel, Plan, Program, Trace
+from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
-from . import cuda_rows, cuda_segment, engines, interpret
-from .columns import columns_launch
-from .engines import CUDA, INTERPRET, JOINED, LLVM, ROWS, Outline, outlined
-from .joined import Joint, joint_of
-from .maps import Operand, map_launch, traffic_of
-from .native import Launch, Makes, Making, Place, Segment, packable, scalar_format, scalar_numbers
-from .products import product_makes
-from .reduce import reduction_launches
-from .rows import rows_launch
-from .schedule import Blobwise, Compiled, Facts, Instruction, Launched, Library, Made, Run, Schedule, Shown
-from .work import Leaf, Task, Work
+from . import cuda_segment, engines, interpret
+from .cuda_rows import ByRowsThere
+from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
+from .joined import Joint
+from .native import Makes, Segment, packable, scalar_format, scalar_numbers
+from .schedule import Blobwise, Facts, Instruction, Kernels, Library, Made, Run, Schedule, Shown
+
+# Schedules of one plan, for operands that lie in so many ways.
+WAYS = 64
 
 # Bytes of results for which it is asked at once whether there is room: their loops have many parts.
 LARGE = 1 << 30
 
-# Bytes between values of which nothing is known but that they lie apart.
-APART = 1 << 48
+
+def schedule_of(
+    trace: Trace, plan: Plan, key: tuple[Any, ...], into: tuple[int, TBlob] | None, limits: Settings
+) -> Schedule:
+    """Return the schedule of a plan, prepared where there is none yet. key: of where operands lie; into: as `work_of`
+    has it.
+    """
+    schedule: Schedule | None = plan.schedules.get(key)
+    if schedule is None or not schedule.fits(limits):
+        trace.spell_out()
+        work = work_of(trace, plan, into, limits)
+        schedule = prepared(work, sorted(plan.kept))
+        if schedule.lasts:
+            if len(plan.schedules) >= WAYS:
+                plan.schedules.clear()
+            plan.schedules[key] = schedule
+    return schedule
 
 
 def prepared(work: Work, results: Sequence[int]) -> Schedule:
     """Return work as a schedule that returns the values of these numbers."""
-    if observers:
-        with noted(PREPARE, "planner", (work.task(work.plan.kernels).words,)):
-            return _prepared(work, results)
-    return _prepared(work, results)
-
-
-def _prepared(work: Work, results: Sequence[int]) -> Schedule:
-    for number in work.plan.kept:
-        if work.metas[number].nbytes >= LARGE and number not in work.into:
-            Storage(work.device, work.metas[number].nbytes).lend()  # raises MemoryError; the pool has it for the run
-    given = max([leaf.given for leaf in work.leaves], default=-1) + 1
-    leaves = [*work.leaves, *[Leaf(number, place) for place, number in enumerate(work.into, given)]]
-    builder = Builder(work.device, work.limits, given + len(work.into))
-    where = {leaf.number: (leaf.given, leaf.after) for leaf in leaves}
-    builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=False)
-    return builder.schedule(results)
+    with noted(PREPARE, "planner", (work.task(work.plan.kernels).words,)) if observers else nullcontext():
+        for number in work.plan.kept:
+            if work.metas[number].nbytes >= LARGE and number not in work.into:
+                Storage(
+                    work.device, work.metas[number].nbytes
+                ).lend()  # raises MemoryError; the pool has it for the run
+        given = max([leaf.given for leaf in work.leaves], default=-1) + 1
+        leaves = [*work.leaves, *[Leaf(number, place) for place, number in enumerate(work.into, given)]]
+        builder = Builder(work.device, work.limits, given + len(work.into))
+        where = {leaf.number: (leaf.given, leaf.after) for leaf in leaves}
+        builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=False)
+        return builder.schedule(results)
 
 
 class Builder:
@@ -136,22 +145,17 @@ class Builder:
         outline, makes = self._before[key]
         maker = _Maker(self, work, outline, base, where, set(own), keeps_scalars)
         maker.enter({place: one._replace(where=maker.where) for place, one in makes.items()})
-        self.waiting += engines.worth_waiting(outline, self.limits)
+        self.waiting += outline.waiting
         return maker
 
-    def compiled(self, makes: Makes, made: Iterable[Made], drops: Iterable[int]) -> None:
-        """Enter a kernel of machine code."""
-        if self._segment is None:
-            self._segment = Segment(self.limits.fast_math, self.formats)
-        self._segment.add(makes)
-        self._makes += made
-        self._drops += drops
-
-    def launched(self, step: cuda_segment.Step, made: Iterable[Made], drops: Iterable[int]) -> None:
-        """Enter a kernel of another device than the CPU."""
-        if self._launches is None:
-            self._launches = cuda_segment.Segment(self.device)
-        self._launches.steps.append(step)
+    def launch(self, kernel: Makes | cuda_segment.Step, made: Iterable[Made], drops: Iterable[int]) -> None:
+        """Enter a kernel of machine code, or of another device than the CPU."""
+        if isinstance(kernel, Makes):
+            segment = self._segment = self._segment or Segment(self.limits.fast_math, self.formats)
+            segment.add(kernel)
+        else:
+            launches = self._launches = self._launches or cuda_segment.Segment(self.device)
+            launches.add(kernel)
         self._makes += made
         self._drops += drops
 
@@ -162,17 +166,16 @@ class Builder:
 
     def close(self) -> None:
         """Make the kernels since the last other instruction one instruction."""
-        if self._segment is not None:
-            self.instructions.append(Compiled(self._makes, self._segment, self._drops))
-        if self._launches is not None:
-            self.instructions.append(Launched(self._makes, self._launches, self._drops))
+        segment = self._segment or self._launches
+        if segment is not None:
+            self.instructions.append(Kernels(self._makes, segment, self._drops))
         self._segment, self._launches, self._makes, self._drops = None, None, [], []
 
     def schedule(self, results: Sequence[int], *, keeps_arena: bool = False) -> Schedule:
         """Return the schedule, which returns the values of these numbers. keeps_arena: as of it."""
         self.close()
         for instruction in self.instructions:
-            if isinstance(instruction, Compiled):
+            if isinstance(instruction, Kernels) and isinstance(instruction.segment, Segment):
                 instruction.segment.close()  # all words of a run are known now
         lying = {number: (self.arena.nbytes + place, meta) for number, (place, meta) in self.lying.items()}
         facts = Facts(
@@ -197,42 +200,15 @@ def _compiled(work: Work, apart: bool) -> tuple[Outline, dict[int, Makes]]:
     """
     outline = outlined(work, apart=apart)
     while True:
-        chosen = [(n, k) for n, k in enumerate(outline.kernels) if outline.choices[n].engine == LLVM]
-        kernel, found = None, dict[int, Makes]()
+        place, found = 0, dict[int, Makes]()
         try:
-            for place, kernel in chosen[:1] if outline.together else chosen:
-                if outline.together:
-                    found[place] = _makes_together(work, outline)
-                else:
-                    found[place] = (_makes if kernel.direct is None else product_makes)(kernel, work)
+            for place, way in outline.ways(work):
+                found[place] = Makes.of(way, work.limits.fast_math)
             return outline, found
         except LacksError as lack:  # found out before anything is entered
-            if kernel is not None and not outline.together:
-                engines.lacks(kernel.program, lack)
+            if outline.together is None:
+                engines.lacks(outline.kernels[place].program, lack)
         outline = outlined(work, apart=True)
-
-
-def _makes(kernel: Kernel, work: Work) -> Makes:
-    """Return what makes the launches of a kernel."""
-    seconds = costs.seconds_of(kernel.program, prod(work.metas[kernel.domain].shape), _traffic(kernel, work))
-    alone = len(kernel.results) == 1 and work.is_aligned(kernel.results, work.metas[kernel.results[0]].dtype.itemsize)
-    aligned = alone or work.is_aligned(kernel.results)
-    return Makes.of(launches_of(kernel, work), seconds, work.limits.fast_math, aligned, work.task([kernel]))
-
-
-def _makes_together(work: Work, outline: Outline) -> Makes:
-    """Return what makes the launch of all kernels as one, over rows or columns."""
-    plan, metas, kernels, shape = work.plan, work.metas, outline.kernels, outline.shape
-
-    def make(making: Making) -> list[Launch]:
-        if outline.together == ROWS:
-            return [rows_launch(plan, shape, metas, making)]
-        assert plan.columns is not None
-        return [columns_launch(plan.columns, plan.kept, metas, making)]
-
-    aligned = work.is_aligned(sorted(plan.kept))
-    seconds = _seconds_together(kernels, plan.kept, metas)
-    return Makes.of(make, seconds, work.limits.fast_math, aligned, work.task(kernels, together=True))
 
 
 class _Maker:
@@ -265,11 +241,12 @@ class _Maker:
     def enter(self, makes: Mapping[int, Makes]) -> None:
         """Enter all instructions."""
         self._enter_scalars()
-        if self.outline.together and self.is_there:
-            self._enter_rows_there()
-        elif self.outline.together:
+        together = self.outline.together
+        if isinstance(together, ByRowsThere):
+            self._enter_rows_there(together)
+        elif together is not None:
             made = self._made([n for one in self.outline.kernels for n in one.results if n in self.work.plan.kept])
-            self.builder.compiled(makes[0], made, ())
+            self.builder.launch(makes[0], made, ())
             engines.compiled([kernel.program for kernel in self.work.plan.kernels])
         else:
             self._enter_kernels(makes)
@@ -332,14 +309,14 @@ class _Maker:
         """Enter all kernels in order; what nobody needs any more gives its place to others."""
         before = len(self.builder.instructions)
         alone = True
-        begun = set(self.outline.joined.values())
+        begun = [before for before, _ in self.outline.joined.values()]
         for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self._last_uses(), strict=True)):
-            if place in begun:  # it is computed with the one that goes on from it
+            if kernel in begun:  # it is computed with the one that goes on from it
                 continue
             drops = [self.base + number for number in last if number in self.needed and number not in self.own]
             if choice.engine == LLVM:
                 made = self._made(kernel.results)
-                self.builder.compiled(makes[place], made, drops)
+                self.builder.launch(makes[place], made, drops)
                 alone = alone and not made and not drops
                 engines.compiled([kernel.program] if kernel.direct is None else [])
             elif choice.engine == JOINED:
@@ -347,7 +324,7 @@ class _Maker:
             elif kernel.direct is not None:
                 self._enter_direct(kernel, drops)
             elif choice.engine == CUDA:
-                made, launcher = self._made(kernel.results), cuda_run.Launcher(kernel, self.work)
+                made, launcher = self._made(kernel.results), cuda_run.ByKernel(kernel, self.work)
                 instead = partial(_instead, kernel, self.base)
                 self._enter_launched(launcher, made, drops, instead, self.work.task([kernel]))
                 alone = alone and not made and not drops
@@ -363,8 +340,8 @@ class _Maker:
         read with what goes on from it.
         """
         until = {}
-        for place, before in sorted(self.outline.joined.items()):
-            for number in self.outline.kernels[before].inputs:
+        for place in sorted(self.outline.joined):
+            for number in self.outline.joined[place][0].inputs:
                 until[number] = place
                 while type(getattr(self.work.trace.values[number], "op", None)) is View:
                     (number,) = self.work.trace.arguments[number]
@@ -386,8 +363,7 @@ class _Maker:
 
     def _enter_joined(self, place: int, kernel: Kernel, drops: list[int]) -> None:
         """Enter a contraction and the kernel that goes on from it as one."""
-        before = self.outline.kernels[self.outline.joined[place]]
-        joint, work = joint_of(kernel, before, self.work), self.work
+        (before, joint), work = self.outline.joined[place], self.work
         run = partial(_joined, joint, self.base)
         task = Task(f"{work.task([before]).words}, {work.task([kernel]).words}", joint.moved_by(work))
         self.builder.instruct(Blobwise(self._made(kernel.results), run, drops, LLVM, task))
@@ -422,7 +398,7 @@ class _Maker:
 
     def _enter_launched(
         self,
-        launcher: cuda_run.Launcher | cuda_rows.Launcher,
+        launcher: cuda_run.Launcher,
         made: Iterable[Made],
         drops: list[int],
         instead: Callable[[Run, LacksError], None],
@@ -432,60 +408,14 @@ class _Maker:
         places = [self.where[number] for number in launcher.numbers]
         scalars = [self.builder.scalars[self.base + number] for number in launcher.scalars]
         self._steps.append(cuda_segment.Step(launcher, places, scalars, instead, task))
-        self.builder.launched(self._steps[-1], made, drops)
+        self.builder.launch(self._steps[-1], made, drops)
 
-    def _enter_rows_there(self) -> None:
+    def _enter_rows_there(self, launcher: ByRowsThere) -> None:
         """Enter rows on another device."""
         work = self.work
         made = self._made([n for kernel in self.outline.kernels for n in kernel.results if n in work.plan.kept])
-        launcher = cuda_rows.Launcher(cuda_rows.with_cells(work), self.outline.shape)
         task = work.task(self.outline.kernels, together=True)
         self._enter_launched(launcher, made, [], _Apart(work, launcher.numbers, self.base), task)
-
-
-# ---- machine code
-
-
-def launches_of(kernel: Kernel, work: Work) -> Callable[[Making], list[Launch]]:
-    """Return what makes the launches of a kernel; that raises LacksError where generated code lacks something."""
-    program, shape, axes = kernel.program, work.metas[kernel.domain].shape, kernel.axes
-    strides = _strides(kernel, work)
-    places = [Place(number) for number in (*kernel.inputs, *kernel.results)]
-    scalars = scalar_numbers(kernel.scalars, program.scalars)
-
-    def make(making: Making) -> list[Launch]:
-        if program.reductions:
-            return reduction_launches(program, shape, axes, strides, places, scalars, making)
-        return [map_launch(program, shape, strides, places, scalars, making)]
-
-    return make
-
-
-def _strides(kernel: Kernel, work: Work) -> list[Shape]:
-    """Return the strides of a kernel's inputs and results over the shape it goes over."""
-    metas, shape, plain = work.metas, work.metas[kernel.domain].shape, len(kernel.program.moved)
-    numbers = (*kernel.inputs, *kernel.results)
-    strides = [strides_over(metas[number].layout, shape) for number in numbers[:plain]]
-    return strides + [strides_reduced(metas[number].layout, shape, kernel.axes) for number in numbers[plain:]]
-
-
-def _traffic(kernel: Kernel, work: Work) -> int:
-    """Return the bytes that one element moves."""
-    numbers = (*kernel.inputs, *kernel.results)
-    begins = [work.begins.get(number, -APART * place) for place, number in enumerate(numbers, 1)]
-    sizes = [work.metas[number].dtype.itemsize for number in numbers]
-    every = zip(begins, _strides(kernel, work), sizes, strict=True)
-    return traffic_of(work.metas[kernel.domain].shape, [Operand(*one) for one in every])
-
-
-def _seconds_together(kernels: Sequence[Kernel], kept: frozenset[int], metas: Mapping[int, Meta]) -> float:
-    """Estimate how long one thread takes for kernels that run together: what comes from outside and what is kept moves,
-    and all is computed.
-    """
-    outside = {n for one in kernels for n in one.inputs} - {n for one in kernels for n in one.results} | kept
-    moved = sum(metas[n].nbytes for n in outside)
-    computing: float = sum(prod(metas[one.domain].shape) * one.program.seconds for one in kernels)
-    return costs.moving_seconds(moved) + computing
 
 
 # ---- kernels that take blobs

@@ -12,17 +12,16 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ..base.layout import Layout, Shape
+from ..base.layout import Layout, Shape, strides_over
 from ..codegen.cpu import blas as calls
 from ..codegen.cpu.compile import host
 from ..devices import blas
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
-from ..plan.layouts import strides_over
+from ..plan.layouts import Work
 from ..plan.program import Kernel
-from .native import Launch, Makes, Making
-from .work import Work
+from .native import Launch, Making
 
 
 class Matrix(NamedTuple):
@@ -58,45 +57,51 @@ class Form(NamedTuple):
     swapped: bool = False
 
 
-def is_native(kernel: Kernel, work: Work) -> bool:
-    """Return whether a step is a product that machine code is to compute by calling the BLAS."""
-    node = work.trace.values[kernel.results[0]]
-    if node.op.name != "matmul" or work.limits.engine != "llvm" or work.device.backend is not CPU or host() is None:
-        return False
-    if node.dtype.char not in calls.TYPES or kernel.results[0] in work.into:
-        return False
-    a, b, c = _stacks(kernel, work)
-    many, large = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1] > costs.NATIVE_PRODUCT
-    if 0 in c.shape or many or large:
-        return False
-    form = _form(a, b, _begin(kernel.inputs[0], work) == _begin(kernel.inputs[-1], work))
-    return form is not None and _address(form, node.dtype.char) is not None
+class ByBlas:
+    """A product as calls of the BLAS."""
 
+    seconds, aligned = 0.0, False
 
-def product_makes(kernel: Kernel, work: Work) -> Makes:
-    """Return what makes the launch of a product of which `is_native` is true."""
-    node, stacks = work.trace.values[kernel.results[0]], _stacks(kernel, work)
-    form = _form(*stacks[:2], same=False)
-    assert form is not None
-    char, itemsize = node.dtype.char, node.dtype.itemsize
-    names, address = calls.words_of(form.kind), _address(form, char) or 0
-    operands = [*work.trace.arguments[kernel.results[0]], kernel.results[0]]
-    order = (1, 0, 2) if form.swapped else (0, 1, 2)
+    def __init__(self, kernel: Kernel, work: Work, form: Form, address: int) -> None:
+        (result,) = kernel.results
+        node, self._stacks = work.trace.values[result], _stacks(kernel, work)
+        self.kernel, self.task = kernel, work.task([kernel])
+        self._form, self._address = form, address
+        self._char, self._itemsize = node.dtype.char, node.dtype.itemsize
+        first, second = work.trace.arguments[result]
+        self._operands = (second, first, result) if form.swapped else (first, second, result)
 
-    def make(making: Making) -> list[Launch]:
+    @classmethod
+    def of(cls, kernel: Kernel, work: Work) -> ByBlas | None:
+        """Return a step that is a product which machine code is to compute by calling the BLAS; None for others."""
+        node = work.trace.values[kernel.results[0]]
+        if node.op.name != "matmul" or work.limits.engine != "llvm" or work.device.backend is not CPU or host() is None:
+            return None
+        if node.dtype.char not in calls.TYPES or kernel.results[0] in work.into:
+            return None
+        a, b, c = _stacks(kernel, work)
+        many = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS
+        if 0 in c.shape or many or prod(a.shape[-2:]) * c.shape[-1] > costs.NATIVE_PRODUCT:
+            return None
+        form = _form(a, b, _begin(kernel.inputs[0], work) == _begin(kernel.inputs[-1], work))
+        address = None if form is None else _address(form, node.dtype.char)
+        return None if form is None or address is None else cls(kernel, work, form, address)
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launch."""
+        names, order = calls.words_of(self._form.kind), (1, 0, 2) if self._form.swapped else (0, 1, 2)
         words: list[int] = []
         fillings = []
-        starts = list(_starts(stacks))
+        starts = list(_starts(self._stacks))
         for start in starts:
-            words.append(address)
+            words.append(self._address)
             for name in names:
                 if name in calls.POINTERS:
-                    operand = order[calls.POINTERS.index(name)]
-                    fillings.append((len(words), operands[operand], start[operand] * itemsize))
-                words.append(form.words.get(name, 0))
-        return [Launch(calls.call_of(form.kind, char), (len(starts),), 1 + len(names), words, fillings)]
-
-    return Makes.of(make, 0.0, contract=False, aligned=False, task=work.task([kernel]))
+                    place = calls.POINTERS.index(name)
+                    fillings.append((len(words), self._operands[place], start[order[place]] * self._itemsize))
+                words.append(self._form.words.get(name, 0))
+        code = calls.call_of(self._form.kind, self._char)
+        return [Launch(code, (len(starts),), 1 + len(names), words, fillings)]
 
 
 def _address(form: Form, char: str) -> int | None:

@@ -17,51 +17,44 @@ from typing import Any, NamedTuple
 from ..base.options import Settings, settings
 from ..devices import Device
 from ..devices.cpu import CPU
-from ..graph.node import Macro, Node, pending_below
+from ..graph.node import Node, pending_below
 from ..plan.costs import PREPARE_SECONDS, library_seconds
+from ..plan.layouts import behind, work_of
 from ..plan.program import Plan, Trace, bare, plan_of
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from .describe import described
-from .prepare import prepared
-from .schedule import Schedule
+from .prepare import WAYS, schedule_of
 from .steps import step
-from .work import Work, behind, work_of
 
-# Expressions remembered at most, the evaluations after which one that is not remembered yet need not be waited for,
-# and schedules of one plan, for operands that lie in so many ways.
-REMEMBERED, LEARNT, WAYS = 4096, 4, 64
+# Expressions remembered at most, and the evaluations after which one that is not remembered yet need not be waited for.
+REMEMBERED, LEARNT = 4096, 4
 
 # Schedules of one plan from which on one more is prepared only for what pays for that at once, or comes again.
 SEVERAL = 8
 
 
-class Operands(NamedTuple):
-    """What one evaluation works on. key: the device and how blobs lie, on which the schedule depends as on the plan."""
+class Planned(NamedTuple):
+    """An evaluation that has its plan, and what it works on.
 
+    key: the device and how blobs lie, on which the schedule depends as on the plan. into: the number of a result, and
+    the memory that it is to lie in, which is the last of the blobs.
+    """
+
+    trace: Trace
+    plan: Plan
     key: tuple[Any, ...]
     blobs: list[TBlob]
     scalars: list[Any]
+    into: tuple[int, TBlob] | None
+    limits: Settings
 
 
-def operands_of(values: Sequence[Any], device: Device) -> Operands:
-    """Return what of some values is given, in order."""
-    key: list[Any] = [device]
-    blobs: list[TBlob] = []
-    scalars: list[Any] = []
-    for value in values:
-        kind = type(value)
-        if kind is TBlob:
-            layout = value.layout
-            key += (layout.shape, layout.strides)
-            blobs.append(value)
-        elif kind is not Node:
-            scalars.append(value)
-    return Operands(tuple(key), blobs, scalars)
+def planned(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> Planned:
+    """Return the evaluation of nodes that stand in order, keeping those that are wanted, shown, or used from outside.
 
-
-def evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> None:
-    """Compute nodes that stand in order by kernels; executor.py's `_evaluate` says what is kept."""
+    into: one of them, and memory for it.
+    """
     limits = settings()
     trace = Trace(order, wanted)
     plan = plan_of(trace)
@@ -70,20 +63,30 @@ def evaluate(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | N
         print(described(work_of(trace, plan, placed, limits), limits.show), file=sys.stderr)
     if len(wanted) == 1:
         _remember(wanted[0], trace, plan)
-    run(trace, plan, operands_of(trace.values, order[0].device), placed, limits)
+    return _over(trace, plan, order[0].device, placed, limits)
 
 
-class Again(NamedTuple):
-    """A node whose expression was planned before, as `run` takes it."""
+def _over(trace: Trace, plan: Plan, device: Device, into: tuple[int, TBlob] | None, limits: Settings) -> Planned:
+    """Return the evaluation of a plan over what is given of a trace's values, in order."""
+    key: list[Any] = [device]
+    blobs: list[TBlob] = []
+    scalars: list[Any] = []
+    for value in trace.values:
+        kind = type(value)
+        if kind is TBlob:
+            layout = value.layout
+            key += (layout.shape, layout.strides)
+            blobs.append(value)
+        elif kind is not Node:
+            scalars.append(value)
+    if into is not None:
+        layout = into[1].layout
+        key += (layout.shape, layout.strides, behind(into[1]))
+        blobs.append(into[1])
+    return Planned(trace, plan, tuple(key), blobs, scalars, into, limits)
 
-    trace: Trace
-    plan: Plan
-    operands: Operands
-    into: tuple[int, TBlob] | None
-    limits: Settings
 
-
-def found_again(node: Node, small: int, into: TBlob | None = None) -> Again | None:
+def found_again(node: Node, small: int, into: TBlob | None = None) -> Planned | None:
     """Return a node as an expression that was planned before; None where it is unknown or differs after all.
 
     small: the bytes up to which library calls are made instead, unless an engine is asked for. into: memory for it,
@@ -101,46 +104,27 @@ def found_again(node: Node, small: int, into: TBlob | None = None) -> Again | No
     if direct and prod(node.shape) * itemsize <= small and plan.largest(values) * itemsize <= small:
         return None
     placed = None if into is None else (expression.root, into)
-    return Again(expression.trace.of(values), plan, operands_of(values, node.device), placed, limits)
+    return _over(expression.trace.of(values), plan, node.device, placed, limits)
 
 
-def spell_out(trace: Trace) -> None:
-    """Replace the macros of a graph that was found again by their steps, of which plans are made."""
-    for value in trace.values:
-        if type(value) is Node and type(value.op) is Macro:
-            value.op.spell_out(value)
-
-
-def run(trace: Trace, plan: Plan, operands: Operands, into: tuple[int, TBlob] | None, limits: Settings) -> None:
-    """Run the schedule of a plan over these operands, and give the nodes that are kept their results."""
-    key, blobs, scalars = operands
-    if into is not None:
-        layout = into[1].layout
-        key, blobs = (*key, layout.shape, layout.strides, behind(into[1])), [*blobs, into[1]]
-    schedule: Schedule | None = plan.schedules.get(key)
-    work: Work | None = None
+def run(planned: Planned) -> None:
+    """Run the schedule of an evaluation, and give the nodes that are kept their results."""
+    trace, plan, key, blobs, scalars, into, limits = planned
     capture = watching() if watchers else None
     if capture is not None:
         limits = capture.settings(plan, limits)
-    if schedule is None and into is None and capture is None and _comes_once(trace, plan, key, limits):
+    if into is None and capture is None and _comes_once(trace, plan, key, limits):
         for node in pending_below([trace.values[number] for number in plan.kept]):
             node.finish(step(node))
         return
-    if schedule is None or not schedule.fits(limits):
-        spell_out(trace)
-        work = work_of(trace, plan, into, limits)
-        schedule = prepared(work, sorted(plan.kept))
-        if schedule.lasts:
-            if len(plan.schedules) >= WAYS:
-                plan.schedules.clear()
-            plan.schedules[key] = schedule
+    schedule = schedule_of(trace, plan, key, into, limits)
     if capture is None:
         results = schedule.run(blobs, scalars)
     else:
         results = capture.run(schedule, blobs, scalars)
         again = capture.key_of(trace, plan, key, into)
         if not capture.repeated(again):
-            work = work or work_of(trace, plan, into, limits)
+            work = work_of(trace, plan, into, limits)
             capture.evaluated(work, zip(schedule.results, results, strict=True), again)
     for number, blob in zip(schedule.results, results, strict=True):
         node = trace.values[number]
@@ -178,22 +162,18 @@ class Unpacked(NamedTuple):
 
 
 class Known(NamedTuple):
-    """An expression that was planned: its nodes from the last to the first, the trace it was planned from, without
-    values, the plan, and what stands for values that no node reads.
+    """An expression that was planned: the number of its last node, its nodes from that to the first, the trace it was
+    planned from, without values, the plan, and what stands for values that no node reads.
 
     mapped: the inputs that are read element by element alone, by steps of the last one's shape and dtype.
     """
 
+    root: int
     nodes: list[Unpacked]
     trace: Trace
     plan: Plan
     values: list[Any]
     mapped: frozenset[int]
-
-    @property
-    def root(self) -> int:
-        """The number of the last node."""
-        return self.nodes[0].number
 
     def find(self, root: Node) -> list[Any] | None:
         """Return the values of a graph of this structure.
@@ -267,7 +247,9 @@ def _remember(root: Node, trace: Trace, plan: Plan) -> None:
             _known.clear()
         named = {trace.numbers[root], *(n for node in nodes for n in node.inputs)}
         values = [None if n in named else bare(value) for n, value in enumerate(trace.values)]
-        _known[root.signature] = Known(nodes, trace.without_values(), plan, values, _mapped(trace, root))
+        _known[root.signature] = Known(
+            nodes[0].number, nodes, trace.without_values(), plan, values, _mapped(trace, root)
+        )
 
 
 def _mapped(trace: Trace, root: Node) -> frozenset[int]:

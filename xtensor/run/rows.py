@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from ..base.layout import Shape, c_strides
+from ..base.layout import Shape, c_strides, strides_over
 from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.moves import PACKED, SAME
 from ..codegen.cpu.primitives import LacksError
 from ..codegen.cpu.rows import RowForm, outside, own_rows, source
 from ..plan import costs
-from ..plan.layouts import Meta, strides_over
+from ..plan.layouts import Meta, Work
 from ..plan.program import Plan
 from ..plan.rows import GIVEN, KEPT, RowProgram, numbers_of, row_program
 from .maps import can_stream
@@ -19,36 +19,53 @@ from .native import Launch, Making, Place, launch_of, scalar_numbers
 from .nest import Nest, nest_of, row_boxes, shared_out, whole
 
 
-def pays(plan: Plan, shape: Shape) -> bool:
-    """Return whether running by rows is possible and worth it for a domain of this shape."""
-    cells = prod(shape[plan.rows :])
-    widest = max(kernel.program.widest for kernel in plan.kernels)
-    return 0 not in shape and cells > 1 and cells * widest <= costs.ROW_BYTES
+class ByRows:
+    """All kernels of some work as one launch over the rows of a shape.
 
-
-def rows_launch(plan: Plan, shape: Shape, metas: Mapping[int, Meta], making: Making) -> Launch:
-    """Return a plan's kernels as a launch over the rows of a shape; raises LacksError where there can be none.
-
-    metas: of all values.
+    Raises LacksError where the cells of a row lie in too many ways.
     """
-    rows, nest = formed(plan, shape, metas)
-    machine = host()
-    assert machine is not None
-    given, numbers, contract = outside(rows), numbers_of(plan), making.contract
-    can = making.aligned and machine.streams
-    streams = tuple([can and _can_stream(rows, place, nest) for place in range(len(rows.stages))])
-    ahead = _next_rows(rows, nest)
-    form = RowForm(len(nest.lengths), machine.vector_bytes, streams, tuple([given[place] for place in ahead]))
-    code = code_of((rows, form, contract), lambda: source(rows, form, contract=contract))
-    lie = [PACKED if rows.items[place].wide else SAME for place in given]
-    own = [nest.lengths[-1] * rows.items[place].dtype.itemsize for place in own_rows(rows)]
-    groups = shared_out(row_boxes(whole(nest), making.threads), making.threads)
-    places = [Place(numbers[place]) for place in given]
-    scalars = [n for kernel in plan.kernels for n in scalar_numbers(kernel.scalars, kernel.program.scalars)]
-    return launch_of(code, nest, len(nest.lengths), lie, groups, places, scalars, making, ahead=ahead, own=own)
+
+    def __init__(self, work: Work, shape: Shape) -> None:
+        plan = work.plan
+        self.kernels = plan.kernels
+        self.words = f"row by row of {prod(shape[plan.rows :])} elements"
+        self.seconds = work.seconds_together(self.kernels)
+        self.aligned = work.is_aligned(sorted(plan.kept))
+        self.task = work.task(self.kernels, together=True)
+        self._numbers = numbers_of(plan)
+        self._rows, self._nest = _formed(plan, shape, work.metas)
+
+    @classmethod
+    def of(cls, work: Work, shape: Shape) -> ByRows | None:
+        """Return work over a shape row by row, None where that is not possible or does not pay."""
+        plan, cells = work.plan, prod(shape[work.plan.rows :])
+        if not plan.rows or 0 in shape or cells <= 1:
+            return None
+        widest = max(kernel.program.widest for kernel in plan.kernels)
+        try:
+            return cls(work, shape) if cells * widest <= costs.ROW_BYTES else None
+        except LacksError:
+            return None
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launch; raises LacksError where generated code lacks a step."""
+        rows, nest, contract = self._rows, self._nest, making.contract
+        machine = host()
+        assert machine is not None
+        given, can = outside(rows), making.aligned and machine.streams
+        streams = tuple([can and _can_stream(rows, place, nest) for place in range(len(rows.stages))])
+        ahead = _next_rows(rows, nest)
+        form = RowForm(len(nest.lengths), machine.vector_bytes, streams, tuple([given[place] for place in ahead]))
+        code = code_of((rows, form, contract), lambda: source(rows, form, contract=contract))
+        lie = [PACKED if rows.items[place].wide else SAME for place in given]
+        own = [nest.lengths[-1] * rows.items[place].dtype.itemsize for place in own_rows(rows)]
+        groups = shared_out(row_boxes(whole(nest), making.threads), making.threads)
+        places = [Place(self._numbers[place]) for place in given]
+        scalars = [n for kernel in self.kernels for n in scalar_numbers(kernel.scalars, kernel.program.scalars)]
+        return [launch_of(code, nest, len(nest.lengths), lie, groups, places, scalars, making, ahead=ahead, own=own)]
 
 
-def formed(plan: Plan, shape: Shape, metas: Mapping[int, Meta]) -> tuple[RowProgram, Nest]:
+def _formed(plan: Plan, shape: Shape, metas: Mapping[int, Meta]) -> tuple[RowProgram, Nest]:
     """Return the row program of a plan, and the loops over rows and cells of the items that lie outside.
 
     Raises LacksError where the cells of a row lie in too many ways.

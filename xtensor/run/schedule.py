@@ -18,13 +18,12 @@ from ..base.layout import Layout
 from ..base.options import Settings
 from ..base.profiling import KERNEL, LIBRARY, noted, observers
 from ..devices import Device
-from ..plan.layouts import Meta
+from ..plan.layouts import Leaf, Meta, Task
 from ..plan.program import Program
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
 from . import cuda_segment, engines
 from .native import Segment, packable
-from .work import Leaf, Task
 
 # Words of machine code's calls up to which a schedule is remembered.
 LONG = 1 << 17
@@ -44,37 +43,14 @@ class Made(NamedTuple):
     packed: bool | None
 
 
-class Compiled(NamedTuple):
-    """Kernels of machine code, one after the other. drops: the values that nobody needs afterwards."""
+class Kernels(NamedTuple):
+    """Kernels of machine code, or of another device than the CPU, one after the other in one call.
+
+    drops: the values that nobody needs afterwards.
+    """
 
     makes: list[Made]
-    segment: Segment
-    drops: list[int]
-
-    def words(self) -> str:
-        """Return what it does, in words."""
-        return f"machine code: {self.segment.kernels} kernels in one call"
-
-    @property
-    def engine(self) -> str:
-        return engines.LLVM
-
-    def tasks(self, facts: Facts) -> Sequence[Task]:
-        """Return what it computes."""
-        return self.segment.tasks
-
-    def run(self, run: Run) -> None:
-        run.make(self.makes)
-        self.segment.run(run.words)
-        if self.drops:
-            run.drop(self.drops)
-
-
-class Launched(NamedTuple):
-    """Kernels of another device than the CPU, one after the other. drops: the values that nobody needs afterwards."""
-
-    makes: list[Made]
-    segment: cuda_segment.Segment
+    segment: Segment | cuda_segment.Segment
     drops: list[int]
 
     def words(self) -> str:
@@ -83,7 +59,8 @@ class Launched(NamedTuple):
 
     @property
     def engine(self) -> str:
-        return engines.CUDA
+        """The engine that runs them."""
+        return engines.LLVM if isinstance(self.segment, Segment) else engines.CUDA
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
         """Return what it computes."""
@@ -272,7 +249,7 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", function)).replace(".<locals>.<lambda>", "")
 
 
-Instruction = Compiled | Launched | Blobwise | Library | Shown | Call | Copied | Blank
+Instruction = Kernels | Blobwise | Library | Shown | Call | Copied | Blank
 
 
 def _noted(instruction: Instruction, run: Run) -> None:
@@ -281,7 +258,7 @@ def _noted(instruction: Instruction, run: Run) -> None:
     if not tasks:
         instruction.run(run)
         return
-    if isinstance(instruction, (Compiled, Launched, Blobwise)):
+    if isinstance(instruction, (Kernels, Blobwise)):
         kind, by = KERNEL, instruction.engine
     else:
         kind, by = LIBRARY, run.facts.device.backend.library.__name__
@@ -323,16 +300,13 @@ class Schedule:
         self, facts: Facts, instructions: Sequence[Instruction], limits: Settings, *, keeps_arena: bool = False
     ) -> None:
         self.facts, self.instructions, self.limits = facts, instructions, limits
-        hidden = all([isinstance(one, Compiled) for one in instructions])
-        self._keeps_arena = keeps_arena and hidden and facts.arena[1] <= KEPT_ARENA
+        segments = [one.segment if isinstance(one, Kernels) else None for one in instructions]
+        compiled = [one for one in segments if isinstance(one, Segment)]
+        hidden = len(compiled) == len(instructions) and 0 < facts.arena[1] <= KEPT_ARENA
+        self._keeps_arena = keeps_arena and hidden
         self._arena: Storage | None = None
-        sizes = [one.segment.size for one in instructions if isinstance(one, Compiled)]
-        self.lasts = sum(sizes) <= LONG
-
-    @property
-    def results(self) -> Sequence[int]:
-        """The numbers of what a run returns."""
-        return self.facts.results
+        self.results = facts.results  # the numbers of what a run returns
+        self.lasts = sum([one.size for one in compiled]) <= LONG
 
     def fits(self, limits: Settings) -> bool:
         """Return whether this is what these settings ask for, and no kernel has come to be worth compiling."""
@@ -344,18 +318,8 @@ class Schedule:
     def run(self, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> list[TBlob]:
         """Return the results for memory laid out as it was when this was prepared, and scalars of the same types."""
         facts = self.facts
-        words = facts.words.copy()
-        words[: len(blobs)] = [blob._address or blob.address for blob in blobs]
-        for word, place, dtype, second in facts.packed:
-            words[word] = packable(scalars[place], dtype, second)
-        run = Run(facts, blobs, scalars, words)
-        word, nbytes = facts.arena
-        if nbytes or facts.placed:
-            arena, self._arena = self._arena, None  # a run inside this one, of a finalizer say, has one of its own
-            run.arena = arena or Storage(facts.device, nbytes)
-            words[word] = begin = run.arena.lend()
-            word, before = facts.temporaries
-            words[word] = begin + before
+        arena, self._arena = self._arena, None  # a run inside this one, of a finalizer say, has one of its own
+        run = Run(facts, blobs, scalars, arena)
         if observers:
             for instruction in self.instructions:
                 _noted(instruction, run)
@@ -364,10 +328,10 @@ class Schedule:
                 instruction.run(run)
         for program, largest in facts.waiting:
             engines.spend(program, largest)
-        if self._keeps_arena and nbytes:
+        if self._keeps_arena:
             self._arena = run.arena
         found = run.found
-        return [found.get(number) or run.blob(number) for number in facts.results]
+        return [found.get(number) or run.blob(number) for number in self.results]
 
 
 def _shows(blob: TBlob, leaf: Leaf, meta: Meta) -> bool:
@@ -378,15 +342,28 @@ def _shows(blob: TBlob, leaf: Leaf, meta: Meta) -> bool:
 
 
 class Run:
-    """One run of a schedule. words: of machine code; blobs, scalars: what is given; found: blobs so far, by number."""
+    """One run of a schedule. words: of machine code; blobs, scalars: what is given; found: blobs so far, by number.
+
+    arena: one that is there already.
+    """
 
     __slots__ = ("arena", "blobs", "facts", "found", "scalars", "words")
 
     arena: Storage
 
-    def __init__(self, facts: Facts, blobs: Sequence[TBlob], scalars: Sequence[Any], words: list[Any]) -> None:
-        self.facts, self.blobs, self.scalars, self.words = facts, blobs, scalars, words
+    def __init__(self, facts: Facts, blobs: Sequence[TBlob], scalars: Sequence[Any], arena: Storage | None) -> None:
+        self.facts, self.blobs, self.scalars = facts, blobs, scalars
         self.found: dict[int, TBlob] = {}
+        self.words = words = facts.words.copy()
+        words[: len(blobs)] = [blob._address or blob.address for blob in blobs]
+        for word, place, dtype, second in facts.packed:
+            words[word] = packable(scalars[place], dtype, second)
+        word, nbytes = facts.arena
+        if nbytes or facts.placed:
+            self.arena = arena or Storage(facts.device, nbytes)
+            words[word] = begin = self.arena.lend()
+            word, before = facts.temporaries
+            words[word] = begin + before
 
     def blob(self, number: int) -> TBlob:
         """Return a value that has memory of its own, or is given."""

@@ -12,7 +12,7 @@ from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable, is_recording
 from ..base.dtypes import NUMERIC
 from ..base.errors import REFUSED, StrangerError, expected, mismatch
-from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes
+from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes, product_strides
 from ..base.options import thin_closed
 from ..base.threads import dismiss
 from ..calls.library import on
@@ -22,7 +22,7 @@ from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, PRODUCT_LEAST
-from ..plan.layouts import Meta, product_strides
+from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, wrap

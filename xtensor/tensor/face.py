@@ -674,8 +674,10 @@ def evaluate(*tensors: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
     nodes = [x._data for x in tensors if type(x._data) is Node]
-    for device in dict.fromkeys([node.device for node in nodes]):  # what is computed together is on one device
+    while nodes:  # what is computed together is on one device
+        device = nodes[0].device
         run.evaluate([node for node in nodes if node.device is device])
+        nodes = [node for node in nodes if node.device is not device]
     for x in tensors:
         x.evaluate()
 

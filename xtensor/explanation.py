@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .base.machine import size_text
 from .base.options import Settings, settings
-from .graph.node import Node, Part, pending_below
+from .graph.node import Node, Part, pending_below, spell_out
 from .plan.costs import DIRECT_BYTES
 from .plan.layouts import work_of
 from .plan.program import Plan, Trace, plan_of
@@ -65,7 +65,7 @@ def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> tuple[str, S
     """Return the graph below pending nodes and how it will run: by the plan of its like, if it comes again."""
     again = found_again(nodes[0], DIRECT_BYTES) if len(nodes) == 1 else None
     if again is not None:
-        again.trace.spell_out()
+        spell_out(again.trace.values)
         return _described(again.trace, again.plan, show, limits)
     order = pending_below(nodes)
     trace = Trace(order, nodes)

@@ -472,6 +472,13 @@ def _inputs_of(step: MacroStep, values: Sequence[Any]) -> tuple[Any, ...]:
 _spelling = fork_waiting_lock()
 
 
+def spell_out(values: Iterable[Any]) -> None:
+    """Replace macros among the values of a graph by their steps, of which plans are made."""
+    for value in values:
+        if type(value) is Node and type(value.op) is Macro:
+            value.op.spell_out(value)
+
+
 def pending_below(nodes: Iterable[Node]) -> list[Node]:
     """Return the pending nodes these need, each after its inputs; walks without recursion."""
     order: dict[Node, None] = {}

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..base.dtypes import DType, promote, real_of
 from ..devices.cpu import SMALL_POWERS
-from ..graph.node import Macro, Node, Operation, View, node_of
+from ..graph.node import Node, Operation, View, node_of
 from ..storage.blob import TBlob
 from .costs import COLUMNS_AGAIN, FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REDUCING_COST, REGISTERS, code_size, picoseconds
 
@@ -330,12 +330,6 @@ class Trace:
         both.costly = self.costly | {base + number for number in other.costly}
         both.key = (self.key, other.key)
         return both
-
-    def spell_out(self) -> None:
-        """Replace macros by their steps, of which plans are made, where nodes were recorded as these had been."""
-        for value in self.values:
-            if type(value) is Node and type(value.op) is Macro:
-                value.op.spell_out(value)
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """Yield the numbered nodes, each after its inputs."""

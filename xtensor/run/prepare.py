@@ -15,7 +15,7 @@ from ..base.profiling import PREPARE, noted, observers
 from ..codegen.cpu.primitives import LacksError
 from ..devices import Device
 from ..devices.cpu import CPU, packed_copy
-from ..graph.node import View
+from ..graph.node import View, spell_out
 from ..plan.arena import Arena
 from ..plan.layouts import Leaf, Meta, Task, Work, work_of
 from ..plan.program import Kernel, Plan, Program, Trace
@@ -45,7 +45,7 @@ def schedule_of(
     """
     schedule: Schedule | None = plan.schedules.get(key)
     if schedule is None or not schedule.fits(limits):
-        trace.spell_out()
+        spell_out(trace.values)
         work = work_of(trace, plan, into, limits)
         schedule = prepared(work, sorted(plan.kept))
         if schedule.lasts:

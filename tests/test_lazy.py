@@ -28,7 +28,7 @@ from xtensor.base.options import Settings, settings, thin_closed
 from xtensor.devices.cpu import CPU, CPUBackend
 from xtensor.graph.node import Node
 from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES
-from xtensor.run import executor, replay
+from xtensor.run import executor, prepare, replay
 from xtensor.run.executor import ledger
 
 
@@ -1048,8 +1048,8 @@ def test_iterating_computes_all_at_once() -> None:
 def test_lengths_that_never_come_again_make_no_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of operands that lie in another way each time the first few make schedules, and those that come again."""
     made: list[Any] = []
-    prepared = replay.prepared
-    monkeypatch.setattr(replay, "prepared", lambda *given: made.append(given) or prepared(*given))
+    prepared = prepare.prepared
+    monkeypatch.setattr(prepare, "prepared", lambda *given: made.append(given) or prepared(*given))
     base = np.arange(1.0, 50_001.0)
     x = xt.asarray(base, copy=True)
 

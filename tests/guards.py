@@ -174,7 +174,7 @@ _empty, _zeros = np.empty, np.zeros
 def guarded() -> Iterator[Guarded]:
     """Have all memory of xtensor's lie between guard pages; raises AssertionError where marks were overwritten."""
     memory = Guarded()
-    plain_schedule, plain_laid, plain_run = prepare.Builder.schedule, native._Laid.__init__, Schedule.run
+    plain_schedule, plain_laid, plain_run = prepare.Builder.schedule, native.Laid.__init__, Schedule.run
 
     def schedule(builder: Any, results: Any, **_: Any) -> Any:  # every run has an arena between guards, and keeps none
         memory.arenas.enter(builder)
@@ -199,7 +199,7 @@ def guarded() -> Iterator[Guarded]:
         patch.setattr(creation, "DIRECT_BELOW", -1)  # copies of NumPy's arrays, too
         patch.setattr(prepare, "Arena", GuardedArena)
         patch.setattr(prepare.Builder, "schedule", schedule)
-        patch.setattr(native._Laid, "__init__", laid)
+        patch.setattr(native.Laid, "__init__", laid)
         patch.setattr(Schedule, "run", run)
         patch.setattr(cpu, "aligned", aligned)
         patch.setattr(np, "empty", memory.array)

@@ -154,7 +154,7 @@ class Sharing:
         arguments = [(first + 8 * place).to_bytes(8, sys.byteorder) for place in range(1000)]
         words = [int.from_bytes(argument, sys.byteorder) for argument in arguments]
         launch = native.Launch(self.code, (500, 500), 1, words, [])
-        self.laid = native._Laid([launch], 2, 0, ())
+        self.laid = native.Laid([launch], 2, 0, ())
         self.taken = self.calls = 0
 
     def call(self) -> None:

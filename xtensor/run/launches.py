@@ -12,7 +12,7 @@ from ..base.dtypes import DType
 from ..base.threads import share, worth
 from ..codegen.cpu.compile import Code
 from .contractions import address
-from .native import SCRATCH, Launch, Place, Scratch, _Laid
+from .native import SCRATCH, Laid, Launch, Place, Scratch
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -54,7 +54,7 @@ class Launches:
 
     def __init__(self, makes: Sequence[Make], operands: int, seconds: float, most: int = 1 << 10) -> None:
         self._makes, self._formats, self._seconds, self._most = makes, "q" * operands, seconds, most
-        self._laid: dict[int, tuple[_Laid, list[Array]]] = {}
+        self._laid: dict[int, tuple[Laid, list[Array]]] = {}
 
     def run(self, *operands: Array | None) -> None:
         """Run them on arrays that lie as those that they were made for; None for one that no word speaks of."""
@@ -74,11 +74,11 @@ class Launches:
             sheet.scratch.release()
         return found, sheet
 
-    def _for(self, threads: int) -> tuple[_Laid, list[Array]]:
+    def _for(self, threads: int) -> tuple[Laid, list[Array]]:
         laid = self._laid.get(threads)
         if laid is None:
             launches, sheet = self.made(threads)
-            own = _Laid(launches, threads, sheet.scratch.nbytes, self._formats)
+            own = Laid(launches, threads, sheet.scratch.nbytes, self._formats)
             laid = self._laid[threads] = own, sheet.tables
         return laid
 

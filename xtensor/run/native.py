@@ -222,7 +222,7 @@ def _rounded(value: Any) -> float:
 # ---- lists of launches
 
 
-class _Laid:
+class Laid:
     """Launches laid out for the driver, what they are told of values being words of a run. formats: of those words."""
 
     def __init__(
@@ -339,7 +339,7 @@ class Segment:
     def __init__(self, contract: bool, formats: Sequence[str]) -> None:
         self._contract, self._formats = contract, formats
         self._makes: list[Makes] = []
-        self._laid: dict[int, _Laid] = {}
+        self._laid: dict[int, Laid] = {}
         self._least, self._runs = [inf, inf], count()
         self._young: list[Code] = []
         self._seconds = 0.0
@@ -414,7 +414,7 @@ class Segment:
             self._least[:] = inf, inf
         return run % 2 == 0, int(run % 2 == 0)
 
-    def _for(self, threads: int) -> _Laid:
+    def _for(self, threads: int) -> Laid:
         """Return the launches laid out for so many threads."""
         laid = self._laid.get(threads)
         if laid is None:
@@ -429,7 +429,7 @@ class Segment:
                 found[id(one)] = one.told(made)
                 scratch.release()
             launches = [launch for one in self._makes for launch in found[id(one)]]
-            laid = self._laid[threads] = _Laid(launches, threads, scratch.nbytes, self._formats)
+            laid = self._laid[threads] = Laid(launches, threads, scratch.nbytes, self._formats)
         return laid
 
 
@@ -442,7 +442,7 @@ def run_calls(code: Code, groups: Sequence[Sequence[bytes]]) -> None:
     words = np.frombuffer(b"".join(arguments), np.int64).tolist()
     threads, size = len(groups), len(arguments[0]) // 8
     if threads > 1:
-        shared = _Laid([Launch(code, tuple(map(len, groups)), size, words, [])], threads, 0, ())
+        shared = Laid([Launch(code, tuple(map(len, groups)), size, words, [])], threads, 0, ())
         if share(threads, lambda rest, boxes: shared.run((), rest, boxes)):
             return
-    _Laid([Launch(code, (len(arguments),), size, words, [])], 1, 0, ()).run(())
+    Laid([Launch(code, (len(arguments),), size, words, [])], 1, 0, ()).run(())

@@ -10,6 +10,7 @@ import pytest
 from programs import GRADIENT, KERNELS, KINDS, MODES, PLAIN, STRICT, Kind, Maker, difference, failures_of
 from programs.corpus import CORPUS
 from programs.coverage import Coverage
+from programs.sides import differs_by_rounding
 
 import xtensor as xt
 from xtensor.plan import program as plan
@@ -35,6 +36,14 @@ def test_other_kinds(kind: Kind) -> None:
     """What is captured, and what runs on the emulated device, has tests beside those of its rooms."""
     for failure in failures_of(kind, 0, 40):
         raise failure
+
+
+def test_complex_numbers_may_differ_by_their_last_bits_alone() -> None:
+    right = np.array([1 + 1j, 2.0, complex(np.inf, 1.0)])
+    assert differs_by_rounding(right + 1e-15, right)
+    for wrong in (right + 1e-13, right * 1j, np.array([1 + 1j, 2.0, 5.0]), np.array([np.inf, 2.0, np.inf])):
+        assert not differs_by_rounding(wrong, right)
+    assert not differs_by_rounding(right.real + 1e-15, right.real)
 
 
 def test_the_summary_says_what_was_covered() -> None:

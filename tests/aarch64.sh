@@ -3,6 +3,7 @@
 #   tests/aarch64.sh FOLDER        prints the command; nothing is installed outside FOLDER.
 # Needs apt-get and dpkg-deb (the Debian archive), and pip (wheels for manylinux, aarch64).
 set -euo pipefail
+tests=$(cd "$(dirname "$0")" && pwd)
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$folder"
 
@@ -12,20 +13,7 @@ if [ ! -x qemu/usr/bin/qemu-aarch64-static ]; then
 fi
 
 if [ ! -x root/usr/bin/python3.11 ]; then
-    mkdir -p state/lists/partial cache/archives/partial root
-    touch state/status
-    cat >apt.conf <<CONF
-APT::Architecture "arm64";
-APT::Architectures { "arm64"; };
-Dir::State "$folder/state";
-Dir::State::status "$folder/state/status";
-Dir::Cache "$folder/cache";
-CONF
-    export APT_CONFIG="$folder/apt.conf"
-    apt-get update >&2
-    apt-get install -y --download-only --no-install-recommends python3.11 zlib1g libstdc++6 libgcc-s1 libffi8 >&2
-    unset APT_CONFIG
-    for package in cache/archives/*.deb; do dpkg-deb -x "$package" root; done
+    "$tests/debian_packages.sh" "$folder" arm64 bookworm python3.11 zlib1g libstdc++6 libgcc-s1 libffi8
 fi
 
 if [ ! -d site ]; then

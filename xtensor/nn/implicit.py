@@ -20,6 +20,7 @@ from ..codegen.cpu.compile import Code
 from ..codegen.cpu.gemm import Form
 from ..run.contractions import Columns, Product, columns_of
 from .contraction import Array, Scratch, Sizes, Tile, Tiles, readable
+from .panels import offsets
 from .windows import Axes, Axis, volume
 
 # A tile of so many bytes leaves room in the cache of a core for the weights; fewer positions waste parts of registers.
@@ -157,17 +158,8 @@ class ChannelsFirst(Implicit):
 
 
 @lru_cache(256)
-def _offsets(counts: Shape, by: Shape) -> Array:
-    """Return the offsets of all elements of some axes, which lie so far apart, in C order."""
-    found: Array = np.zeros(1, np.int64)
-    for count, step in zip(counts, by, strict=True):
-        found = np.add.outer(found, np.arange(count) * step).ravel()
-    return found
-
-
-@lru_cache(256)
 def _columns(counts: Shape, sources: Shape, targets: Shape, form: Form) -> Columns:
-    return columns_of(_offsets(counts, sources), _offsets(counts, targets), form)
+    return columns_of(offsets(counts, sources), offsets(counts, targets), form)
 
 
 @lru_cache(256)

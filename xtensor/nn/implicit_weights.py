@@ -25,9 +25,9 @@ from .implicit import (
     Implicit,
     _columns,
     _inner,
-    _offsets,
     plane_of,
 )
+from .panels import offsets
 from .windows import Axes, kernels
 
 # Where there are few tiles, threads share lines of the sums, so many at least for each.
@@ -118,9 +118,7 @@ class WeightsFirst(Weights, ChannelsFirst):
         panels = scratch.array(one.packed_shape, self.dtype)
         room = scratch.array((one.scratch(True),), np.dtype(np.uint8))
         counts = tuple(stop - start for start, stop in parts)
-        of_x = rows_of(
-            _inner(self._axes, parts, self.x.shape[2], given.channel)[lines], _offsets(counts, given.strides)
-        )
+        of_x = rows_of(_inner(self._axes, parts, self.x.shape[2], given.channel)[lines], offsets(counts, given.strides))
         columns, tos = _columns((one.columns,), (1,), (1,), one.form), steps(tile.positions, one.form.width)
         targets = steps(one.rows, total.strides[1] // total.itemsize)
         for x, y, sums in zip(given.groups, outputs, total, strict=True):
@@ -162,10 +160,10 @@ class WeightsLast(Weights):
         room = scratch.array((one.scratch(False),), np.dtype(np.uint8))
         of_x, of_y = ([step // item for step in a.strides] for a in (windows, y))
         counts = (windows.shape[0], *windows.shape[3 : 3 + rank])
-        terms = _offsets(counts, (of_x[0], *of_x[3 : 3 + rank]))
+        terms = offsets(counts, (of_x[0], *of_x[3 : 3 + rank]))
         window = (*kernels(self.axes), windows.shape[2]), (*of_x[3 + rank :], of_x[2])
-        columns = columns_of(_offsets(*window), steps(self.inner, 1), one.form)
-        rows = Rows(steps(one.rows, 1), _offsets(counts, (of_y[0], *of_y[3:])), terms)  # runs do not count
+        columns = columns_of(offsets(*window), steps(self.inner, 1), one.form)
+        rows = Rows(steps(one.rows, 1), offsets(counts, (of_y[0], *of_y[3:])), terms)  # runs do not count
         targets = steps(one.rows, total.strides[1] // item)
         for g, sums in enumerate(total):
             places = address(y[:, g]), rows, address(windows[:, g]), terms, columns, address(sums), targets

@@ -11,11 +11,16 @@ import sys
 
 import pytest
 
+from xtensor.calls import thin
+
 gc.disable()  # while tests are collected: nothing is dropped then
 
 
 def pytest_collection_finish() -> None:
-    """Put what is there aside, for good, and let the collector work on what tests make."""
+    """Put what is there aside, for good, and let the collector work on what tests make. Tensors get their methods in
+    machine code, if there is a compiler, as they would after some calls.
+    """
+    thin.exchange()
     gc.collect()
     gc.freeze()
     gc.enable()

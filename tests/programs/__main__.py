@@ -11,6 +11,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))  # the emulated device is found there
 
+from xtensor.calls import thin
+
 from . import DEVICE, KINDS, failures_of
 from .coverage import Coverage
 from .device import emulated_device
@@ -29,6 +31,7 @@ def main() -> int:
     if unknown or not kind.modes:
         parser.error(f"{kind.name} has no modes {unknown}: {kind.modes}")
     warnings.simplefilter("error")
+    thin.exchange()
     begin, found, covered = time.perf_counter(), 0, Coverage()
     modes = given.modes or list(kind.modes)
     with emulated_device() if kind is DEVICE else nullcontext():

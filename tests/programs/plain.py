@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import xtensor as xt
+from xtensor.calls import thin
 
 from .kinds import Kind
 from .maker import KernelMaker, Maker
@@ -49,8 +50,11 @@ def run_ours(lines: list[str], mode: str) -> Side:
 
 @contextmanager
 def all_large() -> Iterator[None]:
-    """Let no array be small enough for library calls at once, for nobody to count who holds it, or for new memory."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Let no array be small enough for library calls at once, for nobody to count who holds it, or for new memory.
+
+    Methods are Python's, which ask for these limits.
+    """
+    with thin.in_python(), pytest.MonkeyPatch.context() as patch:
         for module, limit in limits(len(sys.modules)):
             patch.setattr(module, limit, 0 if limit in ("COUNTED", "REUSED") else -1)
         yield

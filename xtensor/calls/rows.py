@@ -29,6 +29,7 @@ from ..tensor.operators import COMPARED, SPELLED, Operators
 from .elsewhere import call_known
 from .op import Op, apply, reduce, reduce_on_tape, reduce_small
 from .record import pays_to_wait
+from .thin import Door, add_door
 from .writes import changed_value, update
 
 _asarray = np.asarray
@@ -204,13 +205,13 @@ def _spell(op: Op) -> None:
     if name is None:
         return
     if len(op.parameters) == 1:
-        _install(name, _unary(op), "self")
+        _install(op, name, _unary(op), "unary")
         return
     call = _binary(op, _or_not_implemented)
-    _install(name, call, "self", "other")
+    _install(op, name, call, "binary")
     if op.name not in COMPARED:
-        _install(f"r{name}", _reflected(call), "self", "other")
-        _install(f"i{name}", _in_place(op), "self", "other")
+        _install(op, f"r{name}", _reflected(call), "reflected")
+        _install(op, f"i{name}", _in_place(op), "update")
 
 
 def _in_place(op: Op) -> Callable[..., Any]:
@@ -250,13 +251,20 @@ def _reflected(call: Callable[..., Any]) -> Callable[..., Any]:
     return reflected
 
 
-def _install(name: str, call: Callable[..., Any], *parameters: str) -> None:
-    """Make a function an operator, which is called and shown as the standard has it."""
+def _install(op: Op, name: str, call: Callable[..., Any], kind: str) -> None:
+    """Make a function an operator, which is called and shown as the standard has it: the door of one in machine code
+    where NumPy's function takes arrays as they are.
+    """
     call.__name__ = f"__{name}__"
     call.__qualname__ = f"Operators.__{name}__"
     only = inspect.Parameter.POSITIONAL_ONLY
-    call.__signature__ = inspect.Signature([inspect.Parameter(one, only) for one in parameters])  # type: ignore[attr-defined]
-    setattr(Operators, call.__name__, call)
+    given = ("self",) if kind == "unary" else ("self", "other")
+    call.__signature__ = inspect.Signature([inspect.Parameter(one, only) for one in given])  # type: ignore[attr-defined]
+    kernel = op.kernel(CPU)
+    if type(kernel) is np.ufunc:
+        add_door(Door(Operators, call.__name__, call, kind, kernel, _ITEMS.get(op.name)))
+    else:
+        setattr(Operators, call.__name__, call)
 
 
 def _change(kernel: Any, of_items: Callable[[Any, Any], Any] | None, a: Native, b: Any) -> Native:

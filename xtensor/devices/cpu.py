@@ -44,7 +44,8 @@ class _Quiet(threading.local):
 _quiet = _Quiet()
 
 # For the shortest path only: one context for all threads, which raises RuntimeError when another is inside.
-quickly = _quiet_context().run
+quiet = _quiet_context()
+quickly = quiet.run
 
 
 class _Floats(dict[Any, Any]):
@@ -69,12 +70,12 @@ class _Floats(dict[Any, Any]):
 _FLOATS = 1024
 
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_singles, _doubles = _Floats(_SINGLE), _Floats(_DOUBLE)
+SINGLES, DOUBLES = _Floats(_SINGLE), _Floats(_DOUBLE)
 
 
 def floats_beside(dtype: DType, value: float) -> Any:
     """Return a Python float as a ufunc takes it most cheaply beside an array of a dtype."""
-    found = _singles if dtype is _SINGLE else _doubles if dtype is _DOUBLE else None
+    found = SINGLES if dtype is _SINGLE else DOUBLES if dtype is _DOUBLE else None
     if found is None:
         return value
     return found[value or ("0.0" if copysign(1.0, value) > 0.0 else "-0.0")]

@@ -1,0 +1,360 @@
+"""Methods in machine code do what those in Python do: results, errors, counts of writes and of references."""
+
+from __future__ import annotations
+
+import gc
+import operator
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.calls import thin
+from xtensor.tensor.face import Tensor, is_value
+
+pytestmark = pytest.mark.skipif(not thin.exchange(), reason="there is no machine code here")
+
+DTYPES = "?bBhHiIlLqQfdFD"
+BINARY = ("add", "sub", "mul", "truediv", "mod", "and_", "or_", "xor", "lshift", "rshift")
+COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
+UPDATES = ("iadd", "isub", "imul", "itruediv", "imod", "iand", "ior", "ixor", "ilshift", "irshift")
+NUMBERS = (
+    True,
+    3,
+    -1,
+    2**40,
+    2**70,
+    0.0,
+    -0.0,
+    2.5,
+    float("nan"),
+    float("inf"),
+    1j,
+    np.float32(2.5),
+    np.int8(7),
+    "x",
+    None,
+)
+
+
+def outcome(call: Callable[[], Any]) -> tuple[Any, ...]:
+    """Return what came of a call: a result with its bytes, or an error with its words."""
+    try:
+        result = call()
+    except Exception as error:
+        return type(error), str(error)
+    if isinstance(result, Tensor):
+        version, array = result.version, result.host()
+        return "tensor", array.dtype, array.shape, array.tobytes(), is_value(result), version
+    return type(result), repr(result)
+
+
+def same(calls: Iterable[Callable[[], Any]]) -> None:
+    """Check that calls come to the same in machine code and in Python."""
+    calls = list(calls)
+    found = [outcome(call) for call in calls]
+    with thin.in_python():
+        for call, expected in zip(calls, found, strict=True):
+            assert outcome(call) == expected, call
+
+
+def tensors(char: str) -> Iterator[Any]:
+    """Yield a tensor of a dtype with axes, of other axes, with strides, without elements, without axes, and a value."""
+    for array in (np.arange(6).reshape(2, 3), np.arange(3), np.arange(24)[::4], np.zeros((0, 3)), np.asarray(2)):
+        yield xt.asarray(array.astype(char))
+    yield xt.asarray(np.arange(1, 7).astype(char))[3]
+
+
+@pytest.mark.parametrize("name", [*BINARY, *COMPARED, "pow", "floordiv", "matmul"])
+@pytest.mark.parametrize("char", DTYPES)
+def test_numbers_and_tensors(name: str, char: str) -> None:
+    """Operators of tensors and Python numbers, on either side."""
+    call = getattr(operator, name)
+    pairs = list(product(tensors(char), (*NUMBERS, *tensors(char), *tensors("d"))))
+    same([partial(call, x, y) for x, y in pairs])
+    same([partial(call, y, x) for x, y in pairs])
+
+
+@pytest.mark.parametrize("char", DTYPES)
+def test_pairs_of_dtypes(char: str) -> None:
+    """Sums, products and comparisons of tensors of any two dtypes."""
+    calls: list[Callable[[], Any]] = []
+    for other, call in product(DTYPES, (operator.add, operator.mul, operator.lt)):
+        x, y = xt.asarray(np.arange(6).astype(char)), xt.asarray(np.arange(6).astype(other))
+        calls += [partial(call, x, y), partial(call, x[2], y[3])]
+    same(calls)
+
+
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("char", DTYPES)
+def test_updates(name: str, char: str) -> None:
+    """Operators that write, into arrays and views, and beside values; the writes are counted."""
+
+    def updated(x: Any, y: Any) -> Any:
+        x = xt.asarray(np.asarray(x), copy=True) if not is_value(x) else +x
+        view = x[1:] if x.ndim == 1 and x.shape[0] == 6 else x
+        result = getattr(operator, name)(view, y)
+        assert (result is view) == (not is_value(view))
+        return (x, result)[is_value(view)]
+
+    pairs = product(tensors(char), (*NUMBERS, *tensors(char), xt.asarray(2.5)))
+    same([partial(updated, x, y) for x, y in pairs])
+
+
+@pytest.mark.parametrize("name", ["neg", "pos", "abs", "invert", "float", "int", "bool", "complex", "index"])
+@pytest.mark.parametrize("char", DTYPES)
+def test_one_operand(name: str, char: str) -> None:
+    """Operators of one operand, and Python's numbers."""
+    call = getattr(operator, name, None) or {"float": float, "int": int, "bool": bool, "complex": complex}[name]
+    odd = [xt.asarray(float(text), dtype=np.dtype(char)) for text in ("nan", "inf") if char in "fd"]
+    same([partial(call, x) for x in (*tensors(char), xt.asarray(np.asarray([2]).astype(char)), *odd)])
+
+
+class Place:
+    """An integer as an index that changes who is asked, before NumPy has read anything."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __index__(self) -> int:
+        self.x.resize((3,))
+        return 1
+
+
+KEYS = (
+    *(1, -1, 99, True, slice(1, None), slice(None, None, -2), None, ..., (), (1,), (0, 1), (1, ..., None), (9, 9)),
+    *((slice(None), 1), (None, 0, slice(1)), [0, 1], (0, [1]), np.int64(1), "x", 1.5, (0, True), (..., ...)),
+)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_getitem(key: Any) -> None:
+    """Views and values; views share memory, and their owner."""
+    indexed = (xt.asarray(np.arange(6.0)), xt.asarray(np.arange(12).reshape(3, 4))[:, ::2], xt.asarray(1.5))
+    same([partial(operator.getitem, x, key) for x in indexed])
+    x = xt.zeros((3, 3))
+    if isinstance(key, slice):
+        view = x[key]
+        view += 1.0
+        assert view.owner is x.owner
+        assert float(xt.sum(x)) == float(xt.sum(view)) > 0.0
+        assert x.version == 1
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+@pytest.mark.parametrize("char", "?Bldf")
+def test_setitem(key: Any, char: str) -> None:
+    """Assignments of numbers and tensors."""
+
+    def assigned(start: Any, value: Any) -> Any:
+        x = xt.asarray(start, copy=True)
+        x[key] = value
+        return x
+
+    values = (
+        *NUMBERS,
+        xt.asarray(np.arange(3).astype(char)),
+        xt.asarray(np.arange(4.0)),
+        xt.asarray(np.asarray(2, char)),
+    )
+    starts = (np.arange(6).astype(char), np.arange(12).reshape(3, 4).astype(char), np.asarray(1, char))
+    same([partial(assigned, start, value) for start, value in product(starts, values)])
+
+
+@pytest.mark.parametrize("step", [-2, -1, 1, 2])
+@pytest.mark.parametrize("other", [-2, -1, 1, 2])
+def test_assignments_that_overlap(step: int, other: int) -> None:
+    """What is assigned is read before it is written, whatever its strides."""
+    for start, begin in product(range(0, 12, 3), range(0, 12, 3)):
+        expected = np.arange(40.0)
+        x = xt.asarray(expected, copy=True)
+        to, of = slice(start + 14, start + 14 + 5 * step, step), slice(begin + 14, begin + 14 + 5 * other, other)
+        expected[to] = expected[of].copy()
+        x[to] = x[of]
+        assert np.array_equal(np.asarray(x), expected)
+
+
+def test_a_key_that_changes_what_it_indexes() -> None:
+    """An index whose `__index__` exchanges the array reads and writes what was there."""
+    x = xt.asarray(np.arange(10.0))
+    assert np.array_equal(np.asarray(x[Place(x) :]), np.arange(1.0, 10.0)[: x[Place(x) :].shape[0]]) or x.shape == (3,)
+    y = xt.asarray(np.arange(10.0))
+    y[Place(y) : 2] = 7.0
+    assert y.shape == (3,)
+
+
+def test_who_waits_is_served_before_a_write() -> None:
+    """A write in machine code finds that somebody waits to read, and goes through the door."""
+    x = xt.asarray(np.arange(100_000.0))
+    later = x * 2.0 + 1.0
+    x[3] = -1.0
+    view = x[5:10]
+    view += 100.0
+    assert float(later[3]) == 7.0
+    assert float(later[5]) == 11.0
+    assert float(x[5]) == 105.0
+
+
+def test_gradients_see_every_call() -> None:
+    """What has a gradient is no thin face: nothing is computed past the tape."""
+
+    def f(x: Any) -> Any:
+        y = x[1:] * x[:-1] + 2.0
+        y += x[2] - x[:-1]
+        return xt.sum(y * -y)
+
+    x = np.asarray([0.5, -1.0, 2.0, 3.0])
+    found = np.asarray(xt.grad(f)(xt.asarray(x)))
+    step = 1e-6
+    for i in range(4):
+        more, less = x.copy(), x.copy()
+        more[i] += step
+        less[i] -= step
+        expected = (float(f(xt.asarray(more))) - float(f(xt.asarray(less)))) / (2 * step)
+        assert found[i] == pytest.approx(expected, rel=1e-6)
+
+
+def test_all_is_recorded_where_asked_for() -> None:
+    """Where every call is to be recorded, machine code lets all pass."""
+    with xt.options(lazy="always"):
+        x = xt.asarray(np.arange(4.0), copy=True) + 1.0
+        assert x.is_pending
+        y = x[1:] * 2.0
+        assert y.is_pending
+    assert np.array_equal(np.asarray(y), [4.0, 6.0, 8.0])
+
+
+def test_subclasses_and_strangers_go_through_the_door() -> None:
+    """A subclass is no thin face, and a stranger's own operator is tried."""
+
+    class Stranger:
+        def __radd__(self, other: Any) -> str:
+            return "mine"
+
+    class Other(Tensor):
+        __slots__ = ()
+
+    x = xt.asarray([1.0, 2.0])
+    assert x + Stranger() == "mine"
+    one = Other()
+    one._data, one._owner, one._blob, one._step = x._data, None, None, None
+    same([lambda: one[0], lambda: x + one])
+
+
+def calls_of_all_kinds() -> Callable[[], None]:
+    """Return a function that enters every method, with results and with errors, and keeps nothing."""
+    x, z = xt.asarray(np.arange(1.0, 7.0)), xt.asarray(2.5)
+    k = xt.asarray(np.arange(1, 7))
+
+    def work() -> None:
+        _ = x + x, x * 2.5, 3 - k, 0.0 * x, z * z, z + 1, k[1] << 2, -x, abs(x), ~k, x < 2.0, x[1] == z
+        _ = x[1:], x[2], x[None, ::2], float(z), int(z), bool(z), x.shape
+        x[1:3] = x[:2]
+        x[0], x[1:] = 2.0, 1.0
+        y = x[2]
+        y += 1.0
+        view = x[1:]
+        view *= 1.0
+        for wrong in (lambda: x + "a", lambda: x[99], lambda: x + xt.zeros(4), lambda: x[:2] + k[:3], lambda: k << 1.5):
+            with pytest.raises(Exception, match="."):
+                wrong()  # type: ignore[no-untyped-call]
+
+    return work
+
+
+def test_references_are_given_back() -> None:
+    """Calls leave no object behind, and take none from others."""
+    work = calls_of_all_kinds()
+    shared = (None, True, ..., 2.5, np.dtype(float), np.dtype(int), Tensor, np.ndarray, thin.REFUSED)
+    for _ in range(300):
+        work()
+    gc.collect()
+    before, blocks = [sys.getrefcount(one) for one in shared], sys.getallocatedblocks()
+    for _ in range(1000):
+        work()
+    gc.collect()
+    assert max(abs(a - b) for a, b in zip(before, map(sys.getrefcount, shared), strict=True)) < 100
+    assert sys.getallocatedblocks() - blocks < 500
+
+
+def test_threads() -> None:
+    """Threads that use the methods at once get what one alone gets."""
+    large = np.arange(20_000.0)
+    failures: list[Any] = []
+
+    def work() -> None:
+        for i in range(200):
+            x = xt.asarray(large, copy=True)
+            y = x[1:] - x[:-1] + float(i)
+            y[3] = 2.0
+            if not (float(y[0]) == 1.0 + i and float(y[3]) == 2.0):
+                failures.append(i)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not failures
+
+
+def test_methods_are_shown_as_methods() -> None:
+    """Help and signatures are those of the methods in Python."""
+    import inspect
+
+    assert str(inspect.signature(Tensor.__add__)) == "(self, other, /)"
+    assert str(inspect.signature(Tensor.__neg__)) == "(self, /)"
+    with thin.in_python():
+        assert str(inspect.signature(Tensor.__add__)) == "(self, other, /)"
+
+
+def test_counted_calls_lead_to_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods in Python count their calls and are exchanged, once."""
+    asked: list[bool] = []
+    monkeypatch.setattr(thin, "exchange", lambda: asked.append(True))
+    monkeypatch.setattr(thin, "THIN_CALLS", 10)
+    monkeypatch.setattr(thin, "_calls", iter(range(1, 1000)))
+
+    class Home:
+        pass
+
+    known = len(thin._doors)
+    try:
+        thin.add_door(thin.Door(Home, "double", lambda self, x: 2 * x, "binary"))
+        assert [Home().double(n) for n in range(30)] == [2 * n for n in range(30)]  # type: ignore[attr-defined]
+    finally:
+        del thin._doors[known:]
+    assert asked == [True]
+
+
+@pytest.mark.parametrize("why", ["no lock", "another layout", "no compiler", "another engine"])
+def test_methods_stay_pythons(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where machine code cannot be had, or objects are laid out in another way, methods are Python's."""
+    monkeypatch.setattr(thin, "_methods", [])
+    if why == "no lock":
+        known = sysconfig.get_config_var
+        monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1 if "GIL" in name else known(name))
+    elif why == "another layout":
+        known_words = thin._words
+        monkeypatch.setattr(thin, "_words", lambda one, nbytes: [0, *known_words(one, nbytes)])
+    elif why == "no compiler":
+        monkeypatch.setattr(thin, "can_generate", lambda: False)
+    else:
+        monkeypatch.setattr(thin, "settings", lambda: SimpleNamespace(engine="direct"))
+    before = Tensor.__getitem__
+    try:
+        assert not thin.exchange()
+        assert type(Tensor.__getitem__) is type(outcome)
+        assert float((xt.asarray([1.0, 2.0]) + 1.0)[1]) == 3.0
+    finally:
+        monkeypatch.undo()
+        assert thin.exchange()
+    assert type(Tensor.__getitem__) is type(before)

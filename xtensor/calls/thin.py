@@ -1,0 +1,265 @@
+"""The thin way in machine code: tensors get it for operators and indexing once many calls have gone through.
+
+Until then, and where there is no compiler, the methods are Python's. Those stay the doors of machine code, for whatever
+is not thin. It is made for the Python that runs: where a pointer lies in an object is looked up in such an object, and
+where anything is not as expected, or threads have no lock in common, all stays as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from importlib import import_module
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base.errors import REFUSED
+from ..base.locks import fork_waiting_lock
+from ..base.options import settings, thin_closed
+from ..devices.cpu import DOUBLES, SINGLES, quiet
+from ..plan.costs import DIRECT_BELOW, THIN_CALLS
+from ..storage.storage import Storage, watchers
+from ..tensor.face import Tensor
+from .record import can_generate
+
+
+class Door(NamedTuple):
+    """A method in Python that machine code may stand before.
+
+    home: the class that has it. kind: what codegen/cpu/methods.py calls such a method. function: of NumPy, or the name
+    of one of C's. items: what computes the same of NumPy's scalars, None where nothing does.
+    """
+
+    home: type
+    name: str
+    call: Callable[..., Any]
+    kind: str
+    function: Any = None
+    items: Any = None
+
+
+_doors: list[Door] = []
+_calls = count(1)
+_exchanging = fork_waiting_lock()
+
+
+def add_door(door: Door) -> None:
+    """Give a class a method, which counts calls until it is exchanged for machine code, or for itself."""
+    _doors.append(door)
+    call = door.call
+
+    @wraps(call)
+    def counted(*operands: Any) -> Any:
+        if next(_calls) == THIN_CALLS:
+            with suppress(RuntimeError):  # no thread is to be had: all stays as it is
+                threading.Thread(target=exchange, name="xtensor-methods").start()
+        return call(*operands)
+
+    setattr(door.home, door.name, counted)
+
+
+def exchange() -> bool:
+    """Give tensors their methods in machine code, or those in Python alone where there is none; return which."""
+    with _exchanging:
+        if not _methods:
+            _methods.extend(_compiled())
+        _install(_methods or [door.call for door in _doors])
+        return bool(_methods)
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """A block in which all methods are Python's; for tests, and for who follows a call through the package."""
+    with _exchanging:
+        before = [vars(door.home)[door.name] for door in _doors]
+        _install([door.call for door in _doors])
+    try:
+        yield
+    finally:
+        _install(before)
+
+
+def _install(methods: list[Any]) -> None:
+    for door, method in zip(_doors, methods, strict=True):
+        setattr(door.home, door.name, method)
+
+
+# ---- from doors to methods
+
+# What machine code points to, and the code: kept for ever, as classes may be used until the process has ended.
+_kept: list[Any] = []
+_methods: list[Any] = []
+
+
+def _compiled() -> list[Any]:
+    """Return the methods in machine code, in the order of doors; none where there can be none."""
+    locked = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+    if not (locked and ctypes.sizeof(ctypes.c_void_p) == _WORD and settings().engine in ("auto", "llvm")):
+        return []
+    if not can_generate():
+        return []
+    from ..codegen.cpu.compile import handmade, host
+    from ..codegen.cpu.methods import source
+
+    try:
+        words, at = _table(), _offsets()
+        if host() is None:
+            return []
+        code = handmade(source([door.kind for door in _doors], at, DIRECT_BELOW))
+    except (LookupError, ValueError, AttributeError, RuntimeError, ImportError, MemoryError):
+        return []
+    run = (ctypes.c_uint64 * (len(words) + len(_doors)))(*words)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)(ctypes.addressof(run))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    return [_method(door, address) for door, address in zip(_doors, run[len(words) :], strict=True)]
+
+
+class _Definition(ctypes.Structure):
+    """PyMethodDef of Python's C API."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+# METH_NOARGS, METH_O and METH_FASTCALL of that API; how such a method's parameters are written.
+_CALLED = {0: (4, "$self, /"), 1: (8, "$self, other, /"), 2: (128, "$self, key, value, /")}
+_GIVEN = {"unary": 0, "number": 0, "truth": 0, "setitem": 2}
+
+
+def _method(door: Door, address: int) -> Any:
+    """Return machine code as a method that Python's types can have."""
+    flags, parameters = _CALLED[_GIVEN.get(door.kind, 1)]
+    doc = f"{door.name}({parameters})\n--\n\n{door.call.__doc__ or ''}"
+    definition = _Definition(door.name.encode(), address, flags, doc.encode())
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
+        ("PyDescr_NewMethod", ctypes.pythonapi)
+    )
+    _kept.append(definition)
+    return make(door.home, ctypes.addressof(definition))
+
+
+def _table() -> list[int]:
+    """Return the words of the table: addresses of functions and objects, and the rows of doors."""
+    from ..codegen.cpu.faces import FUNCTIONS, OBJECTS
+
+    objects = _objects()
+    words = [_address(name) for name in FUNCTIONS] + [id(objects[name]) for name in OBJECTS]
+    for door in _doors:
+        function = _address(door.function) if isinstance(door.function, str) else _word(door.function)
+        words += [function, id(door.call), _word(door.items)]
+    _kept.append((objects, list(_doors)))
+    return words
+
+
+def _word(one: Any) -> int:
+    return 0 if one is None else id(one)
+
+
+def _objects() -> dict[str, Any]:
+    """Return the objects that methods ask for."""
+    types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
+    singles = {"None": None, "True": True, "Ellipsis": ..., "zero": 0, "one": 1, "owner": "owner"}
+    state = {"closed": thin_closed, "watchers": watchers, "context": quiet, "refused": REFUSED}
+    numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
+    names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
+    return types | singles | state | numbers | names
+
+
+# The places of functions among those that NumPy hands to extensions: part of its binary interface.
+_OF_NUMPY = {"PyArray_Scalar": 60, "PyArray_FromScalar": 61}
+
+
+def _address(name: str) -> int:
+    """Return the address of a function of C's; raises AttributeError for what there is not."""
+    if name in _OF_NUMPY:
+        old = np.lib.NumpyVersion(np.__version__) < "2.0.0"
+        capsule = import_module("numpy.core" if old else "numpy._core")._multiarray_umath._ARRAY_API
+        get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+            ("PyCapsule_GetPointer", ctypes.pythonapi)
+        )
+        return int(ctypes.c_uint64.from_address(get(capsule, None) + _OF_NUMPY[name] * _WORD).value)
+    return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
+
+
+# ---- where things lie in objects
+
+_WORD = 8
+
+
+def _offsets() -> Any:
+    """Return where machine code finds things in objects; raises LookupError where they are not as expected."""
+    from ..codegen.cpu.faces import Offsets
+
+    slots = {name: _slot(Tensor, f"_{name}") for name in ("data", "owner", "blob", "step", "is_value")}
+    slots |= {name: _slot(Storage, name) for name in ("guard", "version")}
+    itemsize, kind = _in_dtypes()
+    found = Offsets(type=1, memory=2, axes=3, lengths=4, strides=5, dtype=7, itemsize=itemsize, kind=kind, **slots)
+    _check_arrays(found)
+    return found
+
+
+def _words(one: Any, nbytes: int) -> list[int]:
+    """Return the words of an object."""
+    return list((ctypes.c_uint64 * (nbytes // _WORD)).from_address(id(one)))
+
+
+def _slot(home: Any, name: str) -> int:
+    """Return the word of a slot in objects of a class."""
+    one, mark = home.__new__(home), object()
+    setattr(one, name, mark)
+    return _words(one, home.__basicsize__).index(id(mark))
+
+
+def _in_dtypes() -> tuple[int, int]:
+    """Return the word of an element's size in a dtype, and the byte of its kind."""
+    size = type(np.dtype(np.void)).__basicsize__
+    kinds = [
+        [place for place, word in enumerate(_words(np.dtype(f"V{nbytes}"), size)) if word == nbytes]
+        for nbytes in (37, 53, 1009)
+    ]
+    both = set[int].intersection(*map(set, kinds))
+    byte = 24  # behind what every object has, and the type of its elements
+    for dtype in map(np.dtype, "fdFDlB?"):
+        if ctypes.c_char.from_address(id(dtype) + byte).value != dtype.kind.encode():
+            raise LookupError("dtypes are laid out in another way")
+    if len(both) != 1:
+        raise LookupError("dtypes are laid out in another way")
+    return both.pop(), byte
+
+
+def _check_arrays(at: Any) -> None:
+    """Raise LookupError where an array is not laid out as NumPy's binary interface says."""
+    for shape in ((3, 5, 7), (11,)):
+        one = np.empty(shape, np.float32)
+        words = _words(one, np.ndarray.__basicsize__)
+        if (
+            words[at.type] != id(np.ndarray)
+            or words[at.dtype] != id(one.dtype)
+            or words[at.axes] & 0xFFFFFFFF != one.ndim
+            or words[at.memory] != one.ctypes.data
+        ):
+            raise LookupError("arrays are laid out in another way")
+        for word, expected in ((at.lengths, one.shape), (at.strides, one.strides)):
+            if tuple((ctypes.c_int64 * one.ndim).from_address(words[word])) != expected:
+                raise LookupError("arrays are laid out in another way")
+
+
+for _name, _kind, _function in (
+    ("__getitem__", "getitem", None),
+    ("__setitem__", "setitem", None),
+    ("__bool__", "truth", None),
+    ("__float__", "number", "PyNumber_Float"),
+    ("__int__", "number", "PyNumber_Long"),
+):
+    add_door(Door(Tensor, _name, vars(Tensor)[_name], _kind, _function))

@@ -1,0 +1,359 @@
+"""What machine code asks of tensors that are there and small, and makes of NumPy's results: parts of methods.py.
+
+All is found in one table of words: addresses of functions (FUNCTIONS), of objects (OBJECTS), and of each method a row:
+what computes it, its door, which is the method as it stands in Python, and what computes the same of NumPy's scalars,
+or null. Functions return null, with a Python exception raised or without, where methods then go on to the door.
+
+Sources: Python's C API (Call Protocol, Type Objects, Context Variables) and NumPy's (PyArray_Scalar,
+PyArray_FromScalar); the layout of an array is part of NumPy's binary interface.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .mailbox import load
+
+FUNCTIONS = (
+    *("PyType_GenericAlloc", "PyObject_Vectorcall", "PyObject_GetItem", "PyObject_SetItem", "PyObject_GetAttr"),
+    *("PyObject_IsTrue", "PyBool_FromLong", "PyDict_GetItemWithError", "PyFloat_AsDouble", "PyList_GetItem"),
+    *("PyList_Size", "PyTuple_GetItem", "PyTuple_Size", "PyNumber_Add", "PyContext_Enter", "PyContext_Exit"),
+    *("PyErr_ExceptionMatches", "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyArray_FromScalar", "PyArray_Scalar"),
+)
+
+# closed: a list whose first element is `zero` while the thin way is open. watchers: a list. context: one in which NumPy
+# gives no warnings. refused: what NumPy raises for operands that are not for it. doubles, singles: dictionaries of
+# Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the names of a call that writes
+# into an array, same_kind: its value. owner: the name of a property.
+OBJECTS = (
+    *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
+    *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
+    *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
+)
+
+ROW = ("function", "door", "items")
+PLACES = {name: place for place, name in enumerate((*FUNCTIONS, *OBJECTS))}
+
+# That the word before the first argument may be used by who is called (PY_VECTORCALL_ARGUMENTS_OFFSET).
+SPARE = 1 << 63
+
+
+class Offsets(NamedTuple):
+    """Where things lie in objects, in words of 8 bytes: the type in every object; slots in a Tensor and in a Storage;
+    the address, the number of axes, their lengths and strides and the dtype in a NumPy array.
+
+    itemsize, kind: in a dtype, the bytes of an element, and its kind, a character, whose place is in bytes.
+    """
+
+    type: int
+    data: int
+    owner: int
+    blob: int
+    step: int
+    is_value: int
+    guard: int
+    version: int
+    memory: int
+    axes: int
+    lengths: int
+    strides: int
+    dtype: int
+    itemsize: int
+    kind: int
+
+
+# ---- lines
+
+
+def given(*names: str) -> str:
+    """Return the lines that load words of the table."""
+    return "".join([load(name, "@table", PLACES[name], "ptr") for name in names])
+
+
+def of_row(*names: str) -> str:
+    """Return the lines that load words of a row."""
+    return "".join([load(name, "%row", ROW.index(name), "ptr") for name in names])
+
+
+def found(name: str, value: str, then: str, otherwise: str) -> str:
+    """Return the lines that call for a pointer and go on at a label with it, at another one where it is null."""
+    null = f"  %{name}.null = icmp eq ptr %{name}, null\n  br i1 %{name}.null, label %{otherwise}, label %{then}\n"
+    return f"  %{name} = call ptr {value}\n{null}{then}:\n"
+
+
+def sure(name: str, question: str, then: str, otherwise: str) -> str:
+    """Return the lines that ask something and go on at a label where it is so, else at another one."""
+    return f"  %{name} = call i1 {question}\n  br i1 %{name}, label %{then}, label %{otherwise}\n{then}:\n"
+
+
+def types(value: str, *names: str) -> str:
+    """Return the lines that ask whether a value is of these types, `%is.` each of them, and of `%is.one` of them."""
+    lines, before = [], "false"
+    for name in names:
+        asked = f"  %is.{name} = call i1 @is(ptr %{value}, ptr %{name})\n"
+        lines.append(f"{asked}  %or.{name} = or i1 {before}, %is.{name}\n")
+        before = f"%or.{name}"
+    return f"{''.join(lines)}  %is.one = or i1 {before}, false\n"
+
+
+def arguments(*values: str) -> str:
+    """Return the lines that lay out the arguments of a call, from `%to1` on."""
+    lines = [f"  %all = alloca [{len(values) + 1} x ptr]\n"]
+    for n, value in enumerate(values, 1):
+        lines.append(f"  %to{n} = getelementptr ptr, ptr %all, i64 {n}\n  store ptr %{value}, ptr %to{n}\n")
+    return "".join(lines)
+
+
+def store(value: str, base: str, word: int) -> str:
+    """Return the lines that store a pointer."""
+    at = f"%{value}.{word}.to"
+    return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  store ptr %{value}, ptr {at}, align 8\n"
+
+
+# How methods end: NumPy's exceptions, too, are the door's business.
+ENDING = """failure:
+  %expected = call i1 @refused()
+  br i1 %expected, label %long, label %fail
+long:
+  %l = call ptr @past(ptr %row, ptr %x, ptr %y)
+  ret ptr %l
+fail:
+  ret ptr null
+}
+"""
+
+
+# ---- questions
+
+
+def questions(at: Offsets, most: int) -> str:
+    """Return the functions that ask: of what type an object is, what array a tensor shows, and how it may be used."""
+    return _of_objects(at) + _of_size(at, most) + _of_use(at)
+
+
+def _of_objects(at: Offsets) -> str:
+    """Return @is: whether an object is of just this type; @array_of: the array of a thin face, null for all else;
+    @axes_of: the number of an array's axes; @refused: whether the exception raised is one that the door answers, which
+    is then cleared.
+    """
+    return f"""
+define private i1 @is(ptr %x, ptr %type) {{
+{load("own", "%x", at.type, "ptr")}\
+  %same = icmp eq ptr %own, %type
+  ret i1 %same
+}}
+define private ptr @array_of(ptr %x) {{
+{given("Tensor", "ndarray")}{sure("face", "@is(ptr %x, ptr %Tensor)", "look", "other")}\
+{load("data", "%x", at.data, "ptr")}\
+  %unset = icmp eq ptr %data, null
+  br i1 %unset, label %other, label %set
+set:
+{sure("thin", "@is(ptr %data, ptr %ndarray)", "known", "other")}\
+  ret ptr %data
+other:
+  ret ptr null
+}}
+define private i32 @axes_of(ptr %a) {{
+{load("axes", "%a", at.axes, "i32")}\
+  ret i32 %axes
+}}
+define private i1 @refused() {{
+{given("refused", "PyErr_ExceptionMatches", "PyErr_Clear")}\
+  %matches = call i32 %PyErr_ExceptionMatches(ptr %refused)
+  %expected = icmp ne i32 %matches, 0
+  br i1 %expected, label %clear, label %keep
+clear:
+  call void %PyErr_Clear()
+  ret i1 true
+keep:
+  ret i1 false
+}}
+"""
+
+
+def _of_size(at: Offsets, most: int) -> str:
+    """Return @is_small: whether an array has at most so many bytes."""
+    return f"""
+define private i1 @is_small(ptr %a) {{
+entry:
+{load("axes", "%a", at.axes, "i32")}{load("lengths", "%a", at.lengths, "ptr")}{load("dtype", "%a", at.dtype, "ptr")}\
+{load("itemsize", "%dtype", at.itemsize)}\
+  %count = zext i32 %axes to i64
+  br label %test
+test:
+  %axis = phi i64 [0, %entry], [%axis.next, %multiply]
+  %nbytes = phi i64 [%itemsize, %entry], [%nbytes.next, %multiply]
+  %more = icmp ult i64 %axis, %count
+  br i1 %more, label %multiply, label %counted
+multiply:
+{load("length", "%lengths", "%axis")}\
+  %nbytes.next = mul i64 %nbytes, %length
+  %axis.next = add i64 %axis, 1
+  br label %test
+counted:
+  %small = icmp ule i64 %nbytes, {most}
+  ret i1 %small
+}}
+"""
+
+
+def _of_use(at: Offsets) -> str:
+    """Return @is_open: whether the thin way is; @ready: a tensor's array where it is open and that is small; @is_free:
+    whether nobody waits for a thin face's bytes; @unwatched: its array where nobody watches who asks for values.
+    """
+    return f"""
+define private i1 @is_open() {{
+{given("closed", "zero", "PyList_GetItem")}\
+  %reasons = call ptr %PyList_GetItem(ptr %closed, i64 0)
+  %open = icmp eq ptr %reasons, %zero
+  ret i1 %open
+}}
+define private ptr @ready(ptr %x) {{
+{found("a", "@array_of(ptr %x)", "sized", "no")}{sure("small", "@is_small(ptr %a)", "asked", "no")}\
+{sure("open", "@is_open()", "yes", "no")}\
+  ret ptr %a
+no:
+  ret ptr null
+}}
+define private i1 @is_free(ptr %x) {{
+{given("None")}{load("owner", "%x", at.owner, "ptr")}{load("blob", "%x", at.blob, "ptr")}\
+  %unset = icmp eq ptr %owner, null
+  br i1 %unset, label %unknown, label %known
+known:
+  %unowned = icmp eq ptr %owner, %None
+  br i1 %unowned, label %new, label %owned
+new:
+  %undescribed = icmp eq ptr %blob, %None
+  ret i1 %undescribed
+owned:
+{load("guard", "%owner", at.guard, "ptr")}\
+  %unguarded = icmp eq ptr %guard, %None
+  ret i1 %unguarded
+unknown:
+  ret i1 false
+}}
+define private ptr @unwatched(ptr %x) {{
+{found("a", "@array_of(ptr %x)", "asked", "no")}{given("PyList_Size", "watchers")}\
+  %watching = call i64 %PyList_Size(ptr %watchers)
+  %alone = icmp eq i64 %watching, 0
+  br i1 %alone, label %yes, label %no
+yes:
+  ret ptr %a
+no:
+  ret ptr null
+}}
+"""
+
+
+# ---- results
+
+
+def results(at: Offsets) -> str:
+    """Return the functions that make tensors, and count writes."""
+    return _making(at) + _counting(at)
+
+
+def _making(at: Offsets) -> str:
+    """Return @face: a tensor over an array, which it takes over; @value: one over a NumPy scalar, which it takes over;
+    @result: one over either.
+    """
+    return f"""
+define private ptr @face(ptr %array, ptr %owner) {{
+{given("PyType_GenericAlloc", "Py_IncRef", "Py_DecRef", "Tensor", "None")}\
+{found("t", "%PyType_GenericAlloc(ptr %Tensor, i64 0)", "fill", "drop")}\
+  call void %Py_IncRef(ptr %owner)
+  call void %Py_IncRef(ptr %None)
+  call void %Py_IncRef(ptr %None)
+{store("array", "%t", at.data)}{store("owner", "%t", at.owner)}{store("None", "%t", at.blob)}\
+{store("None", "%t", at.step)}\
+  ret ptr %t
+drop:
+  call void %Py_DecRef(ptr %array)
+  ret ptr null
+}}
+define private ptr @value(ptr %scalar) {{
+{given("PyArray_FromScalar", "Py_IncRef", "Py_DecRef", "None", "True")}\
+  %array = call ptr %PyArray_FromScalar(ptr %scalar, ptr null)
+  call void %Py_DecRef(ptr %scalar)
+  %failed = icmp eq ptr %array, null
+  br i1 %failed, label %fail, label %made
+made:
+{found("t", "@face(ptr %array, ptr %None)", "mark", "fail")}\
+  call void %Py_IncRef(ptr %True)
+{store("True", "%t", at.is_value)}\
+  ret ptr %t
+fail:
+  ret ptr null
+}}
+define private ptr @result(ptr %native) {{
+{given("ndarray", "None")}{sure("array", "@is(ptr %native, ptr %ndarray)", "whole", "single")}\
+  %t = call ptr @face(ptr %native, ptr %None)
+  ret ptr %t
+single:
+  %v = call ptr @value(ptr %native)
+  ret ptr %v
+}}
+"""
+
+
+def _counting(at: Offsets) -> str:
+    """Return @written: count a write into a thin face's memory; false where an exception was raised."""
+    return f"""
+define private i1 @written(ptr %x) {{
+{given("PyNumber_Add", "Py_DecRef", "None", "one")}{load("owner", "%x", at.owner, "ptr")}\
+  %none = icmp eq ptr %owner, %None
+  br i1 %none, label %done, label %count
+count:
+{load("version", "%owner", at.version, "ptr")}\
+{found("next", "%PyNumber_Add(ptr %version, ptr %one)", "counted", "fail")}\
+{store("next", "%owner", at.version)}\
+  call void %Py_DecRef(ptr %version)
+  br label %done
+done:
+  ret i1 true
+fail:
+  ret i1 false
+}}
+"""
+
+
+# ---- calls
+
+
+def calls() -> str:
+    """Return @call: call a function with two arguments, the second perhaps null; @quietly: the same where NumPy gives
+    no warnings, between @hush and @unhush; @past: call a row's door.
+    """
+    return f"""
+define private ptr @call(ptr %function, ptr %x, ptr %y) {{
+{given("PyObject_Vectorcall")}{arguments("x", "y")}\
+  %alone = icmp eq ptr %y, null
+  %count = select i1 %alone, i64 {1 | SPARE}, i64 {2 | SPARE}
+  %r = call ptr %PyObject_Vectorcall(ptr %function, ptr %to1, i64 %count, ptr null)
+  ret ptr %r
+}}
+define private ptr @past(ptr %row, ptr %x, ptr %y) {{
+{of_row("door")}\
+  %r = call ptr @call(ptr %door, ptr %x, ptr %y)
+  ret ptr %r
+}}
+define private i1 @hush() {{
+{given("PyContext_Enter", "context")}\
+  %failure = call i32 %PyContext_Enter(ptr %context)
+  %entered = icmp eq i32 %failure, 0
+  ret i1 %entered
+}}
+define private void @unhush() {{
+{given("PyContext_Exit", "context")}\
+  %failure = call i32 %PyContext_Exit(ptr %context)
+  ret void
+}}
+define private ptr @quietly(ptr %function, ptr %x, ptr %y) {{
+{sure("entered", "@hush()", "go", "busy")}\
+  %r = call ptr @call(ptr %function, ptr %x, ptr %y)
+  call void @unhush()
+  ret ptr %r
+busy:
+  ret ptr null
+}}
+"""

@@ -1,0 +1,227 @@
+"""Indexing in machine code: views, values and assignments by integers, slices, None and an ellipsis; see methods.py."""
+
+from __future__ import annotations
+
+from .faces import ENDING, SPARE, Offsets, arguments, found, given, of_row, sure, types
+from .mailbox import load
+
+
+def getitem(at: Offsets) -> str:
+    """Return the method that indexes: a view, or a value."""
+    return f"""{_keys()}
+define private ptr @owner_of(ptr %x) {{
+{given("None", "PyObject_GetAttr", "owner", "Py_IncRef")}{load("known", "%x", at.owner, "ptr")}\
+  %none = icmp eq ptr %known, %None
+  %unset = icmp eq ptr %known, null
+  %unknown = or i1 %none, %unset
+  br i1 %unknown, label %ask, label %there
+ask:
+  %made = call ptr %PyObject_GetAttr(ptr %x, ptr %owner)
+  ret ptr %made
+there:
+  call void %Py_IncRef(ptr %known)
+  ret ptr %known
+}}
+define private ptr @getitem(ptr %x, ptr %y, ptr %row) {{
+{given("PyObject_GetItem", "ndarray", "Py_IncRef", "Py_DecRef")}{found("a", "@array_of(ptr %x)", "asked", "long")}\
+{sure("open", "@is_open()", "keyed", "long")}{sure("plain", "@is_plain(ptr %y)", "go", "long")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr %PyObject_GetItem(ptr %a, ptr %y)
+  call void %Py_DecRef(ptr %a)
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %selected
+selected:
+{sure("array", "@is(ptr %r, ptr %ndarray)", "view", "single")}{found("owner", "@owner_of(ptr %x)", "owned", "drop")}\
+  %t = call ptr @face(ptr %r, ptr %owner)
+  call void %Py_DecRef(ptr %owner)
+  ret ptr %t
+drop:
+  call void %Py_DecRef(ptr %r)
+  br label %fail
+single:
+  %v = call ptr @value(ptr %r)
+  ret ptr %v
+{ENDING}"""
+
+
+def _keys() -> str:
+    """Return @is_plain: whether a key is made of what NumPy selects a view or an element by."""
+    kinds = ("int", "slice", "NoneType", "ellipsis")
+    return f"""
+define private i1 @is_plain_one(ptr %key) {{
+{given(*kinds)}{types("key", *kinds)}\
+  ret i1 %is.one
+}}
+define private i1 @is_plain(ptr %key) {{
+{given("tuple", "PyTuple_Size", "PyTuple_GetItem")}{sure("several", "@is(ptr %key, ptr %tuple)", "all", "one")}\
+  %size = call i64 %PyTuple_Size(ptr %key)
+  br label %test
+test:
+  %n = phi i64 [0, %all], [%n.next, %look]
+  %more = icmp slt i64 %n, %size
+  br i1 %more, label %look, label %yes
+look:
+  %part = call ptr %PyTuple_GetItem(ptr %key, i64 %n)
+  %n.next = add i64 %n, 1
+  %plain = call i1 @is_plain_one(ptr %part)
+  br i1 %plain, label %test, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+one:
+  %alone = call i1 @is_plain_one(ptr %key)
+  ret i1 %alone
+}}
+"""
+
+
+def setitem(at: Offsets) -> str:
+    """Return the method that assigns: a Python number, or a small array of the target's dtype."""
+    return f"""{_assigning()}{_overlaps(at)}{_taken(at)}
+define private ptr @setitem(ptr %x, ptr %arguments, i64 %count, ptr %row) {{
+{given("Py_IncRef", "Py_DecRef", "None")}\
+  %whole = icmp eq i64 %count, 2
+  br i1 %whole, label %both, label %misused
+misused:
+  %m = call ptr @past(ptr %row, ptr %x, ptr null)
+  ret ptr %m
+both:
+{load("key", "%arguments", 0, "ptr")}{load("value", "%arguments", 1, "ptr")}\
+{found("a", "@array_of(ptr %x)", "asked", "long")}{sure("open", "@is_open()", "opened", "long")}\
+{sure("free", "@is_free(ptr %x)", "keyed", "long")}{sure("plain", "@is_plain(ptr %key)", "valued", "long")}\
+{found("taken", "@taken(ptr %a, ptr %value)", "go", "long")}\
+  call void %Py_IncRef(ptr %a)
+  call void %Py_IncRef(ptr %taken)
+  %state = call i32 @assigned(ptr %a, ptr %key, ptr %taken)
+  call void %Py_DecRef(ptr %a)
+  call void %Py_DecRef(ptr %taken)
+  switch i32 %state, label %failure [ i32 {_DONE}, label %done
+                                      i32 {_UNSURE}, label %long ]
+done:
+{sure("noted", "@written(ptr %x)", "give", "fail")}\
+  call void %Py_IncRef(ptr %None)
+  ret ptr %None
+{ENDING.replace("@past(ptr %row, ptr %x, ptr %y)", "@past_of_three(ptr %row, ptr %x, ptr %key, ptr %value)")}\
+define private ptr @past_of_three(ptr %row, ptr %x, ptr %key, ptr %value) {{
+{given("PyObject_Vectorcall")}{of_row("door")}{arguments("x", "key", "value")}\
+  %r = call ptr %PyObject_Vectorcall(ptr %door, ptr %to1, i64 {3 | SPARE}, ptr null)
+  ret ptr %r
+}}
+"""
+
+
+# What came of an assignment: an exception was raised, it is done, or nothing was tried.
+_FAILED, _DONE, _UNSURE = range(3)
+
+
+def _taken(at: Offsets) -> str:
+    """Return @taken: what NumPy is given for a value to assign to an array's elements."""
+    return f"""
+define private ptr @taken(ptr %a, ptr %value) {{
+{given("float", "int", "bool")}{types("value", "float", "int", "bool")}\
+  br i1 %is.one, label %itself, label %other
+itself:
+  ret ptr %value
+other:
+{found("b", "@array_of(ptr %value)", "asked", "no")}\
+{load("dtype", "%a", at.dtype, "ptr")}{load("given", "%b", at.dtype, "ptr")}\
+  %same = icmp eq ptr %dtype, %given
+  br i1 %same, label %sized, label %no
+sized:
+{sure("small", "@is_small(ptr %b)", "yes", "no")}\
+  ret ptr %b
+no:
+  ret ptr null
+}}
+"""
+
+
+def _assigning() -> str:
+    """Return @assigned: assign a number, or an array to a view of its own, and say what came of it."""
+    return f"""
+define private i32 @assign(ptr %a, ptr %key, ptr %value) {{
+{given("PyObject_SetItem")}{sure("entered", "@hush()", "go", "fail")}\
+  %failure = call i32 %PyObject_SetItem(ptr %a, ptr %key, ptr %value)
+  call void @unhush()
+  %good = icmp eq i32 %failure, 0
+  %state = select i1 %good, i32 {_DONE}, i32 {_FAILED}
+  ret i32 %state
+fail:
+  ret i32 {_FAILED}
+}}
+define private i32 @assigned(ptr %a, ptr %key, ptr %value) {{
+{given("ndarray", "Ellipsis", "PyObject_GetItem", "Py_DecRef")}\
+{sure("array", "@is(ptr %value, ptr %ndarray)", "counted", "direct")}\
+  %axes = call i32 @axes_of(ptr %value)
+  %single = icmp eq i32 %axes, 0
+  br i1 %single, label %direct, label %several
+direct:
+  %state = call i32 @assign(ptr %a, ptr %key, ptr %value)
+  ret i32 %state
+several:
+{found("view", "%PyObject_GetItem(ptr %a, ptr %key)", "viewed", "failed")}\
+{sure("sure", "@is_sure(ptr %view, ptr %value)", "into", "unsure")}\
+  %assigned = call i32 @assign(ptr %view, ptr %Ellipsis, ptr %value)
+  call void %Py_DecRef(ptr %view)
+  ret i32 %assigned
+unsure:
+  call void %Py_DecRef(ptr %view)
+  ret i32 {_UNSURE}
+failed:
+  ret i32 {_FAILED}
+}}
+"""
+
+
+def _overlaps(at: Offsets) -> str:
+    """Return @is_sure: whether NumPy sees what it assigns where that lies in its target: it takes for granted that
+    elements of one axis are written in an order that reads each in time, which holds for equal strides alone (seen in
+    NumPy 2.4). @first, @behind: where the elements of one axis begin and end.
+    """
+
+    def end(name: str, less: str) -> str:
+        return f"""
+define private i64 @{name}(ptr %a) {{
+{load("memory", "%a", at.memory)}{load("strides", "%a", at.strides, "ptr")}{load("lengths", "%a", at.lengths, "ptr")}\
+{load("stride", "%strides", 0)}{load("length", "%lengths", 0)}\
+  %more = sub i64 %length, 1
+  %away = mul i64 %more, %stride
+  %far = add i64 %memory, %away
+  %turned = icmp {less} i64 %away, 0
+  %end = select i1 %turned, i64 %far, i64 %memory
+  ret i64 %end
+}}"""
+
+    return f"""{end("first", "slt")}{end("last", "sgt")}
+define private i1 @is_sure(ptr %view, ptr %b) {{
+{given("ndarray")}{sure("array", "@is(ptr %view, ptr %ndarray)", "asked", "no")}\
+  %axes = call i32 @axes_of(ptr %view)
+  %given.axes = call i32 @axes_of(ptr %b)
+  %several = icmp ne i32 %axes, 1
+  br i1 %several, label %yes, label %counted
+counted:
+  %both = icmp eq i32 %given.axes, 1
+  br i1 %both, label %compare, label %no
+compare:
+{load("strides", "%view", at.strides, "ptr")}{load("given.strides", "%b", at.strides, "ptr")}\
+{load("stride", "%strides", 0)}{load("given.stride", "%given.strides", 0)}{load("dtype", "%b", at.dtype, "ptr")}\
+{load("itemsize", "%dtype", at.itemsize)}\
+  %same = icmp eq i64 %stride, %given.stride
+  %view.first = call i64 @first(ptr %view)
+  %view.last = call i64 @last(ptr %view)
+  %b.first = call i64 @first(ptr %b)
+  %b.last = call i64 @last(ptr %b)
+  %view.end = add i64 %view.last, %itemsize
+  %b.end = add i64 %b.last, %itemsize
+  %before = icmp ule i64 %view.end, %b.first
+  %after = icmp ule i64 %b.end, %view.first
+  %apart = or i1 %before, %after
+  %good = or i1 %same, %apart
+  ret i1 %good
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+"""

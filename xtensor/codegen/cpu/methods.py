@@ -1,0 +1,343 @@
+"""Methods in machine code: operators of tensors that are there and small, and the source of all such methods.
+
+To ask in Python whether operands are thin faces, and to put NumPy's result into a new one, takes twice the time of
+NumPy's own call. Here the same is asked and done through the C interfaces of Python and NumPy, whose functions are
+called by address. Whatever is not thin, and what NumPy refuses, goes through the method's door, the method in Python:
+it decides everything else and words all errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .faces import (
+    ENDING,
+    PLACES,
+    ROW,
+    SPARE,
+    Offsets,
+    arguments,
+    calls,
+    found,
+    given,
+    of_row,
+    questions,
+    results,
+    sure,
+    types,
+)
+from .indexing import getitem, setitem
+from .mailbox import load
+
+
+def table_words(methods: int) -> int:
+    """Return the words of a table for so many methods."""
+    return len(PLACES) + methods * len(ROW)
+
+
+def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
+    """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
+    the operands in the other order), "update", "unary", "number", "truth", "getitem", "setitem".
+
+    Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods. most:
+    the bytes up to which an array is small.
+    """
+    words = table_words(len(kinds))
+    return "".join(
+        [
+            f"@table = private global [{words} x i64] zeroinitializer\n",
+            *(questions(at, most), results(at), calls()),
+            *(
+                _operands(at),
+                _scalars(at),
+                _binary(),
+                _update(at),
+                _unary(),
+                _number(at),
+                _truth(),
+                getitem(at),
+                setitem(at),
+            ),
+            *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
+            _entry(words, len(kinds)),
+        ]
+    )
+
+
+def _method(number: int, kind: str) -> str:
+    """Return what Python calls: a method's code, given its row."""
+    row = f"ptr getelementptr (i64, ptr @table, i64 {len(PLACES) + number * len(ROW)})"
+    taken = "ptr %x, ptr %y, i64 %count" if kind == "setitem" else "ptr %x, ptr %y"
+    if kind in ("binary", "reflected"):
+        kind, row = "binary", f"{row}, i1 {int(kind == 'reflected')}"
+    return (
+        f"define private ptr @method{number}({taken}) {{\n  %r = call ptr @{kind}({taken}, {row})\n  ret ptr %r\n}}\n"
+    )
+
+
+def _entry(words: int, methods: int) -> str:
+    """Return the function that takes over a table and tells where the methods are."""
+    told = [
+        f"  %to{n} = getelementptr i64, ptr %run, i64 {words + n}\n  store ptr @method{n}, ptr %to{n}\n"
+        for n in range(methods)
+    ]
+    return f"""define void @kernel(ptr %run) {{
+entry:
+  br label %copy
+copy:
+  %w = phi i64 [0, %entry], [%w.next, %copy]
+{load("word", "%run", "%w")}\
+  %to = getelementptr i64, ptr @table, i64 %w
+  store i64 %word, ptr %to
+  %w.next = add i64 %w, 1
+  %more = icmp ult i64 %w.next, {words}
+  br i1 %more, label %copy, label %copied
+copied:
+{"".join(told)}  ret void
+}}
+"""
+
+
+# ---- operators
+
+
+def _operands(at: Offsets) -> str:
+    """Return @operand: what a NumPy function takes for a tensor or a Python number beside an array, a new reference."""
+    return f"""
+define private ptr @number_beside(ptr %a, ptr %y) {{
+{given("float", "int", "bool", "double", "single", "doubles", "singles", "plus_zero", "minus_zero")}\
+{given("PyFloat_AsDouble", "PyDict_GetItemWithError")}{load("dtype", "%a", at.dtype, "ptr")}\
+{types("y", "float", "int", "bool")}\
+  %is.double = icmp eq ptr %dtype, %double
+  %is.single = icmp eq ptr %dtype, %single
+  %kept = or i1 %is.double, %is.single
+  %looked.up = and i1 %is.float, %kept
+  br i1 %looked.up, label %look, label %other
+look:
+  %numbers = select i1 %is.double, ptr %doubles, ptr %singles
+  %number = call double %PyFloat_AsDouble(ptr %y)
+  %bits = bitcast double %number to i64
+  %is.plus = icmp eq i64 %bits, 0
+  %is.minus = icmp eq i64 %bits, {1 << 63}
+  %key.plus = select i1 %is.plus, ptr %plus_zero, ptr %y
+  %key = select i1 %is.minus, ptr %minus_zero, ptr %key.plus
+  %b = call ptr %PyDict_GetItemWithError(ptr %numbers, ptr %key)
+  ret ptr %b
+other:
+  %itself = select i1 %is.one, ptr %y, ptr null
+  ret ptr %itself
+}}
+define private ptr @operand(ptr %a, ptr %y) {{
+{given("Tensor", "Py_IncRef")}{sure("tensor", "@is(ptr %y, ptr %Tensor)", "face", "number")}\
+{found("b", "@array_of(ptr %y)", "sized", "unknown")}{sure("small", "@is_small(ptr %b)", "hold", "unknown")}\
+  call void %Py_IncRef(ptr %b)
+  ret ptr %b
+number:
+{found("n", "@number_beside(ptr %a, ptr %y)", "keep", "unknown")}\
+  call void %Py_IncRef(ptr %n)
+  ret ptr %n
+unknown:
+  ret ptr null
+}}
+"""
+
+
+def _scalars(at: Offsets) -> str:
+    """Return @has_axes: whether an operand has; @of_scalars: what is computed of two that have none by NumPy's scalars,
+    the same bits in a quarter of the time; @ordered: what a function computes of two operands, which it takes over.
+    """
+    return f"""
+define private i1 @has_axes(ptr %x) {{
+{found("a", "@array_of(ptr %x)", "array", "number")}\
+  %axes = call i32 @axes_of(ptr %a)
+  %some = icmp ne i32 %axes, 0
+  ret i1 %some
+number:
+  ret i1 false
+}}
+define private ptr @scalar_of(ptr %x, ptr %a) {{
+{given("Tensor", "PyArray_Scalar", "Py_IncRef")}\
+{sure("tensor", "@is(ptr %x, ptr %Tensor)", "element", "number")}\
+{load("memory", "%a", at.memory, "ptr")}{load("dtype", "%a", at.dtype, "ptr")}\
+  %s = call ptr %PyArray_Scalar(ptr %memory, ptr %dtype, ptr %a)
+  ret ptr %s
+number:
+  call void %Py_IncRef(ptr %x)
+  ret ptr %x
+}}
+define private ptr @ordered(ptr %function, ptr %a, ptr %b, i1 %reflected) {{
+{given("Py_DecRef")}\
+  %first = select i1 %reflected, ptr %b, ptr %a
+  %second = select i1 %reflected, ptr %a, ptr %b
+  %r = call ptr @quietly(ptr %function, ptr %first, ptr %second)
+  call void %Py_DecRef(ptr %a)
+  call void %Py_DecRef(ptr %b)
+  ret ptr %r
+}}
+define private ptr @of_scalars(ptr %items, ptr %x, ptr %a, ptr %y, ptr %b, i1 %reflected) {{
+{given("Py_DecRef")}\
+  %s = call ptr @scalar_of(ptr %x, ptr %a)
+  %t = call ptr @scalar_of(ptr %y, ptr %b)
+  call void %Py_DecRef(ptr %b)
+  %v = call ptr @ordered(ptr %items, ptr %s, ptr %t, i1 %reflected)
+  ret ptr %v
+}}
+"""
+
+
+def _binary() -> str:
+    """Return the method of an operator with two operands, either of which may be the left one."""
+    return f"""
+define private ptr @binary(ptr %x, ptr %y, ptr %row, i1 %reflected) {{
+{given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
+{found("a", "@ready(ptr %x)", "other", "long")}{found("b", "@operand(ptr %a, ptr %y)", "both", "long")}\
+  %arrays.only = icmp eq ptr %items, null
+  %x.axes = call i1 @has_axes(ptr %x)
+  %y.axes = call i1 @has_axes(ptr %y)
+  %axes = or i1 %x.axes, %y.axes
+  %array = or i1 %arrays.only, %axes
+  br i1 %array, label %arrays, label %scalars
+arrays:
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr @ordered(ptr %function, ptr %a, ptr %b, i1 %reflected)
+  br label %computed
+scalars:
+  %v = call ptr @of_scalars(ptr %items, ptr %x, ptr %a, ptr %y, ptr %b, i1 %reflected)
+  br label %computed
+computed:
+  %native = phi ptr [%r, %arrays], [%v, %scalars]
+  %failed = icmp eq ptr %native, null
+  br i1 %failed, label %failure, label %made
+made:
+  %tensor = call ptr @result(ptr %native)
+  ret ptr %tensor
+{ENDING}"""
+
+
+def _writing(at: Offsets) -> str:
+    """Return @into: what a NumPy function computes of an array and another operand, into the array; @stays_value:
+    whether a tensor is a value without axes, which nobody sees change, and NumPy's scalars compute the result.
+    """
+    return f"""
+define private ptr @into(ptr %function, ptr %a, ptr %b) {{
+{given("PyObject_Vectorcall", "casting", "same_kind")}{arguments("a", "b", "a", "same_kind")}\
+{sure("entered", "@hush()", "go", "busy")}\
+  %r = call ptr %PyObject_Vectorcall(ptr %function, ptr %to1, i64 {3 | SPARE}, ptr %casting)
+  call void @unhush()
+  ret ptr %r
+busy:
+  ret ptr null
+}}
+define private i1 @stays_value(ptr %x, ptr %y, ptr %items) {{
+{given("True")}{load("mark", "%x", at.is_value, "ptr")}\
+  %axes = call i1 @has_axes(ptr %y)
+  %marked = icmp eq ptr %mark, %True
+  %computed = icmp ne ptr %items, null
+  %value = and i1 %marked, %computed
+  %single = xor i1 %axes, true
+  %stays = and i1 %value, %single
+  ret i1 %stays
+}}
+"""
+
+
+def _update(at: Offsets) -> str:
+    """Return the method of an operator that writes into its first operand; for a value, the result is another one."""
+    return f"""
+define private ptr @update(ptr %x, ptr %y, ptr %row) {{
+{given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
+{found("a", "@ready(ptr %x)", "asked", "long")}{found("b", "@operand(ptr %a, ptr %y)", "both", "long")}\
+  %several = call i1 @has_axes(ptr %x)
+  br i1 %several, label %array, label %single
+array:
+{sure("free", "@is_free(ptr %x)", "write", "unheld")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr @into(ptr %function, ptr %a, ptr %b)
+  call void %Py_DecRef(ptr %a)
+  call void %Py_DecRef(ptr %b)
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %done
+done:
+  call void %Py_DecRef(ptr %r)
+{sure("noted", "@written(ptr %x)", "give", "fail")}\
+  call void %Py_IncRef(ptr %x)
+  ret ptr %x
+single:
+{sure("value", "@stays_value(ptr %x, ptr %y, ptr %items)", "compute", "unheld")}\
+  %v = call ptr @of_scalars(ptr %items, ptr %x, ptr %a, ptr %y, ptr %b, i1 false)
+  %refused = icmp eq ptr %v, null
+  br i1 %refused, label %failure, label %computed
+computed:
+{load("array.type", "%a", at.dtype, "ptr")}\
+  %made = call ptr @value(ptr %v)
+  %unmade = icmp eq ptr %made, null
+  br i1 %unmade, label %fail, label %compare
+compare:
+{load("made.array", "%made", at.data, "ptr")}{load("made.type", "%made.array", at.dtype, "ptr")}\
+  %same = icmp eq ptr %array.type, %made.type
+  br i1 %same, label %changed, label %other
+changed:
+  ret ptr %made
+other:
+  call void %Py_DecRef(ptr %made)
+  br label %long
+unheld:
+  call void %Py_DecRef(ptr %b)
+  br label %long
+{ENDING}"""
+
+
+def _unary() -> str:
+    """Return the method of an operator with one operand."""
+    return f"""
+define private ptr @unary(ptr %x, ptr %y, ptr %row) {{
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x)", "go", "long")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr @quietly(ptr %function, ptr %a, ptr null)
+  call void %Py_DecRef(ptr %a)
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %made
+made:
+  %tensor = call ptr @result(ptr %r)
+  ret ptr %tensor
+{ENDING}"""
+
+
+# ---- Python's numbers
+
+
+def _number(at: Offsets) -> str:
+    """Return the method that makes a Python number of a real value without axes; its row's function is one of C's."""
+    return f"""
+define private ptr @number(ptr %x, ptr %y, ptr %row) {{
+{of_row("function")}{found("a", "@unwatched(ptr %x)", "asked", "long")}\
+{load("axes", "%a", at.axes, "i32")}{load("dtype", "%a", at.dtype, "ptr")}\
+  %kind.at = getelementptr i8, ptr %dtype, i64 {at.kind}
+  %kind = load i8, ptr %kind.at
+  %single = icmp eq i32 %axes, 0
+  %real = icmp ne i8 %kind, {ord("c")}
+  %good = and i1 %single, %real
+  br i1 %good, label %go, label %long
+go:
+{found("r", "%function(ptr %a)", "made", "failure")}\
+  ret ptr %r
+{ENDING}"""
+
+
+def _truth() -> str:
+    """Return the method that tells whether a value without axes is true."""
+    return f"""
+define private ptr @truth(ptr %x, ptr %y, ptr %row) {{
+{given("PyObject_IsTrue", "PyBool_FromLong")}{found("a", "@unwatched(ptr %x)", "asked", "long")}\
+  %axes = call i32 @axes_of(ptr %a)
+  %single = icmp eq i32 %axes, 0
+  br i1 %single, label %go, label %long
+go:
+  %true = call i32 %PyObject_IsTrue(ptr %a)
+  %failed = icmp slt i32 %true, 0
+  br i1 %failed, label %failure, label %made
+made:
+  %wide = zext i32 %true to i64
+  %r = call ptr %PyBool_FromLong(i64 %wide)
+  ret ptr %r
+{ENDING}"""

@@ -47,17 +47,8 @@ def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
         [
             f"@table = private global [{words} x i64] zeroinitializer\n",
             *(questions(at, most), results(at), calls()),
-            *(
-                _operands(at),
-                _scalars(at),
-                _binary(),
-                _update(at),
-                _unary(),
-                _number(at),
-                _truth(),
-                getitem(at),
-                setitem(at),
-            ),
+            *(_operands(at), _scalars(at), _binary(), _writing(at), _update(at), _unary()),
+            *(_number(at), _truth(), getitem(at), setitem(at)),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
             _entry(words, len(kinds)),
         ]

@@ -136,13 +136,15 @@ class Place:
         return 1
 
 
+INDICES = [[0, 2, -1], [True, False, True], [[0, 1]], [5], [-9], [], [1.0], 2, [True, False, True, True, False, True]]
 KEYS = (
+    *[xt.asarray(one) for one in INDICES],
     *(1, -1, 99, True, slice(1, None), slice(None, None, -2), None, ..., (), (1,), (0, 1), (1, ..., None), (9, 9)),
     *((slice(None), 1), (None, 0, slice(1)), [0, 1], (0, [1]), np.int64(1), "x", 1.5, (0, True), (..., ...)),
 )
 
 
-@pytest.mark.parametrize("key", KEYS, ids=str)
+@pytest.mark.parametrize("key", KEYS, ids=repr)
 def test_getitem(key: Any) -> None:
     """Views and values; views share memory, and their owner."""
     indexed = (xt.asarray(np.arange(6.0)), xt.asarray(np.arange(12).reshape(3, 4))[:, ::2], xt.asarray(1.5))
@@ -156,13 +158,14 @@ def test_getitem(key: Any) -> None:
         assert x.version == 1
 
 
-@pytest.mark.parametrize("key", KEYS, ids=str)
+@pytest.mark.parametrize("key", KEYS, ids=repr)
 @pytest.mark.parametrize("char", "?Bldf")
 def test_setitem(key: Any, char: str) -> None:
     """Assignments of numbers and tensors."""
 
     def assigned(start: Any, value: Any) -> Any:
         x = xt.asarray(start, copy=True)
+        assert not x.version  # who asks has writes counted
         x[key] = value
         return x
 
@@ -187,6 +190,16 @@ def test_assignments_that_overlap(step: int, other: int) -> None:
         expected[to] = expected[of].copy()
         x[to] = x[of]
         assert np.array_equal(np.asarray(x), expected)
+
+
+def test_an_index_that_lies_in_what_it_indexes() -> None:
+    """What is assigned by itself is what NumPy assigns."""
+    expected = np.asarray([3, 2, 0, 1])
+    x = xt.asarray(expected, copy=True)
+    x[x] = 2
+    expected[expected] = 2
+    assert np.array_equal(np.asarray(x), expected)
+    assert np.array_equal(np.asarray(x[x]), expected[expected])
 
 
 def test_a_key_that_changes_what_it_indexes() -> None:

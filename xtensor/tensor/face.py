@@ -468,12 +468,9 @@ class Tensor(Operators, Methods):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
             raise TypeError(expected("iter", "x", "have at least 1 axis", "shape ()"))
-        return self._items()
-
-    def _items(self) -> Iterator[Tensor]:
         if self.shape[0] > MOST_PARTS and not watchers:
-            self.evaluate()  # as soon as one is asked for: all will be, and each would be computed by itself
-        yield from (self[i] for i in range(self.shape[0]))
+            self.evaluate()  # now: all will be asked for, and each would be computed by itself
+        return map(self.__getitem__, range(self.shape[0]))
 
     def __contains__(self, value: Any) -> bool:
         return bool(xt.any(self == value))

@@ -1,4 +1,4 @@
-"""Indexing in machine code: views, values and assignments by integers, slices, None and an ellipsis; see methods.py."""
+"""Indexing in machine code, by integers, slices, None and an ellipsis, and by one array: a part of methods.py."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from .mailbox import load
 
 
 def getitem(at: Offsets) -> str:
-    """Return the method that indexes: a view, or a value."""
-    return f"""{_keys()}
+    """Return the method that indexes: a view, a value, or a copy of what an array of integers or booleans selects."""
+    return f"""{_keys(at)}
 define private ptr @owner_of(ptr %x) {{
 {given("None", "PyObject_GetAttr", "owner", "Py_IncRef")}{load("known", "%x", at.owner, "ptr")}\
   %none = icmp eq ptr %known, %None
@@ -22,15 +22,17 @@ there:
   call void %Py_IncRef(ptr %known)
   ret ptr %known
 }}
-define private ptr @getitem(ptr %x, ptr %y, ptr %row) {{
-{given("PyObject_GetItem", "ndarray", "Py_IncRef", "Py_DecRef")}{found("a", "@array_of(ptr %x)", "asked", "long")}\
-{sure("open", "@is_open()", "keyed", "long")}{sure("plain", "@is_plain(ptr %y)", "go", "long")}\
+define private ptr @selected(ptr %a, ptr %key) {{
+{given("PyObject_GetItem", "Py_IncRef", "Py_DecRef")}\
   call void %Py_IncRef(ptr %a)
-  %r = call ptr %PyObject_GetItem(ptr %a, ptr %y)
+  %r = call ptr %PyObject_GetItem(ptr %a, ptr %key)
   call void %Py_DecRef(ptr %a)
-  %failed = icmp eq ptr %r, null
-  br i1 %failed, label %failure, label %selected
-selected:
+  ret ptr %r
+}}
+define private ptr @getitem(ptr %x, ptr %y, ptr %row) {{
+{given("ndarray", "Py_DecRef")}{found("a", "@array_of(ptr %x)", "asked", "long")}\
+{sure("open", "@is_open()", "keyed", "long")}{sure("plain", "@is_plain(ptr %y)", "go", "other")}\
+{found("r", "@selected(ptr %a, ptr %y)", "there", "failure")}\
 {sure("array", "@is(ptr %r, ptr %ndarray)", "view", "single")}{found("owner", "@owner_of(ptr %x)", "owned", "drop")}\
   %t = call ptr @face(ptr %r, ptr %owner)
   call void %Py_DecRef(ptr %owner)
@@ -41,13 +43,34 @@ drop:
 single:
   %v = call ptr @value(ptr %r)
   ret ptr %v
+other:
+{found("index", "@index_of(ptr %y)", "indexed", "long")}{sure("small", "@is_small(ptr %a)", "gather", "long")}\
+{found("g", "@selected(ptr %a, ptr %index)", "gathered", "failure")}\
+  %copy = call ptr @result(ptr %g)
+  ret ptr %copy
 {ENDING}"""
 
 
-def _keys() -> str:
-    """Return @is_plain: whether a key is made of what NumPy selects a view or an element by."""
+def _keys(at: Offsets) -> str:
+    """Return @is_plain: whether a key is made of what NumPy selects a view or an element by; @index_of: the array of a
+    key that is a thin face of integers or booleans with axes, null for any other.
+    """
     kinds = ("int", "slice", "NoneType", "ellipsis")
     return f"""
+define private ptr @index_of(ptr %key) {{
+{found("index", "@array_of(ptr %key)", "asked", "no")}{load("dtype", "%index", at.dtype, "ptr")}\
+  %kind.at = getelementptr i8, ptr %dtype, i64 {at.kind}
+  %kind = load i8, ptr %kind.at
+  %axes = call i32 @axes_of(ptr %index)
+  %single = icmp eq i32 %axes, 0
+  br i1 %single, label %no, label %several
+several:
+  switch i8 %kind, label %no [ {" ".join(f"i8 {ord(kind)}, label %yes" for kind in "biu")} ]
+yes:
+  ret ptr %index
+no:
+  ret ptr null
+}}
 define private i1 @is_plain_one(ptr %key) {{
 {given(*kinds)}{types("key", *kinds)}\
   ret i1 %is.one
@@ -77,7 +100,9 @@ one:
 
 
 def setitem(at: Offsets) -> str:
-    """Return the method that assigns: a Python number, or a small array of the target's dtype."""
+    """Return the method that assigns: a Python number, or a small array of the target's dtype; by an array of integers
+    or booleans a number alone.
+    """
     return f"""{_assigning()}{_overlaps(at)}{_taken(at)}
 define private ptr @setitem(ptr %x, ptr %arguments, i64 %count, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef", "None")}\
@@ -89,11 +114,18 @@ misused:
 both:
 {load("key", "%arguments", 0, "ptr")}{load("value", "%arguments", 1, "ptr")}\
 {found("a", "@array_of(ptr %x)", "asked", "long")}{sure("open", "@is_open()", "opened", "long")}\
-{sure("free", "@is_free(ptr %x)", "keyed", "long")}{sure("plain", "@is_plain(ptr %key)", "valued", "long")}\
-{found("taken", "@taken(ptr %a, ptr %value)", "go", "long")}\
+{sure("free", "@is_free(ptr %x)", "keyed", "long")}{found("taken", "@taken(ptr %a, ptr %value)", "valued", "long")}\
+{sure("plain", "@is_plain(ptr %key)", "basic", "other")}\
+  br label %go
+other:
+{found("index", "@index_of(ptr %key)", "indexed", "long")}\
+  %number = icmp eq ptr %taken, %value
+  br i1 %number, label %go, label %long
+go:
+  %place = phi ptr [%key, %basic], [%index, %indexed]
   call void %Py_IncRef(ptr %a)
   call void %Py_IncRef(ptr %taken)
-  %state = call i32 @assigned(ptr %a, ptr %key, ptr %taken)
+  %state = call i32 @assigned(ptr %a, ptr %place, ptr %taken)
   call void %Py_DecRef(ptr %a)
   call void %Py_DecRef(ptr %taken)
   switch i32 %state, label %failure [ i32 {_DONE}, label %done

@@ -468,9 +468,13 @@ class Tensor(Operators, Methods):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
             raise TypeError(expected("iter", "x", "have at least 1 axis", "shape ()"))
+        items = map(self.__getitem__, range(self.shape[0]))
+        return self._pending_items(items) if self.is_pending else items
+
+    def _pending_items(self, items: Iterator[Tensor]) -> Iterator[Tensor]:
         if self.shape[0] > MOST_PARTS and not watchers:
-            self.evaluate()  # now: all will be asked for, and each would be computed by itself
-        return map(self.__getitem__, range(self.shape[0]))
+            self.evaluate()  # as soon as one is asked for: all will be, and each would be computed by itself
+        yield from items
 
     def __contains__(self, value: Any) -> bool:
         return bool(xt.any(self == value))
@@ -610,10 +614,7 @@ def small_arrays(*operands: Any) -> list[Native] | None:
 
 
 def wrap(native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array that nobody else holds.
-
-    native: also a scalar, as NumPy returns for what has no axes.
-    """
+    """Return a tensor over a fresh native array that nobody else holds, or over a scalar of NumPy's."""
     if device is not CPU_DEVICE:
         return face(TBlob.adopt(device.backend.asarray(native), device))
     if type(native) is not _ARRAY:

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.base.options import Settings, settings
+from xtensor.base.options import Settings, settings, thin_closed
 from xtensor.codegen.cpu.compile import host
-from xtensor.storage.storage import watchers
+from xtensor.storage.storage import trusted, watchers
 
 needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
 SHIFT = 3.0
@@ -754,3 +754,48 @@ def test_a_loop_over_large_arrays_is_shared_among_threads() -> None:
             sweeps(a, b)
             agrees(x, a)
             agrees(y, b)
+
+
+# ---- calls that cannot be captured
+
+
+def test_what_cannot_be_captured_goes_on_as_a_plain_call() -> None:
+    """As soon as a value is asked for, nothing is watched or recorded any longer than a plain call would."""
+    seen: list[Any] = []
+
+    def f(x: xt.Tensor) -> xt.Tensor:
+        y = x * 2.0
+        seen.append((y.is_pending, settings().lazy, gc.isenabled()))
+        if float(y[0]) > 0.0:
+            seen.append(((y + 1.0).is_pending, settings().lazy, gc.isenabled()))
+        return y + x
+
+    shared = np.arange(1.0, 5.0)
+    for x in (xt.asarray(shared, copy=True), xt.asarray(shared)):
+        before = (settings(), thin_closed[0], trusted.owners)
+        fused = xt.fuse(f)
+        assert np.array_equal(np.asarray(fused(x)), shared * 3.0)
+        assert seen[-2:] == [(True, "always", False), (False, "auto", True)]
+        assert before == (settings(), thin_closed[0], trusted.owners)
+        assert fused.why(x).startswith("[values]")
+
+
+def test_settings_that_a_function_changes_are_put_back() -> None:
+    """Where a value is asked for inside a block of other settings, that block is left as it is."""
+    seen: list[Any] = []
+
+    @xt.fuse
+    def f(x: xt.Tensor) -> xt.Tensor:
+        with xt.options(fuse_limit=7):
+            y = x * 2.0 + float(x[1])
+            seen.append(settings().fuse_limit)
+        seen.append(settings().lazy)
+        _ = bool(y[0] > 0.0)
+        seen.append(settings().lazy)
+        return y
+
+    before = (settings(), thin_closed[0])
+    for _ in range(3):
+        assert f(xt.asarray([1.0, 2.0])).tolist() == [4.0, 6.0]
+        assert (settings(), thin_closed[0]) == before
+    assert seen[:3] == [7, "always", "auto"]

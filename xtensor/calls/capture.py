@@ -8,6 +8,8 @@ order (run/capture.py). Later calls whose arguments lie alike, and overlap alike
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
@@ -17,7 +19,7 @@ from numpy import ndarray
 from ..base.dtypes import is_held
 from ..base.errors import expected
 from ..base.garbage import uncollected
-from ..base.options import Settings, options, settings
+from ..base.options import Settings, count_always, in_force, settings
 from ..graph.node import Part
 from ..plan.costs import CAPTURED_STEPS
 from ..run import executor as run
@@ -195,15 +197,14 @@ class Fused(Generic[P, R]):
 
         run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
         capture = Capture([_settled_anew(x) for x in tensors], arrays)
-        steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
-        with run.at_once([blob.owner for blob in capture.arguments]):
-            with uncollected(), capture, options(lazy="always", fuse_limit=steps):
-                result: Any = self._function(*args, **kwargs)
-                leaves, rebuild = flatten(result)
-                for leaf in leaves:
-                    if type(leaf) is Tensor and type(leaf._data) is Part:
-                        record_part(leaf)
-                evaluate(*[leaf for leaf in leaves if type(leaf) is Tensor])
+        with _Watch(capture) as watch:
+            result: Any = self._function(*args, **kwargs)
+            leaves, rebuild = flatten(result)
+            for leaf in leaves:
+                if type(leaf) is Tensor and type(leaf._data) is Part:
+                    record_part(leaf)
+            evaluate(*[leaf for leaf in leaves if type(leaf) is Tensor])
+            watch.end()
             with run.turn():
                 known = _known(leaves, rebuild, capture, tensors)
         if known.reason != DISTURBED:
@@ -220,6 +221,47 @@ class Fused(Generic[P, R]):
             self._unwatched = UNWATCHED if forgotten.used == forgotten.made else 0
         known.used = known.made = self._uses = self._uses + 1
         self._known[signature] = known
+
+
+class _Watch:
+    """A block in which a call is watched, with everything recorded: that ends with the block, or as soon as the call
+    cannot be captured, so that the rest of it costs what any plain call costs.
+    """
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._trusted, self._until_end = ExitStack(), ExitStack()
+
+    def __enter__(self) -> _Watch:
+        self._trusted.enter_context(run.at_once([blob.owner for blob in self._capture.arguments]))
+        steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
+        for context in (uncollected(), self._capture):
+            self._until_end.enter_context(context)
+        self._before = in_force.get()
+        self._settings = replace(settings(), lazy="always", fuse_limit=steps)
+        in_force.set(self._settings)
+        count_always(1)
+        self._until_end.callback(self._restore)
+        self._capture.given_up = self._give_up
+        return self
+
+    def _restore(self) -> None:
+        count_always(-1)
+        in_force.set(self._before)
+
+    def _give_up(self) -> None:
+        """End early, where no block of other settings is open: it would put these back when it ends."""
+        if in_force.get() is self._settings:
+            self.end()
+            self._trusted.close()
+
+    def end(self) -> None:
+        """Watch no longer, and record what pays."""
+        self._until_end.close()
+
+    def __exit__(self, *failure: object) -> None:
+        self.end()
+        self._trusted.close()
 
 
 def _sharing(args: Any, kwargs: Any) -> Any:

@@ -105,11 +105,13 @@ class Capture:
 
     reason: why this is not all that happened, "" as long as it may be. arguments: their blobs; device: theirs, or the
     CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
-    that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them.
+    that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them. given_up: called when the
+    thread that is watched has given a reason, perhaps once more.
     """
 
     def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = ()) -> None:
         self.reason = ""
+        self.given_up: Callable[[], None] = lambda: None
         self.thread = get_ident()
         self.arguments = list(arguments)
         self.device = arguments[0].device if arguments else as_device("cpu", "fuse")
@@ -174,6 +176,8 @@ class Capture:
         elif not self.reason:
             line = users_line()
             self.reason = f"{reason}, at {line}" if line else reason
+        if get_ident() == self.thread and not self._inside:
+            self.given_up()
 
     def refuse_call(self, name: str) -> None:
         """Refuse a library function of which the shapes depend on values, or that knows more than it is given."""

@@ -196,12 +196,12 @@ class at_once:  # noqa: N801 - reads as an adverb at the call
 
     def __enter__(self) -> None:
         self._before = trusted.owners
-        count_always(1)
+        count_always(bool(self._owners))
         trusted.owners = self._before | self._owners
 
     def __exit__(self, *failure: object) -> None:
         trusted.owners = trusted.owners & self._before
-        count_always(-1)
+        count_always(-bool(self._owners))
         with turn():
             for owner in self._owners - self._before:
                 _serve(owner.guard)

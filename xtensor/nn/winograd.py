@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -247,6 +247,19 @@ def cheaper(x: Array, outputs: int, y: Array, axes: Axes) -> tuple[str, str]:
 FLAG = 4
 
 
+class ByTiles(NamedTuple):
+    """What writes outputs, or the gradient of weights, where arrays lie like those that it was made for."""
+
+    launches: Launches
+    is_gradient: bool
+
+    def run(self, x: Array, w: Array, y: Array, bias: Array | None = None) -> bool:
+        """Write them, and return whether all are finite. bias: (groups, outputs) numbers."""
+        flag: Array = np.zeros(1, np.int64)
+        self.launches.run(x, w, y, None if bias is None else np.ascontiguousarray(bias, y.dtype), flag)
+        return bool(np.isfinite(np.vdot(w, w))) if self.is_gradient else not flag[0]
+
+
 def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: int, budget: int) -> bool | None:
     """Write the outputs of x (batch, groups, channels, height, width) into y alike, and return whether all are finite.
 
@@ -254,18 +267,31 @@ def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: in
     nothing written, where `budget` bytes of scratch are too few. An element that is not finite spoils all outputs of
     its tile.
     """
-    if sorted(abs(step) for step in w.strides[3:]) != [w.itemsize, 3 * w.itemsize]:
-        w = np.ascontiguousarray(w)  # a window's elements are to follow each other, forwards or backwards
-    found = _outputs_of(geometry_of(x, w.shape[1], y, axes, m), _steps(w), bias is not None, budget)
-    if found is None:
+    w = w if _is_square(w) else np.ascontiguousarray(w)
+    found = outputs_of(x, w, y, axes, m, budget, is_biased=bias is not None)
+    return None if found is None else found.run(x, w, y, bias)
+
+
+def outputs_of(
+    x: Array, w: Array, y: Array, axes: Axes, m: int, budget: int, *, is_biased: bool, begin: int = 0
+) -> ByTiles | None:
+    """Return what `convolve` runs, None where scratch is too little or the elements of windows lie apart.
+
+    begin: the bytes from where the weights that it is given begin to those of w.
+    """
+    if not _is_square(w):
         return None
-    flag: Array = np.zeros(1, np.int64)
-    found.run(x, w, y, None if bias is None else np.ascontiguousarray(bias, y.dtype), flag)
-    return not flag[0]
+    launches = _outputs_of(geometry_of(x, w.shape[1], y, axes, m), _steps(w), begin, is_biased, budget)
+    return None if launches is None else ByTiles(launches, False)
+
+
+def _is_square(w: Array) -> bool:
+    """Return whether a window's elements follow each other, forwards or backwards."""
+    return sorted(abs(step) for step in w.strides[3:]) == [w.itemsize, 3 * w.itemsize]
 
 
 @lru_cache(256)
-def _outputs_of(geometry: Geometry, of_w: Shape, is_biased: bool, budget: int) -> Launches | None:
+def _outputs_of(geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, budget: int) -> Launches | None:
     """Return what writes outputs where arrays lie so; of_w: the steps of weights."""
     if tiling_of(geometry, budget - _room(geometry), 1) is None:
         return None
@@ -277,10 +303,11 @@ def _outputs_of(geometry: Geometry, of_w: Shape, is_biased: bool, budget: int) -
         tiled, registers = tiling.tiled, tiling.tiled.form.registers
         u, nbytes = sheet.take(prod(tiling.u_shape), np.dtype(geometry.char)), prod(tiling.u_shape) * geometry.itemsize
         code = weights_kernel(tiled.form._replace(height=1, registers=1), geometry.m)
-        first = _over_outputs(code, tiling, of_w, u, tiled.panels * registers, (tiling.u_next, registers), sheet)
+        places, more = (Place(W, begin), u), (tiling.u_next, registers)
+        first = _over_outputs(code, tiling, of_w, places, tiled.panels * registers, more, sheet)
         workers = max(min(sheet.threads, len(chunks), (budget - nbytes) // tiling.each), 1)
-        calls = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers, u) for n in range(workers)]
-        return [first, _over_chunks(tiling, chunks, calls, workers, sheet, is_biased=is_biased)]
+        ranges = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers) for n in range(workers)]
+        return [first, _over_chunks(tiling, chunks, [(*one, u) for one in ranges], workers, sheet, is_biased=is_biased)]
 
     return Launches([make], FLAG + 1, _seconds(geometry))
 
@@ -311,7 +338,7 @@ def _over_chunks(
     *,
     is_biased: bool = False,
 ) -> Launch:
-    """Return the kernel over chunks. calls: dealt out to workers, ranges of chunks, and what they multiply or add to."""
+    """Return the kernel over chunks. calls: ranges of chunks, and what they multiply or add to, each for a worker."""
     tiled, rows, dtype = tiling.tiled, tiling.tiles + tiling.tiled.form.height, np.dtype(tiling.geometry.char)
     longest = max(tiled.pitch_x, tiled.pitch_y, rows, tiling.geometry.groups * tiled.outputs)
     columns = straight(tiled.panels * tiled.form.width, 1, tiled.form)
@@ -329,9 +356,18 @@ def _over_chunks(
 
 
 def _over_outputs(
-    code: Code, tiling: Tiling, of_w: Shape, u: Place, registers: int, more: tuple[int, ...], sheet: Sheet
+    code: Code,
+    tiling: Tiling,
+    of_w: Shape,
+    places: tuple[Place, Place],
+    registers: int,
+    more: tuple[int, ...],
+    sheet: Sheet,
 ) -> Launch:
-    """Return what transforms weights (groups, outputs, channels, 3, 3), or sums of them: some registers each thread."""
+    """Return what transforms weights (groups, outputs, channels, 3, 3), or sums of them: some registers each thread.
+
+    places: where weights begin, and what is transformed.
+    """
     by_group, by_output, by_channel, *window = of_w
     geometry, item = tiling.geometry, tiling.geometry.itemsize
     taps = np.add.outer(np.arange(3) * window[0], np.arange(3) * window[1]).ravel()
@@ -340,23 +376,28 @@ def _over_outputs(
     for g, n in product(range(tiling.u_shape[0]), range(workers)):
         share = registers * n // workers, registers * (n + 1) // workers
         numbers = (*share, geometry.outputs, geometry.channels, by_output, by_channel, *more)
-        places = Place(W, (g * by_group + first) * item), behind(u, g * prod(tiling.u_shape[1:]) * item), table
-        calls.append((*places, *numbers))
+        far = (g * by_group + first) * item, g * prod(tiling.u_shape[1:]) * item
+        calls.append((*[behind(*one) for one in zip(places, far, strict=True)], table, *numbers))
     return shared(code, calls, workers)
 
 
 # ---- the gradient of weights
 
 
-def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> bool:
-    """Write the sums over positions of y times the windows of x there into w, if the scratch suffices; return whether.
+def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> bool | None:
+    """Write the sums over positions of y times the windows of x there into w, and return whether all are finite; None,
+    with nothing written, where the scratch is too little.
 
     Chunks are dealt out to lanes, each of which adds up its own in order, and the lanes are added in order.
     """
-    found = _weights_of(geometry_of(x, w.shape[1], y, axes, m, gradient=True), _steps(w), budget)
-    if found is not None:
-        found.run(x, w, y, None, np.zeros(1, np.int64))
-    return found is not None
+    found = weights_of(x, y, w, axes, m, budget)
+    return None if found is None else found.run(x, w, y)
+
+
+def weights_of(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> ByTiles | None:
+    """Return what `convolve_weights` runs, None where the scratch is too little."""
+    launches = _weights_of(geometry_of(x, w.shape[1], y, axes, m, gradient=True), _steps(w), budget)
+    return None if launches is None else ByTiles(launches, True)
 
 
 @lru_cache(256)
@@ -377,22 +418,19 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
         chunks = tiling.chunks() if parts > 1 else all_chunks
         lane_size, group_size = prod(tiling.u_shape), prod(tiling.u_shape[1:])
         sums = sheet.take(lanes * lane_size, dtype)
-        calls = [
-            (
-                *(g * each + each * n // lanes for n in (lane, lane + 1)),
-                behind(sums, (lane * lane_size + g * group_size) * dtype.itemsize),
-            )
-            for lane, g in product(range(lanes), range(tiling.u_shape[0]))
-        ]
+        calls = list[tuple[int, int, Word]]()
+        for lane, g in product(range(lanes), range(tiling.u_shape[0])):
+            own = behind(sums, (lane * lane_size + g * group_size) * dtype.itemsize)
+            calls.append((g * each + each * lane // lanes, g * each + each * (lane + 1) // lanes, own))
         room = budget - lanes * lane_size * dtype.itemsize
         workers = max(min(sheet.threads, len(calls), room // tiling.each), 1)
         adding = _over_chunks(tiling, chunks, calls, workers, sheet)
         form = tiling.tiled.form
         code = weights_back_kernel(form._replace(height=1, registers=1), geometry.m)
         more = tiling.u_next, form.registers, tiling.tiled.pitch_y, lanes, lane_size
-        own = (of_w[1] * (outputs // parts) if parts > 1 else of_w[0], *of_w[1:])
+        split = (of_w[1] * (outputs // parts) if parts > 1 else of_w[0], *of_w[1:])
         registers = -(-tiling.geometry.outputs // form.lanes)
-        return [adding, _over_outputs(code, tiling, own, sums, registers, more, sheet)]
+        return [adding, _over_outputs(code, tiling, split, (Place(W), sums), registers, more, sheet)]
 
     return Launches([make], FLAG + 1, _seconds(geometry))
 

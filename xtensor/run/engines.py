@@ -56,7 +56,7 @@ class Choice(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """Which engine runs which kernel. together: how those of a span run as one over rows or columns, None where none do.
+    """Which engine runs which kernel. together: how those of a span run as one over rows or columns, None if none do.
 
     last: for each kernel the temporary values that nobody needs after it.
     waiting: the programs that are to be compiled when they have come more often, each with the elements of the largest

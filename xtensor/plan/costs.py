@@ -86,9 +86,9 @@ LOOP_STEPS, LOOP_RESULTS = 2048, 32
 # How often a loop over columns may make the steps of its expression: what is used in several loops is made in each.
 COLUMNS_AGAIN = 2
 
-# What sums over all rows take of the rows that were computed before is made again of up to so many arrays in memory:
-# to write and read it moves as many bytes.
-MADE_AGAIN = 2
+# What sums over all rows take of the rows that were computed before is made again of up to so many arrays in memory, as
+# to write and read it moves as many bytes, by so many steps at most.
+MADE_AGAIN, STEPS_AGAIN = 2, 16
 
 # Steps of several statements up to which they are one kernel.
 MERGED_STEPS = 128

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..base.layout import Shape
 from ..graph.node import Node
 from ..storage.blob import TBlob
-from .costs import FUNCTIONS, MADE_AGAIN
+from .costs import FUNCTIONS, MADE_AGAIN, STEPS_AGAIN
 from .program import COMBINING, Kernel, Plan, Trace, plan_of
 
 # A shape, and the axes of it that are reduced.
@@ -114,7 +114,8 @@ class _Division:
         """Return where a step belongs."""
         taken = [one for one in self.trace.arguments[number] if one in self.trace.arguments]
         reduces = self._reduces(number, node)
-        if not (self.inside.union(self.after).intersection(taken) or reduces or node.shape == self.shape):
+        follows = not (self.inside.isdisjoint(taken) and self.after.isdisjoint(taken))
+        if not follows and not reduces and node.shape != self.shape:
             return self.before
         if not self.after.isdisjoint(taken):
             return self.after
@@ -146,12 +147,19 @@ class _Division:
 
     def _later(self) -> tuple[set[int], set[int]]:
         """Return what is computed afterwards, and what of the steps inside it reads from memory."""
-        later, read = set(self.after), set[int]()
-        for number in {one for step in self.after for one in self.trace.arguments[step]} & self.inside:
+        later, read, again = set(self.after), set[int](), set[int]()
+        for step in self.after:
+            (again if self._is_looped(step) else read).update(self.inside.intersection(self.trace.arguments[step]))
+        for number in again:
             made, given = self._again(number)
             later |= made
             read |= given & self.inside
         return later, read
+
+    def _is_looped(self, number: int) -> bool:
+        """Return whether a step is computed by a loop, and not by a function that reads what it takes in memory."""
+        op = self.values[number].op
+        return bool(op.kind == "elementwise" or op.name in COMBINING)
 
     def _again(self, number: int) -> tuple[set[int], set[int]]:
         """Return the steps that make a value again, and what these read; none where it is better read itself."""
@@ -166,7 +174,8 @@ class _Division:
                 todo += self.trace.arguments[one]
         wide = [one for one in given if getattr(self.values[one], "shape", None) == self.shape]
         costly = any([self.values[one].op.name in FUNCTIONS for one in made])
-        return (set(), {number}) if costly or len(wide) > MADE_AGAIN else (made, given)
+        takes_long = costly or len(wide) > MADE_AGAIN or len(made) > STEPS_AGAIN
+        return (set(), {number}) if takes_long else (made, given)
 
     def _needed(self, steps: set[int], wanted: Iterable[int]) -> set[int]:
         """Return those of some steps that what is wanted takes."""

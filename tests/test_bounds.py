@@ -92,7 +92,7 @@ CALLS: dict[str, tuple[int, Callable[[], Any]]] = {
 }
 # Below which the library does the work.
 LIMITS = {"CONTRACTION_COMPILED": 0, "INTEGERS_COMPILED": 1, "ATTENTION_TILED": 0, "FEWEST_QUERIES": 1}
-LIMITS |= {"PRODUCT_LEAST": 0, "STACK_COMPILED": 0, "NATIVE_PRODUCTS": 0, "NATIVE_PRODUCT": 0}
+LIMITS |= {"PRODUCT_LEAST": 0, "STACK_COMPILED": 0, "NATIVE_PRODUCTS": 0, "THIN_LEAST": 0}
 
 
 @pytest.mark.parametrize("name", CALLS)

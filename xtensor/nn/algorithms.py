@@ -20,6 +20,7 @@ from ..base.dtypes import DType, promote
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
+from ..run.contractions import address
 from ..run.joined import Ending
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
@@ -124,14 +125,15 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     found = remembered(kind, partial(_launches_of, wanted, plan, x, w, y, bias))
     if found is None:
         return False
-    if wanted == cudnn.INPUTS:
-        x, y = y, x
-    found.run(x, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, y, bias)
+    given, results = (y, x) if wanted == cudnn.INPUTS else (x, y)
+    if found.run(given, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, results, bias) is False:
+        return _by_launches(wanted, plan._replace(algorithm="im2col"), x, w, y, bias)  # which says what is not finite
     return True
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:
-    """Return what writes what is wanted where arrays lie like these, None where it is not made by sweeps.
+    """Return what writes what is wanted where arrays lie like these, None where it is made neither by tiles nor by
+    sweeps.
 
     Views of x, w, y and bias begin where these do.
     """
@@ -139,16 +141,37 @@ def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     axes, budget = plan.axes, plan.budget
     if wanted == cudnn.WEIGHTS:
         found = thin_sums_of(x, w, y, axes, often=often)
-        if found is None and not _takes_weight_tiles(x, y, w, axes, plan):
-            found = strip_sums_of(x, w, y, axes, budget, often=often)
-        return found
+        if found is None and _takes_weight_tiles(x, y, w, axes, plan):
+            return winograd.weights_of(x, y, w, axes, 2, budget)
+        return found or strip_sums_of(x, w, y, axes, budget, often=often)
     if wanted == cudnn.INPUTS:
         back, shift = w.swapaxes(1, 2), None if bias is None else bias.reshape(x.shape[1:3])
-        thin = not _back_swept(y, back, x, plan, often)
-        return sweep_of(y, back, x, shift, axes, budget, back=True, thin=thin, often=often)
-    if _choice(x, w, y, axes, plan, often)[0] != "im2col":
-        return None
+        if _back_swept(y, back, x, plan, often):
+            return sweep_of(y, back, x, shift, axes, budget, back=True, often=often)
+        found = sweep_of(y, back, x, shift, axes, budget, back=True, thin=True, often=often)
+        own, axes = _one_phase(back, axes)
+        return found or _tiles_of(y, own, x, bias, axes, plan, address(own) - address(w), often)
+    tiles = _tiles_of(x, w, y, bias, axes, plan, 0, often)
+    if tiles is not None or _choice(x, w, y, axes, plan, often)[0] != "im2col":
+        return tiles
     return sweep_of(x, w, y, None if bias is None else bias.reshape(w.shape[:2]), axes, budget, often=often)
+
+
+def _tiles_of(
+    x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, plan: Plan, begin: int, often: bool
+) -> Runs | None:
+    """Return what writes outputs by tiles where those are chosen; begin: as of `winograd.outputs_of`."""
+    chosen = _choice(x, w, y, axes, plan, often)[0]
+    if chosen not in winograd.TILES:
+        return None
+    m = winograd.TILES[chosen]
+    return winograd.outputs_of(x, w, y, axes, m, plan.budget, is_biased=bias is not None, begin=begin)
+
+
+def _one_phase(w: Array, axes: Axes) -> tuple[Array, Axes]:
+    """Return the weights and axes of the convolution that inputs are of outputs, where strides are 1."""
+    ways = [phases(axis)[0] for axis in axes]
+    return w[(..., *[elements for _, elements, _ in ways])], tuple(axis for *_, axis in ways)
 
 
 def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, plan: Plan) -> bool:
@@ -257,8 +280,8 @@ def _takes_weight_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) ->
 def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
     """Write the gradient of weights by Winograd's algorithm; return whether it is one for all of these numbers."""
     asked = plan.algorithm if plan.algorithm in winograd.TILES else "auto"
-    done = winograd.convolve_weights(x, y, w, axes, winograd.TILES.get(asked, 2), plan.budget)
-    return done and (plan.algorithm in winograd.TILES or bool(np.isfinite(np.vdot(w, w))))
+    finite = winograd.convolve_weights(x, y, w, axes, winograd.TILES.get(asked, 2), plan.budget)
+    return finite is not None and (finite or plan.algorithm in winograd.TILES)
 
 
 def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Array) -> str:
@@ -307,9 +330,8 @@ def _back_swept(y: Array, w: Array, x: Array, plan: Plan, often: bool = False) -
     """
     if any(axis.stride > 1 for axis in plan.axes):
         return True
-    ways = [phases(axis)[0] for axis in plan.axes]
-    own = w[(..., *[elements for _, elements, _ in ways])]
-    return _choice(y, own, x, tuple(axis for *_, axis in ways), plan, often)[0] == "im2col"
+    own, axes = _one_phase(w, plan.axes)
+    return _choice(y, own, x, axes, plan, often)[0] == "im2col"
 
 
 def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:

@@ -5,20 +5,20 @@ Both go from window to window: the windows of small images are too few, side by 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.dtypes import DType
-from ..base.threads import worth
+from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, handmade
 from ..codegen.cpu.gemm import TYPES, loads
 from ..run.contractions import worth_compiling
-from ..run.native import run_calls
+from ..run.launches import Launches, Sheet, Word, shared
+from ..run.native import Launch, Place
 from .planes import LARGEST
 from .windows import Axes, Axis, outs, sizes, volume
 
@@ -28,6 +28,9 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 SPEED, SLOWER = 1e9, 1000
 
 PLACES = np.dtype(np.int32)
+
+# How an array lies: the lengths of its first two axes, the steps of all in elements, and the bytes of one.
+Lies = tuple[Shape, Shape, int]
 
 _STEPS = ("image", "plane", "row", "column")
 _COUNTS = ("images", "planes", "out.h", "out.w")
@@ -91,20 +94,28 @@ def _two(axes: Axes) -> tuple[Axis, Axis]:
     return (axes[0], axes[1]) if len(axes) == 2 else (Axis(1, 1, 1, 1, 1, 0), axes[0])
 
 
-def _run(code: Code, arrays: Sequence[Array], out: Sequence[int], more: list[int], seconds: float) -> None:
-    """Run code over ranges of images, or of channels where there is one image, in so many threads as pay."""
-    batch, channels = arrays[0].shape[:2]
-    along = int(batch == 1)
-    count = (batch, channels)[along]
-    step = -(-count // max(worth(seconds), 1))
-    groups = []
-    for first in range(0, count, step):
-        part = (slice(None),) * along + (slice(first, first + step),)
-        own = [x[part] for x in arrays]
-        places = [x.__array_interface__["data"][0] for x in own]
-        numbers = [*own[0].shape[:2], *out, *(stride // x.itemsize for x in own for stride in x.strides), *more]
-        groups.append([struct.pack(f"={len(places) + len(numbers)}q", *places, *numbers)])
-    run_calls(code, groups)
+def _run(code: Code, arrays: Sequence[Array], out: Sequence[int], more: Sequence[int], seconds: float) -> None:
+    """Run code over images, or over channels where there is one image. seconds: what one thread takes."""
+    lies = [(x.shape[:2], tuple([stride // x.itemsize for stride in x.strides]), x.itemsize) for x in arrays]
+    _launches(code, tuple(lies), tuple(out), tuple(more), seconds).run(*arrays)
+
+
+@lru_cache(256)
+def _launches(code: Code, lies: Sequence[Lies], out: Shape, more: Shape, seconds: float) -> Launches:
+    """Return code for arrays that lie so."""
+    counts = lies[0][0]
+    along = int(counts[0] == 1)
+
+    def make(sheet: Sheet) -> list[Launch]:
+        calls, step = list[tuple[Word, ...]](), -(-counts[along] // sheet.threads)
+        for first in range(0, counts[along], step):
+            own = list(counts)
+            own[along] = min(step, counts[along] - first)
+            places = [Place(at, first * steps[along] * size) for at, (_, steps, size) in enumerate(lies)]
+            calls.append((*places, *own, *out, *[step for _, steps, _ in lies for step in steps], *more))
+        return [shared(code, calls, sheet.threads)]
+
+    return Launches([make], len(lies), seconds)
 
 
 # ---- the text

@@ -28,8 +28,10 @@ THIN_OUTPUTS = 4
 class Runs(Protocol):
     """What runs on arrays that lie as those do that it was made for."""
 
-    def run(self, x: Array, w: Array, y: Array, bias: Any = None, /) -> None:
-        """Write outputs, or weights, or, going back, what outputs stand for."""
+    def run(self, x: Array, w: Array, y: Array, bias: Any = None, /) -> bool | None:
+        """Write outputs, or weights, or, going back, what outputs stand for; return False where that has to be done
+        another way.
+        """
         ...
 
 

@@ -7,25 +7,24 @@ workspace alone. So results do not depend on the number of threads.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..base import threads
 from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
 from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
-from ..run.contractions import address, steps, straight, worth_compiling
-from ..run.native import run_calls
-from .contraction import LANES, Array, Scratch, rounded
+from ..run.contractions import steps, straight, worth_compiling
+from ..run.launches import BIAS, Launches, Sheet, W, Word, X, Y, behind, shared
+from ..run.native import Launch, Place
+from .contraction import LANES, Array, rounded
 from .windows import Axes
 
 # Algorithms by name: the outputs of a row of a tile.
@@ -134,15 +133,16 @@ class Tiling:
         assert len(found[0]) == len(CHUNK)
         return np.array(found)
 
-    def told(self, places: tuple[int, ...], first: int, last: int) -> bytes:
-        """Return the kernel's words for some chunks; places: addresses, as POINTERS of the kernel says."""
+    def told(self, places: tuple[Word, ...], first: int, last: int) -> tuple[Word, ...]:
+        """Return the kernel's words for some chunks; places: those that POINTERS of the kernel says."""
         geometry, tiled, (down, along) = self.geometry, self.tiled, self.geometry.axes
         numbers = [first, last]
         for of, axis, is_last in ((geometry.of_x, along.size, tiled.x_last), (geometry.of_y, along.out, tiled.y_last)):
-            numbers += [of[0], of[3], of[4] if is_last else of[2], of[3] == axis and of[4] == 1]
+            numbers += [of[0], of[3], of[4] if is_last else of[2], int(of[3] == axis and of[4] == 1)]
         numbers += [down.size, along.size, down.out, along.out, down.low, along.low, geometry.columns]
         numbers += [self.u_next, self.v_next, self.m_next, *self.places[:3]]
-        return struct.pack(f"={WORDS}q", *places, *numbers)
+        assert len(places) + len(numbers) == WORDS
+        return (*places, *numbers)
 
 
 def geometry_of(x: Array, outputs: int, y: Array, axes: Axes, m: int, gradient: bool = False) -> Geometry:
@@ -243,6 +243,22 @@ def cheaper(x: Array, outputs: int, y: Array, axes: Axes) -> tuple[str, str]:
 
 # ---- outputs
 
+# The operand that says whether an output is not finite, after those of all convolutions.
+FLAG = 4
+
+
+class ByTiles(NamedTuple):
+    """What writes outputs, or the gradient of weights, where arrays lie like those that it was made for."""
+
+    launches: Launches
+    is_gradient: bool
+
+    def run(self, x: Array, w: Array, y: Array, bias: Array | None = None) -> bool:
+        """Write them, and return whether all are finite. bias: (groups, outputs) numbers."""
+        flag: Array = np.zeros(1, np.int64)
+        self.launches.run(x, w, y, None if bias is None else np.ascontiguousarray(bias, y.dtype), flag)
+        return bool(np.isfinite(np.vdot(w, w))) if self.is_gradient else not flag[0]
+
 
 def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: int, budget: int) -> bool | None:
     """Write the outputs of x (batch, groups, channels, height, width) into y alike, and return whether all are finite.
@@ -251,18 +267,60 @@ def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: in
     nothing written, where `budget` bytes of scratch are too few. An element that is not finite spoils all outputs of
     its tile.
     """
-    geometry = geometry_of(x, w.shape[1], y, axes, m)
-    found = tiling_of(geometry, budget - _room(geometry), threads.count())
-    if found is None:
+    w = w if _is_square(w) else np.ascontiguousarray(w)
+    found = outputs_of(x, w, y, axes, m, budget, is_biased=bias is not None)
+    return None if found is None else found.run(x, w, y, bias)
+
+
+def outputs_of(
+    x: Array, w: Array, y: Array, axes: Axes, m: int, budget: int, *, is_biased: bool, begin: int = 0
+) -> ByTiles | None:
+    """Return what `convolve` runs, None where scratch is too little or the elements of windows lie apart.
+
+    begin: the bytes from where the weights that it is given begin to those of w.
+    """
+    if not _is_square(w):
         return None
-    tiling, chunks = found
-    u = _transformed(w, tiling)
-    bias = None if bias is None else np.ascontiguousarray(bias, y.dtype)
-    workers = max(min(threads.count(), len(chunks), (budget - u.nbytes) // tiling.each), 1)
-    flags: Array = np.zeros(workers, np.int64)
-    calls = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers, u, flags[n:]) for n in range(workers)]
-    _run(tiling, chunks, x, y, bias, [[call] for call in calls])
-    return not flags.any()
+    launches = _outputs_of(geometry_of(x, w.shape[1], y, axes, m), _steps(w), begin, is_biased, budget)
+    return None if launches is None else ByTiles(launches, False)
+
+
+def _is_square(w: Array) -> bool:
+    """Return whether a window's elements follow each other, forwards or backwards."""
+    return sorted(abs(step) for step in w.strides[3:]) == [w.itemsize, 3 * w.itemsize]
+
+
+@lru_cache(256)
+def _outputs_of(geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, budget: int) -> Launches | None:
+    """Return what writes outputs where arrays lie so; of_w: the steps of weights."""
+    if tiling_of(geometry, budget - _room(geometry), 1) is None:
+        return None
+
+    def make(sheet: Sheet) -> list[Launch]:
+        found = tiling_of(geometry, budget - _room(geometry), sheet.threads)
+        assert found is not None  # as for one thread
+        tiling, chunks = found
+        tiled, registers = tiling.tiled, tiling.tiled.form.registers
+        u, nbytes = sheet.take(prod(tiling.u_shape), np.dtype(geometry.char)), prod(tiling.u_shape) * geometry.itemsize
+        code = weights_kernel(tiled.form._replace(height=1, registers=1), geometry.m)
+        places, more = (Place(W, begin), u), (tiling.u_next, registers)
+        first = _over_outputs(code, tiling, of_w, places, tiled.panels * registers, more, sheet)
+        workers = max(min(sheet.threads, len(chunks), (budget - nbytes) // tiling.each), 1)
+        ranges = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers) for n in range(workers)]
+        return [first, _over_chunks(tiling, chunks, [(*one, u) for one in ranges], workers, sheet, is_biased=is_biased)]
+
+    return Launches([make], FLAG + 1, _seconds(geometry))
+
+
+def _steps(a: Array) -> Shape:
+    return tuple(step // a.itemsize for step in a.strides)
+
+
+def _seconds(geometry: Geometry) -> float:
+    """Estimate what one thread takes."""
+    tiles = geometry.images * geometry.rows * geometry.columns
+    sizes = geometry.groups, geometry.channels, geometry.outputs
+    return winograd_seconds(*sizes, tiles, geometry.elements, geometry.itemsize)
 
 
 def _room(geometry: Geometry) -> int:
@@ -271,91 +329,113 @@ def _room(geometry: Geometry) -> int:
     return geometry.groups * geometry.elements * geometry.channels * widest * geometry.itemsize
 
 
-def _run(tiling: Tiling, chunks: Array, x: Array, y: Array, bias: Array | None, shares: list[list[Any]]) -> None:
-    """Run the kernel. shares: for each thread, ranges of chunks, what they multiply or add to, and a flag."""
-    tiled, rows = tiling.tiled, tiling.tiles + tiling.tiled.form.height
+def _over_chunks(
+    tiling: Tiling,
+    chunks: Array,
+    calls: Sequence[tuple[int, int, Word]],
+    workers: int,
+    sheet: Sheet,
+    *,
+    is_biased: bool = False,
+) -> Launch:
+    """Return the kernel over chunks. calls: ranges of chunks, and what they multiply or add to, each for a worker."""
+    tiled, rows, dtype = tiling.tiled, tiling.tiles + tiling.tiled.form.height, np.dtype(tiling.geometry.char)
     longest = max(tiled.pitch_x, tiled.pitch_y, rows, tiling.geometry.groups * tiled.outputs)
-    zeros: Array = np.zeros(longest, y.dtype)
     columns = straight(tiled.panels * tiled.form.width, 1, tiled.form)
     targets = steps(tiled.channels if tiled.gradient else rows, tiled.pitch_y)
-    scratch, groups = Scratch(len(shares) * tiling.each), []
-    tables = [address(a) for a in (chunks, targets, columns.pieces, columns.panels)]
-    arrays = [address(a) for a in (x, y, zeros if bias is None else bias, zeros)]
-    for share in shares:
-        room = address(scratch.array((tiling.places[-1],), y.dtype))
-        groups.append(
-            [
-                tiling.told((*arrays[:2], address(u), *arrays[2:], room, *tables, address(flag)), first, last)
-                for first, last, u, flag in share
-            ]
-        )
-    run_calls(winograd_kernel(tiled), groups)
+    zeros = sheet.keep(np.zeros(longest, dtype))
+    tables = [sheet.keep(a) for a in (chunks, targets, columns.pieces, columns.panels)]
+    rooms = [sheet.take(tiling.places[-1], dtype) for _ in range(workers)]
+    arrays = Place(X), Place(Y)
+    others = Place(BIAS) if is_biased else zeros, zeros
+    told = [
+        tiling.told((*arrays, u, *others, rooms[n % workers], *tables, Place(FLAG)), first, last)
+        for n, (first, last, u) in enumerate(calls)
+    ]
+    return shared(winograd_kernel(tiled), told, workers)
 
 
-def _transformed(w: Array, tiling: Tiling) -> Array:
-    """Return weights transformed: (groups, elements, any), the panels of the product."""
-    u = Scratch(rounded(prod(tiling.u_shape) * w.itemsize)).array(tiling.u_shape, w.dtype)
-    form, planes = tiling.tiled.form, (tiling.u_next, tiling.tiled.form.registers)
-    if sorted(abs(step) for step in w.strides[3:]) != [w.itemsize, 3 * w.itemsize]:
-        w = np.ascontiguousarray(w)  # a window's elements are to follow each other, forwards or backwards
-    code = weights_kernel(form._replace(height=1, registers=1), tiling.tiled.m)
-    _over_outputs(code, w, u, tiling.tiled.panels * form.registers, planes)
-    return u
+def _over_outputs(
+    code: Code,
+    tiling: Tiling,
+    of_w: Shape,
+    places: tuple[Place, Place],
+    registers: int,
+    more: tuple[int, ...],
+    sheet: Sheet,
+) -> Launch:
+    """Return what transforms weights (groups, outputs, channels, 3, 3), or sums of them: some registers each thread.
 
-
-def _over_outputs(code: Code, w: Array, u: Array, registers: int, more: tuple[int, ...]) -> None:
-    """Transform weights (groups, outputs, channels, 3, 3), or sums of them, on several threads."""
-    _, by_output, by_channel, *window = (step // w.itemsize for step in w.strides)
+    places: where weights begin, and what is transformed.
+    """
+    by_group, by_output, by_channel, *window = of_w
+    geometry, item = tiling.geometry, tiling.geometry.itemsize
     taps = np.add.outer(np.arange(3) * window[0], np.arange(3) * window[1]).ravel()
     first = int(taps.min())
-    taps -= first
-    workers, calls = min(threads.count(), registers), []
-    for n in range(workers):
+    table, workers, calls = sheet.keep(taps - first), min(sheet.threads, registers), list[tuple[Word, ...]]()
+    for g, n in product(range(tiling.u_shape[0]), range(workers)):
         share = registers * n // workers, registers * (n + 1) // workers
-        numbers = (*share, *w.shape[1:3], by_output, by_channel, *more)
-        starts = [address(w[g]) + first * w.itemsize for g in range(len(w))]
-        places = [(start, address(u[..., g, :, :]), address(taps)) for g, start in enumerate(starts)]
-        calls.append([struct.pack(f"={3 + len(numbers)}q", *place, *numbers) for place in places])
-    run_calls(code, calls)
+        numbers = (*share, geometry.outputs, geometry.channels, by_output, by_channel, *more)
+        far = (g * by_group + first) * item, g * prod(tiling.u_shape[1:]) * item
+        calls.append((*[behind(*one) for one in zip(places, far, strict=True)], table, *numbers))
+    return shared(code, calls, workers)
 
 
 # ---- the gradient of weights
 
 
-def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> bool:
-    """Write the sums over positions of y times the windows of x there into w, if the scratch suffices; return whether.
+def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> bool | None:
+    """Write the sums over positions of y times the windows of x there into w, and return whether all are finite; None,
+    with nothing written, where the scratch is too little.
 
     Chunks are dealt out to lanes, each of which adds up its own in order, and the lanes are added in order.
     """
-    geometry = geometry_of(x, w.shape[1], y, axes, m, gradient=True)
+    found = weights_of(x, y, w, axes, m, budget)
+    return None if found is None else found.run(x, w, y)
+
+
+def weights_of(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> ByTiles | None:
+    """Return what `convolve_weights` runs, None where the scratch is too little."""
+    launches = _weights_of(geometry_of(x, w.shape[1], y, axes, m, gradient=True), _steps(w), budget)
+    return None if launches is None else ByTiles(launches, True)
+
+
+@lru_cache(256)
+def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None:
+    """Return what writes the gradient where arrays lie so; of_w: the steps of weights."""
     one = _room(geometry)
     found = tiling_of(geometry, budget - one, SHARES)
     if found is None:
-        return False
-    tiling, chunks = found
-    each = len(chunks) // w.shape[0]
-    lanes = max(min(LANES, budget // (4 * one), (budget - tiling.each) // one, each), 1)
-    parts = _parts(w.shape[1], lanes * w.shape[0])
-    if parts > 1:
-        tiling = Tiling(geometry._replace(outputs=w.shape[1] // parts, parts=parts), tiling.cut)
-        chunks = tiling.chunks()
-    sums = Scratch(lanes * rounded(prod(tiling.u_shape) * w.itemsize)).array((lanes, *tiling.u_shape), w.dtype)
-    flag: Array = np.zeros(1, np.int64)
-    calls = [
-        (g * each + each * lane // lanes, g * each + each * (lane + 1) // lanes, sums[lane, g], flag)
-        for lane, g in product(range(lanes), range(tiling.u_shape[0]))
-    ]
-    workers = max(min(threads.count(), len(calls), (budget - sums.nbytes) // tiling.each), 1)
-    _run(tiling, chunks, x, y, None, [calls[n::workers] for n in range(workers)])
-    split = w.reshape(w.shape[0] * parts, w.shape[1] // parts, *w.shape[2:], copy=False)
-    form = tiling.tiled.form
-    code = weights_back_kernel(form._replace(height=1, registers=1), m)
-    more = tiling.u_next, form.registers, tiling.tiled.pitch_y, lanes, sums.strides[0] // w.itemsize
-    _over_outputs(code, split, sums, -(-split.shape[1] // form.lanes), more)
-    return True
+        return None
+    whole, all_chunks = found
+    groups, outputs, dtype = geometry.groups, geometry.outputs, np.dtype(geometry.char)
+    each = len(all_chunks) // groups
+    lanes = max(min(LANES, budget // (4 * one), (budget - whole.each) // one, each), 1)
+
+    def make(sheet: Sheet) -> list[Launch]:
+        parts = _parts(outputs, lanes * groups, sheet.threads)
+        tiling = Tiling(geometry._replace(outputs=outputs // parts, parts=parts), whole.cut) if parts > 1 else whole
+        chunks = tiling.chunks() if parts > 1 else all_chunks
+        lane_size, group_size = prod(tiling.u_shape), prod(tiling.u_shape[1:])
+        sums = sheet.take(lanes * lane_size, dtype)
+        calls = list[tuple[int, int, Word]]()
+        for lane, g in product(range(lanes), range(tiling.u_shape[0])):
+            own = behind(sums, (lane * lane_size + g * group_size) * dtype.itemsize)
+            calls.append((g * each + each * lane // lanes, g * each + each * (lane + 1) // lanes, own))
+        room = budget - lanes * lane_size * dtype.itemsize
+        workers = max(min(sheet.threads, len(calls), room // tiling.each), 1)
+        adding = _over_chunks(tiling, chunks, calls, workers, sheet)
+        form = tiling.tiled.form
+        code = weights_back_kernel(form._replace(height=1, registers=1), geometry.m)
+        more = tiling.u_next, form.registers, tiling.tiled.pitch_y, lanes, lane_size
+        split = (of_w[1] * (outputs // parts) if parts > 1 else of_w[0], *of_w[1:])
+        registers = -(-tiling.geometry.outputs // form.lanes)
+        return [adding, _over_outputs(code, tiling, split, (Place(W), sums), registers, more, sheet)]
+
+    return Launches([make], FLAG + 1, _seconds(geometry))
 
 
-def _parts(outputs: int, others: int) -> int:
+def _parts(outputs: int, others: int, workers: int) -> int:
     """Return the parts of outputs that give each thread as much to do."""
-    wanted = ceil(threads.count() / others)
+    wanted = ceil(workers / others)
     return next((n for n in range(wanted, outputs // PART + 1) if outputs % n == 0), 1) if wanted > 1 else 1

@@ -45,9 +45,9 @@ FREE_PART, ASK_BYTES = 0.5, 128 << 20
 # Steps that a fused function may have: what it computes is planned once.
 CAPTURED_STEPS = 4096
 
-# Multiplications up to which a product of matrices is called by machine code, between kernels: of more, Python's part
-# does not count. So many products of a stack, too.
-NATIVE_PRODUCT, NATIVE_PRODUCTS = 1 << 18, 64
+# Multiplications up to which a product of matrices is called by machine code, between kernels: of more, Python's part,
+# some 40 us with the kernels before and after it, does not count. So many products of a stack, too.
+NATIVE_PRODUCT, NATIVE_PRODUCTS = 1 << 20, 64
 
 # ---- when a program is compiled
 
@@ -89,6 +89,10 @@ LOOP_STEPS, LOOP_RESULTS = 2048, 32
 
 # How often a loop over columns may make the steps of its expression: what is used in several loops is made in each.
 COLUMNS_AGAIN = 2
+
+# What sums over all rows take of the rows that were computed before is made again of up to so many arrays in memory, as
+# to write and read it moves as many bytes, by so many steps at most.
+MADE_AGAIN, STEPS_AGAIN = 2, 16
 
 # Steps of several statements up to which they are one kernel.
 MERGED_STEPS = 128
@@ -247,8 +251,8 @@ ATTENTION_TILED = 1 << 25
 # Multiplications from which on a sum of products is one of matrices: NumPy's loops over any axes take ten times that.
 EINSUM_MULTIPLIED = 1 << 16
 
-# Columns up to which a product is one along rows, and the terms and rows from which on.
-THIN_COLUMNS, THIN_DEPTH, THIN_ROWS = 8, 32, 64
+# Columns up to which a product is one along rows, and the terms, rows and multiplications from which on.
+THIN_COLUMNS, THIN_DEPTH, THIN_ROWS, THIN_LEAST = 8, 32, 64, 1 << 18
 
 # The longest side of the matrices of a stack whose product is compiled for their lengths, and the multiplications from
 # which on that pays.

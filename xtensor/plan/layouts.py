@@ -87,8 +87,8 @@ class Work(NamedTuple):
         """
         operands = [(*kernel.inputs, *kernel.results) for kernel in kernels]
         if together:
-            every = {number for numbers in operands for number in numbers}
-            operands = [tuple([n for n in every if n in self.plan.kept or n not in self.trace.arguments])]
+            every, made = {n for numbers in operands for n in numbers}, {n for one in kernels for n in one.results}
+            operands = [tuple([n for n in every if n in self.plan.kept or n not in made])]
         return sum([self.metas[number].nbytes for numbers in operands for number in numbers])
 
     def seconds_together(self, kernels: Sequence[Kernel]) -> float:

@@ -63,12 +63,12 @@ class ByColumns:
     """All kernels of some work as one launch, each thread over some of the strips; everything in memory is packed."""
 
     def __init__(self, work: Work, columns: Columns) -> None:
-        self.kernels = columns.kernels
+        self.kernels, self.kept = columns.kernels, work.plan.kept
         self.words = f"strip by strip over columns of {prod(shape_of(columns, work.metas)[: columns.lead])} elements"
         self.seconds = work.seconds_together(self.kernels)
-        self.aligned = work.is_aligned(sorted(work.plan.kept))
+        self.aligned = work.is_aligned(sorted(self.kept))
         self.task = work.task(self.kernels, together=True)
-        self._columns, self._kept, self._metas = columns, work.plan.kept, work.metas
+        self._columns, self._metas = columns, work.metas
 
     @classmethod
     def of(cls, work: Work) -> ByColumns | None:
@@ -85,7 +85,7 @@ class ByColumns:
         machine, contract = host(), making.contract
         assert machine is not None
         strips = _strips_of(self._columns, self._metas, making.threads)
-        made = _Steps(self._columns, self._kept, self._metas, strips, making.aligned)
+        made = _Steps(self._columns, self.kept, self._metas, strips, making.aligned)
         form = ColumnForm(tuple(made.steps), len(made.memories), machine.vector_bytes, strips.far)
         code = code_of((form, contract), lambda: source(form, contract=contract))
         parts, base = min(making.threads, strips.number), making.scratch.take(made.nbytes)

@@ -355,8 +355,9 @@ class ByRowsThere(Launcher):
 
     def __init__(self, work: Work, shape: Shape) -> None:
         plan, self.kernels = work.plan, work.plan.kernels
-        self.plan, self.shape, self.metas = plan, shape, work.metas
+        self.plan, self.shape, self.metas, self.kept = plan, shape, work.metas, plan.kept
         self.words = f"row by row of {prod(shape[plan.rows :])} elements"
+        self.task = work.task(self.kernels, together=True)
         inside = {n for kernel in self.kernels for n in kernel.results} - plan.kept
         super().__init__([n for n in numbers_of(plan) if n not in inside], self.kernels, work)
 

@@ -6,7 +6,7 @@ Nothing here computes a value or is counted as work; code that is shown has been
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -164,7 +164,18 @@ class Description:
 
     def _is_handed_on(self, number: int) -> bool:
         """Return whether a result of a kernel never reaches memory."""
-        return number in self._sums or (bool(self.outline.together) and number not in self.plan.kept)
+        return number in self._sums or number in self._between
+
+    @cached_property
+    def _together(self) -> Sequence[Kernel]:
+        """The kernels that run together."""
+        return self.outline.kernels[self.outline.span.start : self.outline.span.stop]
+
+    @cached_property
+    def _between(self) -> set[int]:
+        """The results of those that only they take."""
+        together = self.outline.together
+        return set() if together is None else {n for one in self._together for n in one.results} - together.kept
 
     @property
     def _sums(self) -> list[int]:
@@ -212,15 +223,20 @@ class Description:
         if moved < stepwise:
             lines[0] += f" (step by step: {size_text(stepwise)})"
         if outline.together is not None:
-            lines.append(f"together, {outline.together.words}")
+            whole = len(outline.span) == count
+            which = "" if whole else f"kernels {outline.span.start + 1} to {outline.span.stop} "
+            lines.append(f"{which}together, {outline.together.words}")
         return lines
 
     def code_lines(self) -> list[str]:
         """Return the generated code of every kernel that has some."""
-        if self.outline.together:
+        span = self.outline.span
+        if span and len(span) == len(self.outline.kernels):
             return [f"{self.code} of all kernels:", self._text_together()]
-        lines = []
+        lines = [f"{self.code} of kernels {span.start + 1} to {span.stop}:", self._text_together()] if span else []
         for place, (kernel, (engine, _)) in enumerate(zip(self.outline.kernels, self.outline.choices, strict=True), 1):
+            if place - 1 in span:
+                continue
             has_code = engine == self.code
             lines.append(f"{self.code} of kernel {place}:" + f" none, its engine is {engine}" * (not has_code))
             lines += self._texts(kernel)[:1] if has_code and self.code == "llvm" else []
@@ -280,8 +296,11 @@ class Description:
 
     def _moved(self) -> int:
         """Return the bytes all kernels read and write."""
-        inside = 2 * sum([self.work.metas[number].nbytes for number in self._sums])
-        return self.work.moved_by(self.plan.kernels, bool(self.outline.together)) - inside
+        outline, work = self.outline, self.work
+        inside = 2 * sum([work.metas[number].nbytes for number in self._sums])
+        others = [kernel for place, kernel in enumerate(outline.kernels) if place not in outline.span]
+        moved = 0 if outline.together is None else outline.together.task.moved
+        return moved + work.moved_by(others, together=False) - inside
 
     def _moved_stepwise(self) -> int:
         """Return the bytes that one library call per step would move."""

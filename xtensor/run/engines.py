@@ -21,6 +21,7 @@ from ..devices.cpu import CPU
 from ..graph.node import Node
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
 from ..plan.layouts import Work
+from ..plan.parts import Parts, parts_of, shown
 from ..plan.program import Kernel, Program
 from . import cuda as cuda_run
 from .columns import ByColumns
@@ -55,8 +56,9 @@ class Choice(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """Which engine runs which kernel. together: how all run as one over rows or columns, None where they do not.
+    """Which engine runs which kernel. together: how those of a span run as one over rows or columns, None if none do.
 
+    last: for each kernel the temporary values that nobody needs after it.
     waiting: the programs that are to be compiled when they have come more often, each with the elements of the largest
     loop: small loops are worth what large ones beside them are.
     joined: of the kernels that go on from a contraction the places, with that one's kernel and both as one.
@@ -67,14 +69,16 @@ class Outline(NamedTuple):
     together: Together | None
     waiting: Sequence[tuple[Program, int]]
     joined: Mapping[int, tuple[Kernel, Joint]]
+    span: range
+    last: Sequence[Sequence[int]]
 
     def ways(self, work: Work) -> Iterator[tuple[int, Way]]:
         """Yield what machine code does, in turn, and the place of the first kernel of each."""
-        if isinstance(self.together, (ByRows, ByColumns)):
-            yield 0, self.together
-            return
         for place, (kernel, choice) in enumerate(zip(self.kernels, self.choices, strict=True)):
-            if choice.engine == LLVM:
+            if isinstance(self.together, (ByRows, ByColumns)) and place in self.span:
+                if place == self.span.start:
+                    yield place, self.together
+            elif choice.engine == LLVM:
                 yield place, way_of(kernel, work)
 
 
@@ -90,15 +94,50 @@ def outlined(work: Work, *, apart: bool = False) -> Outline:
 
     A program that has not been tried may turn out to lack generated code.
     """
+    found = None if apart else _in_parts(work)
+    if found is not None:
+        return found
     plan, values = work.plan, work.trace.values
     kernels = tuple([cuda_run.generated(kernel, values) or kernel for kernel in plan.kernels])
     largest = plan.largest(work.metas)
     choices = [_choice(kernel, work, largest) for kernel in kernels]
-    joined = _join(work, kernels, choices)
+    joined = _join(work, kernels, choices, plan.endings)
     together = None if apart else _together(work, kernels, {one.engine for one in choices})
     if isinstance(together, ByColumns):  # which compute again what lies between them
         kernels, choices = together.kernels, choices[:1] * len(together.kernels)
-    return Outline(kernels, tuple(choices), together, _waiting(kernels, choices, work, largest), joined)
+    waiting, span = _waiting(kernels, choices, work, largest), range(len(kernels) if together is not None else 0)
+    last = plan.last if together is None else [()] * len(kernels)  # what lies between has no memory of its own
+    return Outline(kernels, tuple(choices), together, waiting, joined, span, last)
+
+
+def _in_parts(work: Work) -> Outline | None:
+    """Return the choices for work of which a part runs together; None where none does, where that moves no fewer bytes,
+    and for work that writes to given memory, which others may have to read first.
+    """
+    plan = work.plan
+    if plan.rows or plan.columns is not None or work.into or work.device.backend is not CPU:
+        return None
+    parts = parts_of(shown(work.trace, work.metas))
+    if parts is None:
+        return None
+    largest, first = plan.largest(work.metas), parts.together.kernels
+    inside = [_choice(kernel, work, largest) for kernel in first]
+    together = _together(work._replace(plan=parts.together), first, {one.engine for one in inside})
+    if together is None or not _moves_less(work, parts, together):
+        return None
+    parts = parts.made_of(together.kernels)
+    kernels, span = parts.kernels, parts.span
+    choices = [inside[0] if place in span else _choice(one, work, largest) for place, one in enumerate(kernels)]
+    joined = _join(work, kernels, choices, parts.endings)
+    waiting = _waiting(kernels, choices, work, largest)
+    return Outline(kernels, tuple(choices), together, waiting, joined, span, parts.last(plan.kept))
+
+
+def _moves_less(work: Work, parts: Parts, together: Together) -> bool:
+    """Return whether parts of work move fewer bytes to and from memory than its kernels one after the other."""
+    others = [kernel for plan in parts.plans if plan is not parts.together for kernel in plan.kernels]
+    moved = together.task.moved + work.moved_by(others, together=False)
+    return moved < work.moved_by(work.plan.kernels, together=False)
 
 
 def _together(work: Work, kernels: Sequence[Kernel], chosen: set[str]) -> Together | None:
@@ -112,10 +151,15 @@ def _together(work: Work, kernels: Sequence[Kernel], chosen: set[str]) -> Togeth
     return ByRowsThere.of(work, shape) if chosen == {CUDA} else None
 
 
-def _join(work: Work, kernels: Sequence[Kernel], choices: list[Choice]) -> dict[int, tuple[Kernel, Joint]]:
-    """Choose what goes on from contractions in their registers; return the kernels that do, with those of these."""
+def _join(
+    work: Work, kernels: Sequence[Kernel], choices: list[Choice], endings: Mapping[int, int]
+) -> dict[int, tuple[Kernel, Joint]]:
+    """Choose what goes on from contractions in their registers; return the kernels that do, with those of these.
+
+    endings: as of a plan.
+    """
     found = {}
-    for place, before in work.plan.endings.items():
+    for place, before in endings.items():
         joint = joint_of(kernels[place], kernels[before], work)
         if choices[place].engine != LLVM and isinstance(joint, Joint):
             joint = f"what follows has the engine {choices[place].engine}"

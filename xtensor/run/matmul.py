@@ -17,13 +17,13 @@ from ..codegen.cpu.stack import stack_kernel
 from ..codegen.cpu.thin import thin_form, thin_kernel
 from ..devices import library_of
 from ..plan.costs import (
-    NATIVE_PRODUCT,
     NATIVE_PRODUCTS,
     PRODUCT_SECONDS,
     STACK_COMPILED,
     STACK_LARGEST,
     THIN_COLUMNS,
     THIN_DEPTH,
+    THIN_LEAST,
     THIN_ROWS,
     moving_seconds,
 )
@@ -140,7 +140,7 @@ def is_thin(a: Array, b: Array) -> bool:
     """
     if a.ndim != 2 or b.ndim != 2 or not 2 <= b.shape[1] <= THIN_COLUMNS or a.dtype != b.dtype:
         return False
-    if a.size * b.shape[1] <= NATIVE_PRODUCT or a.dtype.char not in "fd" or a.shape[1] < THIN_DEPTH:
+    if a.size * b.shape[1] <= THIN_LEAST or a.dtype.char not in "fd" or a.shape[1] < THIN_DEPTH:
         return False
     if not _has_code(a):
         return False

@@ -24,10 +24,12 @@ from ..storage.pool import ALIGNMENT
 from ..storage.storage import Native, Storage
 from . import cuda as cuda_run
 from . import cuda_segment, engines, interpret
+from .columns import ByColumns
 from .cuda_rows import ByRowsThere
 from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
 from .joined import Joint
 from .native import Makes, Segment, packable, scalar_format, scalar_numbers
+from .rows import ByRows
 from .schedule import Blobwise, Facts, Instruction, Kernels, Library, Made, Run, Schedule, Shown
 
 # Schedules of one plan, for operands that lie in so many ways.
@@ -244,10 +246,6 @@ class _Maker:
         together = self.outline.together
         if isinstance(together, ByRowsThere):
             self._enter_rows_there(together)
-        elif together is not None:
-            made = self._made([n for one in self.outline.kernels for n in one.results if n in self.work.plan.kept])
-            self.builder.launch(makes[0], made, ())
-            engines.compiled([kernel.program for kernel in self.work.plan.kernels])
         else:
             self._enter_kernels(makes)
 
@@ -313,8 +311,12 @@ class _Maker:
         for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self._last_uses(), strict=True)):
             if kernel in begun:  # it is computed with the one that goes on from it
                 continue
-            drops = [self.base + number for number in last if number in self.needed and number not in self.own]
-            if choice.engine == LLVM:
+            drops = self._dropped(last)
+            if place in self.outline.span:
+                if place == self.outline.span.start:
+                    self._enter_together(makes[place])
+                alone = False
+            elif choice.engine == LLVM:
                 made = self._made(kernel.results)
                 self.builder.launch(makes[place], made, drops)
                 alone = alone and not made and not drops
@@ -335,6 +337,21 @@ class _Maker:
         if alone and len(self.builder.instructions) == before:
             self.again = [*[makes[place] for place in sorted(makes)], *self._steps]  # of which there is one kind
 
+    def _enter_together(self, makes: Makes) -> None:
+        """Enter the kernels that run together."""
+        span, kernels, together = self.outline.span, self.outline.kernels, self.outline.together
+        assert isinstance(together, (ByRows, ByColumns))
+        inside = kernels[span.start : span.stop]
+        drops = [number for last in self._last_uses()[span.start : span.stop] for number in self._dropped(last)]
+        made = self._made([number for one in inside for number in one.results if number in together.kept])
+        self.builder.launch(makes, made, drops)
+        whole = len(inside) == len(kernels)  # then as many programs as the plan has, from which these were made
+        engines.compiled([kernel.program for kernel in (self.work.plan.kernels if whole else inside)])
+
+    def _dropped(self, last: Iterable[int]) -> list[int]:
+        """Return the numbers of blobs to let go of, of values that nobody needs any more."""
+        return [self.base + number for number in last if number in self.needed and number not in self.own]
+
     def _last_uses(self) -> list[list[int]]:
         """Return which values nobody needs after each kernel: what a contraction reads, or what that is a view of, is
         read with what goes on from it.
@@ -347,7 +364,7 @@ class _Maker:
                     (number,) = self.work.trace.arguments[number]
                     until[number] = place
         found: list[list[int]] = [[] for _ in self.chosen]
-        for place, last in enumerate(self.work.plan.last):
+        for place, last in enumerate(self.outline.last):
             for number in last:
                 found[max(place, until.get(number, place))].append(number)
         return found
@@ -414,8 +431,7 @@ class _Maker:
         """Enter rows on another device."""
         work = self.work
         made = self._made([n for kernel in self.outline.kernels for n in kernel.results if n in work.plan.kept])
-        task = work.task(self.outline.kernels, together=True)
-        self._enter_launched(launcher, made, [], _Apart(work, launcher.numbers, self.base), task)
+        self._enter_launched(launcher, made, [], _Apart(work, launcher.numbers, self.base), launcher.task)
 
 
 # ---- kernels that take blobs

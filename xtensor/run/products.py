@@ -80,8 +80,9 @@ class ByBlas:
         if node.dtype.char not in calls.TYPES or kernel.results[0] in work.into:
             return None
         a, b, c = _stacks(kernel, work)
-        many = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS
-        if 0 in c.shape or many or prod(a.shape[-2:]) * c.shape[-1] > costs.NATIVE_PRODUCT:
+        many, count = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
+        thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and count > costs.THIN_LEAST  # for which there may be code
+        if 0 in c.shape or many or thin or count > costs.NATIVE_PRODUCT:
             return None
         form = _form(a, b, _begin(kernel.inputs[0], work) == _begin(kernel.inputs[-1], work))
         address = None if form is None else _address(form, node.dtype.char)

@@ -27,10 +27,10 @@ class ByRows:
 
     def __init__(self, work: Work, shape: Shape) -> None:
         plan = work.plan
-        self.kernels = plan.kernels
+        self.kernels, self.kept = plan.kernels, plan.kept
         self.words = f"row by row of {prod(shape[plan.rows :])} elements"
         self.seconds = work.seconds_together(self.kernels)
-        self.aligned = work.is_aligned(sorted(plan.kept))
+        self.aligned = work.is_aligned(sorted(self.kept))
         self.task = work.task(self.kernels, together=True)
         self._numbers = numbers_of(plan)
         self._rows, self._nest = _formed(plan, shape, work.metas)

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..base.layout import Layout, Shape
 from ..plan.costs import MERGED_STEPS, REGISTERS
+from ..plan.parts import shown
 from ..plan.program import plan_of
-from ..storage.blob import TBlob
 from .capture import Called, Evaluated, Spot
 
 Steps = Sequence[Evaluated | Called]
@@ -57,16 +57,12 @@ def _simpler(step: Evaluated, users: Mapping[int, int], own: Collection[int]) ->
 
 def _planned(step: Evaluated, kept: Sequence[int], same: Mapping[int, int]) -> Evaluated:
     """Return a step of which only some results are wanted, and some inputs are others, or results, again."""
-    trace, device = step.trace.simplified(kept, same), step.trace.values[kept[0]].device
-    shown = [
-        TBlob(None, step.metas[number].dtype, step.metas[number].layout, device) if value is None else value
-        for number, value in enumerate(trace.values)
-    ]
+    trace = step.trace.simplified(kept, same)
     needed = {*kept, *[one for taken in trace.arguments.values() for one in taken]}
     needed -= step.trace.kept.difference(kept)
     spots = {number: spot for number, spot in step.spots.items() if number in needed}
     into = tuple([number for number in step.into if number in kept])
-    return step._replace(trace=trace, plan=plan_of(trace.of(shown)), spots=spots, into=into)
+    return step._replace(trace=trace, plan=plan_of(shown(trace, step.metas)), spots=spots, into=into)
 
 
 # ---- statements that go on from others

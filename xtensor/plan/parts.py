@@ -1,0 +1,204 @@
+"""Parts of a graph: what can go row by row, or strip by strip over columns, apart from what cannot.
+
+A normalised layer and its gradient are such: means and sums along rows, and what is made of them, are one row program;
+sums over all rows, of weights and of the loss, are not of it. They come after it, from what lies in memory: what takes
+little to compute is made again there instead of being written and read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+from ..base.layout import Shape
+from ..graph.node import Node
+from ..storage.blob import TBlob
+from .costs import FUNCTIONS, MADE_AGAIN, STEPS_AGAIN
+from .program import COMBINING, Kernel, Plan, Trace, plan_of
+
+# A shape, and the axes of it that are reduced.
+Domain = tuple[Shape, tuple[int, ...]]
+
+
+class Parts(NamedTuple):
+    """The plans of parts in the order they run. place: of the one whose kernels can run together."""
+
+    plans: tuple[Plan, ...]
+    place: int
+
+    @property
+    def together(self) -> Plan:
+        """The plan whose kernels can run together."""
+        return self.plans[self.place]
+
+    def made_of(self, kernels: tuple[Kernel, ...]) -> Parts:
+        """Return the parts where these kernels are what runs together."""
+        plans = [replace(plan, kernels=kernels) if plan is self.together else plan for plan in self.plans]
+        return Parts(tuple(plans), self.place)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All kernels."""
+        return tuple([kernel for plan in self.plans for kernel in plan.kernels])
+
+    @property
+    def span(self) -> range:
+        """The places of those that can run together."""
+        return [range(first, stop) for first, stop in pairwise(self._begins)][self.place]
+
+    @property
+    def endings(self) -> Mapping[int, int]:
+        """The kernels that are all that follows a contraction, with that one's, by their places."""
+        parts = zip(self._begins, self.plans, strict=False)
+        return {at + begin: before + begin for begin, plan in parts for at, before in plan.endings.items()}
+
+    @property
+    def _begins(self) -> list[int]:
+        return list(accumulate([len(plan.kernels) for plan in self.plans], initial=0))
+
+    def last(self, kept: frozenset[int]) -> list[list[int]]:
+        """Return for each kernel the values that none needs after it. kept: those that somebody else wants."""
+        kernels = self.kernels
+        owned = {number for plan in self.plans for numbers in plan.last for number in numbers}
+        owned.update(*[plan.kept for plan in self.plans])
+        place = {n: at for at, kernel in enumerate(kernels) for n in (*kernel.results, *kernel.inputs) if n in owned}
+        found: list[list[int]] = [[] for _ in kernels]
+        for number, at in place.items():
+            if number not in kept:
+                found[at].append(number)
+        return found
+
+
+def parts_of(trace: Trace) -> Parts | None:
+    """Return a graph in parts of which one can run together, None where there is no such one or nothing besides it."""
+    for domain in _domains(trace):
+        found = _Division(trace, domain).parts()
+        if found is not None:
+            return found
+    return None
+
+
+def _domains(trace: Trace) -> Iterator[Domain]:
+    """Yield over what there are several reductions along leading or last axes, those over most first."""
+    counts: Counter[Domain] = Counter()
+    for number, node in trace.nodes():
+        if node.op.kind == "reduction" and node.op.name in COMBINING:
+            shape, axes = trace.values[trace.arguments[number][0]].shape, tuple(sorted(node.params["axis"]))
+            ends = tuple(range(len(axes))), tuple(range(len(shape) - len(axes), len(shape)))
+            counts[shape, axes] += 0 < len(axes) < len(shape) and axes in ends
+    for domain, count in counts.most_common():
+        if count > 1:
+            yield domain
+
+
+class _Division:
+    """The steps before what goes together over a domain, those of it, and those after it, by their numbers."""
+
+    def __init__(self, trace: Trace, domain: Domain) -> None:
+        self.trace, self.values = trace, trace.values
+        self.shape, self.axes = domain
+        self.narrow: set[Shape] = set()
+        self.before: set[int] = set()
+        self.inside: set[int] = set()
+        self.after: set[int] = set()
+        for number, node in trace.nodes():
+            self._side(number, node).add(number)
+        needed = self._needed(self.before, (one for number in self.inside for one in trace.arguments[number]))
+        self.after |= self.before - needed  # reads with others what they read
+        self.before &= needed
+
+    def _side(self, number: int, node: Node) -> set[int]:
+        """Return where a step belongs."""
+        taken = [one for one in self.trace.arguments[number] if one in self.trace.arguments]
+        reduces = self._reduces(number, node)
+        follows = not (self.inside.isdisjoint(taken) and self.after.isdisjoint(taken))
+        if not follows and not reduces and node.shape != self.shape:
+            return self.before
+        if not self.after.isdisjoint(taken):
+            return self.after
+        if reduces:
+            self.narrow.add(node.shape)
+        fits = reduces or (node.op.kind == "elementwise" and node.shape in (self.shape, *self.narrow))
+        return self.inside if fits else self.after
+
+    def _reduces(self, number: int, node: Node) -> bool:
+        """Return whether a step reduces the domain as others do that go together."""
+        if node.op.kind != "reduction" or node.op.name not in COMBINING:
+            return False
+        leads = self.axes[0] == 0
+        own = self.values[self.trace.arguments[number][0]].shape, tuple(sorted(node.params["axis"]))
+        return own == (self.shape, self.axes) and (leads or bool(node.params["keepdims"]))
+
+    def parts(self) -> Parts | None:
+        """Return the plans, None where there is nothing to divide, or the middle one cannot run together."""
+        if not self.inside or not (self.before or self.after):
+            return None
+        later, read = self._later()
+        kept = self.trace.kept
+        inside = self._needed(self.inside, (kept | read) & self.inside)
+        taken = {one for number in (*inside, *later) for one in self.trace.arguments[number]}
+        sides = [(self.before, (kept | taken) & self.before), (inside, (kept | read) & inside), (later, kept & later)]
+        plans = [plan_of(self._trace(*side)) for side in sides if side[0]]
+        found = Parts(tuple(plans), int(bool(self.before)))
+        return found if found.together.rows or found.together.columns is not None else None
+
+    def _later(self) -> tuple[set[int], set[int]]:
+        """Return what is computed afterwards, and what of the steps inside it reads from memory."""
+        later, read, again = set(self.after), set[int](), set[int]()
+        for step in self.after:
+            (again if self._is_looped(step) else read).update(self.inside.intersection(self.trace.arguments[step]))
+        for number in again:
+            made, given = self._again(number)
+            later |= made
+            read |= given & self.inside
+        return later, read
+
+    def _is_looped(self, number: int) -> bool:
+        """Return whether a step is computed by a loop, and not by a function that reads what it takes in memory."""
+        op = self.values[number].op
+        return bool(op.kind == "elementwise" or op.name in COMBINING)
+
+    def _again(self, number: int) -> tuple[set[int], set[int]]:
+        """Return the steps that make a value again, and what these read; none where it is better read itself."""
+        made, given, todo = set[int](), set[int](), [number]
+        while todo:
+            one = todo.pop()
+            is_made = one in self.inside and self.values[one].shape == self.shape and one not in self.trace.kept
+            if not is_made:
+                given.add(one)
+            elif one not in made:
+                made.add(one)
+                todo += self.trace.arguments[one]
+        wide = [one for one in given if getattr(self.values[one], "shape", None) == self.shape]
+        costly = any([self.values[one].op.name in FUNCTIONS for one in made])
+        takes_long = costly or len(wide) > MADE_AGAIN or len(made) > STEPS_AGAIN
+        return (set(), {number}) if takes_long else (made, given)
+
+    def _needed(self, steps: set[int], wanted: Iterable[int]) -> set[int]:
+        """Return those of some steps that what is wanted takes."""
+        found = set(wanted)
+        for number, taken in reversed(self.trace.arguments.items()):
+            if number in found:
+                found.update([one for one in taken if one in steps])
+        return found
+
+    def _trace(self, steps: set[int], kept: set[int]) -> Trace:
+        """Return the trace of some steps alone, under the same numbers."""
+        trace = self.trace.of(self.values)
+        trace.arguments = {number: taken for number, taken in self.trace.arguments.items() if number in steps}
+        trace.kept, trace.costly = kept, self.trace.costly & steps
+        trace.key = (self.trace.key, tuple(trace.arguments), tuple(sorted(kept)))
+        return trace
+
+
+def shown(trace: Trace, metas: Mapping[int, Any]) -> Trace:
+    """Return a trace with descriptions of what is given in place of memory that it has let go of."""
+    device = next(value.device for value in trace.values if isinstance(value, Node))
+    values = [
+        TBlob(None, metas[number].dtype, metas[number].layout, device) if value is None else value
+        for number, value in enumerate(trace.values)
+    ]
+    return trace.of(values)

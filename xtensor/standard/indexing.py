@@ -149,6 +149,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             return there
     if not basic:
         if watchers and watching() is not None:
+            key = _listless(x, key)
             later = _selected_later(x, key)
             return _get_at_indices(x, key) if later is None else later
         native_key = None if x.thin() is None else _thin_key(key)
@@ -161,6 +162,18 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     key = key if type(key) is tuple else (key,)
     view = _view(x, key)
     return valued(_value(view)) if _is_item(key, x.ndim) else view
+
+
+def _listless(x: Tensor, key: Any) -> tuple[Any, ...]:
+    """Return a key with tensors, which follow from constants, in the place of its lists."""
+    key = key if type(key) is tuple else (key,)
+    return tuple([_listed(x, item) if isinstance(item, (list, tuple)) else item for item in key])
+
+
+def _listed(x: Tensor, item: Any) -> Tensor:
+    """Return a nested sequence of a key as a tensor; an empty one has no elements that could be integers."""
+    places = asarray_host(item, "index", "key", device=x.device)
+    return places if places.size else asarray_host(item, "index", "key", np.dtype(np.int64), x.device)
 
 
 def _mask_of(x: Tensor, key: Any) -> Tensor | None:
@@ -193,9 +206,9 @@ def _set_selected(x: Tensor, key: Any, operand: Tensor, function: str) -> bool:
     return True
 
 
-def _get_at_indices(x: Tensor, key: Any) -> Tensor:
+def _get_at_indices(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     """Return the elements at indices, by a call of the library that can be captured."""
-    key, backend = key if type(key) is tuple else (key,), x.device.backend
+    backend = x.device.backend
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in (*key, *fixed))
@@ -390,6 +403,7 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
         operand = face(watching().constant(native, x.device))
     value: Any = operand
     if not _is_basic(key):
+        key = _listless(x, key)
         if not _set_selected(x, key, value, function):
             _set_at_indices(x, key, value, function)
         return
@@ -406,10 +420,9 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     assign_captured(target, value, function)
 
 
-def _set_at_indices(x: Tensor, key: Any, operand: Tensor, function: str) -> None:
+def _set_at_indices(x: Tensor, key: tuple[Any, ...], operand: Tensor, function: str) -> None:
     """Assign at indices, as a call of the library."""
     capture, backend = watching(), x.device.backend
-    key = key if type(key) is tuple else (key,)
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in key)
     if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size != 1):

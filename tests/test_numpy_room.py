@@ -202,6 +202,9 @@ def test_functions_of_the_library_are_not_captured_wrongly() -> None:
         lambda x: np.unravel_index(np.astype(x, int), (2, 2))[1] * 2,
         lambda x: np.unpackbits(np.astype(x, np.uint8)) * 1,
         lambda x: np.ldexp(x, np.astype(x, np.int32)),
+        lambda x: np.minimum.accumulate(x) + np.logaddexp.reduce(np.reshape(x, (2, -1)), axis=1)[0],
+        lambda x: np.add.reduceat(x, [0, 7, 100]) * np.percentile(x, [10, 50, 90]) + np.quantile(x, 0.3),
+        lambda x: np.array([x[0], 2, x[1] * 2.0]) + np.array([[x[3], 0.5, 1], x[:3]]),
     ],
 )
 def test_functions_of_the_library_are_steps(call: Callable[..., Any]) -> None:

@@ -51,6 +51,17 @@ STEADY = frozenset(
 )
 
 
+# The methods of universal functions of which the same is true.
+_STEADY_METHODS = frozenset(("accumulate", "reduce", "reduceat"))
+
+
+def _is_steady(name: str) -> bool:
+    """Return whether a captured function may call a function of NumPy's as a step."""
+    inner, _, last = name.rpartition(".")
+    name = inner if last in _STEADY_METHODS else name
+    return name in STEADY or isinstance(found_in(numpy, name), numpy.ufunc)
+
+
 class Passage:
     """One call on its way through the door: what the tensors' arrays are, and whose the results' memory is."""
 
@@ -127,7 +138,7 @@ def _step(name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Callable[[
 
     Arrays of NumPy's may hold something else in another call; of several results the gradient would be lost.
     """
-    if "out" in given or not (name in STEADY or isinstance(found_in(numpy, name), numpy.ufunc)):
+    if given.get("out") is not None or not _is_steady(name):
         return None
     tensors: list[Tensor] = []
     try:

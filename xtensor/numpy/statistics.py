@@ -55,10 +55,40 @@ def quantile(
     weights: Any = None,
 ) -> Tensor:
     x = as_array(a, "quantile")
-    if method != "linear" or weights is not None or x.dtype.kind == "c":
-        given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
-        return through("quantile", None, (x, q), given)
-    x, part = numbers(x, "quantile"), _parts(x, q)
+    if _is_unusual(x, method, weights):
+        return through("quantile", None, (x, q), _given(axis, out, method, keepdims, weights))
+    return _quantile(x, _parts(x, q), axis, out, keepdims)
+
+
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Tensor:
+    x = as_array(a, "percentile")
+    if _is_unusual(x, method, weights):
+        return through("percentile", None, (x, q), _given(axis, out, method, keepdims, weights))
+    return _quantile(x, _parts(x, q, 100), axis, out, keepdims)
+
+
+def _is_unusual(x: Tensor, method: str, weights: Any) -> bool:
+    """Return whether a quantile is one that only the library computes."""
+    return method != "linear" or weights is not None or x.dtype.kind == "c"
+
+
+def _given(axis: Any, out: Any, method: str, keepdims: bool, weights: Any) -> dict[str, Any]:
+    return {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
+
+
+def _quantile(x: Tensor, part: Tensor, axis: Any, out: Any, keepdims: bool) -> Tensor:
+    """Return what lies parts of the way through the sorted elements along axes."""
+    x = numbers(x, "quantile")
     rows, kept = _in_rows(x, axis, "quantile")
     if not rows.shape[-1]:
         raise IndexError("index -1 is out of bounds for axis 0 with size 0")
@@ -76,7 +106,8 @@ def _parts(x: Tensor, q: Any, whole: int = 1) -> Tensor:
     """Return parts of the way, given as such or in hundreds, in the dtype in which NumPy computes with them."""
     weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
     found = xt.asarray(q, dtype=x.dtype) if weak else numbers(q, "quantile")
-    if not bool(xt.all(xt.logical_and(found >= 0, found <= whole))):
+    told = found if isinstance(q, Tensor) else numpy.asarray(q)  # of Python's numbers no tensor is asked for its values
+    if not bool(((told >= 0) & (told <= whole)).all()):
         what = "Quantiles must be in the range [0, 1]" if whole == 1 else "Percentiles must be in the range [0, 100]"
         raise ValueError(what)
     return found if whole == 1 else found / whole
@@ -92,10 +123,6 @@ def _arranged(name: str, values: Tensor, part: Tensor, kept: tuple[int, ...], ke
     """Return quantiles, which lie along the last axis, with the axes of q first."""
     moved = xt.moveaxis(values, -1, 0)
     return give(name, xt.reshape(moved, (*part.shape, *(kept if keepdims else moved.shape[1:]))), out)
-
-
-def percentile(a: Any, q: Any, axis: Any = None, out: Any = None, *args: Any, **options: Any) -> Tensor:
-    return quantile(a, _parts(as_array(a), q, 100), axis, out, *args, **options)
 
 
 def _of_numbers(name: str, a: Any, part: Tensor, axis: Any, out: Any, keepdims: bool) -> Tensor:

@@ -31,7 +31,6 @@ from .thin import at_once
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.
 WRITES = {
-    "copyto": "dst",
     "fill_diagonal": "a",
     "place": "arr",
     "put": "a",

@@ -13,6 +13,7 @@ from ..base.errors import expected
 from ..base.layout import as_axis
 from ..tensor.face import Tensor
 from .common import as_array, as_condition, beside, flattened, give, refuse_capture
+from .door import through
 from .shaping import concatenate, expand_dims
 
 
@@ -121,6 +122,29 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Te
         result = result.copy() if result.requires_grad else result
         result[places] = xt.astype(value, x.dtype)
     return result
+
+
+# ---- writes
+
+
+def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    if not isinstance(dst, Tensor):
+        raise TypeError(expected("copyto", "dst", "be a tensor", type(dst).__name__))
+    weak = type(src) is int and dst.dtype.kind in "iu"  # refused where it does not fit
+    source = xt.asarray(src, dtype=dst.dtype) if weak else as_array(src, "copyto")
+    if not numpy.can_cast(source.dtype, dst.dtype, casting):
+        raise TypeError(expected("copyto", "src", f"be cast to {dst.dtype} by casting={casting!r}", source.dtype))
+    if where is not True:
+        source = xt.where(as_condition(where), xt.astype(source, dst.dtype, copy=False), dst)
+    dst[...] = source
+
+
+def fill_diagonal(a: Tensor, val: Any, wrap: bool = False) -> None:
+    simple = isinstance(val, (bool, int, float, complex)) or (isinstance(val, Tensor) and not val.ndim)
+    if wrap or not simple or not isinstance(a, Tensor) or a.ndim != 2:
+        through("fill_diagonal", None, (a, val), {"wrap": wrap})
+    else:
+        xt.linalg.diagonal(a)[...] = val
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:

@@ -44,10 +44,10 @@ def _pad_native(a: Any, width: Pairs, mode: str, value: Any) -> Any:
     if mode == "zeros":
         return result
     for axis, (low, high) in enumerate(added):
-        before = (slice(None),) * axis
-        sources = library.asarray(low + _sources(a.shape[axis], low, high, mode))
-        for edge in (slice(0, low), slice(low + a.shape[axis], None)):
-            result[(*before, edge)] = result[(*before, sources[edge])]
+        before, length = (slice(None),) * axis, a.shape[axis]
+        for start, stop in ((-low, 0), (length, length + high)):
+            sources = library.asarray(low + _sources(length, np.arange(start, stop), mode))
+            result[(*before, slice(low + start, low + stop))] = result[(*before, sources)]
     cut = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(shape, width, strict=True))
     return library.ascontiguousarray(result[cut])
 
@@ -57,9 +57,8 @@ def _overlap(shape: Shape, width: Pairs) -> tuple[tuple[slice, ...], tuple[slice
     return overlap(shape, [(-low, n + high) for n, (low, high) in zip(shape, width, strict=True)])
 
 
-def _sources(length: int, low: int, high: int, mode: str) -> Any:
-    """Return the position that each element of a padded axis comes from."""
-    places: Any = np.arange(-low, length + high)
+def _sources(length: int, places: Any, mode: str) -> Any:
+    """Return the positions that elements at some places of a padded axis come from, counted from its old beginning."""
     if mode == "circular":
         return places % max(length, 1)
     if mode == "replicate":
@@ -80,7 +79,8 @@ def _unpad_native(a: Any, width: Pairs, mode: str, shape: Shape) -> Any:
     for axis in reversed(range(a.ndim)):
         low, high = width[axis]
         if (low, high) != (0, 0):
-            a = _folded(a, axis, low, shape[axis], _sources(shape[axis], low, high, mode))
+            places = np.arange(-low, shape[axis] + high)
+            a = _folded(a, axis, low, shape[axis], _sources(shape[axis], places, mode))
     return a
 
 

@@ -251,7 +251,7 @@ def full_like(
 
 
 # Elements of what NumPy fills at once.
-FEW = 4096
+FEW = 8192
 
 
 def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceLike) -> Tensor:
@@ -271,6 +271,7 @@ def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceL
         setitem(result, ..., value, function)
     except MemoryError:
         raise MemoryError(expected(function, "shape", "fit into memory", shape)) from None
+    result.thin()
     return result
 
 

@@ -212,6 +212,7 @@ def overwritten(x: Any) -> Any:
         lambda x: np.minimum.accumulate(x) + np.logaddexp.reduce(np.reshape(x, (2, -1)), axis=1)[0],
         lambda x: np.add.reduceat(x, [0, 7, 100]) * np.percentile(x, [10, 50, 90]) + np.quantile(x, 0.3),
         lambda x: np.pad(np.reshape(x, (250, -1)), 3, "reflect") + np.pad(np.reshape(x, (250, -1)), 3),
+        lambda x: np.insert(x, 0, 0.5)[:-1] * np.insert(np.delete(x, [0, -1]), [3, 3], x[:2]) + np.median(x),
         lambda x: overwritten(x + 1.0),
         lambda x: np.array([x[0], 2, x[1] * 2.0]) + np.array([[x[3], 0.5, 1], x[:3]]),
     ],

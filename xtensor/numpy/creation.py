@@ -247,9 +247,10 @@ def diagflat(v: Any, k: int = 0) -> Tensor:
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803
     x = as_array(x, "vander")
     count = x.shape[0] if N is None else N
-    powers = xt.arange(count) if increasing else xt.arange(count - 1, -1, -1)
-    wanted = xt.result_type(x.dtype, xt.int64)
-    return xt.pow(xt.astype(xt.expand_dims(x, axis=1), wanted), xt.astype(powers, wanted))
+    column = xt.astype(xt.expand_dims(x, axis=1), xt.result_type(x.dtype, xt.int64))
+    factors = xt.broadcast_to(column, (x.shape[0], max(count - 1, 0)))
+    powers: Tensor = xt.cumulative_prod(factors, axis=1, include_initial=True)[:, :count]
+    return powers if increasing else xt.flip(powers, axis=1).copy()
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tensor, ...]:

@@ -44,7 +44,18 @@ WRITES = {
 # depend on no values, and the results share no memory with an operand.
 STEADY = frozenset(
     (
-        *("argpartition", "i0", "lexsort", "packbits", "partition", "ravel_multi_index", "sort_complex", "unpackbits"),
+        *(
+            "delete",
+            "insert",
+            "argpartition",
+            "i0",
+            "lexsort",
+            "packbits",
+            "partition",
+            "ravel_multi_index",
+            "sort_complex",
+            "unpackbits",
+        ),
         *("unravel_index", "unwrap", "linalg.tensorinv", "linalg.tensorsolve"),
     )
 )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axis
 from ..tensor.face import Tensor
@@ -259,12 +260,14 @@ def unique(
 ) -> Any:
     x = as_array(ar, "unique")
     refuse_capture("unique")
-    wanted = {"return_index": True, "return_inverse": return_inverse, "return_counts": return_counts}
+    with_gradient = active[0] and steps_of((x,)) is not None
+    wanted = {"return_inverse": return_inverse, "return_counts": return_counts}
     theirs: Any = numpy.unique
-    _, first, *others = theirs(x.detach().host(), axis=axis, equal_nan=equal_nan, **wanted)
-    flat = x.ravel() if axis is None else x
-    values = xt.take(flat, xt.asarray(first, device=x.device), axis=axis or 0)
-    found = [values, *[xt.asarray(one, device=x.device) for one in ([first] if return_index else []) + others]]
+    told = theirs(x.detach().host(), return_index or with_gradient, axis=axis, equal_nan=equal_nan, **wanted)
+    found = [xt.asarray(one, device=x.device) for one in (told if isinstance(told, tuple) else (told,))]
+    if with_gradient:  # the values are those at the index
+        found[0] = xt.take(x.ravel() if axis is None else x, found[1], axis=axis or 0)
+        found = found if return_index else [found[0], *found[2:]]
     return found[0] if len(found) == 1 else tuple(found)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axis
 from ..standard.padded import padded
@@ -276,6 +277,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     axis = as_axis(axis, x.ndim, "insert")
     length, before = x.shape[axis], (slice(None),) * axis
     given = xt.astype(as_array(values, "insert"), x.dtype)
+    if _is_plain(obj, x, given):
+        return through("insert", None, (x, obj, given, axis), {})
     places = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
     if isinstance(places, int) or (not isinstance(places, slice) and not places.ndim):
         given = xt.moveaxis(xt.reshape(given, (1,) * (x.ndim - given.ndim) + given.shape), 0, axis)
@@ -295,8 +298,16 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     return joined[(*before, xt.asarray(order))] if axis else xt.take(joined, xt.asarray(order), axis=0)
 
 
+def _is_plain(obj: Any, *operands: Tensor) -> bool:
+    """Return whether the library can insert or delete at places: on the CPU, where no gradient goes through it."""
+    with_gradient = active[0] and steps_of(operands) is not None
+    return not isinstance(obj, Tensor) and all(x.device == "cpu" for x in operands) and not with_gradient
+
+
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
     x, along = flattened(arr, axis, "delete")
+    if _is_plain(obj, x):
+        return through("delete", None, (x, obj, along), {})
     obj = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
     left = numpy.delete(numpy.arange(x.shape[along]), obj)
     return xt.take(x, xt.asarray(left), axis=along)

@@ -213,6 +213,7 @@ SHAPES: list[Row] = [
 AXES: list[Row] = [
     ("xt.sum(f, axis=2)", IndexError, "sum: axis must be in [-2, 2), got 2"),
     ("xt.sum(f, axis=-3)", ValueError, "sum: axis must be in [-2, 2), got -3"),  # NumPy's AxisError is both
+    ("xt.sort(f, axis=2)", np.exceptions.AxisError, "sort: axis must be in [-2, 2), got 2"),
     ("xt.sum(f, axis=(0, 0))", ValueError, "sum: axis must not name an axis twice, got (0, 0)"),
     ("xt.sum(f, axis=1.5)", TypeError, "sum: axis must be an integer, got 1.5"),
     ("xt.sum(s, axis=0)", IndexError, "sum: axis must be absent for 0 axes, got 0"),

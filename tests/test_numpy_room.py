@@ -214,6 +214,8 @@ def overwritten(x: Any) -> Any:
         lambda x: np.pad(np.reshape(x, (250, -1)), 3, "reflect") + np.pad(np.reshape(x, (250, -1)), 3),
         lambda x: np.insert(x, 0, 0.5)[:-1] * np.insert(np.delete(x, [0, -1]), [3, 3], x[:2]) + np.median(x),
         lambda x: overwritten(x + 1.0),
+        lambda x: x[:30] * np.hanning(30) + np.sum(np.reshape(x, (250, -1))[np.triu_indices(250, 3, 200)]),
+        lambda x: np.indices((5, 4))[0] * x[:4] + np.geomspace(1, 8, 4),
         lambda x: np.array([x[0], 2, x[1] * 2.0]) + np.array([[x[3], 0.5, 1], x[:3]]),
     ],
 )

@@ -9,9 +9,10 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..tensor.face import Tensor
-from .common import as_array, beside, refuse_stranger
+from .common import as_array, beside, constant, refuse_stranger
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
@@ -271,12 +272,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     dimensions = tuple(dimensions)
-    lengths = _shape(dimensions) if dimensions else ()
-    axes = [xt.arange(n, dtype=numpy.dtype(dtype)) for n in lengths]
-    if sparse:
-        return meshgrid(*axes, sparse=True, indexing="ij")
-    grids = meshgrid(*axes, indexing="ij", copy=False)
-    return xt.stack(grids) if grids else xt.empty((0,), dtype=numpy.dtype(dtype))
+    found: Any = numpy.indices(_shape(dimensions) if dimensions else (), canonical(dtype, "indices"), sparse)
+    return tuple([constant(one) for one in found]) if sparse else constant(found)
 
 
 def fromfunction(
@@ -364,11 +361,11 @@ s_, index_exp = numpy.s_, numpy.index_exp
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
-    return tuple(xt.nonzero(tri(n, m, k, bool)))
+    return tuple([constant(one) for one in numpy.tril_indices(n, k, m)])
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
-    return tuple(xt.nonzero(xt.logical_not(tri(n, m, k - 1, bool))))
+    return tuple([constant(one) for one in numpy.triu_indices(n, k, m)])
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Tensor, ...]:

@@ -215,7 +215,7 @@ def overwritten(x: Any) -> Any:
         lambda x: np.insert(x, 0, 0.5)[:-1] * np.insert(np.delete(x, [0, -1]), [3, 3], x[:2]) + np.median(x),
         lambda x: overwritten(x + 1.0),
         lambda x: x[:30] * np.hanning(30) + np.sum(np.reshape(x, (250, -1))[np.triu_indices(250, 3, 200)]),
-        lambda x: np.indices((5, 4))[0] * x[:4] + np.geomspace(1, 8, 4),
+        lambda x: np.indices((250, 200))[1] * x[:200] + np.geomspace(1, 8, 200),
         lambda x: np.array([x[0], 2, x[1] * 2.0]) + np.array([[x[3], 0.5, 1], x[:3]]),
     ],
 )
@@ -235,6 +235,16 @@ def test_a_captured_step_loses_no_gradient() -> None:
         for _ in range(3):
             with pytest.raises(NotImplementedError, match="no derivative"):
                 xt.grad(xt.fuse(lambda x, call=call: np.sum(call(x))))(w)
+
+
+@pytest.mark.parametrize("count", [100, 5000])
+def test_sorts_keep_equal_elements_in_their_order(count: int) -> None:
+    """For arrays of any size: 0.0 and -0.0 are equal too."""
+    n = numpy.random.default_rng(0).integers(0, 3, count)
+    x, zeros = xt.asarray(n), numpy.where(n > 0, -0.0, 0.0)
+    assert numpy.array_equal(np.argsort(x).numpy(), numpy.argsort(n, kind="stable"))
+    assert numpy.array_equal(x.argsort().numpy(), numpy.argsort(n, kind="stable"))
+    assert numpy.array_equal(numpy.signbit(np.sort(xt.asarray(zeros)).numpy()), numpy.signbit(zeros))
 
 
 METHODS = ("sum", "prod", "mean", "std", "var", "min", "max", "any", "all", "argmax", "argmin")

@@ -171,9 +171,8 @@ def _listless(x: Tensor, key: Any) -> tuple[Any, ...]:
 
 
 def _listed(x: Tensor, item: Any) -> Tensor:
-    """Return a nested sequence of a key as a tensor; an empty one has no elements that could be integers."""
-    places = asarray_host(item, "index", "key", device=x.device)
-    return places if places.size else asarray_host(item, "index", "key", np.dtype(np.int64), x.device)
+    """Return a nested sequence of a key as a tensor."""
+    return asarray_host(_array_key(item), "index", "key", device=x.device)
 
 
 def _mask_of(x: Tensor, key: Any) -> Tensor | None:
@@ -502,14 +501,19 @@ def _is_basic(key: Any) -> bool:
     return hasattr(key, "__index__") and not isinstance(key, (Tensor, np.ndarray, np.bool_))
 
 
+_INTEGERS = frozenset((int,))
+
+
 def _thin_key(key: Any) -> tuple[Any, ...] | None:
-    """Return a key of thin faces and what basic keys hold as NumPy takes it, None for one that holds anything else."""
+    """Return a key of thin faces, lists of integers and what basic keys hold as NumPy takes it, None for any other."""
     found = []
     for item in key if type(key) is tuple else (key,):
         if type(item) is Tensor:
             item = item._data
             if type(item) is not np.ndarray or item.dtype.kind not in "iub":
                 return None
+        elif type(item) is list and item and _INTEGERS.issuperset(map(type, item)):
+            pass
         elif type(item) not in PLAIN:
             return None
         found.append(item)
@@ -525,12 +529,22 @@ def _native_key(x: Tensor, key: Any) -> Any:
     elif isinstance(key, _ITEMS):
         return key
     elif isinstance(key, (list, tuple, np.ndarray)):
-        array = np.asarray(key)
-        array = array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array
+        array = _array_key(key)
         key = from_native(array, x.device, shared=array is key)
     else:
         must = "be an integer, slice, Ellipsis, None, or an array or list of integers or booleans"
         raise IndexError(expected("index", "key", must, type(key).__name__))
+    return _checked_key(key).native()
+
+
+def _array_key(key: Any) -> Native:
+    """Return a nested sequence or an array as an index; an empty sequence has no elements that could be integers."""
+    array = np.asarray(key)
+    return _checked_key(array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array)
+
+
+def _checked_key(key: Any) -> Any:
+    """Return an array or tensor that can be an index; raises IndexError for one of other dtypes."""
     if key.dtype.kind not in "iub":
         raise IndexError(expected("index", "key", "be an array of integers or booleans", key.dtype))
-    return key.native()
+    return key

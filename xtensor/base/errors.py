@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from numpy.exceptions import AxisError  # both a ValueError and an IndexError
+from numpy.exceptions import AxisError
 
 
 class StrangerError(TypeError):

@@ -13,7 +13,9 @@ from math import gcd, prod
 from operator import index
 from typing import Any, TypeGuard
 
-from .errors import AxisError, expected
+from numpy.exceptions import AxisError  # both a ValueError and an IndexError
+
+from .errors import expected
 
 Shape = tuple[int, ...]
 

@@ -272,7 +272,8 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     dimensions = tuple(dimensions)
-    found: Any = numpy.indices(_shape(dimensions) if dimensions else (), canonical(dtype, "indices"), sparse)
+    theirs: Any = numpy.indices
+    found = theirs(_shape(dimensions) if dimensions else (), canonical(dtype, "indices"), sparse)
     return tuple([constant(one) for one in found]) if sparse else constant(found)
 
 

@@ -375,6 +375,12 @@ def test_bad_input(call: str, error: type[Exception], text: str, lazy: Any) -> N
             np.testing.assert_array_equal(x.native(), before[name], err_msg=name)
 
 
+def test_names_of_numpys_are_told_from_others() -> None:
+    for name, hint in {"concatenate": "; NumPy's names are in xtensor.numpy", "concatonate": ""}.items():
+        with pytest.raises(AttributeError, match=f"^module 'xtensor' has no attribute '{name}'{hint}$"):
+            getattr(xt, name)
+
+
 def test_every_message_xtensor_makes_names_its_function() -> None:
     named = [(call, text) for call, error, text in ROWS if text and "unsupported operand" not in text]
     assert all(re.match(r"\w+(: |$)", text) for _, text in named)

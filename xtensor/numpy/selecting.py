@@ -128,9 +128,10 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Te
 # ---- writes
 
 
-def copyto(dst: Tensor, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     if not isinstance(dst, Tensor):
-        raise TypeError(expected("copyto", "dst", "be a tensor", type(dst).__name__))
+        through("copyto", None, (dst, src, casting, where), {})  # into an array of NumPy's
+        return
     weak = type(src) is int and dst.dtype.kind in "iu"  # refused where it does not fit
     source = xt.asarray(src, dtype=dst.dtype) if weak else as_array(src, "copyto")
     if not numpy.can_cast(source.dtype, dst.dtype, casting):

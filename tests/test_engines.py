@@ -1806,3 +1806,12 @@ def test_small_powers_are_the_same_products_everywhere(engine: str, dtype: str, 
     with under(engine):
         recorded = (xt.asarray(a, copy=True) ** exponent).evaluate()
     assert plain.numpy().tobytes() == recorded.numpy().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [*"bhilqBHILQ"])
+def test_small_powers_of_integers_wrap_around_as_numpys(dtype: str) -> None:
+    base = np.random.default_rng(0).integers(0, 1 << 62, 1000).astype(dtype)
+    for exponent in (0, 1, 2, 3, 4, 5, True):
+        wanted = np.power(base, exponent)
+        np.testing.assert_array_equal((xt.asarray(base) ** exponent).numpy(), wanted, strict=True)
+        np.testing.assert_array_equal((xt.asarray(base)[::-2] ** exponent).numpy(), wanted[::-2], strict=True)

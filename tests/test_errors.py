@@ -213,6 +213,7 @@ SHAPES: list[Row] = [
 AXES: list[Row] = [
     ("xt.sum(f, axis=2)", IndexError, "sum: axis must be in [-2, 2), got 2"),
     ("xt.sum(f, axis=-3)", ValueError, "sum: axis must be in [-2, 2), got -3"),  # NumPy's AxisError is both
+    ("xt.sort(f, axis=2)", np.exceptions.AxisError, "sort: axis must be in [-2, 2), got 2"),
     ("xt.sum(f, axis=(0, 0))", ValueError, "sum: axis must not name an axis twice, got (0, 0)"),
     ("xt.sum(f, axis=1.5)", TypeError, "sum: axis must be an integer, got 1.5"),
     ("xt.sum(s, axis=0)", IndexError, "sum: axis must be absent for 0 axes, got 0"),
@@ -244,6 +245,7 @@ AXES: list[Row] = [
 ]
 
 INDICES: list[Row] = [
+    ("f[['a']]", IndexError, "index: key must be an array of integers or booleans, got <U1"),
     ("f[3]", IndexError, "index: key must be in [-3, 3) for axis 0, got 3"),
     ("f[..., -5]", IndexError, "index: key must be in [-4, 4) for axis 1, got -5"),
     ("e[0]", IndexError, "index: key must be absent: axis 0 has size 0, got 0"),
@@ -371,6 +373,12 @@ def test_bad_input(call: str, error: type[Exception], text: str, lazy: Any) -> N
         for name, x in arrays.items():
             assert x.shape == before[name].shape and x.dtype == before[name].dtype
             np.testing.assert_array_equal(x.native(), before[name], err_msg=name)
+
+
+def test_names_of_numpys_are_told_from_others() -> None:
+    for name, hint in {"concatenate": "; NumPy's names are in xtensor.numpy", "concatonate": ""}.items():
+        with pytest.raises(AttributeError, match=f"^module 'xtensor' has no attribute '{name}'{hint}$"):
+            getattr(xt, name)
 
 
 def test_every_message_xtensor_makes_names_its_function() -> None:

@@ -157,6 +157,8 @@ np.insert(v, slice(1, 3), 0.0) | np.delete(v, 2) | np.delete(a, [0, -1], 1) | np
 np.delete(v, v > 0) | np.trim_zeros(np.floor(np.abs(z[3:]))) | np.array_split(v, 4) | np.array_split(a, [1, 3], 1)
 np.split(v, 3) | np.split(a, [1], 0) | np.hsplit(v, 2) | np.hsplit(a, [2]) | np.vsplit(a, 2) | np.dsplit(t, 2)
 np.unstack(a) | np.unstack(a, axis=1) | np.pad(a, 1) | np.pad(a, ((1, 2), (0, 3)), constant_values=5)
+np.pad(a, 1, constant_values=((1, 2), (3, -0.0))) | np.pad(a, ((9, 0), (0, 14)), 'symmetric')
+np.pad(i, (5, 11), 'reflect') | np.pad(t, {0: 2, -1: (0, 9)}, 'wrap') | np.pad(a[:0], 2) | np.pad(v[:1], 3, 'reflect')
 np.array([[1, 2], [3, 4]]) | np.array(a, ndmin=3) | np.array(a, np.float32) | np.array([v, w]) | np.asarray(a)
 np.asarray([1, 2], float) | np.asanyarray(a) | np.ascontiguousarray(a.T) | np.asfortranarray(a) | np.copy(a)
 np.asarray_chkfinite(a) | np.require(a, np.float32, 'C') | np.astype(a, np.int32) | np.zeros((2, 3))

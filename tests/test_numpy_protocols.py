@@ -56,6 +56,9 @@ def test_a_result_that_goes_into_an_array_is_an_array() -> None:
     assert np.add(x, x, out=x) is x and x.tolist() == [2.0, 4.0]
     np.multiply.at(x, [0], 10.0)
     np.copyto(x[1:], 7.0)
+    into = np.zeros(3)
+    np.copyto(into, xt.asarray([1.0, 2.0, 3.0]), where=[True, False, True])
+    assert into.tolist() == [1.0, 0.0, 3.0]
     assert x.tolist() == [20.0, 7.0]
 
 

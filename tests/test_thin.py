@@ -638,6 +638,51 @@ def test_numbers_before_values_without_axes(name: str) -> None:
         np.testing.assert_array_equal(getattr(operator, name)(a, x).numpy(), wanted, strict=True)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: xt.floor_divide(x, xt.inf),
+        lambda x: x // xt.asarray(-xt.inf),
+        lambda x: xt.expm1(xt.astype(x, xt.complex128)),
+        lambda x: xt.log1p(xt.astype(x, xt.complex64)),
+        lambda x: xt.tanh(xt.inf + 1j * x),
+        lambda x: xt.sqrt(2),
+        lambda x: xt.maximum(1, 2.5),
+        lambda x: xt.floor_divide(2, 1.5),
+    ],
+)
+def test_results_without_axes_are_values(call: Callable[..., Any]) -> None:
+    """`+=` makes another one, as of NumPy's scalars, also where the library's function is repaired."""
+    result = before = call(xt.asarray(0.0))
+    wanted = result.item()
+    result += 1
+    assert before.item() == wanted and result.item() == wanted + 1
+
+
+def test_functions_of_numbers_alone_are_numpys() -> None:
+    """Dtypes, values and refusals are those of arrays without axes, beside which Python numbers are weak."""
+    for a in (*NUMBERS, np.float32(1.5), np.int8(3), 1 << 63, 1 << 70):
+        for ours, theirs in ((xt.sqrt, np.sqrt), (xt.abs, np.abs), (xt.negative, np.negative), (xt.sin, np.sin)):
+            agree(lambda a, f=ours: f(a), lambda a, f=theirs: f(np.asarray(a)), a)
+        for b in NUMBERS if abs(a) < 1 << 62 else ():
+            for ours, theirs in ((xt.maximum, np.maximum), (xt.pow, np.power), (xt.less, np.less)):
+                agree(lambda a, f=ours, b=b: f(a, b), lambda a, f=theirs, b=b: f(a, b), a)
+
+
+def agree(ours: Callable[[Any], Any], theirs: Callable[[Any], Any], x: Any) -> None:
+    """Compare two functions of a number: what they return, or that both refuse it."""
+    with np.errstate(all="ignore"):
+        try:
+            wanted = theirs(x)
+        except (TypeError, OverflowError, ValueError):
+            wanted = None
+    if wanted is None or np.asarray(wanted).dtype.kind == "O":
+        with pytest.raises((TypeError, OverflowError, ValueError)):
+            ours(x)
+        return
+    np.testing.assert_array_equal(ours(x).numpy(), np.asarray(wanted), strict=True)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "int64"])
 def test_a_row_assigned_to_a_column_that_it_crosses(dtype: str) -> None:
     """NumPy itself reads the crossing after it has written it."""

@@ -77,7 +77,8 @@ def __getattr__(name: str) -> object:
     if name in _NUMPYS:
         found: object = getattr(_import_module(".numpy", __name__), name)
         return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = "; NumPy's names are in xtensor.numpy" if name in _import_module("numpy").__all__ else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
 
 
 def __dir__() -> list[str]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-
-class AxisError(ValueError, IndexError):
-    """An axis out of range: both a ValueError and an IndexError, as NumPy's is."""
+from numpy.exceptions import AxisError
 
 
 class StrangerError(TypeError):

@@ -13,9 +13,14 @@ from math import gcd, prod
 from operator import index
 from typing import Any, TypeGuard
 
-from .errors import AxisError, expected
+from numpy.exceptions import AxisError  # both a ValueError and an IndexError
+
+from .errors import expected
 
 Shape = tuple[int, ...]
+
+# What stands before and after along each axis.
+Pairs = tuple[tuple[int, int], ...]
 
 MAX_NDIM = 64  # NumPy's and CuPy's
 
@@ -457,3 +462,14 @@ def as_axes(
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     """Return the axes that a reduction is over."""
     return tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+
+
+def overlap(lengths: Shape, reach: Sequence[tuple[int, int]]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return which places of parts that reach from one position to behind another lie inside, and what lies there."""
+    target, source = [], []
+    for length, (start, stop) in zip(lengths, reach, strict=True):
+        first = max(start, 0)
+        last = max(min(stop, length), first)
+        target.append(slice(first - start, last - start))
+        source.append(slice(first, last))
+    return tuple(target), tuple(source)

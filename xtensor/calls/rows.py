@@ -24,7 +24,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
-from ..tensor.operands import SCALARS
+from ..tensor.operands import SCALARS, chosen_device
 from ..tensor.operators import COMPARED, SPELLED, Operators
 from .elsewhere import call_known
 from .op import Op, apply, reduce, reduce_on_tape, reduce_small
@@ -116,6 +116,10 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                 found = _there(op, (x,))
                 if found is not None:
                     return found
+        elif type(x) in _NUMBERS:
+            alone = _alone(x)
+            if alone is not None:
+                return call(alone)
         return apply(op, (x,))
 
     return call
@@ -169,9 +173,21 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                     return wrap(quickly(kernel, a, b), CPU_DEVICE)
                 except REFUSED:
                     pass
+        elif type(x1) in SCALARS and type(x2) in SCALARS:
+            alone = _alone(x1)
+            if alone is not None:
+                return call(alone, x2)
         return long_way(op, (x1, x2))
 
     return call
+
+
+def _alone(number: Any) -> Tensor | None:
+    """Return a number as the tensor for which it stands in a call on numbers alone; None where that is no thin face."""
+    native = _asarray(number)
+    if thin_closed[0] or native.dtype.kind == "O" or chosen_device(None, "asarray") is not CPU_DEVICE:
+        return None
+    return wrap(native, CPU_DEVICE)
 
 
 def _there(op: Op, operands: tuple[Any, ...]) -> Tensor | None:

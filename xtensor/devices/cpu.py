@@ -397,8 +397,13 @@ def _floor_divide(x1: Any, x2: Any, **out: Any) -> Any:
         if infinite.any():
             target = np.asarray(quotient)
             np.copyto(target, np.floor(np.true_divide(x1, x2)), where=infinite, casting="same_kind")
-            return target
+            return _scalar(target)
     return quotient
+
+
+def _scalar(result: Any) -> Any:
+    """Return a result as the library returns it: without axes it is a scalar."""
+    return result if result.ndim else result[()]
 
 
 def _expm1(x: Any) -> Any:
@@ -409,7 +414,7 @@ def _expm1(x: Any) -> Any:
         if special.any():
             limit: Any = np.array(np.exp(x))
             limit.real = limit.real - 1
-            return np.where(special, limit, result)
+            return _scalar(np.where(special, limit, result))
     return result
 
 
@@ -423,6 +428,10 @@ def log1p(xp: Any, x: Any) -> Any:
     return found
 
 
+def _log1p(x: Any) -> Any:
+    return _scalar(log1p(np, x))
+
+
 def _tanh(x: Any) -> Any:
     """The hyperbolic tangent; for complex x with an infinite real part the standard's +-1 and a zero of x's sign."""
     result = np.tanh(x)
@@ -432,7 +441,7 @@ def _tanh(x: Any) -> Any:
             limit: Any = np.array(result)
             limit.real = np.copysign(1, np.real(x))
             limit.imag = np.copysign(0, np.imag(x))
-            return np.where(infinite, limit, result)
+            return _scalar(np.where(infinite, limit, result))
     return result
 
 
@@ -448,10 +457,11 @@ SMALL_POWERS = (2, 3, 4)
 def _pow(x1: Any, x2: Any) -> Any:
     """Powers; for a lone exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's.
 
-    Small whole ones are products, as in generated code: NumPy takes 300 times as long where bases are negative; so are
-    squares of complex numbers, as with NumPy's operator.
+    Small whole ones are products, as in generated code: NumPy takes 300 times as long where bases are negative, and 5
+    times for integers; so are squares of complex numbers, as with NumPy's operator.
     """
     kinds = "fdFD" if type(x2) in (int, float) and x2 == 2 else "fd"
+    kinds += "bhilqBHILQ" if type(x2) is int else ""
     if type(x2) in (int, float) and x2 in SMALL_POWERS and type(x1) is np.ndarray and x1.dtype.char in kinds:
         result = np.square(x1)
         return result if x2 == 2 else np.multiply(result, x1 if x2 == 3 else result)
@@ -566,7 +576,7 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "var": _var,
     "floor_divide": _floor_divide,
     "expm1": _expm1,
-    "log1p": partial(log1p, np),
+    "log1p": _log1p,
     "tanh": _tanh,
     "round": _round,
     "pow": _pow,

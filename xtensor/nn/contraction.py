@@ -24,7 +24,7 @@ from numpy.lib.stride_tricks import as_strided
 from ..base import threads
 from ..base.dtypes import DType
 from ..base.errors import expected
-from ..base.layout import Shape
+from ..base.layout import Shape, overlap
 from ..base.profiling import noting, observers
 from ..calls.library import captured_call, native_of
 from ..devices import library_of
@@ -37,7 +37,7 @@ from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
 from . import elsewhere
-from .windows import Axes, kernels, outs, overlap, sizes, volume
+from .windows import Axes, kernels, outs, sizes, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 

@@ -15,7 +15,8 @@ from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import NUMERIC, DType
 from ..base.errors import check_choice, expected, mismatch, one_of
-from ..base.layout import Shape
+from ..base.layout import Pairs, Shape
+from ..standard.padded import unpadded
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import winograd
@@ -23,11 +24,10 @@ from .algorithms import ALGORITHMS, INPUTS, OUTPUTS, Algorithm, Plan, chosen, co
 from .contraction import Array, natively
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
-from .padding import check_width, pad, unpadded
+from .padding import check_width, pad
 from .windows import (
     Axes,
     Axis,
-    Pairs,
     axes_of,
     batched,
     channels_last,

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..base.dtypes import DType
+from ..base.layout import overlap
 from ..devices import library_of
 from . import kernels as own_kernels
-from .windows import Axes, kernels, outs, overlap, sizes, taps, volume
+from .windows import Axes, kernels, outs, sizes, taps, volume
 
 Array = Any  # a cupy.ndarray
 

@@ -13,7 +13,7 @@ from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import FLOATING, REAL, DType
 from ..base.errors import expected
-from ..base.layout import Shape, as_shape
+from ..base.layout import Pairs, Shape, as_shape
 from ..devices import device_of, library_of
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
@@ -25,7 +25,7 @@ from .layers import check_classes
 from .planes import planes_of
 from .shifted import combine
 from .sweeps import Runs, lying, remembered
-from .windows import Axes, Axis, Pairs, axes_of, batched, channels_last, each, outs, sizes, spatial, taps
+from .windows import Axes, Axis, axes_of, batched, channels_last, each, outs, sizes, spatial, taps
 
 __all__ = [
     "adaptive_avg_pool",

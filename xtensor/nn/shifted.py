@@ -14,11 +14,12 @@ from ..autograd.rules import xt
 from ..autograd.tape import OFF, recording
 from ..base import threads
 from ..base.errors import expected
+from ..base.layout import overlap
 from ..devices import device_of, library_of
 from ..devices.cpu import CPU
 from ..tensor.face import Tensor, wrap
 from .elsewhere import padded as padded_elsewhere
-from .windows import Axes, Places, overlap, sizes
+from .windows import Axes, Places, sizes
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 

@@ -12,9 +12,7 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 from ..base.errors import expected, one_of
-from ..base.layout import Shape, as_index
-
-Pairs = tuple[tuple[int, int], ...]
+from ..base.layout import Pairs, Shape, as_index
 
 FIRST = ("NCW", "NCHW", "NCDHW")
 LAST = ("NWC", "NHWC", "NDHWC")
@@ -77,17 +75,6 @@ def phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:
         low = -((start + axis.low - last * axis.dilation) // axis.stride)
         found.append((places, elements, Axis(axis.out, count, number, 1, apart, low)))
     return found
-
-
-def overlap(lengths: Shape, reach: Sequence[tuple[int, int]]) -> tuple[Places, Places]:
-    """Return which places of parts that reach from one position to behind another lie inside, and what lies there."""
-    target, source = [], []
-    for length, (start, stop) in zip(lengths, reach, strict=True):
-        first = max(start, 0)
-        last = max(min(stop, length), first)
-        target.append(slice(first - start, last - start))
-        source.append(slice(first, last))
-    return tuple(target), tuple(source)
 
 
 # ---- arguments

@@ -9,7 +9,8 @@ import numpy
 from ..autograd.rules import xt
 from ..base.errors import expected
 from ..storage.storage import watchers, watching
-from ..tensor.face import Tensor
+from ..tensor.face import Tensor, created
+from ..tensor.operands import chosen_device
 
 # How xtensor's own functions spell what NumPy calls otherwise.
 SPELLED = {
@@ -86,6 +87,11 @@ def flattened(x: Any, axis: Any, function: str) -> tuple[Tensor, Any]:
     """Return an array and an axis of it: of all its elements in a row where NumPy's axis is None."""
     found = as_array(x, function)
     return (found.ravel(), 0) if axis is None else (found, axis)
+
+
+def constant(native: Any) -> Tensor:
+    """Return a tensor on the default device of a fresh array whose elements follow from Python's constants."""
+    return created(native, chosen_device(None, "asarray"))
 
 
 def give(function: str, result: Tensor, out: Any, where: Any = True, casting: str = "same_kind") -> Tensor:

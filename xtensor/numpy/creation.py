@@ -9,9 +9,10 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..tensor.face import Tensor
-from .common import as_array, beside, refuse_stranger
+from .common import as_array, beside, constant, refuse_stranger
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
@@ -247,9 +248,10 @@ def diagflat(v: Any, k: int = 0) -> Tensor:
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803
     x = as_array(x, "vander")
     count = x.shape[0] if N is None else N
-    powers = xt.arange(count) if increasing else xt.arange(count - 1, -1, -1)
-    wanted = xt.result_type(x.dtype, xt.int64)
-    return xt.pow(xt.astype(xt.expand_dims(x, axis=1), wanted), xt.astype(powers, wanted))
+    column = xt.astype(xt.expand_dims(x, axis=1), xt.result_type(x.dtype, xt.int64))
+    factors = xt.broadcast_to(column, (x.shape[0], max(count - 1, 0)))
+    powers: Tensor = xt.cumulative_prod(factors, axis=1, include_initial=True)[:, :count]
+    return powers if increasing else xt.flip(powers, axis=1).copy()
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Tensor, ...]:
@@ -270,12 +272,9 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     dimensions = tuple(dimensions)
-    lengths = _shape(dimensions) if dimensions else ()
-    axes = [xt.arange(n, dtype=numpy.dtype(dtype)) for n in lengths]
-    if sparse:
-        return meshgrid(*axes, sparse=True, indexing="ij")
-    grids = meshgrid(*axes, indexing="ij", copy=False)
-    return xt.stack(grids) if grids else xt.empty((0,), dtype=numpy.dtype(dtype))
+    theirs: Any = numpy.indices
+    found = theirs(_shape(dimensions) if dimensions else (), canonical(dtype, "indices"), sparse)
+    return tuple([constant(one) for one in found]) if sparse else constant(found)
 
 
 def fromfunction(
@@ -363,11 +362,11 @@ s_, index_exp = numpy.s_, numpy.index_exp
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
-    return tuple(xt.nonzero(tri(n, m, k, bool)))
+    return tuple([constant(one) for one in numpy.tril_indices(n, k, m)])
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Tensor, ...]:
-    return tuple(xt.nonzero(xt.logical_not(tri(n, m, k - 1, bool))))
+    return tuple([constant(one) for one in numpy.triu_indices(n, k, m)])
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Tensor, ...]:

@@ -26,12 +26,11 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native
 from ..tensor.operands import common_device
-from .common import refuse_capture, refuse_stranger
+from .common import constant, refuse_capture, refuse_stranger
 from .thin import at_once
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.
 WRITES = {
-    "copyto": "dst",
     "fill_diagonal": "a",
     "place": "arr",
     "put": "a",
@@ -45,10 +44,35 @@ WRITES = {
 # depend on no values, and the results share no memory with an operand.
 STEADY = frozenset(
     (
-        *("argpartition", "i0", "lexsort", "packbits", "partition", "ravel_multi_index", "sort_complex", "unpackbits"),
+        *(
+            "delete",
+            "insert",
+            "argpartition",
+            "i0",
+            "lexsort",
+            "packbits",
+            "partition",
+            "ravel_multi_index",
+            "sort_complex",
+            "unpackbits",
+        ),
         *("unravel_index", "unwrap", "linalg.tensorinv", "linalg.tensorsolve"),
     )
 )
+
+
+# Those that make an array of numbers alone.
+MADE = frozenset(("bartlett", "blackman", "geomspace", "hamming", "hanning", "kaiser"))
+
+# The methods of universal functions of which the same is true.
+_STEADY_METHODS = frozenset(("accumulate", "reduce", "reduceat"))
+
+
+def _is_steady(name: str) -> bool:
+    """Return whether a captured function may call a function of NumPy's as a step."""
+    inner, _, last = name.rpartition(".")
+    name = inner if last in _STEADY_METHODS else name
+    return name in STEADY or name in MADE or isinstance(found_in(numpy, name), numpy.ufunc)
 
 
 class Passage:
@@ -123,18 +147,21 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
 
 
 def _step(name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Callable[[], Any] | None:
-    """Return a call as a step of the function that is being captured; None where it cannot be one.
+    """Return a call as a step of the function that is being captured, or what it makes of numbers alone as a constant;
+    None where it is neither.
 
     Arrays of NumPy's may hold something else in another call; of several results the gradient would be lost.
     """
-    if "out" in given or not (name in STEADY or isinstance(found_in(numpy, name), numpy.ufunc)):
+    if given.get("out") is not None or not _is_steady(name):
         return None
     tensors: list[Tensor] = []
     try:
         places, options = _emptied(args, tensors), {key: _emptied(x, tensors) for key, x in given.items()}
     except _ArrayError:
         return None
-    if not tensors or (active[0] and steps_of(tensors) is not None):
+    if not tensors:
+        return (lambda: constant(found_in(numpy, name)(*args, **given))) if name in MADE else None
+    if active[0] and steps_of(tensors) is not None:
         return None
     device = common_device(name, tensors)
     found = found_in(device.backend.library, name)

@@ -84,7 +84,8 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
     return found
 
 
-# Functions that return views, numbers, or what was given, and those that make arrays of no others.
+# Functions that return views, numbers, or what was given, those that make arrays of no others, those that write, and
+# those that keep equal elements in their order, as NumPy's may not.
 _NOT_THIN = frozenset(
     (
         *("asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
@@ -94,7 +95,8 @@ _NOT_THIN = frozenset(
         *("broadcast_arrays", "flip", "fliplr", "flipud", "rot90", "array_split", "split", "hsplit", "vsplit"),
         *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
         *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
-        *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices"),
+        *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices", "copyto"),
+        *("fill_diagonal", "sort", "argsort"),
     )
 )
 

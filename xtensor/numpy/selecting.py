@@ -9,10 +9,12 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axis
 from ..tensor.face import Tensor
 from .common import as_array, as_condition, beside, flattened, give, refuse_capture
+from .door import through
 from .shaping import concatenate, expand_dims
 
 
@@ -121,6 +123,30 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Te
         result = result.copy() if result.requires_grad else result
         result[places] = xt.astype(value, x.dtype)
     return result
+
+
+# ---- writes
+
+
+def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    if not isinstance(dst, Tensor):
+        through("copyto", None, (dst, src, casting, where), {})  # into an array of NumPy's
+        return
+    weak = type(src) is int and dst.dtype.kind in "iu"  # refused where it does not fit
+    source = xt.asarray(src, dtype=dst.dtype) if weak else as_array(src, "copyto")
+    if not numpy.can_cast(source.dtype, dst.dtype, casting):
+        raise TypeError(expected("copyto", "src", f"be cast to {dst.dtype} by casting={casting!r}", source.dtype))
+    if where is not True:
+        source = xt.where(as_condition(where), xt.astype(source, dst.dtype, copy=False), dst)
+    dst[...] = source
+
+
+def fill_diagonal(a: Tensor, val: Any, wrap: bool = False) -> None:
+    simple = isinstance(val, (bool, int, float, complex)) or (isinstance(val, Tensor) and not val.ndim)
+    if wrap or not simple or not isinstance(a, Tensor) or a.ndim != 2:
+        through("fill_diagonal", None, (a, val), {"wrap": wrap})
+    else:
+        xt.linalg.diagonal(a)[...] = val
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
@@ -235,12 +261,14 @@ def unique(
 ) -> Any:
     x = as_array(ar, "unique")
     refuse_capture("unique")
-    wanted = {"return_index": True, "return_inverse": return_inverse, "return_counts": return_counts}
+    with_gradient = active[0] and steps_of((x,)) is not None
+    wanted = {"return_inverse": return_inverse, "return_counts": return_counts}
     theirs: Any = numpy.unique
-    _, first, *others = theirs(x.detach().host(), axis=axis, equal_nan=equal_nan, **wanted)
-    flat = x.ravel() if axis is None else x
-    values = xt.take(flat, xt.asarray(first, device=x.device), axis=axis or 0)
-    found = [values, *[xt.asarray(one, device=x.device) for one in ([first] if return_index else []) + others]]
+    told = theirs(x.detach().host(), return_index or with_gradient, axis=axis, equal_nan=equal_nan, **wanted)
+    found = [xt.asarray(one, device=x.device) for one in (told if isinstance(told, tuple) else (told,))]
+    if with_gradient:  # the values are those at the index
+        found[0] = xt.take(x.ravel() if axis is None else x, found[1], axis=axis or 0)
+        found = found if return_index else [found[0], *found[2:]]
     return found[0] if len(found) == 1 else tuple(found)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axis
+from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
 from .common import as_array, as_arrays, flattened, give
 from .door import through
@@ -275,6 +277,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     axis = as_axis(axis, x.ndim, "insert")
     length, before = x.shape[axis], (slice(None),) * axis
     given = xt.astype(as_array(values, "insert"), x.dtype)
+    if _is_plain(obj, x, given):
+        return through("insert", None, (x, obj, given, axis), {})
     places = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
     if isinstance(places, int) or (not isinstance(places, slice) and not places.ndim):
         given = xt.moveaxis(xt.reshape(given, (1,) * (x.ndim - given.ndim) + given.shape), 0, axis)
@@ -294,8 +298,16 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     return joined[(*before, xt.asarray(order))] if axis else xt.take(joined, xt.asarray(order), axis=0)
 
 
+def _is_plain(obj: Any, *operands: Tensor) -> bool:
+    """Return whether the library can insert or delete at places: on the CPU, where no gradient goes through it."""
+    with_gradient = active[0] and steps_of(operands) is not None
+    return not isinstance(obj, Tensor) and all(x.device == "cpu" for x in operands) and not with_gradient
+
+
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
     x, along = flattened(arr, axis, "delete")
+    if _is_plain(obj, x):
+        return through("delete", None, (x, obj, along), {})
     obj = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
     left = numpy.delete(numpy.arange(x.shape[along]), obj)
     return xt.take(x, xt.asarray(left), axis=along)
@@ -352,18 +364,19 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 # ---- padding
 
 
+# What the modes that repeat elements are called in xtensor.nn.
+_REPEATING = {"edge": "replicate", "wrap": "circular", "reflect": "reflect", "symmetric": "symmetric"}
+
+
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Tensor:
     x = as_array(array, "pad")
     widths = _pairs(pad_width, x.ndim)
-    if mode == "constant" and set(options) <= {"constant_values"}:
-        return _padded_by(x, widths, _pairs(options.get("constant_values", 0), x.ndim))
-    if mode in ("edge", "wrap", "reflect", "symmetric") and not options and x.size:
-        for axis, (before, after) in enumerate(widths):
-            if before or after:
-                order = numpy.pad(numpy.arange(x.shape[axis]), (before, after), mode)
-                x = xt.take(x, xt.asarray(order), axis=axis)
-        return x
-    return through("pad", None, (x, widths, mode), options)
+    if all(type(width) is int and width >= 0 for pair in widths for width in pair):
+        if mode == "constant" and set(options) <= {"constant_values"}:
+            return _padded_by(x, widths, _pairs(options.get("constant_values", 0), x.ndim))
+        if mode in _REPEATING and not options and x.size:
+            return padded(x, tuple(widths), _REPEATING[mode], 0)
+    return through("pad", None, (x, pad_width, mode), options)
 
 
 def _pairs(given: Any, count: int) -> list[tuple[Any, Any]]:
@@ -376,14 +389,12 @@ def _pairs(given: Any, count: int) -> list[tuple[Any, Any]]:
 
 def _padded_by(x: Tensor, widths: Sequence[tuple[int, int]], values: Sequence[tuple[Any, Any]]) -> Tensor:
     """Return an array with numbers put before and after it along each axis."""
-    if any(width < 0 for pair in widths for width in pair):
-        raise ValueError("index can't contain negative values")
+    every = {str(value) for pair in values for value in pair}
+    if len(every) == 1:
+        return padded(x, tuple(widths), "zeros", values[0][0])
     for axis, (pair, ends) in enumerate(zip(widths, values, strict=True)):
-        if any(pair):
-            shapes = [(*x.shape[:axis], width, *x.shape[axis + 1 :]) for width in pair]
-            before, after = (
-                xt.astype(xt.full(shape, value, device=x.device), x.dtype)
-                for shape, value in zip(shapes, ends, strict=True)
-            )
-            x = xt.concat([before, x, after], axis=axis)
+        for side, value in enumerate(ends):
+            width = [(0, 0)] * x.ndim
+            width[axis] = (pair[0], 0) if side == 0 else (0, pair[1])
+            x = padded(x, tuple(width), "zeros", value)
     return x

@@ -7,10 +7,10 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
-from ..autograd.tape import differentiable
+from ..autograd.tape import active, differentiable, steps_of
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
-from ..tensor.face import Tensor
+from ..tensor.face import Tensor, created
 from .common import as_array, give, numbers, refuse_capture
 from .door import through
 from .folding import average, mean
@@ -29,13 +29,21 @@ def _in_rows(x: Tensor, axis: Any, function: str) -> tuple[Tensor, tuple[int, ..
     return rows, tuple(1 if a in axes else n for a, n in enumerate(x.shape))
 
 
+def _ordered(rows: Tensor, places: set[int]) -> Tensor:
+    """Return rows with those elements at some places that stand there in order; all are where a gradient is wanted."""
+    if active[0] and steps_of((rows,)) is not None:
+        return xt.sort(rows)
+    found: Tensor = on(rows, "partition", lambda xp, a: xp.partition(a, sorted(places), axis=-1))
+    return found
+
+
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
     x = as_array(a, "median")
     rows, kept = _in_rows(x, axis, "median")
     count = rows.shape[-1]
     if not count:
         return give("median", mean(x, axis, keepdims=keepdims), out)
-    ordered = xt.sort(rows)
+    ordered = _ordered(rows, {(count - 1) // 2, count // 2, count - 1})
     middle = mean(ordered[..., (count - 1) // 2 : count // 2 + 1], -1)
     if x.dtype.kind in "fc":
         last = ordered[..., -1]
@@ -55,31 +63,73 @@ def quantile(
     weights: Any = None,
 ) -> Tensor:
     x = as_array(a, "quantile")
-    if method != "linear" or weights is not None or x.dtype.kind == "c":
-        given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
-        return through("quantile", None, (x, q), given)
-    x, part = numbers(x, "quantile"), _parts(x, q)
+    if _is_unusual(x, method, weights):
+        return through("quantile", None, (x, q), _given(axis, out, method, keepdims, weights))
+    return _quantile(x, _parts(x, q), axis, out, keepdims)
+
+
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    *,
+    weights: Any = None,
+) -> Tensor:
+    x = as_array(a, "percentile")
+    if _is_unusual(x, method, weights):
+        return through("percentile", None, (x, q), _given(axis, out, method, keepdims, weights))
+    return _quantile(x, _parts(x, q, 100), axis, out, keepdims)
+
+
+def _is_unusual(x: Tensor, method: str, weights: Any) -> bool:
+    """Return whether a quantile is one that only the library computes."""
+    return method != "linear" or weights is not None or x.dtype.kind == "c"
+
+
+def _given(axis: Any, out: Any, method: str, keepdims: bool, weights: Any) -> dict[str, Any]:
+    return {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
+
+
+def _quantile(x: Tensor, part: Any, axis: Any, out: Any, keepdims: bool) -> Tensor:
+    """Return what lies parts of the way through the sorted elements along axes."""
+    x = numbers(x, "quantile")
     rows, kept = _in_rows(x, axis, "quantile")
-    if not rows.shape[-1]:
+    last = rows.shape[-1] - 1
+    if last < 0:
         raise IndexError("index -1 is out of bounds for axis 0 with size 0")
-    ordered = xt.sort(rows)
-    place = xt.reshape(part, (part.size,)) * (rows.shape[-1] - 1)
-    below = xt.floor(place)
-    first = xt.astype(below, xt.int64)
-    second = xt.clip(first + 1, 0, rows.shape[-1] - 1)
-    values = _between(xt.take(ordered, first, axis=-1), xt.take(ordered, second, axis=-1), place - below)
-    last = ordered[..., -1:]
-    return _arranged("quantile", xt.where(xt.isnan(last), last, values), part, kept, keepdims, out)
+    place = part.reshape(-1) * last
+    if isinstance(part, Tensor):
+        below = xt.floor(place)
+        first = xt.astype(below, xt.int64)
+        ordered, second, rest = xt.sort(rows), xt.clip(first + 1, 0, last), place - below
+    else:
+        below = numpy.floor(place)
+        places = below.astype(int), numpy.minimum(below.astype(int) + 1, last)
+        ordered = _ordered(rows, {last, *places[0].tolist(), *places[1].tolist()})
+        first, second, rest = (created(one, x.device) for one in (*places, place - below))
+    values = _between(xt.take(ordered, first, axis=-1), xt.take(ordered, second, axis=-1), rest)
+    largest = ordered[..., -1:]
+    return _arranged("quantile", xt.where(xt.isnan(largest), largest, values), part.shape, kept, keepdims, out)
 
 
-def _parts(x: Tensor, q: Any, whole: int = 1) -> Tensor:
-    """Return parts of the way, given as such or in hundreds, in the dtype in which NumPy computes with them."""
-    weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
-    found = xt.asarray(q, dtype=x.dtype) if weak else numbers(q, "quantile")
-    if not bool(xt.all(xt.logical_and(found >= 0, found <= whole))):
+def _parts(x: Tensor, q: Any, whole: int = 1) -> Any:
+    """Return parts of the way, given as such or in hundreds, in the dtype in which NumPy computes with them.
+
+    A tensor becomes a tensor, all else an array of NumPy's.
+    """
+    found = numbers(q, "quantile") if isinstance(q, Tensor) else numpy.asarray(q)
+    if found.dtype.kind != "f":
+        found = found.astype(float)
+    if isinstance(q, (int, float)) and x.dtype.kind == "f":
+        found = found.astype(x.dtype)
+    if not bool(((found >= 0) & (found <= whole)).all()):
         what = "Quantiles must be in the range [0, 1]" if whole == 1 else "Percentiles must be in the range [0, 100]"
         raise ValueError(what)
-    return found if whole == 1 else found / whole
+    return found if whole == 1 else found / found.dtype.type(whole)
 
 
 def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
@@ -88,30 +138,29 @@ def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
     return xt.where(part >= 0.5, high - step * (1 - part), low + step * part)
 
 
-def _arranged(name: str, values: Tensor, part: Tensor, kept: tuple[int, ...], keepdims: bool, out: Any) -> Tensor:
-    """Return quantiles, which lie along the last axis, with the axes of q first."""
+def _arranged(
+    name: str, values: Tensor, shape: tuple[int, ...], kept: tuple[int, ...], keepdims: bool, out: Any
+) -> Tensor:
+    """Return quantiles, which lie along the last axis, with the axes of q first. shape: that of q."""
     moved = xt.moveaxis(values, -1, 0)
-    return give(name, xt.reshape(moved, (*part.shape, *(kept if keepdims else moved.shape[1:]))), out)
+    return give(name, xt.reshape(moved, (*shape, *(kept if keepdims else moved.shape[1:]))), out)
 
 
-def percentile(a: Any, q: Any, axis: Any = None, out: Any = None, *args: Any, **options: Any) -> Tensor:
-    return quantile(a, _parts(as_array(a), q, 100), axis, out, *args, **options)
-
-
-def _of_numbers(name: str, a: Any, part: Tensor, axis: Any, out: Any, keepdims: bool) -> Tensor:
+def _of_numbers(name: str, a: Any, part: Any, axis: Any, out: Any, keepdims: bool) -> Tensor:
     """Return a quantile of what is no NaN in each row: by the place among those, which come first when sorted."""
     x = numbers(a, name)
     rows, kept = _in_rows(x, axis, name)
     if not rows.shape[-1]:
-        return _arranged(name, xt.full((*rows.shape[:-1], part.size), numpy.nan), part, kept, keepdims, out)
+        return _arranged(name, xt.full((*rows.shape[:-1], part.size), numpy.nan), part.shape, kept, keepdims, out)
     ordered = xt.sort(rows)
     count = xt.count_nonzero(xt.logical_not(xt.isnan(ordered)), axis=-1, keepdims=True)
-    place = xt.reshape(part, (part.size,)) * xt.astype(count - 1, part.dtype)
+    flat = part.reshape(-1)
+    place = (flat if isinstance(flat, Tensor) else created(flat, x.device)) * xt.astype(count - 1, part.dtype)
     below = xt.floor(place)
     first = xt.clip(xt.astype(below, xt.int64), 0, rows.shape[-1] - 1)
     second = xt.clip(xt.minimum(first + 1, count - 1), 0, rows.shape[-1] - 1)
     low, high = (xt.take_along_axis(ordered, one, axis=-1) for one in (first, second))
-    return _arranged(name, _between(low, high, place - below), part, kept, keepdims, out)
+    return _arranged(name, _between(low, high, place - below), part.shape, kept, keepdims, out)
 
 
 def nanquantile(

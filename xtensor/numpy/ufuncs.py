@@ -158,7 +158,7 @@ class Ufunc:
         return self.native.resolve_dtypes(*args, **options)
 
     def _method(self, method: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        return through(f"{self.__name__}.{method}", getattr(self.native, method), args, given)
+        return through(f"{self.__name__}.{method}", None, args, given)
 
 
 def folded(

@@ -283,10 +283,9 @@ class Capture:
         blob = TBlob(Storage.of(native, device), native.dtype, None, device)
         with self.inside():
             blob._layout, blob.shape = Layout(native.shape, native.strides), native.shape
-            if blob.owner.nbytes:
-                constant = TBlob.adopt(device.backend.call(native.copy, "K"), device)
-                constant.fixed = True
-                self._enter_root(blob.owner, Root(None, constant, blob.owner.nbytes))
+            constant = TBlob.adopt(device.backend.call(native.copy, "K"), device)
+            constant.fixed = True
+            self._enter_root(blob.owner, Root(None, constant, blob.owner.nbytes))
         return blob
 
     def constant(self, native: Native, device: Device) -> TBlob:
@@ -307,9 +306,8 @@ class Capture:
     def emptied(self, shape: Shape, dtype: DType, device: Device) -> TBlob:
         """Return memory of unset values."""
         blob = TBlob.empty(shape, dtype, device)
-        if blob.owner.nbytes:
-            self.blank.add(len(self.roots))
-            self._enter_root(blob.owner, Root(None, None, blob.owner.nbytes))
+        self.blank.add(len(self.roots))
+        self._enter_root(blob.owner, Root(None, None, blob.owner.nbytes))
         return blob
 
     def _enter(self, step: Evaluated | Called) -> None:

@@ -96,7 +96,7 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
-        stacked = _stacked(obj) if active[0] and is_recording() else None
+        stacked = _stacked(obj) if watchers or (active[0] and is_recording()) else None
         if stacked is not None:
             return _from_tensor(stacked, wanted, device, None)
         return asarray_host(_plain(obj), "asarray", "obj", wanted, target)
@@ -148,14 +148,18 @@ def _comes_by_dlpack(obj: Any) -> bool:
 
 
 def _stacked(obj: Any) -> Tensor | None:
-    """Return nested sequences with tensors in them that have a gradient as a stack of their items, others as None."""
-    return xt.stack([_asarray(item, None, None, None) for item in obj]) if _has_gradient(obj) else None
+    """Return nested sequences with tensors in them that have a gradient, or are to be captured, as a stack of their
+    items; others as None.
+    """
+    captured = bool(watchers) and watching() is not None
+    return xt.stack([_asarray(item, None, None, None) for item in obj]) if _holds_tensor(obj, captured) else None
 
 
-def _has_gradient(obj: Any) -> bool:
+def _holds_tensor(obj: Any, constants: bool) -> bool:
+    """Return whether there is a tensor in nested sequences. constants: also one that has no gradient."""
     if isinstance(obj, (list, tuple)):
-        return any(_has_gradient(item) for item in obj)
-    return isinstance(obj, Tensor) and obj.requires_grad
+        return any(_holds_tensor(item, constants) for item in obj)
+    return isinstance(obj, Tensor) and (constants or obj.requires_grad)
 
 
 def _plain(obj: Any) -> Any:
@@ -247,7 +251,7 @@ def full_like(
 
 
 # Elements of what NumPy fills at once.
-FEW = 4096
+FEW = 8192
 
 
 def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceLike) -> Tensor:
@@ -267,6 +271,7 @@ def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceL
         setitem(result, ..., value, function)
     except MemoryError:
         raise MemoryError(expected(function, "shape", "fit into memory", shape)) from None
+    result.thin()
     return result
 
 

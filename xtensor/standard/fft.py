@@ -22,7 +22,7 @@ from ..base.layout import as_axes, as_axis, as_index
 from ..calls.library import on
 from ..devices.cpu import CPU
 from ..plan.costs import LAUNCH_PAYS
-from ..tensor.face import Tensor, wrap
+from ..tensor.face import Tensor, created
 from ..tensor.operands import DeviceLike, as_tensor, chosen_device
 
 __all__ = [
@@ -345,7 +345,7 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: DeviceLike) ->
         raise ValueError(expected(name, "n", "be positive", n))
     FLOATING.check(kind, name, "dtype")
     backend = target.backend
-    return wrap(backend.call(getattr(backend.xp.fft, name), n, d=d).astype(kind), target)
+    return created(backend.call(getattr(backend.xp.fft, name), n, d=d).astype(kind), target)
 
 
 def _shift(name: str, x: Any, axes: Any) -> Tensor:

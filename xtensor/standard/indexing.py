@@ -149,6 +149,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             return there
     if not basic:
         if watchers and watching() is not None:
+            key = _listless(x, key)
             later = _selected_later(x, key)
             return _get_at_indices(x, key) if later is None else later
         native_key = None if x.thin() is None else _thin_key(key)
@@ -161,6 +162,17 @@ def getitem(x: Tensor, key: Any) -> Tensor:
     key = key if type(key) is tuple else (key,)
     view = _view(x, key)
     return valued(_value(view)) if _is_item(key, x.ndim) else view
+
+
+def _listless(x: Tensor, key: Any) -> tuple[Any, ...]:
+    """Return a key with tensors, which follow from constants, in the place of its lists."""
+    key = key if type(key) is tuple else (key,)
+    return tuple([_listed(x, item) if isinstance(item, (list, tuple)) else item for item in key])
+
+
+def _listed(x: Tensor, item: Any) -> Tensor:
+    """Return a nested sequence of a key as a tensor."""
+    return asarray_host(_array_key(item), "index", "key", device=x.device)
 
 
 def _mask_of(x: Tensor, key: Any) -> Tensor | None:
@@ -193,9 +205,9 @@ def _set_selected(x: Tensor, key: Any, operand: Tensor, function: str) -> bool:
     return True
 
 
-def _get_at_indices(x: Tensor, key: Any) -> Tensor:
+def _get_at_indices(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     """Return the elements at indices, by a call of the library that can be captured."""
-    key, backend = key if type(key) is tuple else (key,), x.device.backend
+    backend = x.device.backend
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in (*key, *fixed))
@@ -390,6 +402,7 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
         operand = face(watching().constant(native, x.device))
     value: Any = operand
     if not _is_basic(key):
+        key = _listless(x, key)
         if not _set_selected(x, key, value, function):
             _set_at_indices(x, key, value, function)
         return
@@ -406,10 +419,9 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     assign_captured(target, value, function)
 
 
-def _set_at_indices(x: Tensor, key: Any, operand: Tensor, function: str) -> None:
+def _set_at_indices(x: Tensor, key: tuple[Any, ...], operand: Tensor, function: str) -> None:
     """Assign at indices, as a call of the library."""
     capture, backend = watching(), x.device.backend
-    key = key if type(key) is tuple else (key,)
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in key)
     if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size != 1):
@@ -489,14 +501,19 @@ def _is_basic(key: Any) -> bool:
     return hasattr(key, "__index__") and not isinstance(key, (Tensor, np.ndarray, np.bool_))
 
 
+_INTEGERS = frozenset((int,))
+
+
 def _thin_key(key: Any) -> tuple[Any, ...] | None:
-    """Return a key of thin faces and what basic keys hold as NumPy takes it, None for one that holds anything else."""
+    """Return a key of thin faces, lists of integers and what basic keys hold as NumPy takes it, None for any other."""
     found = []
     for item in key if type(key) is tuple else (key,):
         if type(item) is Tensor:
             item = item._data
             if type(item) is not np.ndarray or item.dtype.kind not in "iub":
                 return None
+        elif type(item) is list and item and _INTEGERS.issuperset(map(type, item)):
+            pass
         elif type(item) not in PLAIN:
             return None
         found.append(item)
@@ -512,12 +529,22 @@ def _native_key(x: Tensor, key: Any) -> Any:
     elif isinstance(key, _ITEMS):
         return key
     elif isinstance(key, (list, tuple, np.ndarray)):
-        array = np.asarray(key)
-        array = array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array
+        array = _array_key(key)
         key = from_native(array, x.device, shared=array is key)
     else:
         must = "be an integer, slice, Ellipsis, None, or an array or list of integers or booleans"
         raise IndexError(expected("index", "key", must, type(key).__name__))
+    return _checked_key(key).native()
+
+
+def _array_key(key: Any) -> Native:
+    """Return a nested sequence or an array as an index; an empty sequence has no elements that could be integers."""
+    array = np.asarray(key)
+    return _checked_key(array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array)
+
+
+def _checked_key(key: Any) -> Any:
+    """Return an array or tensor that can be an index; raises IndexError for one of other dtypes."""
     if key.dtype.kind not in "iub":
         raise IndexError(expected("index", "key", "be an array of integers or booleans", key.dtype))
-    return key.native()
+    return key

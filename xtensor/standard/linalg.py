@@ -401,5 +401,7 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     Standard: Linear Algebra Extension, vector_norm.
     """
     x = as_tensor(x, "vector_norm")
+    if axis is None and ord == 2:  # a product with itself, which reads x once
+        return on(x, "vector_norm", lambda xp, a: xp.linalg.norm(a, keepdims=keepdims))
     axes = None if axis is None else as_axes(axis, x.ndim, "vector_norm")
     return on(x, "vector_norm", lambda xp, a: xp.linalg.vector_norm(a, axis=axes, keepdims=keepdims, ord=ord))

@@ -577,3 +577,21 @@ def test_formulas_of_norms(formula: Any, steps: Any, count: int) -> None:
         mine, right = (xt.grad(order(function), places)(*given) for function in (whole, steps))
         for one, other in zip(mine, right, strict=True):
             np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-11)
+
+
+def test_biases_by_name() -> None:
+    """The bias of a layer may be given by its name, with its gradient."""
+    x, w, b = xt.ones((1, 2, 5)), xt.ones((3, 2, 3)), xt.asarray([1.0, 2.0, 3.0])
+    for layer, *given in ((xt.nn.conv, x, w), (xt.nn.conv_transpose, xt.ones((1, 3, 5)), w)):
+        bias = b[: layer(*given).shape[1]]
+        assert bool(xt.all(layer(*given, bias=bias) == layer(*given, bias)))
+        slope = xt.grad(lambda bias: xt.sum(layer(*given, bias=bias)))(bias)  # noqa: B023 - called at once
+        assert slope.tolist() == [layer(*given).size / bias.shape[0]] * bias.shape[0]
+    y = xt.nn.linear(xt.ones((2, 4)), xt.ones((3, 4)), bias=b)
+    assert y.tolist() == [[5.0, 6.0, 7.0]] * 2
+
+
+def test_elements_are_not_deleted() -> None:
+    """`del x[0]` says what to do, as NumPy does."""
+    with pytest.raises(ValueError, match="delitem: x must keep all its elements"):
+        del xt.ones(3)[0]

@@ -52,8 +52,8 @@ _plans: dict[Any, Any] = {}
 def conv(
     x: Tensor,
     w: Tensor,
-    bias: Tensor | None = None,
     /,
+    bias: Tensor | None = None,
     *,
     stride: Any = 1,
     padding: Any = 0,
@@ -90,7 +90,7 @@ def conv(
     return _outputs(*_arguments(x, w, bias, **kind, **more))
 
 
-def conv_algorithm(x: Tensor, w: Tensor, bias: Tensor | None = None, /, **kind: Any) -> str:
+def conv_algorithm(x: Tensor, w: Tensor, /, bias: Tensor | None = None, **kind: Any) -> str:
     """Return which algorithm `conv` takes for these arguments, and why. kind: the keyword arguments of `conv`.
 
     Values do not matter, but where they lie: pending ones are computed. "auto" takes another one than it says where
@@ -158,8 +158,8 @@ def _is_plain(kind: tuple[Any, ...]) -> bool:
 def conv_transpose(
     x: Tensor,
     w: Tensor,
-    bias: Tensor | None = None,
     /,
+    bias: Tensor | None = None,
     *,
     stride: Any = 1,
     padding: Any = 0,

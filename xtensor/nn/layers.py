@@ -16,7 +16,7 @@ from .checks import along, count_of, floating, per_channel, whole, within
 __all__ = ["dropout", "embedding", "linear", "one_hot"]
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:
+def linear(x: Tensor, weight: Tensor, /, bias: Tensor | None = None) -> Tensor:
     """Return x @ weight.T + bias: x (..., features), weight (outputs, features), bias (outputs,) give (..., outputs).
 
     Raises TypeError unless all are real floating, ValueError where shapes do not match. Source:

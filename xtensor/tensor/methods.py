@@ -40,6 +40,9 @@ class Methods:
         """Return whether the only element is a whole number, as NumPy's scalars do; TypeError for complex numbers."""
         return float(cast(Any, self.item())).is_integer()
 
+    def __delitem__(self, key: Any) -> None:
+        raise ValueError(expected("delitem", "x", "keep all its elements (xt.numpy.delete returns others)", repr(key)))
+
     def copy(self, order: str = "C") -> Tensor:
         """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
         return xt.standard.methods.copied(self, order)

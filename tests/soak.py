@@ -226,7 +226,7 @@ def caches(folder: str) -> dict[str, tuple[int, int]]:
         "schedules": (sum(len(one.schedules) for one in plan._plans.values()), plan.REMEMBERED * prepare.WAYS),
         "graphs known": (len(replay._known), replay.REMEMBERED),
         "graphs met": (len(replay._met), replay.REMEMBERED),
-        "seconds spent": (len(engines._spent), engines.REMEMBERED + 1),
+        "seconds spent": (len(engines._spent), engines.REMEMBERED),
         "signatures": (len(node.signatures), node.SIGNATURES),
         "result dtypes": (len(node.result_dtypes), node.SIGNATURES),
         "kinds of reductions": (max(len(op.reduced) for op in REGISTRY.values()), compositions.REMEMBERED),
@@ -241,7 +241,7 @@ def caches(folder: str) -> dict[str, tuple[int, int]]:
 
 
 class Series:
-    """What was measured, round after round."""
+    """What was measured, look after look: a number kept for each round would itself be memory that grows."""
 
     def __init__(self) -> None:
         self.memory: list[int] = []
@@ -249,8 +249,16 @@ class Series:
         self.used: list[int] = []
         self.most: dict[str, tuple[int, int]] = {}
         self.seconds: dict[str, list[float]] = {name: [] for name in WORK}
+        self._rounds: dict[str, list[float]] = {name: [] for name in WORK}  # since the last look
+
+    def took(self, name: str, seconds: float) -> None:
+        """Note the processor time of one round of a kind of work."""
+        self._rounds[name].append(seconds)
 
     def look(self, folder: str) -> None:
+        for name, rounds in self._rounds.items():
+            self.seconds[name].append(statistics.median(rounds))
+            rounds.clear()
         held, files = resident()
         self.memory.append(held)
         self.files.append(files)
@@ -329,7 +337,7 @@ def _soak(seconds: float, first: int, looks: int, folder: str) -> tuple[str, boo
         for name, task in work.items():
             started = time.process_time()
             task(turn)
-            series.seconds[name].append(time.process_time() - started)
+            series.took(name, time.process_time() - started)
         turn += 1
         if passed >= len(series.memory) * seconds / looks:
             series.look(folder)

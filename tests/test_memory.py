@@ -627,7 +627,7 @@ def test_dtypes_of_results_are_forgotten_with_what_they_belong_to(monkeypatch: A
 
 
 def test_full_caches_forget_the_oldest_quarter(monkeypatch: Any) -> None:
-    """Expressions of ever more steps: those planned last are still known, and as many are forgotten as there is need."""
+    """Expressions of ever more steps: of their plans those made last are still known."""
     monkeypatch.setattr(plan, "REMEMBERED", 8)
     monkeypatch.setattr(plan, "_plans", {})
     sizes, last = [], []

@@ -7,11 +7,11 @@ a new function under `xt.fuse`, and runs random programs of every kind that have
 what comes again are full within minutes, their bounds are set to what is given by BOUNDS and SHORT; what is dropped
 from a full cache must be given back all the same.
 
-A quarter of the rounds is for warming up: a cache that is being filled is no leak, and rounds fill it, however much or
-little of the machine others leave for them. Then the table says, for resident memory, for each cache, and for the time
-of each kind of work, what it was in the first and in the last quarter of the other rounds; and the least memory that
-was in use meanwhile. With `--arenas 1` all threads take memory from one place, so that less lies unused between what is
-in use.
+Every 50th round looks at memory, however long rounds take where others use the machine: a look calls the garbage
+collector, so that more looks mean less garbage meanwhile. A quarter of the rounds is for warming up: a cache that is
+being filled is no leak. Then the table says, for resident memory, for each cache, and for the time of each kind of work,
+what it was in the first and in the last quarter of the other rounds; and the least memory that was in use meanwhile.
+With `--arenas 1` all threads take memory from one place, so that less lies unused between what is in use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import tempfile
 import threading
 import time
 import warnings
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import _lru_cache_wrapper, lru_cache
@@ -68,7 +67,7 @@ SHORT = 64  # the results that a function of functools.lru_cache remembers
 LIBC = ctypes.CDLL(None)
 M_ARENA_MAX = -8  # of mallopt, in glibc
 PYTHON_BLOCK = 88  # bytes of one of Python's small blocks, about
-WARM = 0.25  # of all rounds
+LOOK = 50  # rounds from one look at memory to the next
 GROWTH = 0.01  # of resident memory
 SLOWER = 1.25  # of the median processor time of any kind of work, on a machine that others share
 ROUND_PROGRAMS = 2  # of each kind, in a round
@@ -246,7 +245,6 @@ class Series:
     """What was measured, look after look: a number kept for each round would itself be memory that grows."""
 
     def __init__(self) -> None:
-        self.rounds: list[int] = []  # so many were done by then
         self.memory: list[int] = []
         self.files: list[int] = []
         self.used: list[int] = []
@@ -258,8 +256,7 @@ class Series:
         """Note the processor time of one round of a kind of work."""
         self._took[name].append(seconds)
 
-    def look(self, folder: str, rounds: int) -> None:
-        self.rounds.append(rounds)
+    def look(self, folder: str) -> None:
         for name, took in self._took.items():
             self.seconds[name].append(statistics.median(took))
             took.clear()
@@ -269,20 +266,6 @@ class Series:
         self.used.append(in_use())
         for name, (size, bound) in caches(folder).items():
             self.most[name] = max(self.most.get(name, (0, bound)), (size, bound))
-
-    def part(self, series: list[Any], first: float, last: float) -> list[Any]:
-        """Return what of a series was measured between these shares of all rounds."""
-        begin = bisect_left(self.rounds, first * self.rounds[-1])
-        return series[begin : max(bisect_right(self.rounds, last * self.rounds[-1]), begin + 1)]
-
-    def ends(self, series: list[Any], of: Callable[[list[Any]], float] = statistics.median) -> tuple[float, float]:
-        """Return the medians, or what `of` gives, of the first and of the last quarter after warming up."""
-        first, second, *_, fourth, last = (WARM + (1 - WARM) * i / 4 for i in range(5))
-        return of(self.part(series, first, second)), of(self.part(series, fourth, last))
-
-    def eighths(self, series: list[int]) -> list[float]:
-        """Return the medians of the eighths of a series, warming up included."""
-        return [statistics.median(self.part(series, i / 8, (i + 1) / 8)) for i in range(8)]
 
     def table(self) -> tuple[str, bool]:
         """Return the table, and whether everything is as it should be."""
@@ -294,17 +277,29 @@ class Series:
             text = f"{name:24}{first:12{form}}{last:12{form}}{last / first - 1:10.1%}"
             rows.append(text + ("" if last <= first * most else "  !"))
 
-        row("memory, MB", *self.ends([one / 1e6 for one in self.memory]), 1 + GROWTH, ".1f")
-        row("of it files', MB", *self.ends([one / 1e6 for one in self.files]), math.inf, ".1f")
-        row("least in use, MB", *self.ends([max(one / 1e6, 1e-6) for one in self.used], min), math.inf, ".1f")
-        rows.append("memory by eighths: " + " ".join(f"{one / 1e6:.1f}" for one in self.eighths(self.memory)))
+        row("memory, MB", *ends([one / 1e6 for one in self.memory]), 1 + GROWTH, ".1f")
+        row("of it files', MB", *ends([one / 1e6 for one in self.files]), math.inf, ".1f")
+        row("least in use, MB", *ends([max(one / 1e6, 1e-6) for one in self.used], min), math.inf, ".1f")
+        rows.append("memory by eighths: " + " ".join(f"{one / 1e6:.1f}" for one in eighths(self.memory)))
         for name, series in self.seconds.items():
-            row(f"{name}, ms", *self.ends([one * 1e3 for one in series]), SLOWER, ".2f")
+            row(f"{name}, ms", *ends([one * 1e3 for one in series]), SLOWER, ".2f")
         rows.append(f"{'':24}{'most':>12}{'bound':>12}")
         for name, (size, bound) in self.most.items():
             good &= size <= bound
             rows.append(f"{name:24}{size:12}{bound:12}" + ("" if size <= bound else "  !"))
         return "\n".join(rows), good
+
+
+def ends(series: list[float], of: Callable[[list[float]], float] = statistics.median) -> tuple[float, float]:
+    """Return the medians of the first and of the last quarter of what comes after warming up, or what `of` gives."""
+    steady = series[len(series) // 4 :]
+    part = max(len(steady) // 4, 1)
+    return of(steady[:part]), of(steady[-part:])
+
+
+def eighths(series: list[int]) -> list[float]:
+    """Return the medians of the eighths of a series, warming up included."""
+    return [statistics.median(series[len(series) * i // 8 : len(series) * (i + 1) // 8]) for i in range(8)]
 
 
 def remembering() -> list[tuple[Any, str, Any]]:
@@ -328,25 +323,25 @@ def small_caches() -> Iterator[None]:
         yield
 
 
-def soak(seconds: float, first: int = 0, looks: int = 200) -> tuple[str, bool]:
+def soak(seconds: float, first: int = 0) -> tuple[str, bool]:
     """Work for so long; return the table, and whether it is as it should be."""
     with tempfile.TemporaryDirectory() as folder, xt.options(cache_dir=folder), warnings.catch_warnings():
         warnings.simplefilter("error")
         with small_caches():
-            return _soak(seconds, first, looks, folder)
+            return _soak(seconds, first, folder)
 
 
-def _soak(seconds: float, first: int, looks: int, folder: str) -> tuple[str, bool]:
+def _soak(seconds: float, first: int, folder: str) -> tuple[str, bool]:
     work = {name: make() for name, make in WORK.items()}
     series, begin, turn = Series(), time.perf_counter(), first
-    while (passed := time.perf_counter() - begin) < seconds or len(series.memory) < 8:
+    while time.perf_counter() - begin < seconds or len(series.memory) < 8:
         for name, task in work.items():
             started = time.process_time()
             task(turn)
             series.took(name, time.process_time() - started)
         turn += 1
-        if passed >= len(series.memory) * seconds / looks:
-            series.look(folder, turn - first)
+        if (turn - first) % LOOK == 0:
+            series.look(folder)
     text, good = series.table()
     return f"{turn - first} rounds in {time.perf_counter() - begin:.0f} s\n{text}", good
 

@@ -9,9 +9,9 @@ from a full cache must be given back all the same.
 
 Every 50th round looks at memory, however long rounds take where others use the machine: a look calls the garbage
 collector, so that more looks mean less garbage meanwhile. A quarter of the rounds is for warming up: a cache that is
-being filled is no leak. Then the table says, for resident memory, for each cache, and for the time of each kind of work,
-what it was in the first and in the last quarter of the other rounds; and the least memory that was in use meanwhile.
-With `--arenas 1` all threads take memory from one place, so that less lies unused between what is in use.
+being filled is no leak. Then the table says, for resident memory, for each cache, and for the time of each kind of
+work, what it was in the first and in the last quarter of the other rounds; and the least memory that was in use
+meanwhile. With `--arenas 1` all threads take memory from one place, so that less lies unused between what is in use.
 """
 
 from __future__ import annotations

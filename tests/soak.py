@@ -7,11 +7,11 @@ a new function under `xt.fuse`, and runs random programs of every kind that have
 what comes again are full within minutes, their bounds are set to what is given by BOUNDS and SHORT; what is dropped
 from a full cache must be given back all the same.
 
-A quarter of the time is for warming up: a cache that is being filled is no leak. Then the table says, for resident
-memory, for each cache, and for the time of each kind of work, what it was in the first and in the last quarter of the
-rest; and the least memory that was in use meanwhile, which it is where caches have just been dropped: what is kept by
-mistake is seen there, and what lies unused between what is in use is not. With `--arenas 1` all threads take memory
-from one place, so that there is less of that.
+Every 50th round looks at memory, however long rounds take where others use the machine: a look calls the garbage
+collector, so that more looks mean less garbage meanwhile. A quarter of the rounds is for warming up: a cache that is
+being filled is no leak. Then the table says, for resident memory, for each cache, and for the time of each kind of
+work, what it was in the first and in the last quarter of the other rounds; and the least memory that was in use
+meanwhile. With `--arenas 1` all threads take memory from one place, so that less lies unused between what is in use.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ SHORT = 64  # the results that a function of functools.lru_cache remembers
 LIBC = ctypes.CDLL(None)
 M_ARENA_MAX = -8  # of mallopt, in glibc
 PYTHON_BLOCK = 88  # bytes of one of Python's small blocks, about
+LOOK = 50  # rounds from one look at memory to the next
 GROWTH = 0.01  # of resident memory
 SLOWER = 1.25  # of the median processor time of any kind of work, on a machine that others share
 ROUND_PROGRAMS = 2  # of each kind, in a round
@@ -226,7 +227,7 @@ def caches(folder: str) -> dict[str, tuple[int, int]]:
         "schedules": (sum(len(one.schedules) for one in plan._plans.values()), plan.REMEMBERED * prepare.WAYS),
         "graphs known": (len(replay._known), replay.REMEMBERED),
         "graphs met": (len(replay._met), replay.REMEMBERED),
-        "seconds spent": (len(engines._spent), engines.REMEMBERED + 1),
+        "seconds spent": (len(engines._spent), engines.REMEMBERED),
         "signatures": (len(node.signatures), node.SIGNATURES),
         "result dtypes": (len(node.result_dtypes), node.SIGNATURES),
         "kinds of reductions": (max(len(op.reduced) for op in REGISTRY.values()), compositions.REMEMBERED),
@@ -241,7 +242,7 @@ def caches(folder: str) -> dict[str, tuple[int, int]]:
 
 
 class Series:
-    """What was measured, round after round."""
+    """What was measured, look after look: a number kept for each round would itself be memory that grows."""
 
     def __init__(self) -> None:
         self.memory: list[int] = []
@@ -249,8 +250,16 @@ class Series:
         self.used: list[int] = []
         self.most: dict[str, tuple[int, int]] = {}
         self.seconds: dict[str, list[float]] = {name: [] for name in WORK}
+        self._took: dict[str, list[float]] = {name: [] for name in WORK}  # since the last look
+
+    def took(self, name: str, seconds: float) -> None:
+        """Note the processor time of one round of a kind of work."""
+        self._took[name].append(seconds)
 
     def look(self, folder: str) -> None:
+        for name, took in self._took.items():
+            self.seconds[name].append(statistics.median(took))
+            took.clear()
         held, files = resident()
         self.memory.append(held)
         self.files.append(files)
@@ -314,24 +323,24 @@ def small_caches() -> Iterator[None]:
         yield
 
 
-def soak(seconds: float, first: int = 0, looks: int = 200) -> tuple[str, bool]:
+def soak(seconds: float, first: int = 0) -> tuple[str, bool]:
     """Work for so long; return the table, and whether it is as it should be."""
     with tempfile.TemporaryDirectory() as folder, xt.options(cache_dir=folder), warnings.catch_warnings():
         warnings.simplefilter("error")
         with small_caches():
-            return _soak(seconds, first, looks, folder)
+            return _soak(seconds, first, folder)
 
 
-def _soak(seconds: float, first: int, looks: int, folder: str) -> tuple[str, bool]:
+def _soak(seconds: float, first: int, folder: str) -> tuple[str, bool]:
     work = {name: make() for name, make in WORK.items()}
     series, begin, turn = Series(), time.perf_counter(), first
-    while (passed := time.perf_counter() - begin) < seconds or len(series.memory) < 8:
+    while time.perf_counter() - begin < seconds or len(series.memory) < 8:
         for name, task in work.items():
             started = time.process_time()
             task(turn)
-            series.seconds[name].append(time.process_time() - started)
+            series.took(name, time.process_time() - started)
         turn += 1
-        if passed >= len(series.memory) * seconds / looks:
+        if (turn - first) % LOOK == 0:
             series.look(folder)
     text, good = series.table()
     return f"{turn - first} rounds in {time.perf_counter() - begin:.0f} s\n{text}", good

@@ -27,6 +27,7 @@ from xtensor.codegen.cpu import compile as compiling
 from xtensor.codegen.cpu.compile import handmade, host
 from xtensor.devices import as_device
 from xtensor.graph import node
+from xtensor.plan import program as plan
 from xtensor.storage import pool
 from xtensor.storage.pool import IDLE_SECONDS, POOLED, Pool, size_class
 
@@ -621,7 +622,25 @@ def test_dtypes_of_results_are_forgotten_with_what_they_belong_to(monkeypatch: A
     with xt.options(lazy="always"):
         for n in range(2, 200):
             assert float(xt.sum(xt.ones((n, 1)) * xt.ones(3) + 1.0)) == 6.0 * n
-            assert len(node.result_dtypes) <= len(node.signatures) <= 32
+            assert len(node.signatures) <= 32
+            assert {*node.result_dtypes} <= {*node.signatures.values()}
+
+
+def test_full_caches_forget_the_oldest_quarter(monkeypatch: Any) -> None:
+    """Expressions of ever more steps: of their plans those made last are still known."""
+    monkeypatch.setattr(plan, "REMEMBERED", 8)
+    monkeypatch.setattr(plan, "_plans", {})
+    sizes, last = [], []
+    with xt.options(lazy="always", engine="interpret"):
+        for n in range(1, 21):
+            y = xt.ones(10)
+            for _ in range(n):
+                y = y + 1.0
+            y.evaluate()
+            sizes.append(len(plan._plans))
+            last.append(next(reversed(plan._plans)))
+    assert sizes == [1, 2, 3, 4, 5, 6, 7, 8] + 6 * [7, 8]
+    assert [*plan._plans] == last[-8:]
 
 
 def test_reductions_of_many_shapes_are_forgotten(monkeypatch: Any) -> None:

@@ -149,7 +149,7 @@ class Side:
         try:
             exec(compiled(line), self.names)
         except Exception as raised:  # what is raised is compared, whatever it is
-            error = raised.with_traceback(None)  # which would keep everything alive that was there
+            error = without_frames(raised)
         else:
             if NAME.match(line):
                 name = line.partition(" ")[0]
@@ -158,6 +158,14 @@ class Side:
 
     def variables(self) -> dict[str, Any]:
         return {name: value for name, value in self.names.items() if name[0] == "v" and name[1:].isdigit()}
+
+
+def without_frames(error: Exception) -> Exception:
+    """Return an error that keeps nothing alive of the places where it, and those it came of, were raised."""
+    each: BaseException | None = error
+    while each is not None:
+        each = each.with_traceback(None).__context__
+    return error
 
 
 _codes: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from ..autograd.tape import active, steps_of
+from ..base.caches import make_room
 from ..base.options import settings, thin_closed
 from ..graph.node import Macro, MacroStep, Node
 from ..plan.costs import LAUNCH_PAYS
@@ -52,8 +53,7 @@ def macro(function: F, /) -> F:
         if key not in known:
             result = plain(*args, **kwargs)
             if type(result) is Tensor and type(result._data) is Node:
-                if len(known) >= REMEMBERED:
-                    known.clear()
+                make_room(known, REMEMBERED)
                 known[key] = _macro_of(function.__name__, result._data, inputs)
             return result
         found, limits = known[key], settings()

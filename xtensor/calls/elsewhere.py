@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from ..base.caches import make_room
 from ..base.dtypes import DType
 from ..base.errors import REFUSED
 from ..base.options import settings, thin_closed
@@ -146,8 +147,7 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
 
 def _noted(table: dict[Any, Any], key: Any, found: T) -> T:
     """Remember something under a key, of at most MOST."""
-    if len(table) >= MOST:
-        table.clear()
+    make_room(table, MOST)
     table[key] = found
     return found
 

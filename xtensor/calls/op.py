@@ -13,6 +13,7 @@ import numpy as np
 
 from ..autograd.rules import Rule
 from ..autograd.tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
+from ..base.caches import make_room
 from ..base.dtypes import Category, DType, canonical, check_real, is_generated, promote
 from ..base.errors import REFUSED, expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
@@ -406,8 +407,7 @@ def _remember_reduction(
 ) -> None:
     """Remember what a reduction's parameters come to, and what is recorded then, where they are of the usual types."""
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
-        if len(op.reduced) >= compositions.REMEMBERED:
-            op.reduced.clear()
+        make_room(op.reduced, compositions.REMEMBERED)
         op.reduced[x.shape, x.dtype.num, given] = found
 
 

@@ -12,6 +12,7 @@ from operator import index
 from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
+from ..base.caches import make_room
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, contiguous
 from ..base.locks import fork_waiting_lock
@@ -254,10 +255,16 @@ _serials = count()
 
 
 def _new_signature(structure: tuple[Any, ...]) -> int:
-    """Return the number of a structure met for the first time; old ones are forgotten, their numbers not used again."""
+    """Return the number of a structure met for the first time.
+
+    Old ones are forgotten, with the dtypes of their results; their numbers are not used again.
+    """
     if len(signatures) >= SIGNATURES:
-        signatures.clear()
-        result_dtypes.clear()
+        make_room(signatures, SIGNATURES)
+        oldest = max(signatures.values())
+        for number in list(result_dtypes):
+            if number > oldest:
+                result_dtypes.pop(number, None)
     return signatures.setdefault(structure, next(_counter))
 
 

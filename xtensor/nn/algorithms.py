@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from ..base.caches import make_room
 from ..base.dtypes import DType, promote
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED
@@ -299,8 +300,7 @@ def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Arra
             run(algorithm)
             elsewhere.wait(y)
             times[algorithm] = perf_counter() - start
-        if len(_fastest) >= TUNED:
-            _fastest.clear()
+        make_room(_fastest, TUNED)
         found = _fastest[kind] = min(times, key=lambda algorithm: times[algorithm])
     return found
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
+from ..base.caches import make_room
 from ..base.dtypes import NUMERIC, DType
 from ..base.errors import check_choice, expected, mismatch, one_of
 from ..base.layout import Pairs, Shape
@@ -144,8 +145,7 @@ def _arguments(
     plan = _plan("conv", axes, groups, x_last, y_last, _workspace(x, workspace_mb), algorithm)
     _check_algorithm(plan, common(x, w, bias))
     if key is not None:
-        if len(_plans) >= PLANS:
-            _plans.clear()
+        make_room(_plans, PLANS)
         _plans[key] = plan
     return x, w, bias, plan
 

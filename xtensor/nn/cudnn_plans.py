@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.caches import make_room
 from ..base.locks import fork_safe_lock
 from ..base.options import settings
 from ..devices import device_of, library_of
@@ -85,8 +86,7 @@ def _run(wanted: str, arrays: tuple[Array, ...], axes: Axes, budget: int) -> boo
     key = (wanted, shapes, axes, settings().tf32, budget, str(device))
     if key not in _plans:
         with _planning:
-            if len(_plans) >= PLANS:
-                _plans.clear()
+            make_room(_plans, PLANS)
             _plans[key] = _planned(wanted, shapes, axes, budget, _handle(device))
     plan = _plans.get(key)
     if plan is None:

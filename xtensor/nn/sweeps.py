@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..base.caches import make_room
 from ..base.options import settings
 from ..devices import library_of
 from ..plan.costs import CALLS_COMPILED
@@ -51,9 +52,8 @@ def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
     if not isinstance(found, int):
         return found
     made = None if 0 < found != CALLS_COMPILED else make(found > 0 or engine == "llvm")
-    if not found and len(_runs) >= KINDS:
-        for old in list(_runs)[: KINDS // 4]:
-            _runs.pop(old, None)
+    if not found:
+        make_room(_runs, KINDS)
     _runs[kind] = found + 1 if made is None else made
     return made
 

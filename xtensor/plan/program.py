@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.caches import make_room
 from ..base.dtypes import DType, promote, real_of
 from ..devices.cpu import SMALL_POWERS
 from ..graph.node import Node, Operation, View, node_of
@@ -148,8 +149,7 @@ def program(*facts: Any) -> Program:
     """Return the one Program of these fields."""
     found = _programs.get(facts)
     if found is None:
-        if len(_programs) >= REMEMBERED:
-            _programs.clear()
+        make_room(_programs, REMEMBERED)
         found = _programs[facts] = Program(*facts)
     return found
 
@@ -382,8 +382,7 @@ def plan_of(trace: Trace) -> Plan:
     """Return the kernels of a graph; graphs of one structure share a plan."""
     found = _plans.get(trace.key)
     if found is None:
-        if len(_plans) >= REMEMBERED:
-            _plans.clear()
+        make_room(_plans, REMEMBERED)
         found = _plans[trace.key] = _Cut(trace).plan()
     return found
 

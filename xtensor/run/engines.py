@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ..base.caches import make_room
 from ..base.layout import Shape
 from ..base.machine import size_text
 from ..base.options import Settings, irreproducible
@@ -234,9 +235,10 @@ def choose(program: Program, largest: int, limits: Settings) -> Choice:
 
 def spend(program: Program, largest: int) -> None:
     """Count library calls for a program over so many elements."""
-    if len(_spent) > REMEMBERED:
-        _spent.clear()
-    _spent[program] = _spent.get(program, 0.0) + largest * library_seconds(program)
+    before = _spent.get(program, 0.0)
+    if not before:
+        make_room(_spent, REMEMBERED)
+    _spent[program] = before + largest * library_seconds(program)
 
 
 def compiled(programs: Sequence[Program]) -> None:

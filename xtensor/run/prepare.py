@@ -8,6 +8,7 @@ from functools import partial
 from operator import setitem
 from typing import Any
 
+from ..base.caches import make_room
 from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..base.options import Settings
@@ -51,8 +52,7 @@ def schedule_of(
         work = work_of(trace, plan, into, limits)
         schedule = prepared(work, sorted(plan.kept))
         if schedule.lasts:
-            if len(plan.schedules) >= WAYS:
-                plan.schedules.clear()
+            make_room(plan.schedules, WAYS)
             plan.schedules[key] = schedule
     return schedule
 

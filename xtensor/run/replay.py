@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+from ..base.caches import make_room
 from ..base.options import Settings, settings
 from ..devices import Device
 from ..devices.cpu import CPU
@@ -236,15 +237,14 @@ def _remember(root: Node, trace: Trace, plan: Plan) -> None:
     if root.signature in _known:
         return
     before = _met.get(root.signature, 0)
-    if not before and len(_met) >= REMEMBERED:
-        _met.clear()
+    if not before:
+        make_room(_met, REMEMBERED)
     _met[root.signature] = before + 1
     if not before or trace.kept != {trace.numbers[root]}:
         return
     nodes = _unpacked(root, trace)
     if nodes:
-        if len(_known) >= REMEMBERED:
-            _known.clear()
+        make_room(_known, REMEMBERED)
         named = {trace.numbers[root], *(n for node in nodes for n in node.inputs)}
         values = [None if n in named else bare(value) for n, value in enumerate(trace.values)]
         _known[root.signature] = Known(

@@ -17,6 +17,7 @@ from functools import cache, lru_cache, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from ...base.caches import make_room
 from ...base.locks import fork_safe_lock, fork_waiting_lock
 from ...base.options import settings
 from ...base.threads import aside
@@ -174,9 +175,7 @@ def _compile(key: Hashable, code: Code, text: str) -> None:
             _make(code, text, CHEAP)
         except RuntimeError as error:
             raise CompileError(f"code, because compiling it failed: {error}") from error
-        if len(_codes) >= CODES:
-            for old in list(_codes)[: CODES // 4]:
-                del _codes[old]
+        make_room(_codes, CODES)
         _codes[key] = code
 
 

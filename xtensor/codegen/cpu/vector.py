@@ -37,7 +37,7 @@ class Writer:
     name of a vector, what division by it needs and has been computed once, ahead of the loops.
     """
 
-    __slots__ = ("block", "count", "declarations", "divisors", "flags", "globals", "lanes", "lines", "splats", "tables")
+    __slots__ = ("block", "count", "declarations", "divisors", "flags", "globals", "lanes", "lines", "tables")
 
     def __init__(self, lanes: int, block: str = "body") -> None:
         self.lanes = lanes
@@ -48,7 +48,6 @@ class Writer:
         self.globals: dict[str, str] = {}
         self.tables: dict[str, np.dtype[Any]] = {}
         self.flags = ""  # "contract ": what fadd, fsub and fmul may have done to them
-        self.splats: dict[tuple[str, Any], Vector] = {}
         self.count = 0
 
     def fresh(self) -> str:
@@ -66,12 +65,7 @@ class Writer:
     def splat(self, value: Number, dtype: Any) -> Vector:
         """Return a number as a constant vector: it costs no instruction."""
         dtype = np.dtype(dtype)
-        # 0.0 and -0.0 are equal, and so are 1 and True: the text is the key.
-        text = constant(value, dtype)
-        found = self.splats.get((text, dtype))
-        if found is None:
-            found = self.splats[text, dtype] = Vector(self, f"splat ({text})", dtype)
-        return found
+        return Vector(self, f"splat ({constant(value, dtype)})", dtype)
 
     def call(self, name: str, dtype: Any, *operands: Vector) -> Vector:
         """Write the call of an intrinsic that is overloaded on its result's type and return its value."""

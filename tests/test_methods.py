@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import operator
+import subprocess
 import sys
 import sysconfig
 import threading
@@ -378,3 +379,32 @@ def test_methods_stay_pythons(why: str, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.undo()
         assert thin.exchange()
     assert type(Tensor.__getitem__) is type(before)
+
+
+LATE = """
+import builtins, sys
+import numpy as np, xtensor as xt
+from xtensor.calls import thin
+
+class Late:
+    def __init__(self):
+        self.x = xt.asarray(np.arange(5.0))
+
+    def __del__(self, err=sys.__stderr__):
+        y = self.x + self.x
+        y[1:] = 2.0
+        err.write(f"{float(y[0] * 3.0 + y[1])} ")
+
+assert thin.exchange()
+circle = Late()
+circle.itself = circle
+builtins.late = Late()
+sys.modules["late"] = Late()
+"""
+
+
+def test_tensors_are_used_until_the_process_ends() -> None:
+    """Finalizers that run when modules have lost their names find the methods still there."""
+    found = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0
+    assert found.stderr.split() == ["2.0"] * 3

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
-from importlib import import_module
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -93,8 +92,10 @@ def _install(methods: list[Any]) -> None:
 
 # ---- from doors to methods
 
-# What machine code points to, and the code: kept for ever, as classes may be used until the process has ended.
+# What machine code points to, the code, and what laid it out in memory: kept for ever, by one more reference, as tensors
+# may be used until the process has ended, when modules have lost their names.
 _kept: list[Any] = []
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
 _methods: list[Any] = []
 
 
@@ -105,7 +106,7 @@ def _compiled() -> list[Any]:
         return []
     if not can_generate():
         return []
-    from ..codegen.cpu.compile import handmade, host
+    from ..codegen.cpu.compile import handmade, host, kept_for_ever
     from ..codegen.cpu.methods import source
 
     try:
@@ -117,7 +118,7 @@ def _compiled() -> list[Any]:
         return []
     run = (ctypes.c_uint64 * (len(words) + len(_doors)))(*words)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)(ctypes.addressof(run))
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
+    _kept.append(kept_for_ever(code))
     return [_method(door, address) for door, address in zip(_doors, run[len(words) :], strict=True)]
 
 
@@ -183,8 +184,7 @@ _OF_NUMPY = {"PyArray_Scalar": 60, "PyArray_FromScalar": 61}
 def _address(name: str) -> int:
     """Return the address of a function of C's; raises AttributeError for what there is not."""
     if name in _OF_NUMPY:
-        old = np.lib.NumpyVersion(np.__version__) < "2.0.0"
-        capsule = import_module("numpy.core" if old else "numpy._core")._multiarray_umath._ARRAY_API
+        capsule: Any = np._core._multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
         get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
             ("PyCapsule_GetPointer", ctypes.pythonapi)
         )

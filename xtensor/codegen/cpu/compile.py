@@ -187,6 +187,11 @@ def handmade(text: str) -> Code:
     return code
 
 
+def kept_for_ever(code: Code) -> tuple[Any, ...]:
+    """Return all that code which was written out needs to run, for who keeps it longer than this module has names."""
+    return code, _linkers[True]
+
+
 def _compile_well(code: Code, tally: Counts) -> None:
     with _compiling:
         _make(code, code.text, GOOD, tally, stays=True)

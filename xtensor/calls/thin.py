@@ -92,8 +92,8 @@ def _install(methods: list[Any]) -> None:
 
 # ---- from doors to methods
 
-# What machine code points to, the code, and what laid it out in memory: kept for ever, by one more reference, as tensors
-# may be used until the process has ended, when modules have lost their names.
+# What machine code points to, the code, and what laid it out in memory: kept for ever, by one more reference, as
+# tensors may be used until the process has ended, when modules have lost their names.
 _kept: list[Any] = []
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
 _methods: list[Any] = []

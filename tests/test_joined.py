@@ -300,8 +300,15 @@ def test_gradients(runs: list[Any]) -> None:
 def test_nothing_is_computed_twice_for_a_gradient(monkeypatch: Any) -> None:
     """What a gradient asks for of what a contraction leads to is kept when that is computed."""
     conv, forward = sys.modules["xtensor.nn.algorithms"], []
-    kept = conv._forward
-    monkeypatch.setattr(conv, "_forward", lambda *given: (forward.append(1), kept(*given))[1])
+    step, launched = conv._forward, conv._by_launches
+
+    def noted(wanted: str, *given: Any) -> bool:
+        done = launched(wanted, *given)
+        forward.extend([1] * (done and wanted != conv.cudnn.WEIGHTS))
+        return bool(done)
+
+    monkeypatch.setattr(conv, "_forward", lambda *given: (forward.append(1), step(*given))[1])
+    monkeypatch.setattr(conv, "_by_launches", noted)
     x, w = numbers(4, 16, 40, 40), numbers(16, 16, 3, 3)
     for tensor_ in (x, w):
         tensor_.requires_grad = True
@@ -346,7 +353,7 @@ def test_a_captured_function_has_one_step(runs: list[Any]) -> None:
 def test_products_of_matrices(dtype: str, runs: list[Any], monkeypatch: Any) -> None:
     """Any number of rows, columns and terms, strided rows, and threads; others are the library's."""
     monkeypatch.setattr(joined, "PRODUCT_CALL", -1.0)
-    for rows, depth, columns in [(1, 600, 500), (37, 400, 50), (200, 17, 129), (100, 64, 64)]:
+    for rows, depth, columns in [(1, 1200, 1000), (37, 700, 50), (500, 17, 129), (160, 96, 96)]:
         a, b = numbers(rows, 2 * depth, dtype=dtype)[:, :depth], numbers(depth, columns, dtype=dtype)
         bias, residual = numbers(columns, dtype=dtype), numbers(rows, columns, dtype=dtype)
         found = set()
@@ -360,8 +367,8 @@ def test_products_of_matrices(dtype: str, runs: list[Any], monkeypatch: Any) -> 
         np.testing.assert_allclose(given, wanted, rtol=0, atol=TOLERANCES[dtype] * abs(wanted).max())
     assert len(runs) == 12
     with recorded():
-        turned = nn.relu(numbers(90, 80, dtype=dtype).mT @ numbers(90, 70, dtype=dtype))
-        stacked = nn.relu(numbers(3, 80, 90, dtype=dtype) @ numbers(90, 70, dtype=dtype))
+        turned = nn.relu(numbers(130, 100, dtype=dtype).mT @ numbers(130, 110, dtype=dtype))
+        stacked = nn.relu(numbers(3, 100, 130, dtype=dtype) @ numbers(130, 110, dtype=dtype))
         assert "computed by itself: its operands do not lie row by row" in str(xt.explain(turned))
         assert "computed by itself: it is no product of two matrices" in str(xt.explain(stacked))
         assert turned.numpy().min() == stacked.numpy().min() == 0

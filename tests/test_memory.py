@@ -28,6 +28,7 @@ from xtensor.codegen.cpu.compile import handmade, host
 from xtensor.devices import as_device
 from xtensor.graph import node
 from xtensor.plan import program as plan
+from xtensor.run import replay
 from xtensor.storage import pool
 from xtensor.storage.pool import IDLE_SECONDS, POOLED, Pool, size_class
 
@@ -494,6 +495,36 @@ def test_an_interrupt_before_the_owner_has_its_block(monkeypatch: pytest.MonkeyP
         assert mine.stats().in_use == 0
 
 
+def test_an_interrupt_when_the_lock_has_just_been_taken() -> None:
+    """The lock is given back, so that other threads find it free."""
+    mine = Pool()
+
+    class Interrupting:
+        """The pool's lock, where an interrupt comes before the caller hears that it has taken it."""
+
+        def __init__(self, lock: Any) -> None:
+            self._lock = lock
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._lock, name)
+
+        def acquire(self, blocking: bool = True) -> bool:
+            self._lock.acquire(blocking)
+            raise KeyboardInterrupt
+
+    lock = mine._lock
+    block = mine._take(4 * MIB)
+    mine._lock = Interrupting(lock)
+    with pytest.raises(KeyboardInterrupt):
+        mine.take_back(block)
+    mine._lock = lock
+    found: list[bool] = []
+    thread = threading.Thread(target=lambda: found.append(lock.acquire(False)))
+    thread.start()
+    thread.join()
+    assert found == [True]
+
+
 @needs_fork
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_fork_in_the_middle_of_use() -> None:
@@ -630,6 +661,8 @@ def test_full_caches_forget_the_oldest_quarter(monkeypatch: Any) -> None:
     """Expressions of ever more steps: of their plans those made last are still known."""
     monkeypatch.setattr(plan, "REMEMBERED", 8)
     monkeypatch.setattr(plan, "_plans", {})
+    for known in ("_known", "_met"):  # of what ran before in this process
+        monkeypatch.setattr(replay, known, {})
     sizes, last = [], []
     with xt.options(lazy="always", engine="interpret"):
         for n in range(1, 21):

@@ -7,11 +7,12 @@ from typing import Any
 
 
 def make_room(cache: dict[Any, Any], most: int) -> None:
-    """Forget the oldest quarter of a dict that holds as many entries as it may, before another one is entered.
+    """Forget what is oldest of a dict that holds as many entries as it may, before another one is entered: a quarter.
 
     Never all at once: nobody has to wait for everything to be made anew, and memory neither rises and falls nor is torn
     into what lies between few things that stay.
     """
     if len(cache) >= most:
-        for old in list(islice(cache, max(most // 4, 1))):  # a list, at once: other threads enter and forget as well
+        # a list, at once: other threads enter and forget as well
+        for old in list(islice(cache, len(cache) - most + max(most // 4, 1))):
             cache.pop(old, None)

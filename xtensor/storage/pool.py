@@ -228,11 +228,15 @@ class Pool:
         """
         block.since = monotonic()
         self._back.append(block)
-        if (block.nbytes >= HUGE_PAGE or len(self._back) > WAITING) and self._lock.acquire(False):
-            try:
-                self._alone(self._settle)
+        if (block.nbytes >= HUGE_PAGE or len(self._back) > WAITING) and not self._lock._is_owned():
+            try:  # an interrupt may come as soon as the lock is taken, before anybody has heard that it is
+                if self._lock.acquire(False):
+                    self._alone(self._settle)
             finally:
-                self._lock.release()
+                try:  # noqa: SIM105 - at once: `suppress` would give another interrupt time to come
+                    self._lock.release()
+                except RuntimeError:
+                    pass  # another thread has it
 
     def stats(self) -> Stats:
         """Return what the pool holds and has done."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Locks that a fork waits for, the outer ones first: a thread that holds one may want those after it.
 _waited_for: list[Any] = []
@@ -28,6 +31,23 @@ def _open(lock: Any) -> None:
     """
     if not lock._is_owned():
         lock._at_fork_reinit()
+
+
+def holding(lock: Any, task: Callable[[], T]) -> T | None:
+    """Return what a task returns that is done under a re-entrant lock; None, with nothing done, where anybody has that
+    lock, this thread included.
+
+    It is given back even where an interrupt comes as soon as it is taken, before anybody has heard that it is.
+    """
+    if lock._is_owned():
+        return None
+    try:
+        return task() if lock.acquire(False) else None
+    finally:
+        try:  # noqa: SIM105 - at once: `suppress` would give another interrupt time to come
+            lock.release()
+        except RuntimeError:
+            pass  # another thread has it
 
 
 def fork_waiting_lock() -> Any:

@@ -25,11 +25,12 @@ from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from time import perf_counter, sleep
 from typing import Any, NamedTuple, TypeVar
 
+from .locks import holding
 from .machine import cgroup_folders, cgroup_value
 from .options import settings
 
@@ -344,7 +345,7 @@ class _Team:
     """The workers of this process; one call at a time has them."""
 
     def __init__(self) -> None:
-        self.taken = threading.Lock()
+        self.taken = threading.RLock()
         self._workers: list[_Worker] = []
         self._asked = 0.0
 
@@ -363,16 +364,13 @@ class _Team:
             return True
         now, before = perf_counter(), self._asked
         self._asked = now
-        if now - before < WATCH_SECONDS and self.taken.acquire(blocking=False):
-            try:
-                _attach()
-                self._summon(number)
-            finally:
-                self.taken.release()
+        if now - before < WATCH_SECONDS:
+            holding(self.taken, partial(self._summon, number))
         return False
 
     def _summon(self, number: int) -> None:
         """Have workers watch their mailboxes, unless they are there or could lack a processor."""
+        _attach()
         processor = _getcpu()()
         for worker in self.workers(number):
             if not worker.box.watched():
@@ -415,22 +413,23 @@ def share(threads: int, call: Callable[[int, list[int]], None]) -> bool:
     call: takes the address of a function that lets other threads run, or 0, and the mailboxes' addresses, one for each
     worker. Returns False, with nothing done, where there are too few workers or no machine code for mailboxes.
     """
-    team = _team
-    if _here.working or threads > count() or not team.taken.acquire(False):
+    if _here.working or threads > count():
         return False
-    try:
-        if _makers:
-            _attach()
-        machinery = _attached[0]
-        boxes = team.called(threads - 1) if machinery is not None else None
-        if boxes is None or machinery is None:
-            return False
-        call(machinery.rest, [box.address for box in boxes])
-        for box in boxes:
-            box.reckon()
-        return True
-    finally:
-        team.taken.release()
+    return bool(holding(_team.taken, partial(_post, threads, call)))
+
+
+def _post(threads: int, call: Callable[[int, list[int]], None]) -> bool:
+    """Have machine code share its work, if there are enough workers; the team is taken."""
+    if _makers:
+        _attach()
+    machinery = _attached[0]
+    boxes = _team.called(threads - 1) if machinery is not None else None
+    if boxes is None or machinery is None:
+        return False
+    call(machinery.rest, [box.address for box in boxes])
+    for box in boxes:
+        box.reckon()
+    return True
 
 
 def run(tasks: Sequence[Task]) -> None:
@@ -439,20 +438,16 @@ def run(tasks: Sequence[Task]) -> None:
     The first task runs on the calling thread, the others there or on workers, in any order: none may wait for another.
     Inside a task, and while another thread has the workers, all run on the calling thread.
     """
-    team, helpers = _team, min(len(tasks), count()) - 1
-    if helpers > 0 and team.taken.acquire(blocking=False):
-        try:
-            _share(_Job(tasks), team.workers(helpers))
-        finally:
-            team.taken.release()
-    else:
+    helpers = min(len(tasks), count()) - 1
+    if helpers <= 0 or not holding(_team.taken, partial(_share, tasks, helpers)):
         job = _Job(tasks)
         job.work()
         job.finish()
 
 
-def _share(job: _Job, workers: list[_Worker]) -> None:
-    """Do a job together with workers."""
+def _share(tasks: Sequence[Task], helpers: int) -> bool:
+    """Do tasks together with workers; the team is taken."""
+    job, workers = _Job(tasks), _team.workers(helpers)
     _here.working = True
     try:
         _lead(job, workers)
@@ -467,6 +462,7 @@ def _share(job: _Job, workers: list[_Worker]) -> None:
             for worker in workers:
                 worker.job = None
     job.finish()
+    return True
 
 
 def _lead(job: _Job, workers: list[_Worker]) -> None:

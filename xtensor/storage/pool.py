@@ -19,14 +19,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from ctypes import addressof, c_char
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from ..base.errors import expected
-from ..base.locks import fork_safe_lock
+from ..base.locks import fork_safe_lock, holding
 from ..base.machine import memory_limit
 
 ALIGNMENT = 64
@@ -228,15 +228,8 @@ class Pool:
         """
         block.since = monotonic()
         self._back.append(block)
-        if (block.nbytes >= HUGE_PAGE or len(self._back) > WAITING) and not self._lock._is_owned():
-            try:  # an interrupt may come as soon as the lock is taken, before anybody has heard that it is
-                if self._lock.acquire(False):
-                    self._alone(self._settle)
-            finally:
-                try:  # noqa: SIM105 - at once: `suppress` would give another interrupt time to come
-                    self._lock.release()
-                except RuntimeError:
-                    pass  # another thread has it
+        if block.nbytes >= HUGE_PAGE or len(self._back) > WAITING:
+            holding(self._lock, partial(self._alone, self._settle))
 
     def stats(self) -> Stats:
         """Return what the pool holds and has done."""

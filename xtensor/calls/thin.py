@@ -8,6 +8,7 @@ where anything is not as expected, or threads have no lock in common, all stays 
 from __future__ import annotations
 
 import ctypes
+import inspect
 import sys
 import sysconfig
 import threading
@@ -133,16 +134,15 @@ class _Definition(ctypes.Structure):
     )
 
 
-# METH_NOARGS, METH_O and METH_FASTCALL of that API; how such a method's parameters are written.
-_CALLED = {0: (4, "$self, /"), 1: (8, "$self, other, /"), 2: (128, "$self, key, value, /")}
-_GIVEN = {"unary": 0, "number": 0, "truth": 0, "setitem": 2}
+# METH_NOARGS, METH_O and METH_FASTCALL of that API, for methods of so many parameters.
+_FLAGS = {1: 4, 2: 8, 3: 128}
 
 
 def _method(door: Door, address: int) -> Any:
-    """Return machine code as a method that Python's types can have."""
-    flags, parameters = _CALLED[_GIVEN.get(door.kind, 1)]
-    doc = f"{door.name}({parameters})\n--\n\n{door.call.__doc__ or ''}"
-    definition = _Definition(door.name.encode(), address, flags, doc.encode())
+    """Return machine code as a method that Python's types can have, shown as its door is."""
+    given = [*inspect.signature(door.call).parameters]
+    doc = f"{door.name}(${', '.join(given)}, /)\n--\n\n{door.call.__doc__ or ''}"
+    definition = _Definition(door.name.encode(), address, _FLAGS[len(given)], doc.encode())
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
         ("PyDescr_NewMethod", ctypes.pythonapi)
     )

@@ -11,9 +11,8 @@ import ctypes
 import inspect
 import sys
 import sysconfig
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import wraps
 from itertools import count
 from typing import Any, NamedTuple
@@ -57,9 +56,8 @@ def add_door(door: Door) -> None:
 
     @wraps(call)
     def counted(*operands: Any) -> Any:
-        if next(_calls) == THIN_CALLS:
-            with suppress(RuntimeError):  # no thread is to be had: all stays as it is
-                threading.Thread(target=exchange, name="xtensor-methods").start()
+        if next(_calls) % THIN_CALLS == 0 and settings().engine in ("auto", "llvm"):
+            exchange()  # once; again should an interrupt have come
         return call(*operands)
 
     setattr(door.home, door.name, counted)
@@ -103,9 +101,7 @@ _methods: list[Any] = []
 def _compiled() -> list[Any]:
     """Return the methods in machine code, in the order of doors; none where there can be none."""
     locked = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
-    if not (locked and ctypes.sizeof(ctypes.c_void_p) == _WORD and settings().engine in ("auto", "llvm")):
-        return []
-    if not can_generate():
+    if not (locked and ctypes.sizeof(ctypes.c_void_p) == _WORD and can_generate()):
         return []
     from ..codegen.cpu.compile import handmade, host, kept_for_ever
     from ..codegen.cpu.methods import source

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 # which it cannot see in ours, and takes up to 16 times as long for pages that the system gives it again and again.
 DIRECT_BELOW = 256 * 1024
 
-# Operators and indexings after which tensors get machine code for them: it is loaded in 60 ms, by a thread aside, and
-# saves half a microsecond of each.
+# Operators and indexings after which tensors get machine code for them: it is loaded in 60 ms, less where kernels have
+# been compiled, and saves half a microsecond of each. Not by a thread aside: in a loop of small calls that would wait
+# for the interpreter's lock for seconds.
 THIN_CALLS = 20_000
 
 # Up to this many bytes NumPy's own function costs less than the calls that a composition under its name is made of.

@@ -94,7 +94,6 @@ def _install(methods: list[Any]) -> None:
 # What machine code points to, the code, and what laid it out in memory: kept for ever, by one more reference, as
 # tensors may be used until the process has ended, when modules have lost their names.
 _kept: list[Any] = []
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
 _methods: list[Any] = []
 
 
@@ -116,6 +115,7 @@ def _compiled() -> list[Any]:
     run = (ctypes.c_uint64 * (len(words) + len(_doors)))(*words)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)(ctypes.addressof(run))
     _kept.append(kept_for_ever(code))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))
     return [_method(door, address) for door, address in zip(_doors, run[len(words) :], strict=True)]
 
 

@@ -260,8 +260,8 @@ class _Watch:
         self._until_end.close()
 
     def __exit__(self, *failure: object) -> None:
-        self.end()
-        self._trusted.close()
+        with self._trusted:  # which ends even where an interrupt hits the other
+            self.end()
 
 
 def _sharing(args: Any, kwargs: Any) -> Any:

@@ -102,7 +102,7 @@ def _holds_memory(function: Callable[..., Any]) -> bool:
 
 def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
     """Return a library function's result as a tensor that shares no memory with its inputs."""
-    native = device.backend.asarray(result)
+    native = result if type(result) is np.ndarray else device.backend.asarray(result)
     root = root_of(native)
     for input_ in natives:
         if root_of(input_) is root:
@@ -114,6 +114,6 @@ def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
 
 def root_of(native: Native) -> Any:
     """Return whose memory an array shows: the array or other object that no array lies behind."""
-    while getattr(native, "base", None) is not None:
-        native = native.base
+    while (behind := getattr(native, "base", None)) is not None:
+        native = behind
     return native

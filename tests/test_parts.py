@@ -118,6 +118,20 @@ def test_same_bits_on_any_number_of_threads(function: Any) -> None:
             np.testing.assert_array_equal(one, first, strict=True)
 
 
+def test_a_view_of_temporary_memory_is_read_after_other_parts() -> None:
+    """A view of sums along rows is read when the sums over all rows have been made, whose memory lies elsewhere."""
+    x, mask, row = np.asarray(given()[0])[:5, :5], np.eye(5) > 0, np.arange(5.0)
+
+    def both(xp: Any, x: Any, mask: Any, row: Any) -> Any:
+        part = xp.where(mask, 0.0, x)
+        rows = xp.sum(part * row, axis=1, keepdims=True) + xp.sum(xp.where(mask, x, 0.0), axis=1, keepdims=True)
+        return xp.sum(part * row[:, None], axis=0, keepdims=True) + rows.T
+
+    with xt.options(lazy="always", engine="llvm"):
+        found = np.asarray(both(xt, *[xt.asarray(one, copy=True) for one in (x, mask, row)]))
+    np.testing.assert_allclose(found, both(np, x, mask, row), rtol=1e-12)
+
+
 def test_values() -> None:
     """Against NumPy, in float64."""
     x, g, w, b = (np.asarray(one) for one in given())

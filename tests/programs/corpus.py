@@ -60,6 +60,12 @@ GRADIENT: list[list[str]] = [
         "v2 = v0 + 1",
         "v1[:, ::-3, 0] *= v3",
     ],
+    [  # a view was read after the temporary memory that it shows had been given to others, of another part
+        "v0 = xp.asarray(numbers(24, (1, 2)), copy=True)",
+        "v1 = xp.matrix_transpose(v0)",
+        "v2 = xp.multiply(v1, v0)",
+        "v3 = xp.where(v1 > v2, v1, v2 * 2.0)",
+    ],
 ]
 
 CORPUS: dict[str, list[list[str]]] = {"plain": PLAIN, "captured": CAPTURED, "gradient": GRADIENT}

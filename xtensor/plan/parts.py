@@ -59,18 +59,6 @@ class Parts(NamedTuple):
     def _begins(self) -> list[int]:
         return list(accumulate([len(plan.kernels) for plan in self.plans], initial=0))
 
-    def last(self, kept: frozenset[int]) -> list[list[int]]:
-        """Return for each kernel the values that none needs after it. kept: those that somebody else wants."""
-        kernels = self.kernels
-        owned = {number for plan in self.plans for numbers in plan.last for number in numbers}
-        owned.update(*[plan.kept for plan in self.plans])
-        place = {n: at for at, kernel in enumerate(kernels) for n in (*kernel.results, *kernel.inputs) if n in owned}
-        found: list[list[int]] = [[] for _ in kernels]
-        for number, at in place.items():
-            if number not in kept:
-                found[at].append(number)
-        return found
-
 
 def parts_of(trace: Trace) -> Parts | None:
     """Return a graph in parts of which one can run together, None where there is no such one or nothing besides it."""

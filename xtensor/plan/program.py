@@ -8,7 +8,7 @@ The plan is mshadow's: expressions say what is computed, plans say how, and are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -481,7 +481,8 @@ class _Cut:
         lead = _common_columns(kernels, self.values)
         columns = self._columns(lead, [members[group] for group in order]) if lead else None
         endings = self._endings(order, kernels)
-        return Plan(kernels, self._last_uses(kernels), frozenset(self.trace.kept), rows, strided, columns, endings)
+        last = last_uses(kernels, self.trace, self.trace.kept)
+        return Plan(kernels, last, frozenset(self.trace.kept), rows, strided, columns, endings)
 
     def _endings(self, order: Sequence[tuple[Any, ...]], kernels: Sequence[Kernel]) -> dict[int, int]:
         """Return which kernels are all that follows a contraction, by their places; of several that one follows, the
@@ -640,18 +641,19 @@ class _Cut:
         node = self.values[number]
         return Reduction(node.op, tuple(node.params.items()), local[self.trace.arguments[number][0]], node.dtype)
 
-    def _last_uses(self, kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
-        """Return for each kernel which temporaries it is the last to use."""
-        last = {number: place for place, kernel in enumerate(kernels) for number in (*kernel.results, *kernel.inputs)}
-        for number, node in reversed(list(self.trace.nodes())):
-            if node.op.kind == "view":  # whose memory lies in its operand's
-                (whole,) = self.trace.arguments[number]
-                last[whole] = max(last[whole], last[number])
-        found: list[list[int]] = [[] for _ in kernels]
-        for number, place in last.items():
-            if isinstance(self.values[number], Node) and number not in self.trace.kept:
-                found[place].append(number)
-        return tuple(map(tuple, found))
+
+def last_uses(kernels: Sequence[Kernel], trace: Trace, kept: Collection[int]) -> tuple[tuple[int, ...], ...]:
+    """Return for each of a trace's kernels, in the order they run, which values, but those kept, it uses last."""
+    last = {number: place for place, kernel in enumerate(kernels) for number in (*kernel.results, *kernel.inputs)}
+    for number, node in reversed(list(trace.nodes())):
+        if node.op.kind == "view":  # whose memory lies in its operand's
+            (whole,) = trace.arguments[number]
+            last[whole] = max(last[whole], last[number])
+    found: list[list[int]] = [[] for _ in kernels]
+    for number, place in last.items():
+        if isinstance(trace.values[number], Node) and number not in kept:
+            found[place].append(number)
+    return tuple(map(tuple, found))
 
 
 def _scalar_dtypes(steps: Sequence[Step], before: int, count: int) -> tuple[DType, ...]:

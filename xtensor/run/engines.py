@@ -23,7 +23,7 @@ from ..graph.node import Node
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
 from ..plan.layouts import Work
 from ..plan.parts import Parts, parts_of, shown
-from ..plan.program import Kernel, Program
+from ..plan.program import Kernel, Program, last_uses
 from . import cuda as cuda_run
 from .columns import ByColumns
 from .cuda_rows import ByRowsThere
@@ -131,7 +131,7 @@ def _in_parts(work: Work) -> Outline | None:
     choices = [inside[0] if place in span else _choice(one, work, largest) for place, one in enumerate(kernels)]
     joined = _join(work, kernels, choices, parts.endings)
     waiting = _waiting(kernels, choices, work, largest)
-    return Outline(kernels, tuple(choices), together, waiting, joined, span, parts.last(plan.kept))
+    return Outline(kernels, tuple(choices), together, waiting, joined, span, last_uses(kernels, work.trace, plan.kept))
 
 
 def _moves_less(work: Work, parts: Parts, together: Together) -> bool:

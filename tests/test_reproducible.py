@@ -152,7 +152,7 @@ def test_small_operands_are_not_the_librarys() -> None:
 def test_what_cannot_be_kept_is_refused() -> None:
     """Work that only a library does, and options that contradict."""
     of_half = [xt.exp, xt.sum, xt.mean, xt.negative, lambda x: x * 2.0, lambda x: xt.astype(x, xt.bool) | (x == x)]
-    for x, calls in ((xt.asarray([1 + 2j, 3j]), [xt.exp, xt.var]), (xt.asarray(np.ones(2, np.float16)), of_half)):
+    for x, calls in ((xt.asarray([1 + 2j, 3j]), [xt.tan, xt.var]), (xt.asarray(np.ones(2, np.float16)), of_half)):
         told = f"options: reproducible must be False for this work, as there is no .*{x.dtype} in generated code"
         for call in calls:
             for _ in range(2):  # also where the same was recorded before

@@ -6,12 +6,14 @@ fused multiply-add for each part; quotients are Smith's, as NumPy's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...base.dtypes import DType, real_of
+from . import math as vecmath
 from . import primitives
 from .primitives import BOOL, LacksError
 from .vector import SCALARS, Number, Vector, Writer, absolute, copysign, fma, select, sqrt
@@ -181,6 +183,125 @@ def reciprocal(a: Complex) -> Complex:
     return a.of(select(wide, 1.0, ratio) / size, select(wide, -ratio, -1.0) / size)
 
 
+# ---- functions: each part is made of real functions, and what is infinite or zero is C's (ISO C, annex G)
+
+_exp, _log, _log1p, _atan2 = (vecmath.FUNCTIONS[name] for name in ("exp", "log", "log1p", "atan2"))
+_sin, _cos, _sinh, _cosh = (vecmath.FUNCTIONS[name] for name in ("sin", "cos", "sinh", "cosh"))
+
+# A real part from which e to its power is computed as two factors: together they may be too large, times a sine not.
+_SPLIT = {primitives.FLOAT32: 80.0, primitives.FLOAT64: 700.0}
+
+
+def exp(a: Complex) -> Complex:
+    """e to the power of a number: that of its real part, turned by its imaginary one; within 4 eps of its size."""
+    x, y, split = a.real, a.imag, _SPLIT[a.real.dtype]
+    is_large = x > split
+    factor = select(is_large, x.like(math.exp(split)), 1.0)
+    size = _exp(select(is_large, x - split, x))
+    turns = absolute(y) < np.inf
+    real, imag = size * _cos(y) * factor, size * _sin(y) * factor
+    real = select(turns, real, select(x == np.inf, x, select(x == -np.inf, 0.0, real)))
+    return a.of(real, select((y == 0) | ((x == -np.inf) & ~turns), copysign(x.like(0.0), y), imag))
+
+
+def log(a: Complex) -> Complex:
+    """The logarithm of a number's size, and its angle; within 4 eps of the result's size, near 1 as well."""
+    x, y = absolute(a.real), absolute(a.imag)
+    swap = x < y
+    large, small = select(swap, y, x), select(swap, x, y)
+    ratio = select((small == 0) | (large == np.inf), 0.0, small / large)
+    size = _log(large) + _log1p(ratio * ratio) * 0.5
+    infinite = (x == np.inf) | (y == np.inf)
+    return a.of(select(infinite, np.inf, select(_is_nan(x, y), np.nan, size)), _atan2(a.imag, a.real))
+
+
+def _log_to(base: float) -> Callable[[Complex], Complex]:
+    """Return the logarithm to a base."""
+
+    def scaled(a: Complex) -> Complex:
+        natural = log(a)
+        return a.of(natural.real * (1 / math.log(base)), natural.imag * (1 / math.log(base)))
+
+    return scaled
+
+
+def sinh(a: Complex) -> Complex:
+    """sinh x cos y + i cosh x sin y."""
+    x, y = a.real, a.imag
+    sine, cosine, factor = _hyperbolic(x)
+    real, imag = sine * _cos(y) * factor, cosine * _sin(y) * factor
+    lost, size = ~(absolute(y) < np.inf), absolute(x)
+    real = select(lost & (size == np.inf), size, select(lost & (x == 0), x, real))
+    return a.of(real, select(y == 0, y, imag))
+
+
+def cosh(a: Complex) -> Complex:
+    """cosh x cos y + i sinh x sin y."""
+    x, y = a.real, a.imag
+    sine, cosine, factor = _hyperbolic(x)
+    real, imag = cosine * _cos(y) * factor, sine * _sin(y) * factor
+    lost = ~(absolute(y) < np.inf)
+    real = select(lost & (absolute(x) == np.inf), absolute(x), real)
+    return a.of(real, select((y == 0) | (x == 0), _signed_zero(x, y), imag))
+
+
+def _signed_zero(x: Vector, y: Vector) -> Vector:
+    """Return a zero with the sign of a product."""
+    zero = x.like(0.0)
+    return copysign(zero, x) * copysign(x.like(1.0), y)
+
+
+def _hyperbolic(x: Vector) -> tuple[Vector, Vector, Vector]:
+    """Return the hyperbolic sine and cosine, without a factor where they would be too large."""
+    split = _SPLIT[x.dtype]
+    far = absolute(x) > split
+    size = _exp(select(far, absolute(x) - split, 0.0)) * 0.5
+    factor = select(far, x.like(math.exp(split)), 1.0)
+    return select(far, copysign(size, x), _sinh(x)), select(far, size, _cosh(x)), factor
+
+
+def sin(a: Complex) -> Complex:
+    """The hyperbolic sine of a number's parts exchanged, exchanged."""
+    turned = sinh(a.of(a.imag, a.real))
+    return a.of(turned.imag, turned.real)
+
+
+def cos(a: Complex) -> Complex:
+    """The hyperbolic cosine of i times a number."""
+    return cosh(a.of(-a.imag, a.real))
+
+
+def sqrt_of(a: Complex) -> Complex:
+    """The square root with a real part that is not negative; of numbers moved to where none leaves the range."""
+    x, y = a.real, a.imag
+    size, (below, above, up, down) = magnitude(a), _ROOTS[x.dtype]
+    far, near = size > above, size < below
+    factor = select(far, down, select(near, x.like(up), 1.0))
+    moved = a.of(x * factor, y * factor)
+    t = sqrt((absolute(moved.real) + magnitude(moved)) * 0.5)
+    back = select(far, down**-0.5, select(near, x.like(up**-0.5), 1.0))
+    other = select(t == 0, 0.0, absolute(moved.imag) / (t + t)) * back
+    t = t * back
+    left = x < 0
+    real, imag = select(left, other, t), copysign(select(left, t, other), y)
+    tall = absolute(y) == np.inf
+    real = select(tall, np.inf, select(x == -np.inf, select(y == y, 0.0, y), select(x == np.inf, x, real)))
+    flat = select(x == np.inf, select(y == y, copysign(y.like(0.0), y), y), select(x == -np.inf, copysign(x, y), imag))
+    return a.of(real, select(tall, y, flat))
+
+
+def _is_nan(x: Vector, y: Vector) -> Vector:
+    return (x != x) | (y != y)
+
+
+# Of numbers below the first or above the second, what is computed between may leave the range or lose bits; the powers
+# of four that these are multiplied by.
+_ROOTS = {
+    primitives.FLOAT32: (2.0**-60, 2.0**120, 2.0**60, 2.0**-60),
+    primitives.FLOAT64: (2.0**-900, 2.0**1000, 2.0**200, 2.0**-200),
+}
+
+
 def equal(a: Complex, b: Complex) -> Vector:
     return (a.real == b.real) & (a.imag == b.imag)
 
@@ -210,10 +331,16 @@ PRIMITIVES: dict[str, Callable[..., Value]] = {
     "conj": lambda a: a.of(a.real, -a.imag),
     "divide": divide,
     "equal": equal,
+    "cos": cos,
+    "cosh": cosh,
+    "exp": exp,
     "imag": lambda a: a.imag,
     "isfinite": _of_parts(primitives.isfinite, lambda a, b: a & b),
     "isinf": _of_parts(primitives.isinf, lambda a, b: a | b),
     "isnan": _of_parts(primitives.isnan, lambda a, b: a | b),
+    "log": log,
+    "log10": _log_to(10.0),
+    "log2": _log_to(2.0),
     "logical_and": _of_truths(primitives.logical_and),
     "logical_not": _of_truths(primitives.logical_not),
     "logical_or": _of_truths(primitives.logical_or),
@@ -225,6 +352,9 @@ PRIMITIVES: dict[str, Callable[..., Value]] = {
     "real": lambda a: a.real,
     "reciprocal": reciprocal,
     "sign": sign,
+    "sin": sin,
+    "sinh": sinh,
+    "sqrt": sqrt_of,
     "square": lambda a: a * a,
     "subtract": lambda a, b: a - b,
     "where": where,

@@ -182,7 +182,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             native = x.device.backend.index(x.native(), native_key)
         except IndexError as error:
             raise prefixed("index", error) from None
-        return wrap(x.device.backend.asarray(native), x.device)
+        return wrap(native, x.device)
     key = key if type(key) is tuple else (key,)
     view = _view(x, key)
     return valued(_value(view)) if _is_item(key, x.ndim) else view

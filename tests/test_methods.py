@@ -138,8 +138,13 @@ class Place:
 
 
 INDICES = [[0, 2, -1], [True, False, True], [[0, 1]], [5], [-9], [], [1.0], 2, [True, False, True, True, False, True]]
+SINGLE = [xt.asarray(one, dtype=dtype) for one in (1, -1, 99) for dtype in ("int64", "int8")]
 KEYS = (
     *[xt.asarray(one) for one in INDICES],
+    *SINGLE,
+    *[xt.sum(one) for one in SINGLE],
+    *[xt.asarray(one) for one in (True, False, 1.0)],
+    (xt.sum(SINGLE[0]), 0),
     *(1, -1, 99, True, slice(1, None), slice(None, None, -2), None, ..., (), (1,), (0, 1), (1, ..., None), (9, 9)),
     *((slice(None), 1), (None, 0, slice(1)), [0, 1], (0, [1]), np.int64(1), "x", 1.5, (0, True), (..., ...)),
 )
@@ -201,6 +206,30 @@ def test_an_index_that_lies_in_what_it_indexes() -> None:
     expected[expected] = 2
     assert np.array_equal(np.asarray(x), expected)
     assert np.array_equal(np.asarray(x[x]), expected[expected])
+
+
+def test_a_computed_place_enters_no_python() -> None:
+    """An element is read and written at an integer that was computed; what it is read from may be the same array."""
+    x, expected = xt.asarray([3, 2, 0, 1], copy=True), np.asarray([3, 2, 0, 1])
+    entered: list[str] = []
+
+    def program(x: Any) -> Any:
+        place = x[1]
+        x[place] = x[x[place]]
+        x[x[3]] = 7
+        return x[place]
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code is not program.__code__:
+            entered.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        found = program(x)
+    finally:
+        sys.setprofile(None)
+    assert (int(found), entered) == (int(program(expected)), [])
+    assert np.array_equal(x.numpy(), expected)
 
 
 def test_a_key_that_changes_what_it_indexes() -> None:

@@ -423,3 +423,101 @@ def test_the_thin_way_writes_nothing() -> None:
         write(out)
         assert numpy.array_equal(numpy.asarray(pending), [18.0, numpy.nan, 14.0], equal_nan=True)
         assert not numpy.isnan(numpy.asarray(out)).any()
+
+
+INTEGERS: dict[str, Callable[[Any], Any]] = {
+    "a position": lambda np: np.argmax(np.array([1, 3, 2])),
+    "an element": lambda np: np.array([4, 1])[1],
+    "one of an iteration": lambda np: next(iter(np.argsort(np.array([3, 1, 2])))),
+    "a sum": lambda np: np.array([2, -1], dtype=np.int8).sum(),
+    "a drawn number": lambda np: np.random.default_rng(0).integers(1, 2),
+    "a place of the library's": lambda np: np.unravel_index(5, (2, 4))[1],
+    "of the flat iterator": lambda np: np.array([[4, 1]]).flat[1],
+    "NumPy's own": lambda np: np.int64(1),
+}
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+@pytest.mark.parametrize("made", INTEGERS.values(), ids=INTEGERS.keys())
+def test_a_computed_integer_selects_a_view(made: Callable[[Any], Any], lazy: Any) -> None:
+    def program(np: Any) -> Any:
+        m, i = np.zeros((3, 4)), made(np)
+        row = m[i]
+        row += 1.0
+        part = m[:, i][1:]
+        part[...] = 7.0
+        m[i, 2:][0] = 5.0
+        element = m[i, i]
+        m[i, i] = -1.0
+        one = m[i, ...][np.array(0)]
+        one += 100.0
+        return m, element
+
+    wanted, element = program(numpy)
+    with xt.options(lazy=lazy):
+        found, single = program(np)
+        assert numpy.array_equal(wanted, found.numpy()) and float(element) == float(single)
+
+
+def test_an_array_without_axes_selects_a_copy() -> None:
+    m, i = np.zeros((3, 4)), np.array(1)
+    row = m[i]
+    row += 1.0
+    assert row.shape == (4,) and not m.numpy().any()
+    with pytest.raises(IndexError):
+        m[np.argmax(np.arange(9))]
+    with pytest.raises(IndexError):
+        m[np.sum(np.ones(1))]
+    assert m[np.any(m == 0.0)].shape == (1, 3, 4)
+
+
+def test_rows_at_computed_places_under_fuse() -> None:
+    """A view of a place that depends on values cannot be captured, an element there can."""
+
+    def bumped(m: Any, s: Any) -> Any:
+        row = m[np.argmax(s)]
+        row += 1.0
+        return m
+
+    def scaled(m: Any, s: Any) -> Any:
+        return m * s[np.argmax(s)]
+
+    s = np.sin(np.arange(300.0))
+    fused, other = xt.fuse(bumped), xt.fuse(scaled)
+    m, wanted = np.zeros((300, 400)), numpy.zeros((300, 400))
+    for _ in range(4):
+        bumped(wanted, s.numpy())
+        assert numpy.array_equal(fused(m, s).numpy(), wanted)
+        assert numpy.array_equal(other(m, s).numpy(), wanted * s.numpy().max())
+    assert "[values]" in fused.why(m, s) and other.why(m, s) == ""
+
+
+def test_computed_places_in_gradients() -> None:
+    def loss(w: Any, place: Callable[[Any], Any]) -> Any:
+        v = w * 2.0
+        i = place(np.argmax(np.sum(v, axis=1)))
+        row = v[i]
+        row *= 3.0
+        v[i] += row
+        return np.sum(v * v)
+
+    w = xt.reshape(xt.arange(6.0), (3, 2))
+    found, wanted = (xt.value_and_grad(loss)(w, place) for place in (lambda i: i, int))
+    xt.testing.assert_array_equal(found[0], wanted[0])
+    xt.testing.assert_array_equal(found[1], wanted[1])
+
+
+@pytest.mark.parametrize("reduce", [np.sum, np.max, np.mean, np.linalg.norm, np.median, np.std])
+def test_a_value_on_the_tape_is_no_array(reduce: Callable[[Any], Any]) -> None:
+    """`+=` makes another one, so whoever holds the first sees no change, with a gradient as without."""
+
+    def kept(w: Any) -> Any:
+        total = reduce(w)
+        before = total
+        total += 1.0
+        return before
+
+    w = draw(6)
+    value, gradient = xt.value_and_grad(kept)(w)
+    numpy.testing.assert_allclose(float(value), float(kept(w.numpy())), rtol=1e-15)
+    xt.testing.assert_array_equal(gradient, xt.grad(reduce)(w))

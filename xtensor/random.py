@@ -23,7 +23,7 @@ from .calls.writes import writable
 from .devices import Device
 from .devices.cpu import CPU
 from .storage.storage import Native, watchers, watching
-from .tensor.face import Tensor, face, from_native
+from .tensor.face import Tensor, face, from_native, valued
 from .tensor.operands import DeviceLike, as_tensor, chosen_device
 
 __all__ = ["Generator", "default_rng"]
@@ -203,8 +203,9 @@ class Generator:
         capture = watching() if watchers else None
         native = (noting(drawn, CPU, "random") if observers else drawn)()
         if capture is None or (self._within is not None and self._within() is capture):
-            return from_native(native, self.device)  # a generator made by a function begins anew in each call of it
-        return face(capture.drawn(drawn, native, self.device))
+            # a generator made by a function begins anew in each call of it
+            return valued(from_native(native, self.device))
+        return valued(face(capture.drawn(drawn, native, self.device)))
 
 
 def _refuse(name: str) -> None:

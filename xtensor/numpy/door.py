@@ -24,7 +24,7 @@ from ..devices import Device
 from ..devices.cpu import CPU
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import Tensor, face, from_native
+from ..tensor.face import Tensor, face, from_native, valued
 from ..tensor.operands import common_device
 from .common import constant, refuse_capture, refuse_stranger
 from .thin import at_once
@@ -122,7 +122,7 @@ class Passage:
         steps = steps_of([x for x, _ in self.operands]) if active[0] else None
         if steps is not None:  # no rule was found on the way here: going back says so
             remember(Rule(self.name, {}), (("x", None),) * len(steps), steps, found)
-        return found
+        return valued(found) if isinstance(result, numpy.generic) else found
 
 
 def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...], given: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from ..autograd.rules import xt
 from ..autograd.tape import active, differentiable, steps_of
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
-from ..tensor.face import Tensor, created
+from ..tensor.face import Tensor, created, valued
 from .common import as_array, give, numbers, refuse_capture
 from .door import through
 from .folding import average, mean
@@ -48,7 +48,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     if x.dtype.kind in "fc":
         last = ordered[..., -1]
         middle = xt.where(xt.isnan(last), last, middle)
-    return give("median", xt.reshape(middle, kept) if keepdims else middle, out)
+    return give("median", xt.reshape(middle, kept) if keepdims else valued(middle), out)
 
 
 def quantile(
@@ -395,7 +395,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         result = xt.where(x == start, height, result)
     result = xt.where(x < places[0], values[0] if left is None else left, result)
     result = xt.where(x > places[-1], values[-1] if right is None else right, result)
-    return xt.where(x == places[-1], values[-1], result)
+    return valued(xt.where(x == places[-1], values[-1], result))
 
 
 def _within(x: Tensor, places: Tensor, values: Tensor, period: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,7 +8,7 @@ from types import GenericAlias
 from typing import Any
 
 from ..autograd.rules import xt
-from ..tensor.face import Tensor
+from ..tensor.face import Tensor, valued
 from .common import as_array
 from .creation import empty
 
@@ -49,7 +49,7 @@ class Flat:
         return iter(self._of.ravel()) if self._of.size else iter(())
 
     def __getitem__(self, key: Any) -> Tensor:
-        return self._of.ravel()[key].copy()
+        return valued(self._of.ravel()[key].copy())
 
     def __setitem__(self, key: Any, value: Any) -> None:
         x = self._of

@@ -30,7 +30,7 @@ from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, small_arrays, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, is_value, small_arrays, valued, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
 __all__ = ["take", "take_along_axis"]
@@ -139,6 +139,30 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
     return found
 
 
+def subscript(x: Tensor, key: Any) -> Tensor:
+    """Return `x[key]`, where values are integers."""
+    plain = None if _is_basic(key) else _with_integers(x, key if type(key) is tuple else (key,))
+    found: Tensor = getitem(x, key) if plain is None else getitem(x, plain) if thin_closed[0] else x[plain]
+    return found
+
+
+def _with_integers(x: Tensor, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return a key with Python's integers for its values, which select views as NumPy's scalars do; None for a key with
+    other arrays, or lists, in it.
+
+    Where a function is watched one element, a copy anyway, is selected by the values, so that nobody asks for them.
+    """
+    for one in key:
+        if type(one) is not Tensor:
+            if type(one) in (tuple, list) or not _is_basic(one):
+                return None
+        elif not is_value(one) or one.shape or one.dtype.kind not in "iu" or one.device != x.device:
+            return None
+    if watchers and watching() is not None and _is_item(key, x.ndim):
+        return None
+    return tuple([one.__index__() if type(one) is Tensor else one for one in key])
+
+
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, no view."""
@@ -158,7 +182,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
             native = x.device.backend.index(x.native(), native_key)
         except IndexError as error:
             raise prefixed("index", error) from None
-        return wrap(x.device.backend.asarray(native), x.device)
+        return wrap(native, x.device)
     key = key if type(key) is tuple else (key,)
     view = _view(x, key)
     return valued(_value(view)) if _is_item(key, x.ndim) else view

@@ -531,13 +531,13 @@ class Tensor(Operators, Methods):
             if kind is tuple:
                 for one in key:
                     if type(one) not in PLAIN:
-                        return xt.standard.indexing.getitem(self, key)
+                        return xt.standard.indexing.subscript(self, key)
             elif kind not in PLAIN:
                 return self._selected(data, key)
             try:
                 view = data[key]
             except IndexError:  # the long way says what is wrong
-                return xt.standard.indexing.getitem(self, key)
+                return xt.standard.indexing.subscript(self, key)
             tensor = Tensor()
             if type(view) is _ARRAY:
                 tensor._data = view
@@ -548,7 +548,7 @@ class Tensor(Operators, Methods):
                 tensor._is_value = True
             tensor._blob = tensor._step = None
             return tensor
-        return xt.standard.indexing.getitem(self, key)
+        return xt.standard.indexing.subscript(self, key)
 
     def _selected(self, data: Native, key: Any) -> Tensor:
         """Return the elements that a mask or integers select, for other keys than basic ones."""
@@ -558,7 +558,7 @@ class Tensor(Operators, Methods):
                 return wrap(data[index] if data.nbytes <= DIRECT_BELOW else CPU.index(data, index), CPU_DEVICE)
             except IndexError:
                 pass
-        return xt.standard.indexing.getitem(self, key)
+        return xt.standard.indexing.subscript(self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
         data, owner = self._data, self._owner
@@ -643,7 +643,7 @@ def settled(native: Native, device: Device) -> Tensor:
     tensor = Tensor()
     tensor._data = TBlob.of(None, native, device)
     tensor._owner = tensor._blob = tensor._step = None
-    return tensor
+    return valued(tensor)
 
 
 def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:

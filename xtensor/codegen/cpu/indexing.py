@@ -44,7 +44,8 @@ single:
   %v = call ptr @value(ptr %r)
   ret ptr %v
 other:
-{found("index", "@index_of(ptr %y)", "indexed", "long")}{sure("small", "@is_small(ptr %a)", "gather", "long")}\
+{found("index", "@index_of(ptr %y)", "indexed", "long")}{sure("small", "@is_small(ptr %a)", "sized", "long")}\
+{sure("copied", "@is_copied(ptr %a, ptr %index)", "gather", "long")}\
 {found("g", "@selected(ptr %a, ptr %index)", "gathered", "failure")}\
   %copy = call ptr @result(ptr %g)
   ret ptr %copy
@@ -53,7 +54,8 @@ other:
 
 def _keys(at: Offsets) -> str:
     """Return @is_plain: whether a key is made of what NumPy selects a view or an element by; @index_of: the array of a
-    key that is a thin face of integers or booleans with axes, null for any other.
+    key that is a thin face of integers, or of booleans with axes, null for any other; @is_copied: whether it selects a
+    copy, as one integer does not where axes are left.
     """
     kinds = ("int", "slice", "NoneType", "ellipsis")
     return f"""
@@ -63,13 +65,23 @@ define private ptr @index_of(ptr %key) {{
   %kind = load i8, ptr %kind.at
   %axes = call i32 @axes_of(ptr %index)
   %single = icmp eq i32 %axes, 0
-  br i1 %single, label %no, label %several
+  br i1 %single, label %alone, label %several
+alone:
+  switch i8 %kind, label %no [ {_labels("iu")} ]
 several:
-  switch i8 %kind, label %no [ {" ".join(f"i8 {ord(kind)}, label %yes" for kind in "biu")} ]
+  switch i8 %kind, label %no [ {_labels("biu")} ]
 yes:
   ret ptr %index
 no:
   ret ptr null
+}}
+define private i1 @is_copied(ptr %a, ptr %index) {{
+  %axes = call i32 @axes_of(ptr %a)
+  %index.axes = call i32 @axes_of(ptr %index)
+  %several = icmp ne i32 %index.axes, 0
+  %element = icmp eq i32 %axes, 1
+  %copied = or i1 %several, %element
+  ret i1 %copied
 }}
 define private i1 @is_plain_one(ptr %key) {{
 {given(*kinds)}{types("key", *kinds)}\
@@ -99,9 +111,14 @@ one:
 """
 
 
+def _labels(kinds: str) -> str:
+    """Return the cases of a switch that go to `yes`: these kinds of dtypes."""
+    return " ".join([f"i8 {ord(kind)}, label %yes" for kind in kinds])
+
+
 def setitem(at: Offsets) -> str:
     """Return the method that assigns: a Python number, or a small array of the target's dtype; by an array of integers
-    or booleans a number alone.
+    or booleans a number alone, by one integer also an array without axes.
     """
     return f"""{_assigning()}{_overlaps(at)}{_taken(at)}
 define private ptr @setitem(ptr %x, ptr %arguments, i64 %count, ptr %row) {{
@@ -120,9 +137,15 @@ both:
 other:
 {found("index", "@index_of(ptr %key)", "indexed", "long")}\
   %number = icmp eq ptr %taken, %value
-  br i1 %number, label %go, label %long
+  br i1 %number, label %go, label %arrays
+arrays:
+  %index.axes = call i32 @axes_of(ptr %index)
+  %given.axes = call i32 @axes_of(ptr %taken)
+  %all.axes = or i32 %index.axes, %given.axes
+  %element = icmp eq i32 %all.axes, 0
+  br i1 %element, label %go, label %long
 go:
-  %place = phi ptr [%key, %basic], [%index, %indexed]
+  %place = phi ptr [%key, %basic], [%index, %indexed], [%index, %arrays]
   call void %Py_IncRef(ptr %a)
   call void %Py_IncRef(ptr %taken)
   %state = call i32 @assigned(ptr %a, ptr %place, ptr %taken)

@@ -31,7 +31,7 @@ from .pending import Pending
 from .planes import SLOWER
 from .shifted import weighted_sums
 from .strips import strip_sums_of
-from .sweeps import Runs, can_end, is_thin, lying, remembered, sweep, sweep_of, thin_sums_of
+from .sweeps import Runs, can_end, is_thin, known, lying, remembered, sweep, sweep_of, thin_sums_of
 from .windows import Axes, batched, kernels, outs, phases, sizes, volume
 
 Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
@@ -122,7 +122,7 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     """
     if type(x) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
         return False
-    kind = wanted, plan, lying(x), lying(w), lying(y), None if bias is None else lying(bias)
+    kind = _kind(wanted, plan, x, w, y, bias)
     found = remembered(kind, partial(_launches_of, wanted, plan, x, w, y, bias))
     if found is None:
         return False
@@ -130,6 +130,40 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     if found.run(given, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, results, bias) is False:
         return _by_launches(wanted, plan._replace(algorithm="im2col"), x, w, y, bias)  # which says what is not finite
     return True
+
+
+def _kind(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None) -> Any:
+    """Return all that machine code for arrays depends on."""
+    return wanted, plan, lying(x), lying(w), lying(y), None if bias is None else lying(bias)
+
+
+class Computed(partial[Array]):
+    """One of the functions above, of native arrays alone."""
+
+    def ready(self, natives: Sequence[Array], result: Array) -> Callable[[Sequence[int], int], bool] | None:
+        """Return what makes such a result of such arrays when it is told where they begin, and returns whether it did;
+        None where that is not known.
+        """
+        wanted, (plan, *_), (x, w, *rest) = WANTED[self.func], self.args, natives
+        y, bias = result, rest[0] if rest else None
+        if type(x) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
+            return None
+        if bias is not None and not (bias.flags.c_contiguous and bias.dtype == y.dtype):
+            return None
+        named = {cudnn.OUTPUTS: (x, w, y), cudnn.INPUTS: (y, w, x), cudnn.WEIGHTS: (x, y, w)}[wanted]
+        run_at = getattr(known(_kind(wanted, plan, *named, bias)), "run_at", None)
+        if run_at is None:
+            return None
+        return partial(_written, run_at, wanted == cudnn.WEIGHTS, max(one.itemsize for one in (*natives, y)) - 1)
+
+
+def _written(run_at: Callable[[Sequence[int]], Any], of_weights: bool, odd: int, given: Sequence[int], to: int) -> bool:
+    """Run code on arrays that begin there; return whether they are aligned, odd bits being 0, and all is finite."""
+    x, other, *rest = given
+    if any([one & odd for one in (to, *given)]):
+        return False
+    words = (x, to, other) if of_weights else (x, other, to)
+    return run_at((*words, *rest) if rest else (*words, 0)) is not False
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:
@@ -375,5 +409,8 @@ def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, resu
     return "" if can_end(plan.groups, channels, outputs // plan.groups, last) else "its sums lie apart"
 
 
-OUTPUTS = Pending("conv", compute_outputs, lambda plan: plan.y_last, _refuse_outputs)
-INPUTS = Pending("conv_transpose", compute_inputs, lambda plan: plan.x_last, _refuse_inputs)
+# What each of the functions writes.
+WANTED = {compute_outputs: cudnn.OUTPUTS, compute_inputs: cudnn.INPUTS, compute_weights: cudnn.WEIGHTS}
+
+OUTPUTS = Pending("conv", compute_outputs, lambda plan: plan.y_last, _refuse_outputs, Computed)
+INPUTS = Pending("conv_transpose", compute_inputs, lambda plan: plan.x_last, _refuse_inputs, Computed)

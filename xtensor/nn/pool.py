@@ -340,7 +340,24 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
 
 
 def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:
-    return _placed(g, _origins(x, y, plan), sizes(plan.axes), plan.last, plan.axes)
+    return _sent_back(g, x, y, plan)
+
+
+def _of_sent_back(g: Tensor, x: Tensor, largest: Tensor, plan: Plan) -> Tensor:
+    return _picked(g, _origins(x, largest, plan), plan.last)
+
+
+@differentiable(g=_of_sent_back)
+def _sent_back(g: Tensor, x: Tensor, largest: Tensor, plan: Plan) -> Tensor:
+    """Return zeros as x with the elements of g added where the largest elements of their windows are."""
+
+    def run(a: Any, b: Any, c: Any) -> Any:
+        found = _empty(a, sizes(plan.axes), plan.last)
+        if origins.send(*[_view(one, plan.last)[:, :, 0] for one in (a, b, found)], plan.axes):
+            return found
+        return _place_in(found, a, _origins_in(b, c, plan), plan.last, plan.axes)
+
+    return natively(plan.function, (g, x, largest), run)
 
 
 @differentiable(x=_of_largest)
@@ -355,7 +372,12 @@ def _least(dtype: DType) -> Any:
 
 def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
     """Return the place over the spatial axes that the largest of each window, y, comes from; -1 for none."""
-    lengths = sizes(plan.axes)
+    return natively(plan.function, (x, y), partial(_origins_in, plan=plan))
+
+
+def _origins_in(a: Any, b: Any, plan: Plan) -> Any:
+    """Return the same of native arrays."""
+    lengths, library = sizes(plan.axes), library_of(b)
     steps = [prod(lengths[rank + 1 :]) for rank in range(len(lengths))]
     kind = xt.int32 if prod(lengths) < 1 << 31 else xt.int64
 
@@ -363,24 +385,20 @@ def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
         offset = sum(k * axis.dilation * step for k, axis, step in zip(element, plan.axes, steps, strict=True))
         return part, xt.asarray(offset, dtype=kind, device=part.device)
 
-    def run(a: Any, b: Any) -> Any:
-        library = library_of(b)
-        offsets = library.empty(b.shape, kind)
-        given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
-        if origins.find(given[:, :, 0], target[:, :, 0], plan.axes) or pool(
-            given[:, :, 0], target[:, :, 0], plan.axes, PLACE
-        ):
-            return offsets
-        combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
-        begins = [library.asarray(one) for one in _begins(plan.axes, steps, kind)]
-        starts, inside = (one[..., None] if plan.last else one for one in begins)
-        offsets += starts
-        lowest = b == least
-        if lowest.any():  # as the padding is
-            library.copyto(offsets, inside, where=lowest)
+    offsets = library.empty(b.shape, kind)
+    given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
+    if origins.find(given[:, :, 0], target[:, :, 0], plan.axes) or pool(
+        given[:, :, 0], target[:, :, 0], plan.axes, PLACE
+    ):
         return offsets
-
-    return natively(plan.function, (x, y), run)
+    combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
+    begins = [library.asarray(one) for one in _begins(plan.axes, steps, kind)]
+    starts, inside = (one[..., None] if plan.last else one for one in begins)
+    offsets += starts
+    lowest = b == least
+    if lowest.any():  # as the padding is
+        library.copyto(offsets, inside, where=lowest)
+    return offsets
 
 
 def _first(one: Any, other: Any) -> Any:
@@ -407,27 +425,27 @@ def _of_placed(g: Tensor, places: Tensor, last: bool) -> Tensor:
 
 
 @differentiable(g=_of_placed)
-def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool, axes: Axes | None = None) -> Tensor:
-    """Return zeros over spatial lengths with elements added at their places.
+def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool) -> Tensor:
+    """Return zeros over spatial lengths with elements added at their places."""
+    return natively("max_pool", (g, places), lambda a, where: _place_in(_empty(a, lengths, last), a, where, last))
+
+
+def _place_in(x: Any, a: Any, where: Any, last: bool, axes: Axes | None = None) -> Any:
+    """Return x, in which elements are added to zeros at their places.
 
     axes: the windows of which each has its place among its own elements, if that is so.
     """
-
-    def run(a: Any, where: Any) -> Any:
-        x = _empty(a, lengths, last)
-        given, named, target = (_view(one, last)[:, :, 0] for one in (a, where, x))
-        if axes is not None and spread(given, named, target, axes):
-            return x
-        x[...] = 0
-        if axes is not None and origins.add(given, named, target, axes):
-            return x
-        add_at = device_of(x).backend.add_at
-        for part, flat in _flat(where, x.shape, last):
-            known = flat >= 0
-            add_at(x.reshape(-1), flat[known], a.reshape(-1)[part][known])
+    given, named, target = (_view(one, last)[:, :, 0] for one in (a, where, x))
+    if axes is not None and spread(given, named, target, axes):
         return x
-
-    return natively("max_pool", (g, places), run)
+    x[...] = 0
+    if axes is not None and origins.add(given, named, target, axes):
+        return x
+    add_at = device_of(x).backend.add_at
+    for part, flat in _flat(where, x.shape, last):
+        known = flat >= 0
+        add_at(x.reshape(-1), flat[known], a.reshape(-1)[part][known])
+    return x
 
 
 @differentiable(x=lambda g, places, like, last: _placed(g, places, spatial(like.shape, last), last))

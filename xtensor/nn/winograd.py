@@ -8,6 +8,7 @@ workspace alone. So results do not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from ctypes import addressof, c_int64
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
@@ -22,7 +23,7 @@ from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
-from ..run.launches import BIAS, Launches, Sheet, W, Word, X, Y, behind, shared
+from ..run.launches import BIAS, Launches, Sheet, W, Word, X, Y, begin_of, behind, shared
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, rounded
 from .windows import Axes
@@ -254,9 +255,14 @@ class ByTiles(NamedTuple):
 
     def run(self, x: Array, w: Array, y: Array, bias: Array | None = None) -> bool:
         """Write them, and return whether all are finite. bias: (groups, outputs) numbers."""
-        flag: Array = np.zeros(1, np.int64)
-        self.launches.run(x, w, y, None if bias is None else np.ascontiguousarray(bias, y.dtype), flag)
-        return not flag[0]
+        shift = None if bias is None else np.ascontiguousarray(bias, y.dtype)
+        return self.run_at([0 if one is None else begin_of(one) for one in (x, w, y, shift)])
+
+    def run_at(self, words: Sequence[int]) -> bool:
+        """Do that with arrays that begin there."""
+        flag = c_int64()
+        self.launches.run_at([*words, addressof(flag)])
+        return not flag.value
 
 
 def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: int, budget: int) -> bool | None:

@@ -58,7 +58,10 @@ class Launches:
 
     def run(self, *operands: Array | None) -> None:
         """Run them on arrays that lie as those that they were made for; None for one that no word speaks of."""
-        words = [0 if one is None else begin_of(one) for one in operands]
+        self.run_at([0 if one is None else begin_of(one) for one in operands])
+
+    def run_at(self, words: Sequence[int]) -> None:
+        """Run them on arrays that begin there."""
         threads = min(worth(self._seconds), self._most)
         if threads > 1:
             laid, _ = self._for(threads)

@@ -23,6 +23,7 @@ from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
 from ..run.joined import Ending
+from ..run.launches import Begun
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, pays, summing_dtype
@@ -140,30 +141,21 @@ def _kind(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | N
 class Computed(partial[Array]):
     """One of the functions above, of native arrays alone."""
 
-    def ready(self, natives: Sequence[Array], result: Array) -> Callable[[Sequence[int], int], bool] | None:
-        """Return what makes such a result of such arrays when it is told where they begin, and returns whether it did;
-        None where that is not known.
-        """
-        wanted, (plan, *_), (x, w, *rest) = WANTED[self.func], self.args, natives
-        y, bias = result, rest[0] if rest else None
-        if type(x) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
+    def ready(self, natives: Sequence[Array], result: Array) -> Begun | None:
+        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        wanted, (plan, *_), (one, other, *rest) = WANTED[self.func], self.args, natives
+        bias = rest[0] if rest else None
+        if type(one) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
             return None
-        if bias is not None and not (bias.flags.c_contiguous and bias.dtype == y.dtype):
+        if bias is not None and not (bias.flags.c_contiguous and bias.dtype == result.dtype):
             return None
-        named = {cudnn.OUTPUTS: (x, w, y), cudnn.INPUTS: (y, w, x), cudnn.WEIGHTS: (x, y, w)}[wanted]
-        run_at = getattr(known(_kind(wanted, plan, *named, bias)), "run_at", None)
-        if run_at is None:
-            return None
-        return partial(_written, run_at, wanted == cudnn.WEIGHTS, max(one.itemsize for one in (*natives, y)) - 1)
-
-
-def _written(run_at: Callable[[Sequence[int]], Any], of_weights: bool, odd: int, given: Sequence[int], to: int) -> bool:
-    """Run code on arrays that begin there; return whether they are aligned, odd bits being 0, and all is finite."""
-    x, other, *rest = given
-    if any([one & odd for one in (to, *given)]):
-        return False
-    words = (x, to, other) if of_weights else (x, other, to)
-    return run_at((*words, *rest) if rest else (*words, 0)) is not False
+        x, w, y, order = {
+            cudnn.OUTPUTS: (one, other, result, (1, 2, 0)),
+            cudnn.INPUTS: (result, other, one, (1, 2, 0)),
+            cudnn.WEIGHTS: (one, result, other, (1, 0, 2)),
+        }[wanted]
+        run_at = getattr(known(_kind(wanted, plan, x, w, y, bias)), "run_at", None)
+        return None if run_at is None else Begun(run_at, (*order, 3 if rest else None), result.itemsize - 1)
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:

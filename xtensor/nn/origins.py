@@ -64,7 +64,8 @@ def find(x: Array, places: Array, axes: Axes) -> bool:
     inside = all(axis.low <= 0 and end <= axis.size for axis, end in zip(axes, last, strict=True))
     window, stride, dilation, low = zip(*[(a.kernel, a.stride, a.dilation, a.low) for a in axes], strict=True)
     code = _finding(Form(x.dtype.char, window, stride, dilation, low, inside))
-    _run(code, (x, places), outs(axes), [*sizes(axes)], places.size * volume(axes) / SPEED)
+    arrays = x, places
+    _made(code, arrays, outs(axes), [*sizes(axes)], places.size * volume(axes) / SPEED).run(*arrays)
     return True
 
 
@@ -77,27 +78,27 @@ def add(g: Array, places: Array, x: Array, axes: Axes) -> bool:
     g, places, x, axes = _flat(g), _flat(places), _flat(x), _two(axes)
     if not fits or (x.shape[2] > 1 and x.strides[2] != x.shape[3] * x.strides[3]):
         return False
-    _run(_adding(x.dtype.char), (g, places, x), outs(axes), [], g.size / SPEED)
+    arrays = g, places, x
+    _made(_adding(x.dtype.char), arrays, outs(axes), [], g.size / SPEED).run(*arrays)
     return True
 
 
-def send(g: Array, x: Array, to: Array, axes: Axes) -> bool:
-    """Write into `to` zeros, and the elements of g where the first of the largest elements of their windows of x are;
-    return whether that was done: windows lie side by side, rows along memory, and hold all elements.
+def sending_of(g: Array, x: Array, to: Array, axes: Axes) -> Launches | None:
+    """Return what writes into `to` zeros, and the elements of g where the first of the largest elements of their
+    windows of x are; None unless windows lie side by side, rows along memory, and hold all elements.
     """
     side_by_side = all(axis == Axis(axis.size, axis.out, axis.kernel, axis.kernel, 1, 0) for axis in axes)
     if not side_by_side or any(axis.out * axis.kernel != axis.size for axis in axes):
-        return False
+        return None
     if not g.dtype == x.dtype == to.dtype or volume(axes) > LARGEST or not _is_worth(x, g, axes, x.dtype):
-        return False
+        return None
     g, x, to, (high, wide) = _flat(g), _flat(x), _flat(to), _two(axes)
     machine = host()
     lanes = machine.vector_bytes // x.itemsize if machine is not None else 0
     if wide.kernel > lanes or any(one.strides[3] != x.itemsize or not one.flags.aligned for one in (g, x, to)):
-        return False
+        return None
     code, blocks = _sending(x.dtype.char, lanes, high.kernel, wide.kernel), -(-wide.out // (lanes // wide.kernel))
-    _run(code, (g, x, to), (high.out, blocks), [wide.out], x.size / SPEED / lanes)
-    return True
+    return _made(code, (g, x, to), (high.out, blocks), [wide.out], x.size / SPEED / lanes)
 
 
 def _is_worth(x: Array, places: Array, axes: Axes, dtype: DType) -> bool:
@@ -114,10 +115,10 @@ def _two(axes: Axes) -> tuple[Axis, Axis]:
     return (axes[0], axes[1]) if len(axes) == 2 else (Axis(1, 1, 1, 1, 1, 0), axes[0])
 
 
-def _run(code: Code, arrays: Sequence[Array], out: Sequence[int], more: Sequence[int], seconds: float) -> None:
-    """Run code over images, or over channels where there is one image. seconds: what one thread takes."""
+def _made(code: Code, arrays: Sequence[Array], out: Sequence[int], more: Sequence[int], seconds: float) -> Launches:
+    """Return code over images, or over channels where there is one image. seconds: what one thread takes."""
     lies = [(x.shape[:2], tuple([stride // x.itemsize for stride in x.strides]), x.itemsize) for x in arrays]
-    _launches(code, tuple(lies), tuple(out), tuple(more), seconds).run(*arrays)
+    return _launches(code, tuple(lies), tuple(out), tuple(more), seconds)
 
 
 @lru_cache(256)
@@ -226,7 +227,7 @@ def _adding(char: str) -> Code:
 
 @cache
 def _sending(char: str, lanes: int, high: int, wide: int) -> Code:
-    """Return the code of `send`: a register has some windows of a row, whose lanes all find the window's largest."""
+    """Return the code of `sending_of`: a register has windows of a row, whose lanes all find their window's largest."""
     form, kind, some = Registers(char, lanes, 1, 1), TYPES[char], lanes // wide
     vector, ints, mask = f"<{lanes} x {kind}>", f"<{lanes} x i32>", f"<{lanes} x i1>"
     windows, every = [lane // wide for lane in range(lanes)], range(lanes)

@@ -15,6 +15,7 @@ from ..base.dtypes import FLOATING, REAL, DType
 from ..base.errors import expected
 from ..base.layout import Pairs, Shape, as_shape
 from ..devices import device_of, library_of
+from ..run.launches import Begun
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from . import origins
@@ -24,7 +25,7 @@ from .kernels import LARGEST, PLACE, SUM, pool, spread
 from .layers import check_classes
 from .planes import planes_of
 from .shifted import combine
-from .sweeps import Runs, lying, remembered
+from .sweeps import Runs, known, lying, remembered
 from .windows import Axes, Axis, axes_of, batched, channels_last, each, outs, sizes, spatial, taps
 
 __all__ = [
@@ -303,23 +304,31 @@ def _summed(x: Tensor, plan: Plan) -> Tensor:
 
 def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
     """Return the largest or the sum of each window."""
+    return natively(plan.function, (x,), _Combined(_combined_in, plan, largest))
 
-    def run(a: Any) -> Any:
-        y = _empty(a, outs(plan.axes), plan.last)
-        given, target = _view(a, plan.last), _view(y, plan.last)
-        wanted = LARGEST if largest else SUM
-        found = None
-        if type(a) is np.ndarray:
-            make = partial(_planes_of, given, target, plan.axes, largest)
-            found = remembered((plan, largest, lying(a)), make)
-        if found is not None:
-            found.run(given, None, target, None)
-        elif not pool(given[:, :, 0], target[:, :, 0], plan.axes, wanted):
-            both, fill = (xt.maximum, _least(a.dtype)) if largest else (xt.add, 0)
-            combine(given, target, plan.axes, lambda _: lambda one, _: one, both, fill, SCRATCH)
-        return y
 
-    return natively(plan.function, (x,), run)
+def _combined_in(plan: Plan, largest: bool, a: Any) -> Any:
+    """Return the same of a native array."""
+    y = _empty(a, outs(plan.axes), plan.last)
+    given, target = _view(a, plan.last), _view(y, plan.last)
+    found = None
+    if type(a) is np.ndarray:
+        found = remembered((plan, largest, lying(a)), partial(_planes_of, given, target, plan.axes, largest))
+    if found is not None:
+        found.run(given, None, target, None)
+    elif not pool(given[:, :, 0], target[:, :, 0], plan.axes, LARGEST if largest else SUM):
+        both, fill = (xt.maximum, _least(a.dtype)) if largest else (xt.add, 0)
+        combine(given, target, plan.axes, lambda _: lambda one, _: one, both, fill, SCRATCH)
+    return y
+
+
+class _Combined(partial[Any]):
+    """The function of native arrays alone, as `Computed` in algorithms."""
+
+    def ready(self, natives: Sequence[Any], result: Any) -> Begun | None:
+        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        run_at = getattr(known((*self.args, lying(natives[0]))), "run_at", None)
+        return None if run_at is None else Begun(run_at, (1, None, 0, None), result.itemsize - 1)
 
 
 @differentiable(g=lambda g, plan: _summed(g, plan))
@@ -350,14 +359,29 @@ def _of_sent_back(g: Tensor, x: Tensor, largest: Tensor, plan: Plan) -> Tensor:
 @differentiable(g=_of_sent_back)
 def _sent_back(g: Tensor, x: Tensor, largest: Tensor, plan: Plan) -> Tensor:
     """Return zeros as x with the elements of g added where the largest elements of their windows are."""
+    return natively(plan.function, (g, x, largest), _SentBack(_sent_back_in, plan))
 
-    def run(a: Any, b: Any, c: Any) -> Any:
-        found = _empty(a, sizes(plan.axes), plan.last)
-        if origins.send(*[_view(one, plan.last)[:, :, 0] for one in (a, b, found)], plan.axes):
-            return found
+
+def _sent_back_in(plan: Plan, a: Any, b: Any, c: Any) -> Any:
+    """Return the same of native arrays."""
+    found = _empty(a, sizes(plan.axes), plan.last)
+    given, seen, target = (_view(one, plan.last)[:, :, 0] for one in (a, b, found))
+    sending = origins.sending_of(given, seen, target, plan.axes)
+    if sending is None:
         return _place_in(found, a, _origins_in(b, c, plan), plan.last, plan.axes)
+    sending.run(given, seen, target)
+    return found
 
-    return natively(plan.function, (g, x, largest), run)
+
+class _SentBack(partial[Any]):
+    """The function of native arrays alone, as `Computed` in algorithms."""
+
+    def ready(self, natives: Sequence[Any], result: Any) -> Begun | None:
+        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        plan, *_ = self.args
+        given, seen, target = (_view(one, plan.last)[:, :, 0] for one in (*natives[:2], result))
+        found = origins.sending_of(given, seen, target, plan.axes)
+        return None if found is None else Begun(found.run_at, (1, 2, 0), result.itemsize - 1)
 
 
 @differentiable(x=_of_largest)

@@ -259,3 +259,44 @@ def test_arrays_are_not_kept() -> None:
     often(call)
     gc.collect()
     assert not [one for one in alive if one() is not None]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_schedules_tell_code_where_arrays_begin(monkeypatch: Any, threads: int) -> None:
+    """Convolutions and maxima of a fused function are code that is told addresses, or Python's again where an output is
+    not finite.
+    """
+    x, w, v, bias = (normal(*n) for n in ((16, 32, 8, 8), (64, 32, 3, 3), (64, 64, 3, 3), (64,)))
+
+    def loss(w: Any, v: Any, bias: Any, x: Any) -> Any:
+        y = max_pool(xt.maximum(conv(x, w, bias, padding=1), 0), 2)
+        return xt.sum(conv(y, v, padding=1) ** 2)
+
+    told: list[bool] = []
+    call = launches.Begun.__call__
+
+    def noted(self: Any, given: Any, to: int) -> bool:
+        told.append(call(self, given, to))
+        return told[-1]
+
+    monkeypatch.setattr(launches.Begun, "__call__", noted)
+    both = xt.value_and_grad(loss, argnums=(0, 1, 2))
+    fused, spoiled = xt.fuse(both), x.copy()
+    spoiled[3, 5, 2, 2] = np.inf
+    with xt.options(engine="llvm", threads=threads):
+        for given in (x, x, x, 2 * x, spoiled, x):
+            told.clear()
+            mine = fused(*(xt.asarray(one) for one in (w, v, bias, given)))
+            right = both(*(xt.asarray(one) for one in (w, v, bias, given)))
+            for ours, theirs in zip((mine[0], *mine[1]), (right[0], *right[1]), strict=True):
+                np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-2)
+            assert given is not spoiled or not all(told)
+    assert len(told) == 7
+    assert all(told)
+
+
+def test_code_is_told_of_aligned_arrays_alone() -> None:
+    begun = launches.Begun(lambda words: None, (1, None, 0), 3)
+    assert begun([4096], 8192)
+    assert not begun([4097], 8192)
+    assert not begun([4096], 8194)

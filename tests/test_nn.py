@@ -192,6 +192,15 @@ def test_at_infinity(name: str, low: float, high: float, lazy: str) -> None:
     assert np.all(np.isfinite(slopes)) and np.all(np.isfinite(function(huge).numpy()))
 
 
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_is_one_step_of_the_tape(approximate: str) -> None:
+    x = xt.linspace(-3.0, 3.0, 7)
+    x.requires_grad = True
+    step = nn.gelu(x, approximate)._step
+    assert step is not None
+    assert step.parents == (x._step,)
+
+
 def test_gelu_tanh_of_huge_numbers() -> None:
     """The cube of what is huge is not formed."""
     x = xt.asarray([-1e300, -50.0, 50.0, 1e300])

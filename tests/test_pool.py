@@ -263,8 +263,8 @@ def test_origins_are_the_engines(monkeypatch: Any, seed: int, dtype: str) -> Non
             _, pull = xt.vjp(lambda x: nn.max_pool(x, window, **how), xt.asarray(x))
             return [places.numpy(), pull(xt.astype(cotangent, x.dtype))[0].numpy()]
 
-    used = Mock(wraps=origins._run)
-    monkeypatch.setattr(origins, "_run", used)
+    used = Mock(wraps=origins._made)
+    monkeypatch.setattr(origins, "_made", used)
     for ours, theirs in zip(found(threads=1 + seed % 3), found(engine="direct"), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert used.call_count == 3  # places twice, and the derivative

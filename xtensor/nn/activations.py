@@ -105,6 +105,9 @@ def selu(x: Tensor, /) -> Tensor:
 
 # ---- smooth ones
 
+# What the approximate gelu has the cube of its argument times.
+CUBE = 0.044715
+
 
 @differentiable(x=lambda y: y * (1 - y))
 @macro
@@ -158,6 +161,23 @@ def mish(x: Tensor, /) -> Tensor:
 
 
 @macro
+def _gelu_slope(x: Tensor, approximate: str) -> Tensor:
+    """Return the derivative of gelu: P(X <= x) + x * p(x)."""
+    if approximate == "none":
+        return 0.5 * (1 + erf(x * sqrt(0.5))) + x * (xt.exp(x * x * -0.5) * sqrt(0.5 / pi))
+    inner, tangent = _gelu_inner(x)
+    within = inner * inner * (3 * CUBE * sqrt(2 / pi)) + sqrt(2 / pi)
+    return 0.5 * (1 + tangent) + (0.5 * x) * ((1 - tangent * tangent) * within)
+
+
+def _gelu_inner(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x, and the tangent that P(X <= x) is made of where it is approximate."""
+    inner = xt.clip(x, -10.0, 10.0)  # the tangent is 1 long before, and the cube of what is huge would overflow
+    return inner, xt.tanh(inner * (inner * inner * (sqrt(2 / pi) * CUBE) + sqrt(2 / pi)))
+
+
+@differentiable(x=lambda x, approximate: _gelu_slope(x, approximate))
+@macro
 def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
     """Return x * P(X <= x) for a standard normal X: x / 2 * (1 + erf(x / sqrt(2))); NaN at -inf, as PyTorch has it.
 
@@ -166,10 +186,7 @@ def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
     """
     x = floating(x, "gelu")
     check_choice("gelu", "approximate", approximate, ("none", "tanh"))
-    if approximate == "none":
-        return (0.5 * x) * (1 + erf(x * sqrt(0.5)))
-    inner = xt.clip(x, -10.0, 10.0)  # the tangent is 1 long before, and the cube of what is huge would overflow
-    return (0.5 * x) * (1 + xt.tanh(inner * (inner * inner * (sqrt(2 / pi) * 0.044715) + sqrt(2 / pi))))
+    return (0.5 * x) * (1 + (erf(x * sqrt(0.5)) if approximate == "none" else _gelu_inner(x)[1]))
 
 
 # ---- piecewise linear ones

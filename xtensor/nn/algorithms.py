@@ -23,6 +23,7 @@ from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
 from ..run.joined import Ending
+from ..run.launches import Begun
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, pays, summing_dtype
@@ -31,7 +32,7 @@ from .pending import Pending
 from .planes import SLOWER
 from .shifted import weighted_sums
 from .strips import strip_sums_of
-from .sweeps import Runs, can_end, is_thin, lying, remembered, sweep, sweep_of, thin_sums_of
+from .sweeps import Runs, can_end, is_thin, known, lying, remembered, sweep, sweep_of, thin_sums_of
 from .windows import Axes, batched, kernels, outs, phases, sizes, volume
 
 Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
@@ -122,7 +123,7 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     """
     if type(x) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
         return False
-    kind = wanted, plan, lying(x), lying(w), lying(y), None if bias is None else lying(bias)
+    kind = _kind(wanted, plan, x, w, y, bias)
     found = remembered(kind, partial(_launches_of, wanted, plan, x, w, y, bias))
     if found is None:
         return False
@@ -130,6 +131,31 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     if found.run(given, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, results, bias) is False:
         return _by_launches(wanted, plan._replace(algorithm="im2col"), x, w, y, bias)  # which says what is not finite
     return True
+
+
+def _kind(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None) -> Any:
+    """Return all that machine code for arrays depends on."""
+    return wanted, plan, lying(x), lying(w), lying(y), None if bias is None else lying(bias)
+
+
+class Computed(partial[Array]):
+    """One of the functions above, of native arrays alone."""
+
+    def ready(self, natives: Sequence[Array], result: Array) -> Begun | None:
+        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        wanted, (plan, *_), (one, other, *rest) = WANTED[self.func], self.args, natives
+        bias = rest[0] if rest else None
+        if type(one) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
+            return None
+        if bias is not None and not (bias.flags.c_contiguous and bias.dtype == result.dtype):
+            return None
+        x, w, y, order = {
+            cudnn.OUTPUTS: (one, other, result, (1, 2, 0)),
+            cudnn.INPUTS: (result, other, one, (1, 2, 0)),
+            cudnn.WEIGHTS: (one, result, other, (1, 0, 2)),
+        }[wanted]
+        run_at = getattr(known(_kind(wanted, plan, x, w, y, bias)), "run_at", None)
+        return None if run_at is None else Begun(run_at, (*order, 3 if rest else None), result.itemsize - 1)
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:
@@ -375,5 +401,8 @@ def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, resu
     return "" if can_end(plan.groups, channels, outputs // plan.groups, last) else "its sums lie apart"
 
 
-OUTPUTS = Pending("conv", compute_outputs, lambda plan: plan.y_last, _refuse_outputs)
-INPUTS = Pending("conv_transpose", compute_inputs, lambda plan: plan.x_last, _refuse_inputs)
+# What each of the functions writes.
+WANTED = {compute_outputs: cudnn.OUTPUTS, compute_inputs: cudnn.INPUTS, compute_weights: cudnn.WEIGHTS}
+
+OUTPUTS = Pending("conv", compute_outputs, lambda plan: plan.y_last, _refuse_outputs, Computed)
+INPUTS = Pending("conv_transpose", compute_inputs, lambda plan: plan.x_last, _refuse_inputs, Computed)

@@ -7,7 +7,6 @@ weights, inputs from outputs and weights, weights from inputs and outputs.
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any, Literal, get_args
 
@@ -21,7 +20,7 @@ from ..standard.padded import unpadded
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import winograd
-from .algorithms import ALGORITHMS, INPUTS, OUTPUTS, Algorithm, Plan, chosen, common, compute_weights
+from .algorithms import ALGORITHMS, INPUTS, OUTPUTS, Algorithm, Computed, Plan, chosen, common, compute_weights
 from .contraction import Array, natively
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
@@ -414,4 +413,4 @@ def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tens
 )
 def _weights(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     """Return weights from inputs and outputs: each output times the window it came from, added up."""
-    return natively(plan.function, (x, results), partial(compute_weights, plan))
+    return natively(plan.function, (x, results), Computed(compute_weights, plan))

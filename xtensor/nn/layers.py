@@ -65,6 +65,8 @@ def check_classes(x: Tensor, count: int, function: str, argument: str, ignored: 
 
 def _check_classes(native: Native, count: int, function: str, argument: str, ignored: int | None) -> None:
     wide = native.astype("int64", copy=False)  # which takes any bound; what it cannot hold becomes negative
+    if (wide.view("uint64") < count).all():
+        return
     wrong = (wide < 0) | (wide >= count)
     if ignored is not None:
         wrong &= wide != ignored

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..base.dtypes import DType
 from ..base.layout import Shape
-from ..codegen.cpu.compile import Code, handmade
-from ..codegen.cpu.gemm import TYPES, loads
+from ..codegen.cpu.compile import Code, handmade, host
+from ..codegen.cpu.gemm import TYPES, _masked_load, _masked_store, declared, first_lanes, loads
+from ..codegen.cpu.gemm import Form as Registers
 from ..run.contractions import worth_compiling
 from ..run.launches import Launches, Sheet, Word, shared
 from ..run.native import Launch, Place
@@ -63,7 +64,8 @@ def find(x: Array, places: Array, axes: Axes) -> bool:
     inside = all(axis.low <= 0 and end <= axis.size for axis, end in zip(axes, last, strict=True))
     window, stride, dilation, low = zip(*[(a.kernel, a.stride, a.dilation, a.low) for a in axes], strict=True)
     code = _finding(Form(x.dtype.char, window, stride, dilation, low, inside))
-    _run(code, (x, places), outs(axes), [*sizes(axes)], places.size * volume(axes) / SPEED)
+    arrays = x, places
+    _made(code, arrays, outs(axes), [*sizes(axes)], places.size * volume(axes) / SPEED).run(*arrays)
     return True
 
 
@@ -76,8 +78,27 @@ def add(g: Array, places: Array, x: Array, axes: Axes) -> bool:
     g, places, x, axes = _flat(g), _flat(places), _flat(x), _two(axes)
     if not fits or (x.shape[2] > 1 and x.strides[2] != x.shape[3] * x.strides[3]):
         return False
-    _run(_adding(x.dtype.char), (g, places, x), outs(axes), [], g.size / SPEED)
+    arrays = g, places, x
+    _made(_adding(x.dtype.char), arrays, outs(axes), [], g.size / SPEED).run(*arrays)
     return True
+
+
+def sending_of(g: Array, x: Array, to: Array, axes: Axes) -> Launches | None:
+    """Return what writes into `to` zeros, and the elements of g where the first of the largest elements of their
+    windows of x are; None unless windows lie side by side, rows along memory, and hold all elements.
+    """
+    side_by_side = all(axis == Axis(axis.size, axis.out, axis.kernel, axis.kernel, 1, 0) for axis in axes)
+    if not side_by_side or any(axis.out * axis.kernel != axis.size for axis in axes):
+        return None
+    if not g.dtype == x.dtype == to.dtype or volume(axes) > LARGEST or not _is_worth(x, g, axes, x.dtype):
+        return None
+    g, x, to, (high, wide) = _flat(g), _flat(x), _flat(to), _two(axes)
+    machine = host()
+    lanes = machine.vector_bytes // x.itemsize if machine is not None else 0
+    if wide.kernel > lanes or any(one.strides[3] != x.itemsize or not one.flags.aligned for one in (g, x, to)):
+        return None
+    code, blocks = _sending(x.dtype.char, lanes, high.kernel, wide.kernel), -(-wide.out // (lanes // wide.kernel))
+    return _made(code, (g, x, to), (high.out, blocks), [wide.out], x.size / SPEED / lanes)
 
 
 def _is_worth(x: Array, places: Array, axes: Axes, dtype: DType) -> bool:
@@ -94,10 +115,10 @@ def _two(axes: Axes) -> tuple[Axis, Axis]:
     return (axes[0], axes[1]) if len(axes) == 2 else (Axis(1, 1, 1, 1, 1, 0), axes[0])
 
 
-def _run(code: Code, arrays: Sequence[Array], out: Sequence[int], more: Sequence[int], seconds: float) -> None:
-    """Run code over images, or over channels where there is one image. seconds: what one thread takes."""
+def _made(code: Code, arrays: Sequence[Array], out: Sequence[int], more: Sequence[int], seconds: float) -> Launches:
+    """Return code over images, or over channels where there is one image. seconds: what one thread takes."""
     lies = [(x.shape[:2], tuple([stride // x.itemsize for stride in x.strides]), x.itemsize) for x in arrays]
-    _launches(code, tuple(lies), tuple(out), tuple(more), seconds).run(*arrays)
+    return _launches(code, tuple(lies), tuple(out), tuple(more), seconds)
 
 
 @lru_cache(256)
@@ -202,6 +223,64 @@ def _adding(char: str) -> Code:
     ]
     numbers = [*_COUNTS, *_steps("g", "p", "x")]
     return handmade(_function(("g", "p", "x"), numbers, inner, {"g": kind, "p": "i32", "x": kind}))
+
+
+@cache
+def _sending(char: str, lanes: int, high: int, wide: int) -> Code:
+    """Return the code of `sending_of`: a register has windows of a row, whose lanes all find their window's largest."""
+    form, kind, some = Registers(char, lanes, 1, 1), TYPES[char], lanes // wide
+    vector, ints, mask = f"<{lanes} x {kind}>", f"<{lanes} x i32>", f"<{lanes} x i1>"
+    windows, every = [lane // wide for lane in range(lanes)], range(lanes)
+    inner = [
+        f"  %first = mul i64 %w, {some}\n  %left = sub i64 %windows, %first",
+        *first_lanes(form, "there", "%left"),
+        f"  %few = and {mask} %there, {_lanes('i1', [n < some for n in every])}",
+        f"  %spread = shufflevector {mask} %few, {mask} poison, {ints} {_lanes('i32', windows)}",
+        f"  %own = and {mask} %spread, {_lanes('i1', [n < some * wide for n in every])}",
+        f"  %top = mul i64 %h, {high}\n  %begin = mul i64 %first, {wide}",
+        *(line for name, row in (("g", "h"), ("x", None), ("to", None)) for line in _at(name, "n", "c", row, None)),
+        f"  %g.from = getelementptr {kind}, ptr %g.at, i64 %first",
+        _masked_load(form, "%g.few", "%g.from", "%few"),
+        f"  %g.all = shufflevector {vector} %g.few, {vector} poison, {ints} {_lanes('i32', windows)}",
+    ]
+    best, place = "", ""
+    for i in range(high):
+        inner += [f"  %row{i} = add i64 %top, {i}"]
+        for name in ("x", "to"):
+            inner += [f"  %{name}.far{i} = mul i64 %row{i}, %{name}.row"]
+            inner += [f"  %{name}.off{i} = add i64 %{name}.far{i}, %begin"]
+            inner += [f"  %{name}.at{i} = getelementptr {kind}, ptr %{name}.at, i64 %{name}.off{i}"]
+        inner += [_masked_load(form, f"%line{i}", f"%x.at{i}", "%own")]
+        for j, k in enumerate(range(i * wide, (i + 1) * wide)):
+            mine = _lanes("i32", [min(n * wide + j, lanes - 1) for n in windows])
+            inner += [f"  %v{k} = shufflevector {vector} %line{i}, {vector} poison, {ints} {mine}"]
+            inner += _taken_by_lanes(k, best, place, vector, lanes) if k else []
+            best, place = (f"%best{k}", f"%place{k}") if k else ("%v0", "zeroinitializer")
+    for i in range(high):
+        inner += [
+            f"  %is{i} = icmp eq {ints} {place}, {_lanes('i32', [i * wide + n % wide for n in every])}",
+            f"  %out{i} = select {mask} %is{i}, {vector} %g.all, {vector} zeroinitializer",
+            _masked_store(form, f"%out{i}", f"%to.at{i}", "%own"),
+        ]
+    numbers = [*_COUNTS, *_steps("g", "x", "to"), "windows"]
+    text = _function(("g", "x", "to"), numbers, inner, dict.fromkeys(("g", "x", "to"), kind))
+    return handmade("\n".join([*sorted(declared(form)), text]))
+
+
+def _lanes(kind: str, numbers: Sequence[int]) -> str:
+    """Return a constant register."""
+    return f"<{', '.join([f'{kind} {int(n)}' for n in numbers])}>"
+
+
+def _taken_by_lanes(k: int, best: str, place: str, vector: str, lanes: int) -> list[str]:
+    """Return the lines that make %best and %place, its number, of those before and of other elements of windows."""
+    mask, ints = f"<{lanes} x i1>", f"<{lanes} x i32>"
+    return [
+        f"  %more{k} = fcmp ult {vector} {best}, %v{k}\n  %number{k} = fcmp ord {vector} {best}, {best}",
+        f"  %better{k} = and {mask} %more{k}, %number{k}",
+        f"  %best{k} = select {mask} %better{k}, {vector} %v{k}, {vector} {best}",
+        f"  %place{k} = select {mask} %better{k}, {ints} {_lanes('i32', [k] * lanes)}, {ints} {place}",
+    ]
 
 
 def _steps(*names: str) -> list[str]:

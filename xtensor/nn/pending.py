@@ -26,7 +26,7 @@ class Pending:
 
     compute: returns it, from (plan, ending, *arrays), or writes it and what follows where there is an ending.
     channels_last: whether a plan has the channels of the result last. refuses: why code does not go on with what
-    follows, from (plan, the operands' layouts, the result's).
+    follows, from (plan, the operands' layouts, the result's). computed: what makes `compute` one of arrays alone.
     """
 
     kind = "contraction"
@@ -38,8 +38,9 @@ class Pending:
         compute: Callable[..., Array],
         channels_last: Callable[[Any], bool],
         refuses: Callable[[Any, Sequence[Meta], Meta], str],
+        computed: type[partial[Array]],
     ) -> None:
-        self.name = name
+        self.name, self._computed, compute.__qualname__ = name, computed, name  # as schedules are described
         self._compute, self._channels_last, self._refuses = compute, channels_last, refuses
 
     def __call__(self, operands: tuple[Tensor, ...], plan: Any, shape: Shape, dtype: DType, work: int) -> Tensor:
@@ -50,7 +51,11 @@ class Pending:
         later = None
         if (work >= CONTRACTION_WAITS or settings().lazy == "always") and is_certain(operands, plan):
             later = contraction_later(self, operands, {"plan": plan}, shape, dtype, work)
-        return natively(plan.function, operands, partial(self._compute, plan, None)) if later is None else later
+        return natively(plan.function, operands, self.bound(plan)) if later is None else later
+
+    def bound(self, plan: Any) -> partial[Array]:
+        """Return it as a function of native arrays alone."""
+        return self._computed(self._compute, plan, None)
 
     def kernel(self, backend: Backend) -> Callable[..., Array]:
         def compute(*natives: Array, plan: Any) -> Array:

@@ -15,6 +15,7 @@ from ..base.dtypes import FLOATING, REAL, DType
 from ..base.errors import expected
 from ..base.layout import Pairs, Shape, as_shape
 from ..devices import device_of, library_of
+from ..run.launches import Begun
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from . import origins
@@ -24,7 +25,7 @@ from .kernels import LARGEST, PLACE, SUM, pool, spread
 from .layers import check_classes
 from .planes import planes_of
 from .shifted import combine
-from .sweeps import Runs, lying, remembered
+from .sweeps import Runs, known, lying, remembered
 from .windows import Axes, Axis, axes_of, batched, channels_last, each, outs, sizes, spatial, taps
 
 __all__ = [
@@ -303,23 +304,31 @@ def _summed(x: Tensor, plan: Plan) -> Tensor:
 
 def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
     """Return the largest or the sum of each window."""
+    return natively(plan.function, (x,), _Combined(_combined_in, plan, largest))
 
-    def run(a: Any) -> Any:
-        y = _empty(a, outs(plan.axes), plan.last)
-        given, target = _view(a, plan.last), _view(y, plan.last)
-        wanted = LARGEST if largest else SUM
-        found = None
-        if type(a) is np.ndarray:
-            make = partial(_planes_of, given, target, plan.axes, largest)
-            found = remembered((plan, largest, lying(a)), make)
-        if found is not None:
-            found.run(given, None, target, None)
-        elif not pool(given[:, :, 0], target[:, :, 0], plan.axes, wanted):
-            both, fill = (xt.maximum, _least(a.dtype)) if largest else (xt.add, 0)
-            combine(given, target, plan.axes, lambda _: lambda one, _: one, both, fill, SCRATCH)
-        return y
 
-    return natively(plan.function, (x,), run)
+def _combined_in(plan: Plan, largest: bool, a: Any) -> Any:
+    """Return the same of a native array."""
+    y = _empty(a, outs(plan.axes), plan.last)
+    given, target = _view(a, plan.last), _view(y, plan.last)
+    found = None
+    if type(a) is np.ndarray:
+        found = remembered((plan, largest, lying(a)), partial(_planes_of, given, target, plan.axes, largest))
+    if found is not None:
+        found.run(given, None, target, None)
+    elif not pool(given[:, :, 0], target[:, :, 0], plan.axes, LARGEST if largest else SUM):
+        both, fill = (xt.maximum, _least(a.dtype)) if largest else (xt.add, 0)
+        combine(given, target, plan.axes, lambda _: lambda one, _: one, both, fill, SCRATCH)
+    return y
+
+
+class _Combined(partial[Any]):
+    """The function of native arrays alone, as `Computed` in algorithms."""
+
+    def ready(self, natives: Sequence[Any], result: Any) -> Begun | None:
+        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        run_at = getattr(known((*self.args, lying(natives[0]))), "run_at", None)
+        return None if run_at is None else Begun(run_at, (1, None, 0, None), result.itemsize - 1)
 
 
 @differentiable(g=lambda g, plan: _summed(g, plan))
@@ -340,7 +349,39 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
 
 
 def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:
-    return _placed(g, _origins(x, y, plan), sizes(plan.axes), plan.last, plan.axes)
+    return _sent_back(g, x, y, plan)
+
+
+def _of_sent_back(g: Tensor, x: Tensor, largest: Tensor, plan: Plan) -> Tensor:
+    return _picked(g, _origins(x, largest, plan), plan.last)
+
+
+@differentiable(g=_of_sent_back)
+def _sent_back(g: Tensor, x: Tensor, largest: Tensor, plan: Plan) -> Tensor:
+    """Return zeros as x with the elements of g added where the largest elements of their windows are."""
+    return natively(plan.function, (g, x, largest), _SentBack(_sent_back_in, plan))
+
+
+def _sent_back_in(plan: Plan, a: Any, b: Any, c: Any) -> Any:
+    """Return the same of native arrays."""
+    found = _empty(a, sizes(plan.axes), plan.last)
+    given, seen, target = (_view(one, plan.last)[:, :, 0] for one in (a, b, found))
+    sending = origins.sending_of(given, seen, target, plan.axes)
+    if sending is None:
+        return _place_in(found, a, _origins_in(b, c, plan), plan.last, plan.axes)
+    sending.run(given, seen, target)
+    return found
+
+
+class _SentBack(partial[Any]):
+    """The function of native arrays alone, as `Computed` in algorithms."""
+
+    def ready(self, natives: Sequence[Any], result: Any) -> Begun | None:
+        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        plan, *_ = self.args
+        given, seen, target = (_view(one, plan.last)[:, :, 0] for one in (*natives[:2], result))
+        found = origins.sending_of(given, seen, target, plan.axes)
+        return None if found is None else Begun(found.run_at, (1, 2, 0), result.itemsize - 1)
 
 
 @differentiable(x=_of_largest)
@@ -355,7 +396,12 @@ def _least(dtype: DType) -> Any:
 
 def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
     """Return the place over the spatial axes that the largest of each window, y, comes from; -1 for none."""
-    lengths = sizes(plan.axes)
+    return natively(plan.function, (x, y), partial(_origins_in, plan=plan))
+
+
+def _origins_in(a: Any, b: Any, plan: Plan) -> Any:
+    """Return the same of native arrays."""
+    lengths, library = sizes(plan.axes), library_of(b)
     steps = [prod(lengths[rank + 1 :]) for rank in range(len(lengths))]
     kind = xt.int32 if prod(lengths) < 1 << 31 else xt.int64
 
@@ -363,24 +409,20 @@ def _origins(x: Tensor, y: Tensor, plan: Plan) -> Tensor:
         offset = sum(k * axis.dilation * step for k, axis, step in zip(element, plan.axes, steps, strict=True))
         return part, xt.asarray(offset, dtype=kind, device=part.device)
 
-    def run(a: Any, b: Any) -> Any:
-        library = library_of(b)
-        offsets = library.empty(b.shape, kind)
-        given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
-        if origins.find(given[:, :, 0], target[:, :, 0], plan.axes) or pool(
-            given[:, :, 0], target[:, :, 0], plan.axes, PLACE
-        ):
-            return offsets
-        combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
-        begins = [library.asarray(one) for one in _begins(plan.axes, steps, kind)]
-        starts, inside = (one[..., None] if plan.last else one for one in begins)
-        offsets += starts
-        lowest = b == least
-        if lowest.any():  # as the padding is
-            library.copyto(offsets, inside, where=lowest)
+    offsets = library.empty(b.shape, kind)
+    given, target, least = _view(a, plan.last), _view(offsets, plan.last), _least(a.dtype)
+    if origins.find(given[:, :, 0], target[:, :, 0], plan.axes) or pool(
+        given[:, :, 0], target[:, :, 0], plan.axes, PLACE
+    ):
         return offsets
-
-    return natively(plan.function, (x, y), run)
+    combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
+    begins = [library.asarray(one) for one in _begins(plan.axes, steps, kind)]
+    starts, inside = (one[..., None] if plan.last else one for one in begins)
+    offsets += starts
+    lowest = b == least
+    if lowest.any():  # as the padding is
+        library.copyto(offsets, inside, where=lowest)
+    return offsets
 
 
 def _first(one: Any, other: Any) -> Any:
@@ -407,27 +449,27 @@ def _of_placed(g: Tensor, places: Tensor, last: bool) -> Tensor:
 
 
 @differentiable(g=_of_placed)
-def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool, axes: Axes | None = None) -> Tensor:
-    """Return zeros over spatial lengths with elements added at their places.
+def _placed(g: Tensor, places: Tensor, lengths: Shape, last: bool) -> Tensor:
+    """Return zeros over spatial lengths with elements added at their places."""
+    return natively("max_pool", (g, places), lambda a, where: _place_in(_empty(a, lengths, last), a, where, last))
+
+
+def _place_in(x: Any, a: Any, where: Any, last: bool, axes: Axes | None = None) -> Any:
+    """Return x, in which elements are added to zeros at their places.
 
     axes: the windows of which each has its place among its own elements, if that is so.
     """
-
-    def run(a: Any, where: Any) -> Any:
-        x = _empty(a, lengths, last)
-        given, named, target = (_view(one, last)[:, :, 0] for one in (a, where, x))
-        if axes is not None and spread(given, named, target, axes):
-            return x
-        x[...] = 0
-        if axes is not None and origins.add(given, named, target, axes):
-            return x
-        add_at = device_of(x).backend.add_at
-        for part, flat in _flat(where, x.shape, last):
-            known = flat >= 0
-            add_at(x.reshape(-1), flat[known], a.reshape(-1)[part][known])
+    given, named, target = (_view(one, last)[:, :, 0] for one in (a, where, x))
+    if axes is not None and spread(given, named, target, axes):
         return x
-
-    return natively("max_pool", (g, places), run)
+    x[...] = 0
+    if axes is not None and origins.add(given, named, target, axes):
+        return x
+    add_at = device_of(x).backend.add_at
+    for part, flat in _flat(where, x.shape, last):
+        known = flat >= 0
+        add_at(x.reshape(-1), flat[known], a.reshape(-1)[part][known])
+    return x
 
 
 @differentiable(x=lambda g, places, like, last: _placed(g, places, spatial(like.shape, last), last))

@@ -254,10 +254,8 @@ class StripSums:
         totals: Array = np.zeros(self._shape, dtype)
         beside: Array = np.zeros(min(threads.count(), self._most) * self._beside, dtype)
         self._launches.run(x, totals, y, beside if beside.size else None)
-        for other in totals[1:]:
-            totals[0] += other
         _, groups, _, outputs = self._shape
-        whole = totals[0].reshape(groups, *w.shape[3:], self._channels, outputs)
+        whole = np.add.reduce(totals).reshape(groups, *w.shape[3:], self._channels, outputs)
         w[...] = np.moveaxis(whole, (-1, -2), (1, 2))
 
     def _make(self, sheet: Sheet) -> list[Launch]:

@@ -58,6 +58,12 @@ def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
     return made
 
 
+def known(kind: Any) -> Runs | None:
+    """Return what is remembered for arrays of a kind, None where nothing is yet."""
+    found = _runs.get((kind, settings().engine), 0)
+    return None if isinstance(found, int) else found
+
+
 def lying(a: Array) -> tuple[Any, ...]:
     """Return all that code depends on of an array."""
     return a.shape, a.strides, a.dtype.num, a.flags.aligned

@@ -8,6 +8,7 @@ workspace alone. So results do not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from ctypes import addressof, c_int64
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
@@ -22,7 +23,7 @@ from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
-from ..run.launches import BIAS, Launches, Sheet, W, Word, X, Y, behind, shared
+from ..run.launches import BIAS, Launches, Sheet, W, Word, X, Y, begin_of, behind, shared
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, rounded
 from .windows import Axes
@@ -251,13 +252,17 @@ class ByTiles(NamedTuple):
     """What writes outputs, or the gradient of weights, where arrays lie like those that it was made for."""
 
     launches: Launches
-    is_gradient: bool
 
     def run(self, x: Array, w: Array, y: Array, bias: Array | None = None) -> bool:
         """Write them, and return whether all are finite. bias: (groups, outputs) numbers."""
-        flag: Array = np.zeros(1, np.int64)
-        self.launches.run(x, w, y, None if bias is None else np.ascontiguousarray(bias, y.dtype), flag)
-        return bool(np.isfinite(np.vdot(w, w))) if self.is_gradient else not flag[0]
+        shift = None if bias is None else np.ascontiguousarray(bias, y.dtype)
+        return self.run_at([0 if one is None else begin_of(one) for one in (x, w, y, shift)])
+
+    def run_at(self, words: Sequence[int]) -> bool:
+        """Do that with arrays that begin there."""
+        flag = c_int64()
+        self.launches.run_at([*words, addressof(flag)])
+        return not flag.value
 
 
 def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: int, budget: int) -> bool | None:
@@ -282,7 +287,7 @@ def outputs_of(
     if not _is_square(w):
         return None
     launches = _outputs_of(geometry_of(x, w.shape[1], y, axes, m), _steps(w), begin, is_biased, budget)
-    return None if launches is None else ByTiles(launches, False)
+    return None if launches is None else ByTiles(launches)
 
 
 def _is_square(w: Array) -> bool:
@@ -363,10 +368,11 @@ def _over_outputs(
     registers: int,
     more: tuple[int, ...],
     sheet: Sheet,
+    flags: tuple[Place, ...] = (),
 ) -> Launch:
     """Return what transforms weights (groups, outputs, channels, 3, 3), or sums of them: some registers each thread.
 
-    places: where weights begin, and what is transformed.
+    places: where weights begin, and what is transformed. flags: where the way back says what is not finite.
     """
     by_group, by_output, by_channel, *window = of_w
     geometry, item = tiling.geometry, tiling.geometry.itemsize
@@ -377,7 +383,7 @@ def _over_outputs(
         share = registers * n // workers, registers * (n + 1) // workers
         numbers = (*share, geometry.outputs, geometry.channels, by_output, by_channel, *more)
         far = (g * by_group + first) * item, g * prod(tiling.u_shape[1:]) * item
-        calls.append((*[behind(*one) for one in zip(places, far, strict=True)], table, *numbers))
+        calls.append((*[behind(*one) for one in zip(places, far, strict=True)], table, *flags, *numbers))
     return shared(code, calls, workers)
 
 
@@ -397,7 +403,7 @@ def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: i
 def weights_of(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> ByTiles | None:
     """Return what `convolve_weights` runs, None where the scratch is too little."""
     launches = _weights_of(geometry_of(x, w.shape[1], y, axes, m, gradient=True), _steps(w), budget)
-    return None if launches is None else ByTiles(launches, True)
+    return None if launches is None else ByTiles(launches)
 
 
 @lru_cache(256)
@@ -430,7 +436,8 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
         more = tiling.u_next, form.registers, tiling.tiled.pitch_y, lanes, lane_size
         split = (of_w[1] * (outputs // parts) if parts > 1 else of_w[0], *of_w[1:])
         registers = -(-tiling.geometry.outputs // form.lanes)
-        return [adding, _over_outputs(code, tiling, split, (Place(W), sums), registers, more, sheet)]
+        places, flags = (Place(W), sums), (Place(FLAG),)
+        return [adding, _over_outputs(code, tiling, split, places, registers, more, sheet, flags)]
 
     return Launches([make], FLAG + 1, _seconds(geometry))
 

@@ -22,7 +22,7 @@ from .cuda_segment import Step
 from .executor import before_write
 from .native import Makes
 from .prepare import Builder
-from .schedule import Blank, Call, Copied, Schedule
+from .schedule import Blank, Call, Copied, Ready, Schedule
 from .simplified import simplified, uses
 
 
@@ -258,7 +258,7 @@ class _Joined:
             number, word = builder.numbers - 1, builder.word()
             gives.append((number, word, spot.meta))
             self.numbers[spot.root], self.places[spot.root] = number, (word, 0)
-        builder.instruct(Call(step.function, takes, tuple(gives)))
+        builder.instruct(Call(step.function, takes, tuple(gives), Ready()))
 
     def _leave_unset(self, root: int) -> None:
         """Enter memory that begins with unset values."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_char
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
 from ..base.threads import share, worth
@@ -58,7 +58,10 @@ class Launches:
 
     def run(self, *operands: Array | None) -> None:
         """Run them on arrays that lie as those that they were made for; None for one that no word speaks of."""
-        words = [0 if one is None else begin_of(one) for one in operands]
+        self.run_at([0 if one is None else begin_of(one) for one in operands])
+
+    def run_at(self, words: Sequence[int]) -> None:
+        """Run them on arrays that begin there."""
         threads = min(worth(self._seconds), self._most)
         if threads > 1:
             laid, _ = self._for(threads)
@@ -81,6 +84,25 @@ class Launches:
             own = Laid(launches, threads, sheet.scratch.nbytes, self._formats)
             laid = self._laid[threads] = own, sheet.tables
         return laid
+
+
+class Begun(NamedTuple):
+    """What makes a result when it is told where that and what it is made of begin. run_at: of launches, returns False
+    where that has to be done another way. order: the place of each operand among the result and what is given, None
+    for one that there is not. odd: the bits of addresses that are 0 where arrays are aligned.
+    """
+
+    run_at: Callable[[Sequence[int]], bool | None]
+    order: tuple[int | None, ...]
+    odd: int
+
+    def __call__(self, given: Sequence[int], to: int) -> bool:
+        """Make it, and return whether that was done."""
+        places = (to, *given)
+        for place in places:
+            if place & self.odd:
+                return False
+        return self.run_at([0 if n is None else places[n] for n in self.order]) is not False
 
 
 def shared(code: Code, calls: Sequence[Sequence[Word]], threads: int) -> Launch:

@@ -31,7 +31,7 @@ from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
 from .joined import Joint
 from .native import Makes, Segment, packable, scalar_format, scalar_numbers
 from .rows import ByRows
-from .schedule import Blobwise, Facts, Instruction, Kernels, Library, Made, Run, Schedule, Shown
+from .schedule import Blobwise, Facts, Instruction, Kernels, Library, Made, Ready, Run, Schedule, Shown
 
 # Schedules of one plan, for operands that lie in so many ways.
 WAYS = 64
@@ -402,13 +402,15 @@ class _Maker:
             return
         if type(node.op) is View:
             function: Any = partial(_reshaped, shape=node.shape)
+        elif hasattr(node.op, "bound"):
+            function = node.op.bound(**node.params)
         else:
             function = partial(node.op.kernel(node.device.backend), **node.params)
         self.where[number] = self.builder.word(), 0
         operands = tuple([base + argument for argument in arguments])
         task = work.task([kernel])
         self.builder.instruct(
-            Library(base + number, work.metas[number], self.where[number][0], operands, function, drops, task)
+            Library(base + number, work.metas[number], self.where[number][0], operands, function, drops, task, Ready())
         )
 
     # ---- other devices

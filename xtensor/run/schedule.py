@@ -100,6 +100,34 @@ class Blobwise(NamedTuple):
         run.drop(self.drops)
 
 
+class Ready:
+    """What makes the result of a function of native arrays when it is told where these begin, and packed memory for the
+    result; it returns whether it did. The function's method `ready` gives it, as of convolutions (nn/algorithms.py).
+    """
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made: Callable[[Sequence[int], int], bool] | None = None
+
+    def ask(self, function: Any, natives: Sequence[Native], result: Any, meta: Meta) -> None:
+        """Ask a function that has made a result of arrays that lie as all others will; meta: how it is to lie."""
+        if self.made is None and hasattr(function, "ready") and result.flags.c_contiguous:
+            alike = result.strides == meta.layout.strides and not meta.layout.offset
+            self.made = function.ready(natives, result) if alike else None
+
+    def make(self, run: Run, blobs: Sequence[TBlob], number: int, word: int, meta: Meta) -> bool:
+        """Make a result for a run; return whether that was done."""
+        assert self.made is not None
+        owner = Storage(run.facts.device, meta.nbytes)
+        address = owner.lend()
+        if not self.made([blob.address for blob in blobs], address):
+            return False
+        blob = run.found[number] = TBlob(owner, meta.dtype, meta.layout, run.facts.device)
+        run.words[word] = blob._address = address
+        return True
+
+
 class Library(NamedTuple):
     """A step that the library's own function computes. meta: how others take its result to lie; word: of the result's
     address in a run.
@@ -112,6 +140,7 @@ class Library(NamedTuple):
     function: Callable[..., Any]
     drops: list[int]
     task: Task
+    ready: Ready
 
     def words(self) -> str:
         """Return what it does, in words."""
@@ -122,12 +151,18 @@ class Library(NamedTuple):
         return (self.task,)
 
     def run(self, run: Run) -> None:
-        device = run.facts.device
-        backend = device.backend
-        result = backend.call(self.function, *[run.operand(number) for number in self.operands])
-        blob = run.found[self.number] = _laid_out(backend.asarray(result), self.meta, (), device)
-        run.words[self.word] = blob.address
+        if self.ready.made is None or not self._is_made(run):
+            device = run.facts.device
+            natives = [run.operand(number) for number in self.operands]
+            result = device.backend.call(self.function, *natives)
+            self.ready.ask(self.function, natives, result, self.meta)
+            blob = run.found[self.number] = _laid_out(device.backend.asarray(result), self.meta, (), device)
+            run.words[self.word] = blob.address
         run.drop(self.drops)
+
+    def _is_made(self, run: Run) -> bool:
+        """Make the result by what is ready; return whether that was done."""
+        return self.ready.make(run, [run.blob(one) for one in self.operands], self.number, self.word, self.meta)
 
 
 class Shown(NamedTuple):
@@ -163,6 +198,7 @@ class Call(NamedTuple):
     function: Callable[..., Any]
     takes: tuple[int, ...]
     gives: tuple[tuple[int, int, Meta], ...]
+    ready: Ready
 
     def words(self) -> str:
         """Return what it does, in words."""
@@ -174,9 +210,14 @@ class Call(NamedTuple):
         return (Task(_name(self.function), sum(moved) + sum([meta.nbytes for _, _, meta in self.gives])),)
 
     def run(self, run: Run) -> None:
+        blobs = [run.blob(number) for number in self.takes]
+        if self.ready.made is not None and self.ready.make(run, blobs, *self.gives[0]):
+            return
         backend = run.facts.device.backend
-        natives = [run.blob(number).native() for number in self.takes]
+        natives = [blob.native() for blob in blobs]
         result = backend.call(self.function, *natives)
+        if len(self.gives) == 1:
+            self.ready.ask(self.function, natives, result, self.gives[0][2])
         parts = result if isinstance(result, (tuple, list)) else (result,)
         for (number, word, meta), part in zip(self.gives, parts, strict=False):
             native = backend.asarray(part)

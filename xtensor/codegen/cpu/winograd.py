@@ -92,12 +92,13 @@ CHUNK = ("x.begin", "y.begin", "u.begin", "bias.begin", "images", "row", "rows")
 
 # What the transforms of weights are told: they make registers of outputs. taps: offsets of the elements of a window;
 # on the way there these follow each other from w on, in any order.
-# next: elements of u, as above; pitch: from channel to channel of it; lanes, lane.next: sums to be added.
+# next: elements of u, as above; pitch: from channel to channel of it; lanes, lane.next: sums to be added; flag: as
+# above, of the gradient.
 WEIGHTS = (
     ("w", "u", "taps"),
     ("first", "last", "outputs", "channels", "by.output", "by.channel", "u.next", "registers"),
 )
-BACK = (WEIGHTS[0], (*WEIGHTS[1], "pitch", "lanes", "lane.next"))
+BACK = ((*WEIGHTS[0], "flag"), (*WEIGHTS[1], "pitch", "lanes", "lane.next"))
 
 
 class Tiled(NamedTuple):
@@ -428,18 +429,14 @@ def _untransform(tiled: Tiled) -> Iterator[str]:
         ]
     lines, found = _mapped(form, matrices[m].products, _grid("d", m + 2), "a")
     body += [*lines, _at(form, "%bias.k", "%bias", "%k"), _masked_load(form, "%b", "%bias.k", "%mask")]
-    seen = "%seen"
-    body += [f"  {seen} = load {vector}, ptr %finite"]
+    body += _seen(form, chain.from_iterable(found))
     for i, j in _cells(m):
-        body += _multiply_add(form, f"%seen{i}.{j}", found[i][j], "zeroinitializer", seen)
-        seen = f"%seen{i}.{j}"
         body += [
             f"  %sum{i}.{j} = fadd {vector} {found[i][j]}, %b",
             f"  %mask{i}.{j} = select i1 %is{i}.{j}, {mask} %mask, {mask} zeroinitializer",
             _at(form, f"%to{i}.{j}", f"%place{i}.{j}", "%k"),
             _masked_store(form, f"%sum{i}.{j}", f"%to{i}.{j}", f"%mask{i}.{j}"),
         ]
-    body += [f"  store {vector} {seen}, ptr %finite"]
     tile += _loop("k", tiled.outputs, body, form.lanes)
     yield f"define internal void @untransform(ptr %y, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, ptr %bias, ptr %m, "
     yield "i64 %m.next, ptr %finite) {\nentry:"
@@ -469,10 +466,25 @@ def _kernel(tiled: Tiled) -> Iterator[str]:
     body += ["  %tile.rows = mul i64 %images, %rows\n  %tiles = mul i64 %tile.rows, %columns"]
     body += [*(_added_up(tiled) if tiled.gradient else _multiplied(tiled))]
     yield from _loop("q", "%count", body)
+    yield from _said(form)
+
+
+def _said(form: Form) -> Iterator[str]:
+    """Yield the end of a kernel, which raises the flag where what was seen in %finite is not."""
+    vector = _vector(form)
     yield f"  %seen = load {vector}, ptr %finite\n  %odd = fcmp uno {vector} %seen, %seen"
     yield f"  %odd.bits = bitcast <{form.lanes} x i1> %odd to i{form.lanes}"
     yield f"  %is.odd = icmp ne i{form.lanes} %odd.bits, 0\n  br i1 %is.odd, label %say, label %end"
     yield "say:\n  store i64 1, ptr %flag\n  br label %end\nend:\n  ret void\n}"
+
+
+def _seen(form: Form, values: Iterable[str]) -> list[str]:
+    """Return the lines that make %finite NaN where a value is not finite."""
+    lines, seen = [f"  %seen.0 = load {_vector(form)}, ptr %finite"], "%seen.0"
+    for number, value in enumerate(values, 1):
+        lines += _multiply_add(form, f"%seen.{number}", value, "zeroinitializer", seen)
+        seen = f"%seen.{number}"
+    return [*lines, f"  store {_vector(form)} {seen}, ptr %finite"]
 
 
 def _of(name: str) -> str:
@@ -581,6 +593,7 @@ def _weights_back(form: Form, m: int) -> Iterator[str]:
     for t in range(9):
         yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
     yield f"  %sums = alloca [{side**2} x {vector}], align 64\n  %count = sub i64 %last, %first"
+    yield f"  %finite = alloca {vector}, align 64\n  store {vector} zeroinitializer, ptr %finite"
     yield from splat("by.output", "i64", ints, lanes)
     yield f"  %apart = mul {ints} %by.output.all, <{counting}>"
     element = [
@@ -604,7 +617,7 @@ def _weights_back(form: Form, m: int) -> Iterator[str]:
         ]
     turned = tuple(zip(*matrices[m].weights, strict=True))
     lines, found = _mapped(form, turned, _grid("d", side), "g")
-    channel += lines
+    channel += [*lines, *_seen(form, chain.from_iterable(found))]
     for t, name in enumerate(chain.from_iterable(found)):
         channel += [
             _at(form, f"%w{t}", "%w.c", f"%tap{t}"),
@@ -621,4 +634,4 @@ def _weights_back(form: Form, m: int) -> Iterator[str]:
         *_loop("c", "%channels", channel),
     ]
     yield from _loop("f", "%count", register)
-    yield "  ret void\n}"
+    yield from _said(form)

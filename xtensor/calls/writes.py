@@ -308,7 +308,9 @@ def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
     """
     if node.dtype != target.dtype:
         node = node_of(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
-    passing: Any = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held + held_beside[0] else None
+    passing: Any = (
+        operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held + held_beside[0] else None
+    )
     passing = passing if isinstance(passing, Node) else None
     if write_again(node, target.blob, passing):
         return True

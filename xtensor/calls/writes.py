@@ -100,7 +100,7 @@ def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
         return False
     near = target.device is CPU_DEVICE
     pending = type(other) is Tensor and is_node(other)
-    if target.nbytes >= LARGE_UPDATE or (pending and not (near and is_cheap_aside(target))):
+    if target.nbytes >= LARGE_UPDATE or (pending and not (near and _is_cheap_aside(target))):
         return _update_again(target, op, other)
     if thin_closed[0]:
         return False
@@ -135,7 +135,7 @@ def _at_hand(x: Any) -> Any:
     return value.native() if type(value) is TBlob and value.device.backend is CPU else None
 
 
-def is_cheap_aside(target: Tensor) -> bool:
+def _is_cheap_aside(target: Tensor) -> bool:
     """Return whether to compute what is pending aside costs less than where it is to be written: small windows are not
     worth being described for kernels, as they are new each time.
     """

@@ -1063,3 +1063,105 @@ def test_lengths_that_never_come_again_make_no_schedules(monkeypatch: pytest.Mon
         for _ in range(3):
             check(40_030)
         assert len(made) == replay.SEVERAL + 1
+
+
+# ---- expressions of which parts are held, and small writes
+
+
+def test_an_expression_is_found_again_with_what_is_held_of_it() -> None:
+    """With the same values held, or with none; what nobody holds is not kept for it."""
+    x, y = xt.ones(50_000), xt.ones(50_000)
+
+    def last(held: bool) -> tuple[Any, Node]:
+        kept = x + y
+        z = kept * 2.0 - x / 4.0
+        return kept if held else None, z.value  # type: ignore[return-value]
+
+    for held in (True, True, True, False, False, False):
+        kept, node = last(held)
+        executor.evaluate([node])
+        assert node.blob is not None and bool((node.blob.native() == 3.75).all())
+        assert kept is None or (not kept.is_pending and bool((kept.numpy() == 2.0).all()))
+    _, node = last(False)
+    found = replay.found_again(node, 0)
+    assert found is not None and len(found.plan.kept) == 1
+    kept, node = last(True)
+    assert kept.is_pending and replay.found_again(node, 0) is None
+
+
+def test_an_expression_with_a_held_value_is_found_again() -> None:
+    """It need not be planned again; where the value was computed meanwhile it is."""
+    x = xt.ones(50_000)
+    for _ in range(3):
+        kept = x * 3.0
+        z = xt.sqrt(kept + 1.0) - x
+        z.evaluate()
+    kept = x * 3.0
+    z = xt.sqrt(kept + 1.0) - x
+    again = replay.found_again(z.value, 0)  # type: ignore[arg-type]
+    assert again is not None and len(again.plan.kept) == 2
+    kept.evaluate()
+    assert replay.found_again(z.value, 0) is None  # type: ignore[arg-type]
+    assert bool((z.numpy() == 1.0).all())
+
+
+@pytest.mark.parametrize("size", [1000, 40_000, 140_000])
+def test_pending_values_are_written_into_windows(size: int) -> None:
+    """As NumPy writes them, overlapping ones too, after all who wait to read what was there."""
+    native, grid = np.linspace(0.0, 1.0, size), np.linspace(0.0, 1.0, size).reshape(10, -1)
+    x, g = xt.asarray(native, copy=True), xt.asarray(grid, copy=True)
+    for _ in range(6):
+        before = x[:-2] * 3.0
+        old = native[:-2] * 3.0
+        x[1:-1] = (x[:-2] + x[2:]) * 0.5
+        native[1:-1] = (native[:-2] + native[2:]) * 0.5
+        np.testing.assert_array_equal(x.numpy(), native)
+        np.testing.assert_array_equal(before.numpy(), old)
+        x[1:] -= 0.5 * x[:-1]
+        native[1:] -= 0.5 * native[:-1]
+        x[...] = x * 2.0 - 1.0
+        native[...] = native * 2.0 - 1.0
+        np.testing.assert_array_equal(x.numpy(), native)
+        g[1:, ::2] += g[:-1, 1::2] * g[1:, ::2]
+        grid[1:, ::2] += grid[:-1, 1::2] * grid[1:, ::2]
+        g[:, 1:] = g[:1, 1:] * 1.0  # broadcast
+        grid[:, 1:] = grid[:1, 1:]
+        np.testing.assert_array_equal(g.numpy(), grid)
+    window = x[:5]
+    with pytest.raises(ValueError, match="setitem"):
+        window[...] = x * 2.0
+    with pytest.raises(TypeError, match="complex"):
+        x[1:] = x[1:] * 2j
+    constant = xt.broadcast_to(x[:1], (size,))
+    with pytest.raises(ValueError, match="writable"):
+        constant[1:] = x[1:] * 2.0
+    np.testing.assert_array_equal(x.numpy(), native)
+
+
+COUNTED = """
+import xtensor as xt
+from xtensor.calls import thin
+from xtensor.storage.pool import POOL
+
+x, y = xt.ones(200_000), xt.ones(200_000)
+
+
+def statement():
+    global x
+    for _ in range(8):
+        before = POOL.stats()
+        x += y * 0.5
+        after = POOL.stats()
+    return after.hits + after.misses - before.hits - before.misses
+
+
+print(statement())
+thin.exchange()
+print(statement())
+"""
+
+
+def test_what_only_the_statement_holds_is_not_kept() -> None:
+    """`x += y * 0.5` needs no memory, whether calls are still counted or methods are machine code."""
+    done = run_python(COUNTED)
+    assert done.stdout.split() == ["0", "0"], done.stderr

@@ -74,7 +74,7 @@ def test_bytes_are_plain_exact_aligned_and_writable(nbytes: int) -> None:
         assert type(memory) is np.ndarray and memory.dtype == np.uint8 and memory.shape == (nbytes,)
         assert memory.flags.writeable and memory.flags.c_contiguous
         assert nbytes == 0 or address(memory) % 64 == 0
-        assert nbytes < 2 * MIB or address(memory) % 4096 == 0
+        assert nbytes < POOLED or address(memory) % 4096 == 0
         memory[...] = 7
         assert memory.sum(dtype=int) == 7 * nbytes
         del memory

@@ -45,6 +45,8 @@ class Door(NamedTuple):
 
 
 _doors: list[Door] = []
+# References that methods hold of their operands besides those of their doors: one while calls are counted.
+held_beside = [0]
 _calls = count(1)
 _exchanging = fork_waiting_lock()
 
@@ -52,7 +54,7 @@ _exchanging = fork_waiting_lock()
 def add_door(door: Door) -> None:
     """Give a class a method, which counts calls until it is exchanged for machine code, or for itself."""
     _doors.append(door)
-    call = door.call
+    call, held_beside[0] = door.call, 1
 
     @wraps(call)
     def counted(*operands: Any) -> Any:
@@ -76,15 +78,16 @@ def exchange() -> bool:
 def in_python() -> Iterator[None]:
     """A block in which all methods are Python's; for tests, and for who follows a call through the package."""
     with _exchanging:
-        before = [vars(door.home)[door.name] for door in _doors]
+        before, held = [vars(door.home)[door.name] for door in _doors], held_beside[0]
         _install([door.call for door in _doors])
     try:
         yield
     finally:
-        _install(before)
+        _install(before, held)
 
 
-def _install(methods: list[Any]) -> None:
+def _install(methods: list[Any], held: int = 0) -> None:
+    held_beside[0] = held
     for door, method in zip(_doors, methods, strict=True):
         setattr(door.home, door.name, method)
 

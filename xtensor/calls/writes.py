@@ -33,6 +33,7 @@ from .library import native_of
 from .masked import apply_selected, is_selection, selection
 from .op import CAST, Op, apply, fits, value_of
 from .record import check_reproducible, enter, exposed_memory, is_node, recorded_before
+from .thin import held_beside
 
 
 def update(target: Tensor, op: Op, other: Any) -> Any:
@@ -97,11 +98,13 @@ def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
     """Update a target in one of the ways that need few questions; return whether one did, else nothing is done."""
     if active[0] and steps_of((target, other)) is not None:
         return False
-    if target.nbytes >= LARGE_UPDATE or (type(other) is Tensor and is_node(other)):
+    near = target.device is CPU_DEVICE
+    pending = type(other) is Tensor and is_node(other)
+    if target.nbytes >= LARGE_UPDATE or (pending and not (near and _is_cheap_aside(target))):
         return _update_again(target, op, other)
     if thin_closed[0]:
         return False
-    return update_known(op, target, other) if target.device is not CPU_DEVICE else _update_at_once(target, op, other)
+    return _update_at_once(target, op, other) if near else update_known(op, target, other)
 
 
 def _update_at_once(target: Tensor, op: Op, other: Any) -> bool:
@@ -125,11 +128,25 @@ def _at_hand(x: Any) -> Any:
     """Return a number, or the NumPy array of a tensor that is computed; None for anything else."""
     if type(x) is not Tensor:
         return x if type(x) in SCALARS else None
-    native = x.thin()
+    native = x.thin() if type(x._data) is not Node else computed_aside(x)
     if native is not None or is_node(x):
         return native
     value: Any = x._data
     return value.native() if type(value) is TBlob and value.device.backend is CPU else None
+
+
+def _is_cheap_aside(target: Tensor) -> bool:
+    """Return whether to compute what is pending aside costs less than where it is to be written: small windows are not
+    worth being described for kernels, as they are new each time.
+    """
+    return target._blob is None and type(target._data) is np.ndarray and not thin_closed[0]
+
+
+def computed_aside(x: Tensor) -> Native | None:
+    """Return the array of what is pending, computed now if it is small and on the CPU; None for anything else."""
+    if x.nbytes < LARGE_UPDATE and x.device is CPU_DEVICE:
+        x.evaluate()
+    return x.thin()
 
 
 def _update_again(target: Tensor, op: Op, other: Any) -> bool:
@@ -141,7 +158,7 @@ def _update_again(target: Tensor, op: Op, other: Any) -> bool:
     result = recorded_before(op, (target, other), exposed)
     if result is None or exposed or result.dtype != target.dtype or result.shape != target.shape:
         return False
-    passing: Any = other._data if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN else None
+    passing: Any = other._data if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN + held_beside[0] else None
     return write_again(cast(Node, result._data), blob, passing if type(passing) is Node else None)
 
 
@@ -247,7 +264,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
 
 
 # References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds: the latter also
-# in a function that is captured.
+# in a function that is captured. There is one more while calls are counted.
 _HELD_AGAIN, _HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT, _HELD_WHEN_CAPTURED = 6, 7, 8, 11
 
 
@@ -291,7 +308,9 @@ def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
     """
     if node.dtype != target.dtype:
         node = node_of(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
-    passing: Any = operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held else None
+    passing: Any = (
+        operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held + held_beside[0] else None
+    )
     passing = passing if isinstance(passing, Node) else None
     if write_again(node, target.blob, passing):
         return True

@@ -117,6 +117,7 @@ def _held(view: Any) -> Any:
 
 
 @lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024)
 def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
     """Return the dtype of what a ufunc makes of arrays and Python numbers of these kinds; None where it takes none."""
     if kernel.nin != len(kinds) or kernel.nout != 1:
@@ -306,8 +307,9 @@ NUMBERS = tuple(np.dtype(char).type for char in "?bBhHiIlLqQfdFD")
 # Numbers that arrays of these dtypes take without a warning.
 _TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}
 
-# Up to this many bytes an assigned array is not worth the engine's threads.
-_ASSIGNED_AT_ONCE = 256 * 1024
+# Bytes of an array up to which it is assigned without the questions of the long way, and from which on it is asked
+# whether it lies there already, as in the last step of `x[key] += y`.
+_ASSIGNED_AT_ONCE, _THERE = 1 << 20, 1 << 15
 
 
 def assign(target: Any, key: Any, value: Any, *, basic: bool = True) -> bool:
@@ -332,6 +334,8 @@ def assign(target: Any, key: Any, value: Any, *, basic: bool = True) -> bool:
                 target = target[key]
                 if type(target) is not np.ndarray or _missed(target, value):
                     return False
+                if value.nbytes > _THERE and _is_there(target, value):
+                    return target.flags.writeable
                 key = ...
             if value.dtype is target.dtype:
                 target[key] = value
@@ -350,6 +354,13 @@ def assign(target: Any, key: Any, value: Any, *, basic: bool = True) -> bool:
     except (IndexError, TypeError, ValueError, OverflowError, RuntimeError):
         return False
     return True
+
+
+def _is_there(target: Any, value: Any) -> bool:
+    """Return whether two arrays are the same elements of some memory."""
+    if value.strides != target.strides or value.shape != target.shape or value.dtype is not target.dtype:
+        return False
+    return bool(value.__array_interface__["data"][0] == target.__array_interface__["data"][0])
 
 
 def _missed(target: Any, value: Any) -> bool:

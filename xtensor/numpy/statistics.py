@@ -37,6 +37,24 @@ def _ordered(rows: Tensor, places: set[int]) -> Tensor:
     return found
 
 
+def _ordered_numbers(rows: Tensor, part: Any) -> Tensor:
+    """Return rows with those elements in place that lie parts of the way through what is no NaN."""
+    if isinstance(part, Tensor) or (active[0] and steps_of((rows,)) is not None):
+        return xt.sort(rows)
+
+    def order(xp: Any, a: Any) -> Any:
+        lost = xp.isnan(a).sum(axis=-1)
+        if not lost.size or int(lost.min()) < int(lost.max()):  # other places in each row
+            return xp.sort(a, axis=-1)
+        last = max(a.shape[-1] - int(lost.max()) - 1, 0)
+        first = numpy.floor(part.reshape(-1) * part.dtype.type(last)).astype(int)
+        places = {*first.tolist(), *numpy.minimum(first + 1, last).tolist()}
+        return xp.partition(a, sorted(places), axis=-1)
+
+    found: Tensor = on(rows, "partition", order)
+    return found
+
+
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Tensor:
     x = as_array(a, "median")
     rows, kept = _in_rows(x, axis, "median")
@@ -152,7 +170,7 @@ def _of_numbers(name: str, a: Any, part: Any, axis: Any, out: Any, keepdims: boo
     rows, kept = _in_rows(x, axis, name)
     if not rows.shape[-1]:
         return _arranged(name, xt.full((*rows.shape[:-1], part.size), numpy.nan), part.shape, kept, keepdims, out)
-    ordered = xt.sort(rows)
+    ordered = _ordered_numbers(rows, part)
     count = xt.count_nonzero(xt.logical_not(xt.isnan(ordered)), axis=-1, keepdims=True)
     flat = part.reshape(-1)
     place = (flat if isinstance(flat, Tensor) else created(flat, x.device)) * xt.astype(count - 1, part.dtype)

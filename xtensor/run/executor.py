@@ -173,8 +173,8 @@ def serve(owners: Iterable[Storage]) -> None:
 
 def _serve(guard: Guard | None) -> None:
     """Evaluate every pending reader, and who comes to read the same memory as views of views are made."""
-    if guard is not None and len(guard.readers):
-        evaluate(last_users(guard.readers.waiting()))
+    if guard is not None and (waiting := guard.readers.waiting()):
+        evaluate(last_users(waiting))
         while waiting := guard.readers.waiting():
             evaluate(waiting)
 

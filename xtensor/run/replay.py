@@ -166,7 +166,8 @@ class Known(NamedTuple):
     """An expression that was planned: the number of its last node, its nodes from that to the first, the trace it was
     planned from, without values, the plan, and what stands for values that no node reads.
 
-    mapped: the inputs that are read element by element alone, by steps of the last one's shape and dtype.
+    mapped: the inputs that are read element by element alone, by steps of the last one's shape and dtype. held: the
+    inner nodes whose values somebody holds.
     """
 
     root: int
@@ -175,18 +176,19 @@ class Known(NamedTuple):
     plan: Plan
     values: list[Any]
     mapped: frozenset[int]
+    held: frozenset[int]
 
     def find(self, root: Node) -> list[Any] | None:
         """Return the values of a graph of this structure.
 
-        None for a graph whose inner nodes are evaluated meanwhile, shown, or used from outside, or that does not share
-        its values as the first one did.
+        None for a graph whose inner nodes are evaluated meanwhile, held by others, or used from outside, or that does
+        not share its values as the first one did.
         """
         values = self.values.copy()
         values[self.root] = root
         for number, inputs, uses, macro in self.nodes:
             node = values[number]
-            if node is not root and (_is_wanted(node) or len(node.readers) != uses):
+            if node is not root and not (_is_inner(node, number in self.held) and len(node.readers) == uses):
                 return None
             if node.saver is not None and node is not root and number in self.trace.costly:
                 return None
@@ -215,9 +217,11 @@ class Known(NamedTuple):
         return True
 
 
-def _is_wanted(node: Node) -> bool:
-    """Return whether a node was evaluated meanwhile, or somebody holds it."""
-    return node.blob is not None or node.parts is not None or (node.face is not None and node.face() is not None)
+def _is_inner(node: Node, held: bool) -> bool:
+    """Return whether a node is pending, and somebody holds it, or nobody does."""
+    if node.blob is not None or node.parts is not None:
+        return False
+    return (node.face is not None and node.face() is not None) is held
 
 
 _known: dict[int, Known] = {}
@@ -230,17 +234,18 @@ def is_new(node: Node) -> bool:
 
 
 def _remember(root: Node, trace: Trace, plan: Plan) -> None:
-    """Remember the plan of the expression that ends in a node, if nothing else of it is kept.
+    """Remember the plan of the expression that ends in a node, if all else that is kept of it is held by somebody.
 
-    That is worth it for an expression that is met a second time.
+    That is worth it for an expression that is met a second time. One of which nothing else is held comes before others.
     """
-    if root.signature in _known:
+    held, known = frozenset(trace.kept - {trace.numbers[root]}), _known.get(root.signature)
+    if known is not None and (held or not known.held):
         return
     before = _met.get(root.signature, 0)
     if not before:
         make_room(_met, REMEMBERED)
     _met[root.signature] = before + 1
-    if not before or trace.kept != {trace.numbers[root]}:
+    if not before or not all([_is_inner(trace.values[number], True) for number in held]):
         return
     nodes = _unpacked(root, trace)
     if nodes:
@@ -248,7 +253,7 @@ def _remember(root: Node, trace: Trace, plan: Plan) -> None:
         named = {trace.numbers[root], *(n for node in nodes for n in node.inputs)}
         values = [None if n in named else bare(value) for n, value in enumerate(trace.values)]
         _known[root.signature] = Known(
-            nodes[0].number, nodes, trace.without_values(), plan, values, _mapped(trace, root)
+            nodes[0].number, nodes, trace.without_values(), plan, values, _mapped(trace, root), held
         )
 
 

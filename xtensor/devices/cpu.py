@@ -117,7 +117,6 @@ def _held(view: Any) -> Any:
 
 
 @lru_cache(maxsize=1024)
-@lru_cache(maxsize=1024)
 def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
     """Return the dtype of what a ufunc makes of arrays and Python numbers of these kinds; None where it takes none."""
     if kernel.nin != len(kinds) or kernel.nout != 1:

@@ -521,3 +521,13 @@ def test_a_value_on_the_tape_is_no_array(reduce: Callable[[Any], Any]) -> None:
     value, gradient = xt.value_and_grad(kept)(w)
     numpy.testing.assert_allclose(float(value), float(kept(w.numpy())), rtol=1e-15)
     xt.testing.assert_array_equal(gradient, xt.grad(reduce)(w))
+
+
+@pytest.mark.parametrize("size", [9, 300_000])
+@pytest.mark.parametrize("call", [lambda x: np.percentile(x, 30.0), lambda x: np.quantile(x, 0.5), np.nanmedian])
+def test_quantiles_of_all_elements_are_values(call: Any, size: int) -> None:
+    """Another name of one keeps what it had, as of NumPy's scalars."""
+    total = before = call(np.arange(float(size)))
+    held = float(before)
+    total += 1
+    assert (float(before), float(total)) == (held, held + 1)

@@ -161,7 +161,7 @@ def _arranged(
 ) -> Tensor:
     """Return quantiles, which lie along the last axis, with the axes of q first. shape: that of q."""
     moved = xt.moveaxis(values, -1, 0)
-    return give(name, xt.reshape(moved, (*shape, *(kept if keepdims else moved.shape[1:]))), out)
+    return give(name, valued(xt.reshape(moved, (*shape, *(kept if keepdims else moved.shape[1:])))), out)
 
 
 def _of_numbers(name: str, a: Any, part: Any, axis: Any, out: Any, keepdims: bool) -> Tensor:

@@ -21,7 +21,7 @@ from xtensor.codegen.cpu.compile import Code
 from xtensor.codegen.cpu.driver import driver
 from xtensor.nn import implicit_weights, tiled
 from xtensor.run import contractions, joined, launches, matmul, native
-from xtensor.run.launches import Launches
+from xtensor.run.launches import Launches, begin_of
 
 from .launches import MOST, Checked
 from .machine import Machine, TooLongError
@@ -87,15 +87,16 @@ def checked_calls() -> Iterator[list[Checked]]:
         for argument in [argument for group in groups for argument in group]:
             code.call(argument)
 
-    def run(self: Launches, *operands: Any) -> None:
+    def begin(array: Any) -> int:
+        arrays.note(array)
+        return begin_of(array)
+
+    def run_at(self: Launches, words: Sequence[int]) -> None:
         made, sheet = self.made(settings().threads or 1)
         room = np.empty(sheet.scratch.nbytes, np.uint8)
-        for array in (*operands, *sheet.tables, room):
-            if array is not None:
-                arrays.note(array)
-        begins = dict(enumerate(0 if one is None else address_of(one) for one in operands)) | {
-            native.SCRATCH: address_of(room)
-        }
+        for array in (*sheet.tables, room):
+            arrays.note(array)
+        begins = dict(enumerate(words)) | {native.SCRATCH: address_of(room)}
         for launch in made:
             words = np.array(launch.words)
             for at, operand, more in launch.fillings:
@@ -103,13 +104,13 @@ def checked_calls() -> Iterator[list[Checked]]:
             for told in words.reshape(-1, launch.size):
                 launch.code.call(told.tobytes())
 
-    instead = {address_of: address, native.run_calls: one_by_one}
+    instead = {address_of: address, begin_of: begin, native.run_calls: one_by_one}
     with pytest.MonkeyPatch.context() as patch:
         for module in [module for name, module in sys.modules.items() if name.startswith("xtensor.")]:
             for name, one in list(vars(module).items()):
                 if type(one) is FunctionType and one in instead:
                     patch.setattr(module, name, instead[one])
-        patch.setattr(Launches, "run", run)
+        patch.setattr(Launches, "run_at", run_at)
         patch.setattr(Code, "call", property(call_of, plain.__set__))
         yield found
 

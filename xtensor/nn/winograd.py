@@ -8,7 +8,6 @@ workspace alone. So results do not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from ctypes import addressof, c_int64
 from functools import lru_cache
 from itertools import product
 from math import ceil, prod
@@ -260,9 +259,9 @@ class ByTiles(NamedTuple):
 
     def run_at(self, words: Sequence[int]) -> bool:
         """Do that with arrays that begin there."""
-        flag = c_int64()
-        self.launches.run_at([*words, addressof(flag)])
-        return not flag.value
+        flag = np.zeros(1, np.int64)
+        self.launches.run_at([*words, begin_of(flag)])
+        return not flag[0]
 
 
 def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: int, budget: int) -> bool | None:

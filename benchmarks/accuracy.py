@@ -474,7 +474,7 @@ def page(rows: list[Row], others: list[str]) -> str:
             "",
             "## Complex functions",
             "",
-            "What docs/engine.md names is generated code; the others, and all of them in small calls, are NumPy's, with",
+            "What docs/engine.md names is generated code; the others, and all in small calls, are NumPy's, with",
             "what `xtensor/devices/cpu.py` repairs of them. Errors are magnitudes, beside that of the true value, in",
             "units of the dtype's `eps`, at numbers of the square from",
             f"-4 - 4i to 4 + 4i, of sizes from 2^-30 to 2^6, and near the unit circle: {count // 20:,} of them.",

@@ -1,7 +1,8 @@
 """What holds for all tests: the tests themselves are nothing for the garbage collector to look through, and what a test
 made code for is forgotten, as it may have exchanged what that depends on.
 
-The suite's 35,000 tests are 750,000 objects, which every `gc.collect()` of a test walked: a quarter of a second each.
+The suite's 35,000 tests are 750,000 objects, and the libraries that some of them import are more: every `gc.collect()`
+of a test walked them all, up to a second each.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_to_look_through() -> None:
+    """Put aside what the files before this one have left: libraries that they imported, kernels, reports."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,7 @@ import pytest
 import xtensor as xt
 from xtensor.base.options import Settings, settings
 from xtensor.codegen.cpu.compile import host, wait_for_better_code
+from xtensor.explain import CacheInfo
 from xtensor.run import describe, engines
 
 N = 100_000
@@ -268,6 +269,11 @@ def softmax(x: xt.Tensor) -> xt.Tensor:
     return e / xt.sum(e, axis=1, keepdims=True)
 
 
+def _asked_for(info: CacheInfo) -> int:
+    """Return how many kernels were made or found on disk, besides those made again with more care."""
+    return info.compiled + info.loaded - info.improved
+
+
 @needs_llvm
 @pytest.mark.parametrize("name", layouts())
 @pytest.mark.parametrize("fast_math", [False, True])
@@ -287,7 +293,7 @@ def test_the_code_shown_is_the_code_that_runs(name: str, fast_math: bool) -> Non
     wait_for_better_code()
     after = xt.cache_info()
     assert after.kernels == explained.kernels
-    assert after.compiled - after.improved == explained.compiled - explained.improved
+    assert _asked_for(after) == _asked_for(explained)
     assert ("contract" in text) <= fast_math
 
 

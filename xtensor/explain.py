@@ -103,8 +103,8 @@ class CacheInfo:
     """What the cache of generated kernels holds and has done since the start of the process.
 
     kernels: held in memory now.
-    compiled: made by LLVM or NVRTC. improved: of these, made a second time with more care, in the background.
-    loaded: found on disk, made by an earlier process.
+    compiled: made by LLVM or NVRTC. loaded: found on disk, made by an earlier process.
+    improved: of both, those that took the place of code made with less care, in the background.
     hits: asked for and found in memory; launches that skip the question are not counted.
     seconds: spent in the foreground generating, compiling, loading and linking.
     """

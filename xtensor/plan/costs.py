@@ -61,6 +61,10 @@ COMPILED_AGAIN = 100_000
 # Seconds in which a schedule is prepared.
 PREPARE_SECONDS = 0.0004
 
+# Seconds of library calls up to which they are made for a statement of a function that is captured, each time it comes:
+# to run a schedule takes as long.
+CALLED_SECONDS = 0.00005
+
 # What a library call spends on one element: per byte it moves, and more where it computes a function.
 SECONDS_PER_BYTE, SECONDS_PER_FUNCTION = 0.12e-9, 2e-9
 

@@ -26,7 +26,7 @@ from ..codegen.cpu.compile import host
 from ..devices import as_device
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
-from ..plan.layouts import Meta, Work
+from ..plan.layouts import Meta, Work, work_of
 from ..plan.program import Plan, Trace
 from ..storage.blob import TBlob
 from ..storage.pool import address_of
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..devices import Device
+    from .replay import Planned
     from .schedule import Schedule
 
 # Why a call was not captured.
@@ -48,7 +49,7 @@ DISTURBED = "[disturbed] another thread used an argument meanwhile, or the proce
 UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its loop instead"
 
 # Steps up to which a call is captured, those of them that are no repetition of others, and calls of the library.
-MOST_STEPS, MOST_NEW, MOST_CALLS = 200_000, 20_000, 1000
+MOST_STEPS, MOST_NEW, MOST_CALLS = 200_000, 65_536, 1000
 
 # Times that the same work comes in a call, as the body of a loop, from which on kernels are compiled for it at once.
 LOOPED = 8
@@ -89,6 +90,22 @@ class Evaluated(NamedTuple):
     into: tuple[int, ...]
 
 
+class Alike(NamedTuple):
+    """What evaluations of one plan over operands that lie alike have in common. trace: of one of them, without memory;
+    calls: of the library's functions by Python.
+    """
+
+    trace: Trace
+    metas: dict[int, Meta]
+    into: tuple[int, ...]
+    calls: int
+
+    def trace_with(self, values: Iterable[Any]) -> Trace:
+        """Return the trace with the scalars among other values."""
+        both = zip(self.trace.values, values, strict=True)
+        return self.trace.of([own if own is None or type(own) is Node else value for own, value in both])
+
+
 class Called(NamedTuple):
     """A function of native arrays that was called. takes: what it was given; gives: its results; writes: the memory
     that it wrote.
@@ -126,6 +143,7 @@ class Capture:
         self._inside = self._calls = self._repetitions = 0
         self._times: Counter[Plan] = Counter()
         self._before: dict[tuple[Any, ...], Evaluated] = {}
+        self._alike: dict[tuple[Any, ...], Alike] = {}
         self._constants: dict[tuple[int, bytes], TBlob] = {}
         self._arrays = {(address_of(array), array.nbytes) for array in arrays if array.flags.c_contiguous}
         for number, blob in enumerate(arguments):
@@ -236,23 +254,34 @@ class Capture:
         self._enter(step)
         return True
 
-    def evaluated(self, work: Work, found: Iterable[tuple[int, TBlob]], key: tuple[Any, ...] | None = None) -> None:
+    def evaluated(
+        self, planned: Planned, found: Iterable[tuple[int, TBlob]], key: tuple[Any, ...] | None = None
+    ) -> None:
         """Take down an evaluation that has just been run. found: its results, by number. key: as of `key_of`."""
         if self.reason:
             return
-        trace = work.trace
+        alike = self._alike_of(planned)
+        trace, metas, into, calls = alike
+        values = planned.trace.values
         with self.inside():
-            spots = {n: self._spot(value) for n, value in enumerate(trace.values) if type(value) is TBlob}
+            spots = {n: self._spot(value, metas[n]) for n, value in enumerate(values) if type(value) is TBlob}
             for number, blob in found:
-                spots[number] = self._spot(blob, is_made=number not in work.into)
-            for number in work.into:
+                spots[number] = self._spot(blob, is_made=number not in into)
+            for number in into:
                 self._note_write(spots[number].root)
-        calls = self._library_calls(work)
         self._calls += calls
-        step = Evaluated(trace.structure(), work.plan, work.metas, spots, work.into)
+        step = Evaluated(alike.trace_with(values) if planned.scalars else trace, planned.plan, metas, spots, into)
         self._enter(step)
         if key is not None and not calls:
             self._before[key] = step
+
+    def _alike_of(self, planned: Planned) -> Alike:
+        """Return what an evaluation has in common with others."""
+        key = (planned.plan, planned.key, planned.into is None)
+        if key not in self._alike:
+            work = work_of(planned.trace, planned.plan, planned.into, planned.limits)
+            self._alike[key] = Alike(work.trace.structure(), work.metas, work.into, self._library_calls(work))
+        return self._alike[key]
 
     def _library_calls(self, work: Work) -> int:
         """Return how many of an evaluation's steps Python will call the library for."""
@@ -328,29 +357,37 @@ class Capture:
         """Return whether memory was written besides by the steps that were taken down."""
         return any([count > 0 for count in self._announced.values()])
 
-    def _spot(self, blob: TBlob, *, is_made: bool = False) -> Spot:
-        """Return where a blob lies; is_made: whether memory that is not known yet is made by this step."""
+    def _spot(self, blob: TBlob, meta: Meta | None = None, *, is_made: bool = False) -> Spot:
+        """Return where a blob lies. meta: how, if that is known; is_made: whether memory that is not known yet is made
+        by this step.
+        """
         owner, layout = blob.owner, blob.layout
         if blob.device is not self.device:
             self.refuse(ELSEWHERE)
-        low, high = layout.extent(blob.dtype.itemsize)
-        within = [one for one in self._numbers.get(owner, ()) if one.low <= low and high <= one.high]
-        if within:
-            place = within[0]
-        elif is_made and owner not in self._numbers:
+        place = self._place_of(owner, blob)
+        if place is None and is_made and owner not in self._numbers:
             place = self._enter_root(owner, Root(None, None, owner.nbytes))
-        elif blob.fixed:
-            place = Place(len(self.roots), layout.offset, low, high)
+        elif place is None and blob.fixed:
+            place = Place(len(self.roots), layout.offset, *layout.extent(blob.dtype.itemsize))
             self.roots.append(Root(None, blob, 0))
-        elif self._is_array(owner):
+        elif place is None and self._is_array(owner):
             constant = TBlob.adopt(owner.bytes.copy(), blob.device)
             constant.fixed = True
             place = self._enter_root(owner, Root(None, constant, owner.nbytes))
-        else:
+        elif place is None:
             self.refuse(OUTSIDE)
             place = Place(0, 0, 0, 0)
-        meta = Meta(blob.shape, blob.dtype, Layout(blob.shape, layout.strides), blob.is_packed)
+        if meta is None:
+            meta = Meta(blob.shape, blob.dtype, Layout(blob.shape, layout.strides), blob.is_packed)
         return Spot(place.root, layout.offset - place.begin, meta)
+
+    def _place_of(self, owner: Storage, blob: TBlob) -> Place | None:
+        """Return the first root that has all bytes that a blob shows; None if none has."""
+        places = self._numbers.get(owner, ())
+        if places and places[0].high - places[0].low == owner.nbytes:
+            return places[0]
+        low, high = blob.layout.extent(blob.dtype.itemsize)
+        return next((one for one in places if one.low <= low and high <= one.high), None)
 
     def _enter_root(self, owner: Storage, root: Root, blob: TBlob | None = None) -> Place:
         """Enter memory: all of its owner's, or what an argument shows of it."""

@@ -11,15 +11,18 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from math import prod
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..base.caches import make_room
 from ..base.options import Settings, settings
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Node, pending_below
-from ..plan.costs import PREPARE_SECONDS, library_seconds
+from ..plan.costs import CALLED_SECONDS, PREPARE_SECONDS, calls_seconds, library_seconds
 from ..plan.layouts import behind, work_of
 from ..plan.program import Plan, Trace, bare, plan_of
 from ..storage.blob import TBlob
@@ -112,35 +115,50 @@ def run(planned: Planned) -> None:
     """Run the schedule of an evaluation, and give the nodes that are kept their results."""
     trace, plan, key, blobs, scalars, into, limits = planned
     capture = watching() if watchers else None
-    if capture is not None:
-        limits = capture.settings(plan, limits)
-    if into is None and capture is None and _comes_once(trace, plan, key, limits):
-        for node in pending_below([trace.values[number] for number in plan.kept]):
-            node.finish(step(node))
-        return
-    schedule = schedule_of(trace, plan, key, into, limits)
-    if capture is None:
-        results = schedule.run(blobs, scalars)
+    again = None if capture is None else capture.key_of(trace, plan, key, into)
+    if _by_calls(planned, capture is not None) and (capture is None or again is not None):
+        with nullcontext() if capture is None else capture.inside():
+            results = _by_steps(trace, plan, into)
+    elif capture is None:
+        results = schedule_of(trace, plan, key, into, limits).run(blobs, scalars)
     else:
-        results = capture.run(schedule, blobs, scalars)
-        again = capture.key_of(trace, plan, key, into)
-        if not capture.repeated(again):
-            work = work_of(trace, plan, into, limits)
-            capture.evaluated(work, zip(schedule.results, results, strict=True), again)
-    for number, blob in zip(schedule.results, results, strict=True):
+        limits = capture.settings(plan, limits)
+        results = capture.run(schedule_of(trace, plan, key, into, limits), blobs, scalars)
+    found = list(zip(sorted(plan.kept), results, strict=True))
+    if capture is not None and not capture.repeated(again):
+        capture.evaluated(planned, found, again)
+    for number, blob in found:
         node = trace.values[number]
         if node.blob is None:  # not finished meanwhile, by a signal handler say
             node.finish(blob)
 
 
-def _comes_once(trace: Trace, plan: Plan, key: Any, limits: Settings) -> bool:
-    """Return whether to call the library: each time operands lie in another way, as what masks select does, and to
-    prepare a schedule would take longer. What lies as something before did is prepared.
+def _by_steps(trace: Trace, plan: Plan, into: tuple[int, TBlob] | None) -> list[TBlob]:
+    """Return what a plan keeps, each node computed by the library's own function. into: memory for the only result."""
+    kept = [trace.values[number] for number in sorted(plan.kept)]
+    for node in pending_below(kept):
+        blob = step(node)
+        if into is not None and node is kept[0]:
+            CPU.call(np.copyto, into[1].native(), blob.native())
+            blob = into[1]
+        node.finish(blob)
+    return [node.blob for node in kept]
+
+
+def _by_calls(planned: Planned, is_watched: bool) -> bool:
+    """Return whether to call the library, as to prepare a schedule would take longer: for what is watched and small,
+    which is prepared when all is known, and where operands lie in another way each time, as what masks select does.
+    What lies as something before did is prepared.
     """
+    trace, plan, key, _, _, into, limits = planned
     chosen = limits.engine != "auto" or limits.reproducible or key[0].backend is not CPU
-    if chosen or len(plan.schedules) < SEVERAL or key in plan.schedules:
+    if chosen or (into is not None and len(plan.kept) > 1):
         return False
     largest = plan.largest(trace.values)
+    if is_watched:
+        return calls_seconds(plan, largest, len(trace.arguments), 0) <= CALLED_SECONDS
+    if len(plan.schedules) < SEVERAL or key in plan.schedules:
+        return False
     if largest * sum([library_seconds(kernel.program) for kernel in plan.kernels]) > PREPARE_SECONDS:
         return False
     if len(plan.schedules) < WAYS:

@@ -675,6 +675,26 @@ def test_a_loop_is_launched_again() -> None:
         agrees(y, b)
 
 
+def test_statements_alike_have_their_own_scalars_and_places() -> None:
+    """What statements over arrays that lie alike have in common is found once, and small ones call the library at first:
+    each has its own numbers, its own memory, and what it reads of itself.
+    """
+
+    def statements(x: Any) -> None:
+        for i, number in enumerate([3.0, 0.0, -0.0, float("inf"), 2.0, 5.0] * 4):
+            x[i : i + 8] = x[i + 4 : i + 12] * 0.5 - np.float64(i)
+            x[2 * i] = (x[i] + 1.0) * number
+            x[: i + 2] += x[1 : i + 3]
+            x[i] /= number
+
+    with xt.options(engine="auto"), np.errstate(all="ignore"):
+        fused = follows(statements, lambda x: (x,))
+        x, a = both(seed=1)
+        statements(a)
+        fused(x)
+        np.testing.assert_array_equal(np.signbit(np.asarray(x)), np.signbit(a))
+
+
 def test_columns_of_one_array_are_written_from_others() -> None:
     """A recurrence along an axis reads what lies between what it writes: one pass each, nothing kept aside."""
 

@@ -676,7 +676,7 @@ def test_a_loop_is_launched_again() -> None:
 
 
 def test_statements_alike_have_their_own_scalars_and_places() -> None:
-    """What statements over arrays that lie alike have in common is found once, and small ones call the library at first:
+    """What statements over arrays that lie alike have in common is found once, and small ones call the library first:
     each has its own numbers, its own memory, and what it reads of itself.
     """
 

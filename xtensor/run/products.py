@@ -82,7 +82,8 @@ class ByBlas:
         a, b, c = _stacks(kernel, work)
         many, count = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
         thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and count > costs.THIN_LEAST  # for which there may be code
-        if 0 in c.shape or many or thin or count > costs.NATIVE_PRODUCT:
+        most = costs.NATIVE_VECTOR if 1 in c.shape[-2:] else costs.NATIVE_PRODUCT
+        if 0 in c.shape or many or thin or count > most:
             return None
         form = _form(a, b, _begin(kernel.inputs[0], work) == _begin(kernel.inputs[-1], work))
         address = None if form is None else _address(form, node.dtype.char)

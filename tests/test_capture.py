@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from logging import Handler, Logger, LogRecord
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import pytest
 import xtensor as xt
 from xtensor.base.options import Settings, settings, thin_closed
 from xtensor.codegen.cpu.compile import host
+from xtensor.run import schedule
 from xtensor.storage.storage import trusted, watchers
 
 needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
@@ -673,6 +675,37 @@ def test_a_loop_is_launched_again() -> None:
         agrees(fused(x, y), sweeps(a, b))
         agrees(x, a)
         agrees(y, b)
+
+
+@pytest.mark.parametrize("call", [xt.sort, lambda x: xt.repeat(x, 2)[::2], lambda x: xt.fft.fft(x).real])
+def test_results_of_the_library_are_let_go_of(call: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a library call of a captured function returns is there until its last use, not until the function ends."""
+
+    def function(x: Any) -> Any:
+        total = x * 0.5
+        for _ in range(6):
+            total = call(total) + x
+        return total
+
+    fused = xt.fuse(function, strict=True)
+    for seed in range(3):
+        x, _ = both(seed=seed)
+        np.testing.assert_allclose(np.asarray(fused(x)), np.asarray(function(x)), rtol=1e-12)
+
+    made: list[ref[Any]] = []
+    most: list[int] = []
+
+    def noted(*given: Any) -> Any:
+        blob = laid_out(*given)
+        made.append(ref(blob.owner))
+        most.append(sum([one() is not None for one in made]))
+        return blob
+
+    laid_out = schedule._laid_out
+    monkeypatch.setattr(schedule, "_laid_out", noted)
+    fused(x)
+    assert len(most) == 6
+    assert max(most) <= 2
 
 
 def test_statements_alike_have_their_own_scalars_and_places() -> None:

@@ -174,6 +174,8 @@ class _Joined:
                 self._evaluate(step)
             for root in last.get(at, ()):
                 self.builder.arena.release(-1 - root)
+                if root in self.numbers and root not in self.own:
+                    self.builder.drop([self.numbers[root]])
 
     def _begin_with(self, root: int) -> None:
         """Enter memory that is there before a step writes it: with the contents of a constant, or unset."""
@@ -258,7 +260,7 @@ class _Joined:
             number, word = builder.numbers - 1, builder.word()
             gives.append((number, word, spot.meta))
             self.numbers[spot.root], self.places[spot.root] = number, (word, 0)
-        builder.instruct(Call(step.function, takes, tuple(gives), Ready()))
+        builder.instruct(Call(step.function, takes, tuple(gives), Ready(), []))
 
     def _leave_unset(self, root: int) -> None:
         """Enter memory that begins with unset values."""
@@ -270,7 +272,7 @@ class _Joined:
         if root in self.own:
             word = builder.word()
             self.places[root] = word, 0
-            builder.instruct(Blank(number, word, meta))
+            builder.instruct(Blank(number, word, meta, []))
         else:
             place = builder.arena.place(-1 - root, nbytes)
             self.places[root] = builder.arena_word, place
@@ -286,4 +288,4 @@ class _Joined:
         number = self.numbers[root] = builder.numbers - 1
         word = builder.word()
         self.places[root] = word, 0
-        builder.instruct(Copied(number, word, source, meta))
+        builder.instruct(Copied(number, word, source, meta, []))

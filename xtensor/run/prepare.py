@@ -166,6 +166,13 @@ class Builder:
         self.close()
         self.instructions.append(instruction)
 
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Let go of values after all that has been entered: of those that are blobs, as what libraries make is."""
+        if self._segment or self._launches:
+            self._drops += numbers
+        elif self.instructions:
+            self.instructions[-1].drops.extend(numbers)
+
     def close(self) -> None:
         """Make the kernels since the last other instruction one instruction."""
         segment = self._segment or self._launches

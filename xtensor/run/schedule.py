@@ -199,6 +199,7 @@ class Call(NamedTuple):
     takes: tuple[int, ...]
     gives: tuple[tuple[int, int, Meta], ...]
     ready: Ready
+    drops: list[int]
 
     def words(self) -> str:
         """Return what it does, in words."""
@@ -210,6 +211,11 @@ class Call(NamedTuple):
         return (Task(_name(self.function), sum(moved) + sum([meta.nbytes for _, _, meta in self.gives])),)
 
     def run(self, run: Run) -> None:
+        self._enter(run)
+        run.drop(self.drops)
+
+    def _enter(self, run: Run) -> None:
+        """Enter the results in a run."""
         blobs = [run.blob(number) for number in self.takes]
         if self.ready.made is not None and self.ready.make(run, blobs, *self.gives[0]):
             return
@@ -245,6 +251,7 @@ class Copied(NamedTuple):
     word: int
     source: int
     meta: Meta
+    drops: list[int]
 
     def words(self) -> str:
         """Return what it does, in words."""
@@ -260,6 +267,7 @@ class Copied(NamedTuple):
         blob = run.found[self.number] = TBlob(owner, source.dtype, source.layout, run.facts.device)
         run.facts.device.backend.assign(blob.native(), ..., source.native())
         run.words[self.word] = blob.address
+        run.drop(self.drops)
 
 
 class Blank(NamedTuple):
@@ -268,6 +276,7 @@ class Blank(NamedTuple):
     number: int
     word: int
     meta: Meta
+    drops: list[int]
 
     def words(self) -> str:
         """Return what it does, in words."""
@@ -281,6 +290,7 @@ class Blank(NamedTuple):
         meta = self.meta
         blob = run.found[self.number] = TBlob.empty(meta.shape, meta.dtype, run.facts.device)
         run.words[self.word] = blob.address
+        run.drop(self.drops)
 
 
 def _name(function: Any) -> str:
@@ -410,7 +420,10 @@ class Run:
         """Return a value that has memory of its own, or is given."""
         found = self.found.get(number)
         if found is None:
-            found = self.found[number] = self._seen(number)
+            found = self._seen(number)
+            leaf = self.facts.given.get(number)
+            if leaf is None or leaf[0].given >= 0:  # a view of what was made would keep that from being let go of
+                self.found[number] = found
         return found
 
     def _seen(self, number: int) -> TBlob:

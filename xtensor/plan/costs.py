@@ -47,8 +47,8 @@ FREE_PART, ASK_BYTES = 0.5, 128 << 20
 CAPTURED_STEPS = 4096
 
 # Multiplications up to which a product of matrices is called by machine code, between kernels: of more, Python's part,
-# some 40 us with the kernels before and after it, does not count. So many with a vector, which each read memory, and so
-# many products of a stack.
+# some 40 us with the kernels before and after it, does not count. Of a matrix with a vector, each of which reads memory
+# once, it counts up to more; and how many products of a stack are called so.
 NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 20, 1 << 24, 64
 
 # ---- when a program is compiled

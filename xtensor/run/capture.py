@@ -277,7 +277,7 @@ class Capture:
 
     def _alike_of(self, planned: Planned) -> Alike:
         """Return what an evaluation has in common with others."""
-        key = (planned.plan, planned.key, planned.into is None)
+        key = (planned.plan, planned.key, None if planned.into is None else planned.into[0])
         if key not in self._alike:
             work = work_of(planned.trace, planned.plan, planned.into, planned.limits)
             self._alike[key] = Alike(work.trace.structure(), work.metas, work.into, self._library_calls(work))

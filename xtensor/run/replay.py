@@ -15,8 +15,6 @@ from contextlib import nullcontext
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..base.caches import make_room
 from ..base.options import Settings, settings
 from ..devices import Device
@@ -116,7 +114,7 @@ def run(planned: Planned) -> None:
     trace, plan, key, blobs, scalars, into, limits = planned
     capture = watching() if watchers else None
     again = None if capture is None else capture.key_of(trace, plan, key, into)
-    if _by_calls(planned, capture is not None) and (capture is None or again is not None):
+    if _calls_pay(planned, capture is not None) and (capture is None or again is not None):
         with nullcontext() if capture is None else capture.inside():
             results = _by_steps(trace, plan, into)
     elif capture is None:
@@ -139,13 +137,13 @@ def _by_steps(trace: Trace, plan: Plan, into: tuple[int, TBlob] | None) -> list[
     for node in pending_below(kept):
         blob = step(node)
         if into is not None and node is kept[0]:
-            CPU.call(np.copyto, into[1].native(), blob.native())
+            CPU.assign(into[1].native(), ..., blob.native())
             blob = into[1]
         node.finish(blob)
     return [node.blob for node in kept]
 
 
-def _by_calls(planned: Planned, is_watched: bool) -> bool:
+def _calls_pay(planned: Planned, is_watched: bool) -> bool:
     """Return whether to call the library, as to prepare a schedule would take longer: for what is watched and small,
     which is prepared when all is known, and where operands lie in another way each time, as what masks select does.
     What lies as something before did is prepared.

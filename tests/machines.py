@@ -1,9 +1,9 @@
 """The suite's core under many configurations: Pythons, NumPys, llvmlites, processors, engines, and AArch64 emulated.
 
-`make machines` runs it, prints the table and writes it into docs/where-it-runs.md. Environments are made once, under
-`--folder`; what cannot be had here (a Python, a processor) is a row that says so. `--aarch64` names an arm64 Python, or
-a command that stands for one: `tests/aarch64.sh FOLDER` makes such a command with qemu-user. Pythons are looked for on
-the PATH; `tests/debian_python.sh` brings one that is newer than the system.
+`make machines` runs it, prints the table and writes it into docs/where-it-runs.md; with `--only` the other rows stay.
+Environments are made once, under `--folder`; what cannot be had here (a Python, a processor) is a row that says so.
+`--aarch64` names an arm64 Python, or a command that stands for one: `tests/aarch64.sh FOLDER` makes such a command with
+qemu-user. Pythons are looked for on the PATH; `tests/debian_python.sh` brings one that is newer than the system.
 """
 
 from __future__ import annotations
@@ -168,8 +168,7 @@ def main() -> int:
             outcomes.append(outcome)
     ran = [one for one in outcomes if one.configuration.python]
     print(f"{sum(one.is_green for one in ran)} of {len(ran)} configurations are green")
-    if not given.only:
-        write(outcomes)
+    write(outcomes, keep_others=bool(given.only))
     return int(not all(one.is_green for one in ran))
 
 
@@ -177,13 +176,19 @@ def describe(configuration: Configuration) -> str:
     return f"python{configuration.version} numpy-{configuration.numpy} {configuration.mode.name}"
 
 
-def write(outcomes: list[Outcome]) -> None:
-    """Put the table into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
+def write(outcomes: list[Outcome], keep_others: bool) -> None:
+    """Put the table into the page; of one that holds it already, exchange the rows that were run, where asked to."""
+    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    found, _, tail = rest.partition(END)
+    rows = {key(row): row for row in found.splitlines() if row[:3].strip("| ").isdigit()} if keep_others else {}
+    rows |= {key(row): row for row in map(line, outcomes)}
     heading = "| Python | NumPy | llvmlite | as | tests | seconds | |\n|---|---|---|---|---|--:|---|"
-    table = "\n".join([BEGIN, "", heading, *map(line, outcomes), "", END])
-    PAGE.write_text(head + table + rest.partition(END)[2], encoding="utf-8")
+    PAGE.write_text(head + "\n".join([BEGIN, "", heading, *rows.values(), "", END]) + tail, encoding="utf-8")
+
+
+def key(row: str) -> tuple[str, ...]:
+    """Return the cells of a row that say what was run: versions and mode."""
+    return tuple(cell.strip() for cell in row.split("|")[1:5])
 
 
 if __name__ == "__main__":

@@ -25,16 +25,17 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     copy=False returns x itself where dtype and device are its own. Raises TypeError for complex to real.
     Standard: Data Type Functions, astype.
     """
-    x = as_tensor(x, "astype")
     target = canonical(dtype, "astype")
+    native = small(x) if type(x) is Tensor and device is None and not thin_closed[0] else None
+    if native is not None and (target is not native.dtype or copy):
+        check_real(native.dtype, target, "astype", "x")
+        return wrap(CPU.call(native.astype, target), CPU_DEVICE)
+    x = as_tensor(x, "astype")
     if device is not None:
         x = x.to_device(as_device(device, "astype"))
     if target == x.dtype:
         return x.copy("K") if copy else x
     check_real(x.dtype, target, "astype", "x")
-    native = small(x)
-    if native is not None and not thin_closed[0]:
-        return wrap(CPU.call(native.astype, target), CPU_DEVICE)
     later = cast_later(x, target)
     convert = x.device.backend.astype
     return on(x, "astype", lambda xp, a: convert(a, target)) if later is None else later

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from ..base.errors import REFUSED, StrangerError, expected, mismatch
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes, product_strides
 from ..base.options import thin_closed
 from ..base.threads import dismiss
-from ..calls.library import on
+from ..calls.library import on, thin_call, thin_view
 from ..calls.op import library_later
 from ..calls.record import is_node
 from ..calls.writes import check_cast
@@ -25,7 +26,7 @@ from ..plan.costs import DIRECT_BELOW, PRODUCT_LEAST
 from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
-from ..tensor.face import CPU_DEVICE, Tensor, face, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
 from ..tensor.operands import Operand, as_tensor, as_tensors
 
 if TYPE_CHECKING:
@@ -223,12 +224,18 @@ def update_matmul(target: Tensor, other: Operand) -> Tensor:
     return target
 
 
+_transposed: Callable[[Any], Any] = attrgetter("mT")
+
+
 @differentiable(x=lambda g: xt.matrix_transpose(g), view=True)
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """Return a stack of matrices (..., n, m) transposed to (..., m, n), as a view.
 
     Raises ValueError for fewer than 2 axes. Standard: Linear Algebra Functions, matrix_transpose.
     """
+    seen = thin_view(x, _transposed)
+    if seen is not None:
+        return seen
     x = as_tensor(x, "matrix_transpose")
     if x.ndim < 2:
         raise ValueError(expected("matrix_transpose", "x", "have at least 2 axes", f"shape {x.shape}"))
@@ -315,6 +322,11 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     axis counts from the end within both. Raises ValueError where the lengths differ. Standard: Linear Algebra
     Functions, vecdot.
     """
+    natives = small_arrays(x1, x2)
+    if natives is not None and natives[0].shape == natives[1].shape:
+        found = thin_call(np.vecdot, natives, *natives) if axis == -1 else None
+        if found is not None:
+            return found
     x1, x2 = as_tensors("vecdot", x1=x1, x2=x2)
     for x, name in ((x1, "x1"), (x2, "x2")):
         NUMERIC.check(x.dtype, "vecdot", name)

@@ -139,12 +139,16 @@ class Place:
 
 INDICES = [[0, 2, -1], [True, False, True], [[0, 1]], [5], [-9], [], [1.0], 2, [True, False, True, True, False, True]]
 SINGLE = [xt.asarray(one, dtype=dtype) for one in (1, -1, 99) for dtype in ("int64", "int8")]
+ROWS, COLUMNS, PLACES, PLACE = xt.asarray([0, 2]), xt.asarray([True, False]), xt.asarray([[1], [0]]), xt.sum(SINGLE[0])
 KEYS = (
     *[xt.asarray(one) for one in INDICES],
     *SINGLE,
     *[xt.sum(one) for one in SINGLE],
     *[xt.asarray(one) for one in (True, False, 1.0)],
-    (xt.sum(SINGLE[0]), 0),
+    *((PLACE, 0), (PLACE, PLACE), (PLACE,), (PLACE, ...), (slice(None), PLACE), (PLACE, None), (xt.sum(SINGLE[4]), 0)),
+    *((SINGLE[0], 0), (SINGLE[0],), (SINGLE[0], SINGLE[0]), (SINGLE[0], slice(None)), (SINGLE[0], PLACE)),
+    *((ROWS,), (ROWS, 1), (ROWS, PLACE), (ROWS, slice(1)), (..., COLUMNS), (ROWS, COLUMNS), (ROWS, PLACES - 1)),
+    *((slice(None), None, PLACES), (ROWS, None, 0), (ROWS, True), (ROWS, [0, 1]), (ROWS, 1.5), (ROWS, ROWS, ROWS)),
     *(1, -1, 99, True, slice(1, None), slice(None, None, -2), None, ..., (), (1,), (0, 1), (1, ..., None), (9, 9)),
     *((slice(None), 1), (None, 0, slice(1)), [0, 1], (0, [1]), np.int64(1), "x", 1.5, (0, True), (..., ...)),
 )
@@ -232,6 +236,19 @@ def test_a_computed_place_enters_no_python() -> None:
     assert np.array_equal(x.numpy(), expected)
 
 
+def test_views_at_computed_places() -> None:
+    """What values and slices select is a view of the array, of which writes are counted."""
+    m = xt.zeros((3, 4))
+    i = xt.sum(xt.asarray([1, 1]))
+    row, part = m[i], m[i - 1, 1:]
+    row += 1.0
+    part[i] = 5.0
+    m[i, i] = m[i, 0] + 6.0
+    assert m.tolist() == [[0.0] * 4, [0.0, 0.0, 0.0, 5.0], [1.0, 1.0, 7.0, 1.0]]
+    assert row.owner is part.owner is m.owner
+    assert m.version == 3
+
+
 def test_a_key_that_changes_what_it_indexes() -> None:
     """An index whose `__index__` exchanges the array reads and writes what was there."""
     x = xt.asarray(np.arange(10.0), copy=True)
@@ -304,17 +321,22 @@ def test_subclasses_and_strangers_go_through_the_door() -> None:
 def calls_of_all_kinds() -> Callable[[], None]:
     """Return a function that enters every method, with results and with errors, and keeps nothing."""
     x, z = xt.asarray(np.arange(1.0, 7.0)), xt.asarray(2.5)
-    k = xt.asarray(np.arange(1, 7))
+    k, m = xt.asarray(np.arange(1, 7)), xt.asarray(np.arange(12.0).reshape(3, 4))
 
     def work() -> None:
         _ = x + x, x * 2.5, 3 - k, 0.0 * x, z * z, z + 1, k[1] << 2, -x, abs(x), ~k, x < 2.0, x[1] == z
         _ = x[1:], x[2], x[None, ::2], float(z), int(z), bool(z), x.shape
+        _ = x[k[0], None], x[k[1:3] - 2,], m[k[0], k[1]], m[:, k[:1]], m[k[0]], m[k[:1], 1]
+        m[k[0], k[1]], m[k[:1], 0], m[k[0]] = 2.0, 3.0, m[0]
         x[1:3] = x[:2]
         x[0], x[1:] = 2.0, 1.0
         y = x[2]
         y += 1.0
         view = x[1:]
         view *= 1.0
+        for wrong in (lambda: m[k[5], 0], lambda: m[k[:1], 1.5], lambda: m[k, 0]):
+            with pytest.raises(IndexError, match="."):
+                wrong()
         for wrong in (lambda: x + "a", lambda: x[99], lambda: x + xt.zeros(4), lambda: x[:2] + k[:3], lambda: k << 1.5):
             with pytest.raises(Exception, match="."):
                 wrong()  # type: ignore[no-untyped-call]

@@ -382,12 +382,14 @@ def test_threads() -> None:
 
 def test_methods_are_shown_as_methods() -> None:
     """Help and signatures are those of the methods in Python."""
+
+    def parameters(name: str) -> list[tuple[str, Any]]:
+        return [(one.name, one.default) for one in inspect.signature(getattr(Tensor, name)).parameters.values()]
+
     names = [door.name for door in thin._doors]
-    shown = [str(inspect.signature(getattr(Tensor, name)).replace(return_annotation=Any)) for name in names]
+    shown = [(parameters(name), getattr(Tensor, name).__doc__ or None) for name in names]
     with thin.in_python():
-        for name, found in zip(names, shown, strict=True):
-            parameters = inspect.signature(getattr(Tensor, name)).parameters.values()
-            assert found == f"({', '.join([one.name for one in parameters])}, /) -> Any", name
+        assert shown == [(parameters(name), getattr(Tensor, name).__doc__ or None) for name in names]
 
 
 def test_counted_calls_lead_to_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,8 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
 
 def is_held(dtype: DType) -> builtins.bool:
     """Return whether a tensor can have elements that lie in memory as this dtype says."""
-    return _HELD.get(dtype) == dtype
+    held = _HELD.get(dtype)
+    return held is dtype or held == dtype
 
 
 # Each held dtype in both byte orders, to its native form.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -80,7 +80,7 @@ def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) 
     except REFUSED:
         return None
     if type(result) is np.ndarray and result.base is None:
-        return None if any([result is one for one in natives]) else wrap(result, CPU_DEVICE)
+        return None if is_shown(result, natives) else wrap(result, CPU_DEVICE)
     if isinstance(result, np.generic):
         return wrap(result, CPU_DEVICE)
     return tuple([_owned(one, natives, CPU_DEVICE) for one in result]) if isinstance(result, (tuple, list)) else None
@@ -139,13 +139,19 @@ def _holds_memory(function: Callable[..., Any]) -> bool:
 def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
     """Return a library function's result as a tensor that shares no memory with its inputs."""
     native = result if type(result) is np.ndarray else device.backend.asarray(result)
-    root = root_of(native)
-    for input_ in natives:
-        if root_of(input_) is root:
-            native = native.copy()
-            break
+    if is_shown(native, natives):
+        native = native.copy()
     found = wrap(native, device)
     return valued(found) if isinstance(result, np.generic) else found
+
+
+def is_shown(native: Native, others: Iterable[Native]) -> bool:
+    """Return whether the memory that an array shows is that of one of others."""
+    root = root_of(native)
+    for one in others:  # noqa: SIM110 - any() over a generator takes three times as long
+        if root_of(one) is root:
+            return True
+    return False
 
 
 def root_of(native: Native) -> Any:

@@ -24,6 +24,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
+from ..tensor.methods import Methods
 from ..tensor.operands import SCALARS, chosen_device
 from ..tensor.operators import COMPARED, SPELLED, Operators
 from .elsewhere import call_known
@@ -342,6 +343,8 @@ def reduction(
         defaults = op.defaults
 
         kernel = CPU.kernel(op.name)
+        if op.name in vars(Methods):
+            add_door(Door(Methods, op.name, vars(Methods)[op.name], "reduced", kernel))
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:

@@ -24,6 +24,8 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 def _made(function: Callable[..., Tensor], shape: Any, order: str, **options: Any) -> Tensor:
     """Return a new array whose axes lie in memory in the order asked for."""
+    if order == "C" and (type(shape) is int or type(shape) is tuple):
+        return function(shape, **options)
     lengths = _shape(shape)
     if order != "F" or len(lengths) < 2:
         return function(lengths, **options)

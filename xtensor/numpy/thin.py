@@ -14,7 +14,7 @@ import numpy
 
 from ..base.dtypes import is_held
 from ..base.options import thin_closed
-from ..calls.library import root_of
+from ..calls.library import is_shown
 from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW
 from ..storage.storage import Native
@@ -53,7 +53,7 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
             return function(*args, **given)
         natives: list[Native] = []
         try:
-            taken = [_taken(x, natives) for x in args]
+            taken = [x if type(x) in _PLAIN else _taken(x, natives) for x in args]
             options = {key: _taken(x, natives) for key, x in given.items()} if given else given
             if natives:
                 return _tensors(quickly(native, *taken, **options), natives)
@@ -87,10 +87,10 @@ def _taken(x: Any, natives: list[Native]) -> Any:
             raise _LongWayError
         natives.append(native)
         return native
+    if kind is list or kind is tuple:
+        return kind([one if type(one) in _PLAIN else _taken(one, natives) for one in x])
     if kind in _PLAIN or isinstance(x, (numpy.dtype, type)):
         return x
-    if kind is list or kind is tuple:
-        return kind([_taken(one, natives) for one in x])
     raise _LongWayError
 
 
@@ -98,10 +98,7 @@ def _tensors(result: Any, natives: list[Native]) -> Any:
     """Return a result with tensors in the place of its arrays and of NumPy's numbers."""
     kind = type(result)
     if kind is numpy.ndarray:
-        base = result.base
-        if not is_held(result.dtype) or any(result is one for one in natives):
-            raise _LongWayError
-        if base is not None and any(root_of(base) is root_of(one) for one in natives):
+        if not is_held(result.dtype) or is_shown(result, natives):
             raise _LongWayError
         return wrap(result, CPU_DEVICE) if result.ndim else valued(wrap(result, CPU_DEVICE))
     if isinstance(result, numpy.generic):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ..autograd.tape import differentiable
 from ..base.dtypes import DType, canonical, check_real, promote
 from ..base.errors import expected
 from ..base.options import thin_closed
-from ..calls.library import on
+from ..calls.library import on, thin_call
 from ..calls.op import cast_later
 from ..devices import as_device
-from ..devices.cpu import CPU
-from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
+from ..tensor.face import Tensor, small
 from ..tensor.operands import SCALARS, DeviceLike, as_tensor
 
 __all__ = ["astype", "result_type"]
@@ -29,7 +28,9 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     native = small(x) if type(x) is Tensor and device is None and not thin_closed[0] else None
     if native is not None and (target is not native.dtype or copy):
         check_real(native.dtype, target, "astype", "x")
-        return wrap(CPU.call(native.astype, target), CPU_DEVICE)
+        found = thin_call(native.astype, (), target)
+        if found is not None:
+            return cast(Tensor, found)
     x = as_tensor(x, "astype")
     if device is not None:
         x = x.to_device(as_device(device, "astype"))

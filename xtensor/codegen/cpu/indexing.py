@@ -70,48 +70,10 @@ large:
 
 
 def _keys(at: Offsets) -> str:
-    """Return @is_plain: whether a key is made of what NumPy selects a view or an element by; @index_of: the array of a
-    key that is a thin face of integers, or of booleans with axes, null for any other; @native_key: a key as NumPy takes
-    it, a new reference, with arrays in it, and integers where values are; null for any other.
+    """Return @native_key: a key as NumPy takes it, a new reference, with arrays in it, and integers where values are;
+    null for any other.
     """
-    kinds = ("int", "slice", "NoneType", "ellipsis")
-    return f"""
-define private ptr @index_of(ptr %key) {{
-{found("index", "@array_of(ptr %key)", "asked", "no")}{load("dtype", "%index", at.dtype, "ptr")}\
-  %kind.at = getelementptr i8, ptr %dtype, i64 {at.kind}
-  %kind = load i8, ptr %kind.at
-  %axes = call i32 @axes_of(ptr %index)
-  %single = icmp eq i32 %axes, 0
-  br i1 %single, label %alone, label %several
-alone:
-  switch i8 %kind, label %no [ {_labels("iu")} ]
-several:
-  switch i8 %kind, label %no [ {_labels("biu")} ]
-yes:
-  ret ptr %index
-no:
-  ret ptr null
-}}
-define private ptr @native_part(ptr %part) {{
-{given("True", "Py_IncRef", "PyNumber_Index")}{sure("plain", "@is_plain_one(ptr %part)", "itself", "other")}\
-  call void %Py_IncRef(ptr %part)
-  ret ptr %part
-other:
-{found("index", "@index_of(ptr %part)", "indexed", "no")}{load("mark", "%part", at.is_value, "ptr")}\
-  %axes = call i32 @axes_of(ptr %index)
-  %single = icmp eq i32 %axes, 0
-  %marked = icmp eq ptr %mark, %True
-  %value = and i1 %single, %marked
-  br i1 %value, label %integer, label %array
-integer:
-  %n = call ptr %PyNumber_Index(ptr %index)
-  ret ptr %n
-array:
-  call void %Py_IncRef(ptr %index)
-  ret ptr %index
-no:
-  ret ptr null
-}}
+    return f"""{_plain_keys()}{_index_of(at)}{_native_part(at)}
 define private ptr @native_key(ptr %key) {{
 {given("tuple", "PyTuple_Size", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "Py_DecRef")}\
 {sure("several", "@is(ptr %key, ptr %tuple)", "all", "one")}\
@@ -139,6 +101,63 @@ one:
 no:
   ret ptr null
 }}
+"""
+
+
+def _index_of(at: Offsets) -> str:
+    """Return @index_of: the array of a key that is a thin face of integers, or of booleans with axes, null for any
+    other.
+    """
+    return f"""
+define private ptr @index_of(ptr %key) {{
+{found("index", "@array_of(ptr %key)", "asked", "no")}{load("dtype", "%index", at.dtype, "ptr")}\
+  %kind.at = getelementptr i8, ptr %dtype, i64 {at.kind}
+  %kind = load i8, ptr %kind.at
+  %axes = call i32 @axes_of(ptr %index)
+  %single = icmp eq i32 %axes, 0
+  br i1 %single, label %alone, label %several
+alone:
+  switch i8 %kind, label %no [ {_labels("iu")} ]
+several:
+  switch i8 %kind, label %no [ {_labels("biu")} ]
+yes:
+  ret ptr %index
+no:
+  ret ptr null
+}}
+"""
+
+
+def _native_part(at: Offsets) -> str:
+    """Return @native_part: the same as @native_key of what is in a key."""
+    return f"""
+define private ptr @native_part(ptr %part) {{
+{given("True", "Py_IncRef", "PyNumber_Index")}{sure("plain", "@is_plain_one(ptr %part)", "itself", "other")}\
+  call void %Py_IncRef(ptr %part)
+  ret ptr %part
+other:
+{found("index", "@index_of(ptr %part)", "indexed", "no")}{load("mark", "%part", at.is_value, "ptr")}\
+  %axes = call i32 @axes_of(ptr %index)
+  %single = icmp eq i32 %axes, 0
+  %marked = icmp eq ptr %mark, %True
+  %value = and i1 %single, %marked
+  br i1 %value, label %integer, label %array
+integer:
+  %n = call ptr %PyNumber_Index(ptr %index)
+  ret ptr %n
+array:
+  call void %Py_IncRef(ptr %index)
+  ret ptr %index
+no:
+  ret ptr null
+}}
+"""
+
+
+def _plain_keys() -> str:
+    """Return @is_plain: whether a key is made of what NumPy selects a view or an element by."""
+    kinds = ("int", "slice", "NoneType", "ellipsis")
+    return f"""
 define private i1 @is_plain_one(ptr %key) {{
 {given(*kinds)}{types("key", *kinds)}\
   ret i1 %is.one

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .array_methods import GIVEN_MORE, array_methods
 from .faces import (
     ENDING,
     PLACES,
@@ -37,7 +38,8 @@ def table_words(methods: int) -> int:
 
 def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
-    the operands in the other order), "update", "unary", "number", "truth", "getitem", "setitem".
+    the operands in the other order), "update", "unary", "number", "truth", "getitem", "setitem", or one of those of
+    array_methods.py.
 
     Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods. most:
     the bytes up to which an array is small.
@@ -48,7 +50,7 @@ def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
             f"@table = private global [{words} x i64] zeroinitializer\n",
             *(questions(at, most), results(at), calls()),
             *(_operands(at), _scalars(at), _binary(), _writing(at), _update(at), _unary()),
-            *(_number(at), _truth(), getitem(at), setitem(at)),
+            *(_number(at), _truth(), getitem(at), setitem(at), array_methods(at)),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
             _entry(words, len(kinds)),
         ]
@@ -59,6 +61,8 @@ def _method(number: int, kind: str) -> str:
     """Return what Python calls: a method's code, given its row."""
     row = f"ptr getelementptr (i64, ptr @table, i64 {len(PLACES) + number * len(ROW)})"
     taken = "ptr %x, ptr %y, i64 %count" if kind == "setitem" else "ptr %x, ptr %y"
+    if kind in GIVEN_MORE:
+        taken = "ptr %x, ptr %y, i64 %count, ptr %names"
     if kind in ("binary", "reflected"):
         kind, row = "binary", f"{row}, i1 {int(kind == 'reflected')}"
     return (

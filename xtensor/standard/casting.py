@@ -28,7 +28,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     native = small(x) if type(x) is Tensor and device is None and not thin_closed[0] else None
     if native is not None and (target is not native.dtype or copy):
         check_real(native.dtype, target, "astype", "x")
-        found = thin_call(native.astype, (), target)
+        found = thin_call(native.astype, [], target)
         if found is not None:
             return cast(Tensor, found)
     x = as_tensor(x, "astype")

@@ -178,8 +178,11 @@ def check_real(source: Any, target: DType, function: str, argument: str) -> None
 
 def promote(*dtypes: DType | type) -> DType:
     """Return the common dtype; Python scalar types (bool, int, float, complex) count as weak (NEP 50)."""
-    weak = {int: 0, float: 0.0, complex: 0j}
-    return np.result_type(*(weak[d] if isinstance(d, type) and d in weak else d for d in dtypes))
+    return np.result_type(*[_WEAK.get(d, d) if type(d) is type else d for d in dtypes])
+
+
+# What stands for Python's scalar types: a boolean is no weaker than an array of booleans.
+_WEAK: dict[Any, Any] = {int: 0, float: 0.0, complex: 0j}
 
 
 def real_of(dtype: DType) -> DType:

@@ -88,7 +88,7 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
 # those that keep equal elements in their order, as NumPy's may not.
 _NOT_THIN = frozenset(
     (
-        *("asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
+        *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
         *("require", "empty", "zeros", "ones", "full", "arange", "linspace", "eye", "identity", "tri", "indices"),
         *("fromiter", "reshape", "ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis"),
         *("rollaxis", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to"),

@@ -51,7 +51,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     """
     if not arrays_and_dtypes:
         raise ValueError(expected("result_type", "arrays_and_dtypes", "hold at least one", "none"))
-    return canonical(promote(*(_kind(one) for one in arrays_and_dtypes)), "result_type")
+    kinds = [one.dtype if type(one) is Tensor else _kind(one) for one in arrays_and_dtypes]
+    return canonical(promote(*kinds), "result_type")
 
 
 def _kind(one: Any) -> DType | type:

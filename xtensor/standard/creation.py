@@ -14,7 +14,7 @@ import numpy as np
 
 from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, begin, differentiable, is_recording, recording
-from ..base.dtypes import DEFAULTS, DType, canonical, check_real, real_of
+from ..base.dtypes import DEFAULTS, DType, canonical, check_real, is_held, real_of
 from ..base.errors import REFUSED, check_choice, expected
 from ..base.layout import Shape, as_index, as_shape, contiguous
 from ..base.options import thin_closed
@@ -114,17 +114,24 @@ _NUMBERS = frozenset((bool, int, float, complex))
 
 
 def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
-    """Return one of Python's numbers, or a list or tuple of them, as NumPy makes an array of it; None for anything
-    else, and for what it refuses: the long way says what is wrong.
+    """Return one of Python's numbers, or a list or tuple of them and of thin faces, as NumPy makes an array of it; None
+    for anything else, and for what it refuses: the long way says what is wrong.
     """
     kind = type(obj)
-    if kind not in _NUMBERS and not ((kind is list or kind is tuple) and _NUMBERS.issuperset(map(type, obj))):
+    if kind is list or kind is tuple:
+        kinds = set(map(type, obj))
+        if Tensor in kinds and not (active[0] or thin_closed[0]):
+            obj = [one._data if type(one) is Tensor else one for one in obj]
+            kinds = set(map(type, obj)) - {np.ndarray}
+        if not kinds <= _NUMBERS:
+            return None
+    elif kind not in _NUMBERS:
         return None
     try:
         native = quickly(np.array, obj, dtype)
     except REFUSED:
         return None
-    return None if native.dtype.kind == "O" else created(native, CPU_DEVICE)
+    return created(native, CPU_DEVICE) if is_held(native.dtype) else None
 
 
 def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool | None) -> Tensor:

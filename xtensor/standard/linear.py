@@ -326,7 +326,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     if natives is not None and natives[0].shape == natives[1].shape:
         found = thin_call(np.vecdot, natives, *natives) if axis == -1 else None
         if found is not None:
-            return found
+            return cast(Tensor, found)
     x1, x2 = as_tensors("vecdot", x1=x1, x2=x2)
     for x, name in ((x1, "x1"), (x2, "x2")):
         NUMERIC.check(x.dtype, "vecdot", name)
@@ -367,6 +367,10 @@ def dot(x1: Operand, x2: Operand) -> Tensor:
     """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, else a sum over the last
     axis of x1 and the last but one of x2.
     """
+    natives = small_arrays(x1, x2)
+    found = None if natives is None else thin_call(np.dot, natives, *natives)
+    if found is not None:
+        return cast(Tensor, found)
     x1, x2 = as_tensors("dot", x1=x1, x2=x2)
     return on((x1, x2), "dot", lambda xp, a, b: xp.dot(a, b))
 

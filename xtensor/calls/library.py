@@ -147,9 +147,9 @@ def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
 
 def is_shown(native: Native, others: Iterable[Native]) -> bool:
     """Return whether the memory that an array shows is that of one of others."""
-    root = root_of(native)
+    root = native if native.base is None else root_of(native)
     for one in others:  # noqa: SIM110 - any() over a generator takes three times as long
-        if root_of(one) is root:
+        if one is root or (one.base is not None and root_of(one) is root):
             return True
     return False
 

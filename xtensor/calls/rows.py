@@ -280,6 +280,8 @@ def _install(op: Op, name: str, call: Callable[..., Any], kind: str) -> None:
     kernel = op.kernel(CPU)
     if type(kernel) is np.ufunc:
         add_door(Door(Operators, call.__name__, call, kind, kernel, _ITEMS.get(op.name)))
+    elif kind in ("binary", "reflected"):
+        add_door(Door(Operators, call.__name__, call, f"{kind} formula", kernel))
     else:
         setattr(Operators, call.__name__, call)
 

@@ -177,6 +177,7 @@ def _objects() -> dict[str, Any]:
     """Return the objects that methods ask for."""
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
     singles = {"None": None, "True": True, "Ellipsis": ..., "zero": 0, "one": 1, "owner": "owner", "axis": "axis"}
+    singles |= {"False": False, "may_share": np.may_share_memory}
     state = {"closed": thin_closed, "watchers": watchers, "context": quiet, "refused": REFUSED}
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}

@@ -6,7 +6,7 @@ What is composed here of the standard's functions enters ten of them, which smal
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
@@ -53,8 +53,8 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
             return function(*args, **given)
         natives: list[Native] = []
         try:
-            taken = [x if type(x) in _PLAIN else _taken(x, natives) for x in args]
-            options = {key: _taken(x, natives) for key, x in given.items()} if given else given
+            taken = _taken(args, natives)
+            options = dict(zip(given, _taken(given.values(), natives), strict=True)) if given else given
             if natives:
                 return _tensors(quickly(native, *taken, **options), natives)
         except _REFUSED:
@@ -78,20 +78,22 @@ def _limited(limits: list[int], native: Any) -> list[int]:
     return limits
 
 
-def _taken(x: Any, natives: list[Native]) -> Any:
-    """Return an argument with arrays, which are noted, in the place of small tensors."""
-    kind = type(x)
-    if kind is Tensor:
-        native = x._data
-        if type(native) is not numpy.ndarray or native.nbytes > COMPOSED_BELOW:
+def _taken(given: Iterable[Any], natives: list[Native]) -> list[Any]:
+    """Return arguments with arrays, which are noted, in the places of small tensors."""
+    found = []
+    for x in given:
+        kind = type(x)
+        if kind is Tensor:
+            x = x._data
+            if type(x) is not numpy.ndarray or x.nbytes > COMPOSED_BELOW:
+                raise _LongWayError
+            natives.append(x)
+        elif kind is list or kind is tuple:
+            x = kind(_taken(x, natives))
+        elif kind not in _PLAIN and not isinstance(x, (numpy.dtype, type)):
             raise _LongWayError
-        natives.append(native)
-        return native
-    if kind is list or kind is tuple:
-        return kind([one if type(one) in _PLAIN else _taken(one, natives) for one in x])
-    if kind in _PLAIN or isinstance(x, (numpy.dtype, type)):
-        return x
-    raise _LongWayError
+        found.append(x)
+    return found
 
 
 def _tensors(result: Any, natives: list[Native]) -> Any:

@@ -173,6 +173,9 @@ def folded(
     x = as_array(x, name)
     if where is True and initial is None:
         options = {key: value for key, value in options.items() if value is not None}
+        if out is None and not (keepdims or options):
+            found: Tensor = getattr(x, name)(axis=axis)
+            return found
         if keepdims:
             options["keepdims"] = bool(keepdims)
         return give(name, getattr(xt, name)(x, axis=axis, **options), out)

@@ -19,6 +19,7 @@ from ..base.threads import dismiss
 from ..calls.library import on, thin_call, thin_view
 from ..calls.op import library_later
 from ..calls.record import is_node
+from ..calls.thin import Door, add_door
 from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
@@ -28,6 +29,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
 from ..tensor.operands import Operand, as_tensor, as_tensors
+from ..tensor.operators import Operators
 
 if TYPE_CHECKING:
     from ..run.joined import Ending
@@ -70,6 +72,18 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
 _MATMUL: Any = np.matmul
 
 
+def _least_product(a: Any, b: Any) -> Any:
+    """Return the matrix product of small native arrays; raises ValueError where generated code may compute it, and for
+    a number.
+    """
+    if type(b) is not np.ndarray or _is_counted(a, b):
+        raise ValueError
+    return _MATMUL(a, b)
+
+
+add_door(Door(Operators, "__matmul__", Operators.__matmul__, "binary formula", _least_product))
+
+
 def _room(x1: Tensor, x2: Tensor, shape: Shape) -> TBlob:
     """Return memory for a product, as the library would lay it out."""
     blob = TBlob.empty(shape, x1.dtype, x1.device)
@@ -93,9 +107,14 @@ def _product_shape(x1: Tensor, x2: Tensor) -> Shape:
     return (*lead, *x1.shape[-2:-1], *(x2.shape[-1:] if x2.ndim > 1 else ()))
 
 
+def _is_counted(a: Any, b: Any) -> bool:
+    """Return whether generated code may compute the matrix product of native arrays."""
+    return (a.size >= PRODUCT_LEAST or b.size >= PRODUCT_LEAST) and a.ndim > 1 and b.ndim > 1
+
+
 def _by_kernel(a: Any, b: Any, out: Any = None) -> Any:
     """Return the matrix product of native arrays by generated code, None where the library is to compute it."""
-    if (a.size < PRODUCT_LEAST and b.size < PRODUCT_LEAST) or a.ndim < 2 or b.ndim < 2:
+    if not _is_counted(a, b):
         return None
     from ..run.matmul import product_of  # the code generator comes with it
 

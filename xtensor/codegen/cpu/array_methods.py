@@ -97,7 +97,7 @@ made:
 
 
 def _reduced() -> str:
-    """Return the method that reduces an array over all axes, or over one, an integer given alone."""
+    """Return the method that reduces an array over all axes, or over one, an integer given alone, or None."""
     return _past_given(f"""
 define private ptr @axis_in(ptr %a, ptr %y, i64 %count, ptr %names) {{
 {given("int", "axis", "None", "PyTuple_GetItem")}\
@@ -106,11 +106,15 @@ define private ptr @axis_in(ptr %a, ptr %y, i64 %count, ptr %names) {{
   switch i64 %all, label %no [ i64 0, label %whole
                                i64 1, label %one ]
 one:
+{load("axis.given", "%y", 0, "ptr")}\
+  %all.axes = icmp eq ptr %axis.given, %None
+  %integer = call i1 @is(ptr %axis.given, ptr %int)
   %axes = call i32 @axes_of(ptr %a)
   %some = icmp ne i32 %axes, 0
-  br i1 %some, label %asked, label %no
-asked:
-{load("axis.given", "%y", 0, "ptr")}{sure("integer", "@is(ptr %axis.given, ptr %int)", "typed", "no")}\
+  %one.axis = and i1 %integer, %some
+  %known = or i1 %all.axes, %one.axis
+  br i1 %known, label %typed, label %no
+typed:
   %unnamed = icmp eq i64 %named, 0
   br i1 %unnamed, label %yes, label %look
 look:

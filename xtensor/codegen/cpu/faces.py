@@ -26,11 +26,11 @@ FUNCTIONS = (
 # gives no warnings. refused: what NumPy raises for operands that are not for it. doubles, singles: dictionaries of
 # Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the names of a call that writes
 # into an array, same_kind: its value. owner: the name of a property, axis: of a
-# parameter.
+# parameter. may_share: NumPy's function that tells whether two arrays may share memory.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
-    "axis",
+    *("axis", "False", "may_share"),
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
 )
 

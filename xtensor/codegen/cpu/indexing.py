@@ -192,8 +192,8 @@ def _labels(kinds: str) -> str:
 
 
 def setitem(at: Offsets) -> str:
-    """Return the method that assigns: a Python number, or a small array of the target's dtype; by arrays of integers or
-    booleans a number alone, by one integer also an array without axes.
+    """Return the method that assigns: a Python number, or a small array of the target's dtype, which lies elsewhere
+    where the key has arrays of integers or booleans in it, but for one element.
     """
     return f"""{_assigning()}{_overlaps(at)}{_taken(at)}
 define private ptr @setitem(ptr %x, ptr %arguments, i64 %count, ptr %row) {{
@@ -217,20 +217,24 @@ other:
   %either = or i1 %integers, %number
   br i1 %either, label %go, label %arrays
 arrays:
-{sure("single", "@is(ptr %index, ptr %ndarray)", "array", "drop")}\
+{sure("single", "@is(ptr %index, ptr %ndarray)", "array", "several")}\
   %index.axes = call i32 @axes_of(ptr %index)
   %given.axes = call i32 @axes_of(ptr %taken)
   %all.axes = or i32 %index.axes, %given.axes
   %element = icmp eq i32 %all.axes, 0
-  br i1 %element, label %go, label %drop
+  br i1 %element, label %go, label %several
+several:
+{sure("apart", "@is_apart(ptr %a, ptr %taken)", "aside", "drop")}\
+  br label %go
 drop:
   call void %Py_DecRef(ptr %index)
   br label %long
 go:
-  %place = phi ptr [%key, %basic], [%index, %native], [%index, %array]
+  %place = phi ptr [%key, %basic], [%index, %native], [%index, %array], [%index, %aside]
+  %whole.key = phi i1 [false, %basic], [false, %native], [false, %array], [true, %aside]
   call void %Py_IncRef(ptr %a)
   call void %Py_IncRef(ptr %taken)
-  %state = call i32 @assigned(ptr %a, ptr %place, ptr %taken)
+  %state = call i32 @assigned(ptr %a, ptr %place, ptr %taken, i1 %whole.key)
   call void %Py_DecRef(ptr %a)
   call void %Py_DecRef(ptr %taken)
   call void %Py_DecRef(ptr %place)
@@ -276,8 +280,20 @@ no:
 
 
 def _assigning() -> str:
-    """Return @assigned: assign a number, or an array to a view of its own, and say what came of it."""
+    """Return @assigned: assign a number, or an array to a view of its own, and say what came of it; whole: that no view
+    is to be made. @is_apart: whether two arrays share no memory, by what NumPy says.
+    """
     return f"""
+define private i1 @is_apart(ptr %a, ptr %b) {{
+{given("may_share", "False", "Py_DecRef", "PyErr_Clear")}\
+{found("told", "@call(ptr %may_share, ptr %a, ptr %b)", "known", "unknown")}\
+  %apart = icmp eq ptr %told, %False
+  call void %Py_DecRef(ptr %told)
+  ret i1 %apart
+unknown:
+  call void %PyErr_Clear()
+  ret i1 false
+}}
 define private i32 @assign(ptr %a, ptr %key, ptr %value) {{
 {given("PyObject_SetItem")}{sure("entered", "@hush()", "go", "fail")}\
   %failure = call i32 %PyObject_SetItem(ptr %a, ptr %key, ptr %value)
@@ -288,12 +304,13 @@ define private i32 @assign(ptr %a, ptr %key, ptr %value) {{
 fail:
   ret i32 {_FAILED}
 }}
-define private i32 @assigned(ptr %a, ptr %key, ptr %value) {{
+define private i32 @assigned(ptr %a, ptr %key, ptr %value, i1 %whole) {{
 {given("ndarray", "Ellipsis", "PyObject_GetItem", "Py_DecRef")}\
 {sure("array", "@is(ptr %value, ptr %ndarray)", "counted", "direct")}\
   %axes = call i32 @axes_of(ptr %value)
   %single = icmp eq i32 %axes, 0
-  br i1 %single, label %direct, label %several
+  %at.once = or i1 %single, %whole
+  br i1 %at.once, label %direct, label %several
 direct:
   %state = call i32 @assign(ptr %a, ptr %key, ptr %value)
   ret i32 %state

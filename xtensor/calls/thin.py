@@ -176,12 +176,12 @@ def _word(one: Any) -> int:
 def _objects() -> dict[str, Any]:
     """Return the objects that methods ask for."""
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
-    singles = {"None": None, "True": True, "Ellipsis": ..., "zero": 0, "one": 1, "owner": "owner", "axis": "axis"}
-    singles |= {"False": False, "may_share": np.may_share_memory}
+    singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
     state = {"closed": thin_closed, "watchers": watchers, "context": quiet, "refused": REFUSED}
+    others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis"}
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
-    return types | singles | state | numbers | names
+    return types | singles | state | numbers | names | others
 
 
 # The places of functions among those that NumPy hands to extensions: part of its binary interface.
@@ -276,6 +276,7 @@ for _home, _name, _kind, _function in (
     (Methods, "reshape", "reshape", np.ndarray.reshape),
     (Tensor, "__getitem__", "getitem", None),
     (Tensor, "__setitem__", "setitem", None),
+    (Tensor, "__len__", "length", None),
     (Tensor, "__bool__", "truth", None),
     (Tensor, "__float__", "number", "PyNumber_Float"),
     (Tensor, "__int__", "number", "PyNumber_Long"),

@@ -24,7 +24,9 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 def _made(function: Callable[..., Tensor], shape: Any, order: str, dtype: Any, device: Any) -> Tensor:
     """Return a new array whose axes lie in memory in the order asked for."""
-    lengths = shape if order == "C" and (type(shape) is int or type(shape) is tuple) else _shape(shape)
+    if order == "C" and (type(shape) is int or type(shape) is tuple):
+        return function(shape, dtype=dtype, device=device)
+    lengths = _shape(shape)
     if order != "F" or len(lengths) < 2:
         return function(lengths, dtype=dtype, device=device)
     return xt.permute_dims(function(lengths[::-1], dtype=dtype, device=device), tuple(range(len(lengths)))[::-1])

@@ -18,7 +18,7 @@ FUNCTIONS = (
     *("PyType_GenericAlloc", "PyObject_Vectorcall", "PyObject_GetItem", "PyObject_SetItem", "PyObject_GetAttr"),
     *("PyObject_IsTrue", "PyBool_FromLong", "PyDict_GetItemWithError", "PyFloat_AsDouble", "PyList_GetItem"),
     *("PyList_Size", "PyTuple_GetItem", "PyTuple_Size", "PyTuple_New", "PyTuple_SetItem", "PyNumber_Add"),
-    *("PyNumber_Index", "PyLong_AsLong", "PyContext_Enter", "PyContext_Exit"),
+    *("PyNumber_Index", "PyLong_AsLong", "PyLong_FromSsize_t", "PyContext_Enter", "PyContext_Exit"),
     *("PyErr_ExceptionMatches", "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyArray_FromScalar", "PyArray_Scalar"),
 )
 

@@ -39,8 +39,8 @@ def table_words(methods: int) -> int:
 def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
     the operands in the other order), both with " formula" behind it where the function is no ufunc of NumPy's and takes
-    Python's numbers as they are, "update", "unary", "number", "truth", "getitem", "setitem", or one of those of
-    array_methods.py.
+    Python's numbers as they are, "update", "unary", "number", "truth", "length", "getitem", "setitem", or one of those
+    of array_methods.py.
 
     Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods. most:
     the bytes up to which an array is small.
@@ -51,7 +51,7 @@ def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
             f"@table = private global [{words} x i64] zeroinitializer\n",
             *(questions(at, most), results(at), calls()),
             *(_operands(at), _scalars(at), _binary(), _writing(at), _update(at), _unary()),
-            *(_number(at), _truth(), getitem(at), setitem(at), array_methods(at)),
+            *(_number(at), _truth(), _length(at), getitem(at), setitem(at), array_methods(at)),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
             _entry(words, len(kinds)),
         ]
@@ -338,5 +338,20 @@ go:
 made:
   %wide = zext i32 %true to i64
   %r = call ptr %PyBool_FromLong(i64 %wide)
+  ret ptr %r
+{ENDING}"""
+
+
+def _length(at: Offsets) -> str:
+    """Return the method that tells the length of the first axis."""
+    return f"""
+define private ptr @length(ptr %x, ptr %y, ptr %row) {{
+{given("PyLong_FromSsize_t")}{found("a", "@array_of(ptr %x)", "asked", "long")}\
+  %axes = call i32 @axes_of(ptr %a)
+  %some = icmp ne i32 %axes, 0
+  br i1 %some, label %go, label %long
+go:
+{load("lengths", "%a", at.lengths, "ptr")}{load("first", "%lengths", 0)}\
+  %r = call ptr %PyLong_FromSsize_t(i64 %first)
   ret ptr %r
 {ENDING}"""

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.calls import thin
 import xtensor.numpy as xnp
+from xtensor.calls import thin
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -342,8 +342,9 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     """
     native = None if copy or thin_closed[0] or type(x) is not Tensor else x.thin()
     if native is not None and _is_even(native):
-        seen = _seen(x, np.ndarray.reshape, (shape,) if type(shape) is int else shape)
-        if seen is not None and min(shape if type(shape) is tuple else (shape,), default=0) >= -1:
+        given: Any = (shape,) if type(shape) is int else shape
+        seen = _seen(x, np.ndarray.reshape, given)
+        if seen is not None and min(given, default=0) >= -1:
             return seen  # NumPy takes any negative length for the one that is left
     if native is None and not (copy or thin_closed[0]) and type(x) is Tensor:
         there = reshaped_there(x, shape)

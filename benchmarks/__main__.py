@@ -58,6 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; {' and '.join(USUAL)} if none is given")
     add("--quick", action="store_true", help="a few repeats only: whether it runs, not how fast")
+    add("--wide", action="store_true", help="calls: many more, of all chapters, instead of the usual tables")
     engine = parser.add_argument_group("engine")
     add = engine.add_argument
     names = [workload.name for workload in WORKLOADS]

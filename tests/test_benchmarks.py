@@ -18,6 +18,7 @@ import pytest
 
 import xtensor as xt
 import xtensor.numpy as xnp
+from xtensor.calls import thin
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -243,6 +244,44 @@ def test_calls_are_the_same_in_every_library(text: str) -> None:
     for other in found[1:]:
         for one, expected in zip(other, found[0], strict=True):
             np.testing.assert_allclose(one, expected, rtol=1e-12)
+
+
+def test_wide_calls_beside_numpys() -> None:
+    """The slowest of many calls, and the mean of all."""
+    done = run("calls", "--wide", "--quick")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().splitlines()
+    assert lines[0].startswith(f"{len(calls.WIDE)} calls")
+    assert len(lines) == 3 + calls.SHOWN + 2
+    assert lines[-1].startswith("xtensor: geometric mean ")
+
+
+@pytest.mark.parametrize("text", [text for text in calls.WIDE if "empty" not in text])
+def test_wide_calls_are_numpys(text: str) -> None:
+    """They return, and leave in their operands, what NumPy does; of `unique_values` the order is left open."""
+    thin.exchange()
+    found = []
+    for peer, names in ((Peer(), np), (Xtensor(), xt.numpy)):
+        scope = {"xp": peer.xp, "np": names, **calls.operands(peer)}
+        try:
+            result = eval(text, scope)
+        except SyntaxError:
+            exec(text, scope)
+            result = ()
+        result = np.sort(np.asarray(result)) if "unique_values" in text else result
+        found.append(parts([result, *[scope[name] for name in ("s", "m", "q", "w64")]]))
+    for one, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-12)
+        assert np.asarray(one).dtype == np.asarray(expected).dtype
+
+
+def parts(result: Any) -> list[Any]:
+    """Return what a call gave, as NumPy's arrays and Python's objects, one behind the other."""
+    if isinstance(result, (tuple, list)):
+        return [part for one in result for part in parts(one)]
+    if result is None or isinstance(result, (str, np.dtype, range)):
+        return [result == result, len(str(result))]
+    return [np.asarray(result)]
 
 
 def test_means_of_calls() -> None:

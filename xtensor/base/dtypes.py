@@ -136,7 +136,8 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
 
 def is_held(dtype: DType) -> builtins.bool:
     """Return whether a tensor can have elements that lie in memory as this dtype says."""
-    return _HELD.get(dtype) == dtype
+    held = _HELD.get(dtype)
+    return held is dtype or held == dtype
 
 
 # Each held dtype in both byte orders, to its native form.
@@ -177,8 +178,11 @@ def check_real(source: Any, target: DType, function: str, argument: str) -> None
 
 def promote(*dtypes: DType | type) -> DType:
     """Return the common dtype; Python scalar types (bool, int, float, complex) count as weak (NEP 50)."""
-    weak = {int: 0, float: 0.0, complex: 0j}
-    return np.result_type(*(weak[d] if isinstance(d, type) and d in weak else d for d in dtypes))
+    return np.result_type(*[_WEAK.get(d, d) if type(d) is type else d for d in dtypes])
+
+
+# What stands for Python's scalar types: a boolean is no weaker than an array of booleans.
+_WEAK: dict[Any, Any] = {int: 0, float: 0.0, complex: 0j}
 
 
 def real_of(dtype: DType) -> DType:

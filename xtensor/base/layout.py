@@ -378,6 +378,8 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
 
     Raises TypeError for anything but integers and ValueError for a negative or too large length.
     """
+    if type(shape) is int and 0 <= shape < 1 << 60:
+        return (shape,)
     if _is_plain(shape):
         return shape
     try:

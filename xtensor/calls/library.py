@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from ..autograd.rules import Rule
 from ..autograd.tape import active, remember, steps_of
-from ..base.errors import prefixed
+from ..base.errors import REFUSED, prefixed
+from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..base.threads import dismiss
 from ..devices import Device
+from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
@@ -37,7 +39,11 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     """
     tensors = x if isinstance(x, tuple) else (x,)
     device, natives = CPU_DEVICE, small_arrays(*tensors)
-    if natives is None:
+    if natives is not None:
+        found = thin_call(function, natives, CPU.xp, *natives)
+        if found is not None:
+            return found
+    else:
         device = common_device(name, tensors)
         capture = watching() if watchers else None
         if capture is not None:
@@ -59,6 +65,36 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
         if steps is not None:  # no rule was found on the way here: going back says so
             remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
     return owned
+
+
+def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) -> Any:
+    """Return what a function of NumPy's makes of small arrays, and perhaps others, as a tensor or a tuple of them.
+
+    None where it refuses them, or shows their memory: the long way says what is wrong, or copies. So it does where
+    gradients are active.
+    """
+    if observers or active[0]:
+        return None
+    try:
+        result = quickly(function, *given)
+    except REFUSED:
+        return None
+    if type(result) is np.ndarray and result.base is None:
+        return None if is_shown(result, natives) else wrap(result, CPU_DEVICE)
+    if isinstance(result, np.generic):
+        return wrap(result, CPU_DEVICE)
+    return tuple([_owned(one, natives, CPU_DEVICE) for one in result]) if isinstance(result, (tuple, list)) else None
+
+
+def thin_view(x: Any, function: Callable[..., Any], *given: Any) -> Tensor | None:
+    """Return the view of a thin face that a function of NumPy's makes; None of any other, and for what NumPy refuses:
+    the long way says what is wrong.
+    """
+    native = x.thin() if type(x) is Tensor and not thin_closed[0] else None
+    try:
+        return None if native is None else x.window(function(native, *given))
+    except REFUSED:
+        return None
 
 
 # Library functions the shapes of whose results depend on values.
@@ -103,13 +139,19 @@ def _holds_memory(function: Callable[..., Any]) -> bool:
 def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
     """Return a library function's result as a tensor that shares no memory with its inputs."""
     native = result if type(result) is np.ndarray else device.backend.asarray(result)
-    root = root_of(native)
-    for input_ in natives:
-        if root_of(input_) is root:
-            native = native.copy()
-            break
+    if is_shown(native, natives):
+        native = native.copy()
     found = wrap(native, device)
     return valued(found) if isinstance(result, np.generic) else found
+
+
+def is_shown(native: Native, others: Iterable[Native]) -> bool:
+    """Return whether the memory that an array shows is that of one of others."""
+    root = native if native.base is None else root_of(native)
+    for one in others:  # noqa: SIM110 - any() over a generator takes three times as long
+        if one is root or (one.base is not None and root_of(one) is root):
+            return True
+    return False
 
 
 def root_of(native: Native) -> Any:

@@ -248,15 +248,15 @@ _INT = frozenset((int,))
 def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native | None:
     """Reduce a small array at once; None for what is unusual or refused: the long way says what is wrong."""
     axis, keepdims = None, False
-    if given:
-        axis, keepdims = given.get("axis"), given.get("keepdims", False)
-        plain = axis is None or type(axis) is int or (type(axis) is tuple and _INT.issuperset(map(type, axis)))
-        if type(axis) is int and not native.ndim:  # which NumPy takes
-            return None
-        others = len(given) - ("axis" in given) - ("keepdims" in given)
-        if others and "dtype" in given and given["dtype"] is None:
-            others -= 1
-        if others or not plain or type(keepdims) is not bool:
+    for name, value in given.items():
+        kind = type(value)
+        if name == "axis" and (value is None or kind is int or (kind is tuple and _INT.issuperset(map(type, value)))):
+            if kind is int and not native.ndim:  # which NumPy takes
+                return None
+            axis = value
+        elif name == "keepdims" and kind is bool:
+            keepdims = value
+        elif name != "dtype" or value is not None:
             return None
     try:
         return quickly(kernel, native, axis, keepdims=True) if keepdims else quickly(kernel, native, axis)

@@ -24,6 +24,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
+from ..tensor.methods import Methods
 from ..tensor.operands import SCALARS, chosen_device
 from ..tensor.operators import COMPARED, SPELLED, Operators
 from .elsewhere import call_known
@@ -279,6 +280,8 @@ def _install(op: Op, name: str, call: Callable[..., Any], kind: str) -> None:
     kernel = op.kernel(CPU)
     if type(kernel) is np.ufunc:
         add_door(Door(Operators, call.__name__, call, kind, kernel, _ITEMS.get(op.name)))
+    elif kind in ("binary", "reflected"):
+        add_door(Door(Operators, call.__name__, call, f"{kind} formula", kernel))
     else:
         setattr(Operators, call.__name__, call)
 
@@ -342,6 +345,8 @@ def reduction(
         defaults = op.defaults
 
         kernel = CPU.kernel(op.name)
+        if op.name in vars(Methods):
+            add_door(Door(Methods, op.name, vars(Methods)[op.name], "reduced", kernel))
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:

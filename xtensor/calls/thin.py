@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.dtypes import ALL, canonical
 from ..base.errors import REFUSED
 from ..base.locks import fork_waiting_lock
 from ..base.options import settings, thin_closed
@@ -26,13 +27,14 @@ from ..devices.cpu import DOUBLES, SINGLES, quiet
 from ..plan.costs import DIRECT_BELOW, THIN_CALLS
 from ..storage.storage import Storage, watchers
 from ..tensor.face import Tensor
+from ..tensor.methods import Methods
 from .record import can_generate
 
 
 class Door(NamedTuple):
     """A method in Python that machine code may stand before.
 
-    home: the class that has it. kind: what codegen/cpu/methods.py calls such a method. function: of NumPy, or the name
+    home: the class that has it. kind: what codegen/cpu calls such a method. function: of NumPy, or the name
     of one of C's. items: what computes the same of NumPy's scalars, None where nothing does.
     """
 
@@ -57,10 +59,10 @@ def add_door(door: Door) -> None:
     call, held_beside[0] = door.call, 1
 
     @wraps(call)
-    def counted(*operands: Any) -> Any:
+    def counted(*operands: Any, **given: Any) -> Any:
         if next(_calls) % THIN_CALLS == 0 and settings().engine in ("auto", "llvm"):
             exchange()  # once; again should an interrupt have come
-        return call(*operands)
+        return call(*operands, **given)
 
     setattr(door.home, door.name, counted)
 
@@ -133,15 +135,20 @@ class _Definition(ctypes.Structure):
     )
 
 
-# METH_NOARGS, METH_O and METH_FASTCALL of that API, for methods of so many parameters.
+# METH_NOARGS, METH_O and METH_FASTCALL of that API, for methods of so many parameters; with METH_KEYWORDS, for others.
 _FLAGS = {1: 4, 2: 8, 3: 128}
+_NAMED = 128 | 2
 
 
 def _method(door: Door, address: int) -> Any:
     """Return machine code as a method that Python's types can have, shown as its door is."""
-    given = [*inspect.signature(door.call).parameters]
-    doc = f"{door.name}(${', '.join(given)}, /)\n--\n\n{door.call.__doc__ or ''}"
-    definition = _Definition(door.name.encode(), address, _FLAGS[len(given)], doc.encode())
+    from ..codegen.cpu.array_methods import GIVEN_MORE
+
+    given = [one.replace(annotation=one.empty) for one in inspect.signature(door.call).parameters.values()]
+    named = door.kind in GIVEN_MORE
+    shown = str(inspect.Signature(given))[1:-1] if named else ", ".join([*[one.name for one in given], "/"])
+    doc = f"{door.name}(${shown})\n--\n\n{door.call.__doc__ or ''}"
+    definition = _Definition(door.name.encode(), address, _NAMED if named else _FLAGS[len(given)], doc.encode())
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(
         ("PyDescr_NewMethod", ctypes.pythonapi)
     )
@@ -169,11 +176,12 @@ def _word(one: Any) -> int:
 def _objects() -> dict[str, Any]:
     """Return the objects that methods ask for."""
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
-    singles = {"None": None, "True": True, "Ellipsis": ..., "zero": 0, "one": 1, "owner": "owner"}
+    singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
     state = {"closed": thin_closed, "watchers": watchers, "context": quiet, "refused": REFUSED}
+    others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis"}
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
-    return types | singles | state | numbers | names
+    return types | singles | state | numbers | names | others
 
 
 # The places of functions among those that NumPy hands to extensions: part of its binary interface.
@@ -254,11 +262,23 @@ def _check_arrays(at: Any) -> None:
                 raise LookupError("arrays are laid out in another way")
 
 
-for _name, _kind, _function in (
-    ("__getitem__", "getitem", None),
-    ("__setitem__", "setitem", None),
-    ("__bool__", "truth", None),
-    ("__float__", "number", "PyNumber_Float"),
-    ("__int__", "number", "PyNumber_Long"),
+# Dtypes, by what stands for them.
+_DTYPES = {
+    one: canonical(one) for one in (*ALL.values(), *[one.type for one in ALL.values()], bool, int, float, complex)
+}
+
+add_door(Door(Methods, "astype", Methods.astype, "cast", np.ndarray.astype, _DTYPES))
+for _home, _name, _kind, _function in (
+    (Methods, "copy", "fresh", np.ndarray.copy),
+    (Methods, "flatten", "fresh", np.ndarray.flatten),
+    (Methods, "ravel", "seen", np.ndarray.ravel),
+    (Methods, "transpose", "seen", np.ndarray.transpose),
+    (Methods, "reshape", "reshape", np.ndarray.reshape),
+    (Tensor, "__getitem__", "getitem", None),
+    (Tensor, "__setitem__", "setitem", None),
+    (Tensor, "__len__", "length", None),
+    (Tensor, "__bool__", "truth", None),
+    (Tensor, "__float__", "number", "PyNumber_Float"),
+    (Tensor, "__int__", "number", "PyNumber_Long"),
 ):
-    add_door(Door(Tensor, _name, vars(Tensor)[_name], _kind, _function))
+    add_door(Door(_home, _name, vars(_home)[_name], _kind, _function))

@@ -186,9 +186,10 @@ def as_device(device: Any, function: str) -> Device:
         return device
     if not isinstance(device, str):
         raise TypeError(expected(function, "device", "be a Device or its name", repr(device)))
-    if device not in _known:
-        _known[device] = _loaded(device, function)
-    return _known[device]
+    found = _known.get(device)
+    if found is None:
+        found = _known[device] = _loaded(device, function)
+    return found
 
 
 def _loaded(name: str, function: str) -> Device:

@@ -478,6 +478,8 @@ def _pow(x1: Any, x2: Any) -> Any:
     result = np.power(x1, x2)
     if type(x2) is int or (type(x2) is float and x2 != 0.5):
         return result
+    if type(x2) is float and type(x1) is np.ndarray and x1.size and np.minimum.reduce(x1, None) > 0:
+        return result
     if np.size(x2) == 1 and np.asarray(result).dtype.kind == "f" and np.all(np.equal(x2, 0.5)):
         special = np.isinf(x1) | np.equal(x1, 0)
         if np.any(special):
@@ -581,6 +583,8 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
     "any": np.logical_or.reduce,
     "all": np.logical_and.reduce,
     "count_nonzero": _count_nonzero,
+    "argmax": np.ndarray.argmax,
+    "argmin": np.ndarray.argmin,
     "mean": _mean,
     "std": _std,
     "var": _var,

@@ -104,7 +104,7 @@ def give(function: str, result: Tensor, out: Any, where: Any = True, casting: st
         raise TypeError(expected(function, "out", "be a tensor", type(out).__name__))
     if out.shape != result.shape:
         raise ValueError(expected(function, "out", f"have the result's shape {result.shape}", f"shape {out.shape}"))
-    if not numpy.can_cast(result.dtype, out.dtype, casting=casting):  # type: ignore[arg-type]
+    if result.dtype is not out.dtype and not numpy.can_cast(result.dtype, out.dtype, casting=casting):  # type: ignore[arg-type]
         raise TypeError(expected(function, "out", f"hold {result.dtype} (casting={casting!r})", out.dtype))
     out[...] = result if where is True else xt.where(as_condition(where), result, out)
     return out

@@ -22,12 +22,14 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return tuple([int(one) for one in shape]) if isinstance(shape, (list, tuple)) else (int(shape),)
 
 
-def _made(function: Callable[..., Tensor], shape: Any, order: str, **options: Any) -> Tensor:
+def _made(function: Callable[..., Tensor], shape: Any, order: str, dtype: Any, device: Any) -> Tensor:
     """Return a new array whose axes lie in memory in the order asked for."""
+    if order == "C" and (type(shape) is int or type(shape) is tuple):
+        return function(shape, dtype=dtype, device=device)
     lengths = _shape(shape)
     if order != "F" or len(lengths) < 2:
-        return function(lengths, **options)
-    return xt.permute_dims(function(lengths[::-1], **options), tuple(range(len(lengths)))[::-1])
+        return function(lengths, dtype=dtype, device=device)
+    return xt.permute_dims(function(lengths[::-1], dtype=dtype, device=device), tuple(range(len(lengths)))[::-1])
 
 
 def _as_order(x: Tensor, order: str | None) -> Tensor:
@@ -41,15 +43,15 @@ def _as_order(x: Tensor, order: str | None) -> Tensor:
 
 
 def empty(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
-    return _made(xt.empty, shape, order, dtype=_or_float(dtype), device=device)
+    return _made(xt.empty, shape, order, _or_float(dtype), device)
 
 
 def zeros(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
-    return _made(xt.zeros, shape, order, dtype=_or_float(dtype), device=device)
+    return _made(xt.zeros, shape, order, _or_float(dtype), device)
 
 
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
-    return _made(xt.ones, shape, order, dtype=_or_float(dtype), device=device)
+    return _made(xt.ones, shape, order, _or_float(dtype), device)
 
 
 def _or_float(dtype: Any) -> Any:
@@ -60,7 +62,7 @@ def full(
     shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
 ) -> Tensor:
     if isinstance(fill_value, (bool, int, float, complex)):
-        return _made(partial(xt.full, fill_value=fill_value), shape, order, dtype=dtype, device=device)
+        return _made(partial(xt.full, fill_value=fill_value), shape, order, dtype, device)
     value = as_array(fill_value, "full")
     result = empty(shape, value.dtype if dtype is None else dtype, order, device=device)
     result[...] = xt.astype(value, result.dtype)

@@ -84,11 +84,11 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
     return found
 
 
-# Functions that return views, numbers, or what was given, those that make arrays of no others, those that write, and
-# those that keep equal elements in their order, as NumPy's may not.
+# Functions that return views, numbers, or what was given, those that make arrays of no others, those that write, those
+# that keep equal elements in their order, as NumPy's may not, and those that tensors have as methods in machine code.
 _NOT_THIN = frozenset(
     (
-        *("asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
+        *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
         *("require", "empty", "zeros", "ones", "full", "arange", "linspace", "eye", "identity", "tri", "indices"),
         *("fromiter", "reshape", "ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis"),
         *("rollaxis", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to"),
@@ -96,7 +96,7 @@ _NOT_THIN = frozenset(
         *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
         *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
         *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices", "copyto"),
-        *("fill_diagonal", "sort", "argsort"),
+        *("fill_diagonal", "sort", "argsort", "sum", "prod", "max", "min", "all", "any"),
     )
 )
 

@@ -6,7 +6,7 @@ What is composed here of the standard's functions enters ten of them, which smal
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy
 
 from ..base.dtypes import is_held
 from ..base.options import thin_closed
-from ..calls.library import root_of
+from ..calls.library import is_shown
 from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW
 from ..storage.storage import Native
@@ -53,8 +53,8 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
             return function(*args, **given)
         natives: list[Native] = []
         try:
-            taken = [_taken(x, natives) for x in args]
-            options = {key: _taken(x, natives) for key, x in given.items()} if given else given
+            taken = _taken(args, natives)
+            options = dict(zip(given, _taken(given.values(), natives), strict=True)) if given else given
             if natives:
                 return _tensors(quickly(native, *taken, **options), natives)
         except _REFUSED:
@@ -78,30 +78,29 @@ def _limited(limits: list[int], native: Any) -> list[int]:
     return limits
 
 
-def _taken(x: Any, natives: list[Native]) -> Any:
-    """Return an argument with arrays, which are noted, in the place of small tensors."""
-    kind = type(x)
-    if kind is Tensor:
-        native = x._data
-        if type(native) is not numpy.ndarray or native.nbytes > COMPOSED_BELOW:
+def _taken(given: Iterable[Any], natives: list[Native]) -> list[Any]:
+    """Return arguments with arrays, which are noted, in the places of small tensors."""
+    found = []
+    for x in given:
+        kind = type(x)
+        if kind is Tensor:
+            x = x._data
+            if type(x) is not numpy.ndarray or x.nbytes > COMPOSED_BELOW:
+                raise _LongWayError
+            natives.append(x)
+        elif kind is list or kind is tuple:
+            x = kind(_taken(x, natives))
+        elif kind not in _PLAIN and not isinstance(x, (numpy.dtype, type)):
             raise _LongWayError
-        natives.append(native)
-        return native
-    if kind in _PLAIN or isinstance(x, (numpy.dtype, type)):
-        return x
-    if kind is list or kind is tuple:
-        return kind([_taken(one, natives) for one in x])
-    raise _LongWayError
+        found.append(x)
+    return found
 
 
 def _tensors(result: Any, natives: list[Native]) -> Any:
     """Return a result with tensors in the place of its arrays and of NumPy's numbers."""
     kind = type(result)
     if kind is numpy.ndarray:
-        base = result.base
-        if not is_held(result.dtype) or any(result is one for one in natives):
-            raise _LongWayError
-        if base is not None and any(root_of(base) is root_of(one) for one in natives):
+        if not is_held(result.dtype) or is_shown(result, natives):
             raise _LongWayError
         return wrap(result, CPU_DEVICE) if result.ndim else valued(wrap(result, CPU_DEVICE))
     if isinstance(result, numpy.generic):

@@ -16,7 +16,7 @@ from ..calls.library import on
 from ..devices.cpu import NUMBERS
 from ..tensor.face import Tensor
 from .common import SPELLED, as_array, as_condition, beside, give, refuse_stranger
-from .door import summary, through
+from .door import door, summary, through
 
 # The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.
 FOLDS = {
@@ -88,7 +88,9 @@ class Ufunc:
             return through(self.__name__, self.native, operands, {"out": out, "dtype": dtype, **others})
         if len(operands) > self.nin:
             out = operands[self.nin :]
-        operands = self._taken(operands[: self.nin])
+        operands = operands[: self.nin]
+        if not _PLAIN.issuperset(map(type, operands)):
+            operands = self._taken(operands)
         if dtype is not None:
             operands = self._cast(operands, canonical(dtype, self.__name__), casting)
         result = self.function(*operands)
@@ -171,6 +173,9 @@ def folded(
     x = as_array(x, name)
     if where is True and initial is None:
         options = {key: value for key, value in options.items() if value is not None}
+        if out is None and not (keepdims or options):
+            found: Tensor = getattr(x, name)(axis=axis)
+            return found
         if keepdims:
             options["keepdims"] = bool(keepdims)
         return give(name, getattr(xt, name)(x, axis=axis, **options), out)
@@ -306,12 +311,8 @@ FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _by_library(name: str) -> Callable[..., Any]:
-    return lambda *operands: through(name, None, operands, {})
-
-
 def ufunc(name: str) -> Ufunc:
     """Return the universal function of NumPy of this name over tensors."""
     own = getattr(xt, SPELLED.get(name, name), None)
     native = getattr(numpy, name)
-    return Ufunc(name, FORMULAS.get(name) or own or _by_library(name), native)
+    return Ufunc(name, FORMULAS.get(name) or own or door(name), native)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ..autograd.tape import differentiable
 from ..base.dtypes import DType, canonical, check_real, promote
 from ..base.errors import expected
 from ..base.options import thin_closed
-from ..calls.library import on
+from ..calls.library import on, thin_call
 from ..calls.op import cast_later
 from ..devices import as_device
-from ..devices.cpu import CPU
-from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
+from ..tensor.face import Tensor, small
 from ..tensor.operands import SCALARS, DeviceLike, as_tensor
 
 __all__ = ["astype", "result_type"]
@@ -25,16 +24,19 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     copy=False returns x itself where dtype and device are its own. Raises TypeError for complex to real.
     Standard: Data Type Functions, astype.
     """
-    x = as_tensor(x, "astype")
     target = canonical(dtype, "astype")
+    native = small(x) if type(x) is Tensor and device is None and not thin_closed[0] else None
+    if native is not None and (target is not native.dtype or copy):
+        check_real(native.dtype, target, "astype", "x")
+        found = thin_call(native.astype, [], target)
+        if found is not None:
+            return cast(Tensor, found)
+    x = as_tensor(x, "astype")
     if device is not None:
         x = x.to_device(as_device(device, "astype"))
     if target == x.dtype:
         return x.copy("K") if copy else x
     check_real(x.dtype, target, "astype", "x")
-    native = small(x)
-    if native is not None and not thin_closed[0]:
-        return wrap(CPU.call(native.astype, target), CPU_DEVICE)
     later = cast_later(x, target)
     convert = x.device.backend.astype
     return on(x, "astype", lambda xp, a: convert(a, target)) if later is None else later
@@ -49,7 +51,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     """
     if not arrays_and_dtypes:
         raise ValueError(expected("result_type", "arrays_and_dtypes", "hold at least one", "none"))
-    return canonical(promote(*(_kind(one) for one in arrays_and_dtypes)), "result_type")
+    kinds = [one.dtype if type(one) is Tensor else _kind(one) for one in arrays_and_dtypes]
+    return canonical(promote(*kinds), "result_type")
 
 
 def _kind(one: Any) -> DType | type:

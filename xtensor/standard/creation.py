@@ -14,7 +14,7 @@ import numpy as np
 
 from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, begin, differentiable, is_recording, recording
-from ..base.dtypes import DEFAULTS, DType, canonical, check_real, real_of
+from ..base.dtypes import DEFAULTS, DType, canonical, check_real, is_held, real_of
 from ..base.errors import REFUSED, check_choice, expected
 from ..base.layout import Shape, as_index, as_shape, contiguous
 from ..base.options import thin_closed
@@ -25,7 +25,7 @@ from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
-from ..tensor.face import Scalar, Tensor, created, face, from_native, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, created, face, from_native, wrap
 from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device
 from .casting import astype
 from .indexing import setitem
@@ -93,6 +93,10 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
     target = chosen_device(device, "asarray")
     if type(obj) is np.ndarray and wanted is None and copy is None and target.backend is CPU:
         return from_native(obj, target, shared=True)
+    if copy is not False and target is CPU_DEVICE:
+        found = _of_numbers(obj, wanted)
+        if found is not None:
+            return found
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
@@ -105,7 +109,34 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
     return _from_host(obj, wanted, target, copy)
 
 
+# The types of Python's numbers.
+_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
+    """Return one of Python's numbers, or a list or tuple of them and of thin faces, as NumPy makes an array of it; None
+    for anything else, and for what it refuses: the long way says what is wrong.
+    """
+    kind = type(obj)
+    if kind is list or kind is tuple:
+        kinds = set(map(type, obj))
+        if Tensor in kinds and not (active[0] or thin_closed[0]):
+            obj = [one._data if type(one) is Tensor else one for one in obj]
+            kinds = set(map(type, obj)) - {np.ndarray}
+        if not kinds <= _NUMBERS:
+            return None
+    elif kind not in _NUMBERS:
+        return None
+    try:
+        native = quickly(np.array, obj, dtype)
+    except REFUSED:
+        return None
+    return created(native, CPU_DEVICE) if is_held(native.dtype) else None
+
+
 def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool | None) -> Tensor:
+    if dtype is None and device is None and not copy:
+        return x
     target = x.device if device is None else as_device(device, "asarray")
     changes = dtype is not None and dtype != x.dtype  # NumPy takes None for float64
     if copy is False and (changes or target != x.device):
@@ -166,7 +197,7 @@ def _plain(obj: Any) -> Any:
     """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
     if isinstance(obj, Tensor):
         return obj.host()
-    if isinstance(obj, (list, tuple)) and any(issubclass(kind, (Tensor, list, tuple)) for kind in set(map(type, obj))):
+    if isinstance(obj, (list, tuple)) and not _NUMBERS.issuperset(map(type, obj)):
         return [_plain(item) for item in obj]
     return obj
 
@@ -213,6 +244,8 @@ def empty(shape: int | Sequence[int], *, dtype: DType | None = None, device: Dev
     """
     lengths = as_shape(shape, "empty")
     kind, place = _dtype(dtype, DEFAULTS["real floating"], "empty"), chosen_device(device, "empty")
+    if place.backend is CPU and prod(lengths) <= FEW and not thin_closed[0]:
+        return created(np.empty(lengths, kind), place)
     capture = watching() if watchers else None
     return face(TBlob.empty(lengths, kind, place) if capture is None else capture.emptied(lengths, kind, place))
 
@@ -258,9 +291,11 @@ def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceL
     place = chosen_device(device, function)
     if place.backend is CPU and type(value) in (bool, int, float) and prod(shape) <= FEW and not thin_closed[0]:
         kind = _dtype(dtype, _default_of(value, function), function)
-        if type(value) is not float or kind.kind in "fc":
+        if kind.kind in "fc" or (type(value) is not float and (kind.kind != "b" or value in (0, 1))):
             try:
-                return created(quickly(np.full, shape, value, kind), place)
+                native = np.empty(shape, kind)
+                quickly(native.fill, value)
+                return created(native, place)
             except REFUSED:
                 pass  # the long way says what is wrong
     if isinstance(value, (Tensor, np.ndarray, np.generic)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,9 +16,10 @@ from ..base.errors import REFUSED, StrangerError, expected, mismatch
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes, product_strides
 from ..base.options import thin_closed
 from ..base.threads import dismiss
-from ..calls.library import on
+from ..calls.library import on, thin_call, thin_view
 from ..calls.op import library_later
 from ..calls.record import is_node
+from ..calls.thin import Door, add_door
 from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
@@ -25,8 +27,9 @@ from ..plan.costs import DIRECT_BELOW, PRODUCT_LEAST
 from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
-from ..tensor.face import CPU_DEVICE, Tensor, face, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
 from ..tensor.operands import Operand, as_tensor, as_tensors
+from ..tensor.operators import Operators
 
 if TYPE_CHECKING:
     from ..run.joined import Ending
@@ -69,6 +72,18 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
 _MATMUL: Any = np.matmul
 
 
+def _least_product(a: Any, b: Any) -> Any:
+    """Return the matrix product of small native arrays; raises ValueError where generated code may compute it, and for
+    a number.
+    """
+    if type(b) is not np.ndarray or _is_counted(a, b):
+        raise ValueError
+    return _MATMUL(a, b)
+
+
+add_door(Door(Operators, "__matmul__", Operators.__matmul__, "binary formula", _least_product))
+
+
 def _room(x1: Tensor, x2: Tensor, shape: Shape) -> TBlob:
     """Return memory for a product, as the library would lay it out."""
     blob = TBlob.empty(shape, x1.dtype, x1.device)
@@ -92,9 +107,14 @@ def _product_shape(x1: Tensor, x2: Tensor) -> Shape:
     return (*lead, *x1.shape[-2:-1], *(x2.shape[-1:] if x2.ndim > 1 else ()))
 
 
+def _is_counted(a: Any, b: Any) -> bool:
+    """Return whether generated code may compute the matrix product of native arrays."""
+    return (a.size >= PRODUCT_LEAST or b.size >= PRODUCT_LEAST) and a.ndim > 1 and b.ndim > 1
+
+
 def _by_kernel(a: Any, b: Any, out: Any = None) -> Any:
     """Return the matrix product of native arrays by generated code, None where the library is to compute it."""
-    if (a.size < PRODUCT_LEAST and b.size < PRODUCT_LEAST) or a.ndim < 2 or b.ndim < 2:
+    if not _is_counted(a, b):
         return None
     from ..run.matmul import product_of  # the code generator comes with it
 
@@ -223,12 +243,18 @@ def update_matmul(target: Tensor, other: Operand) -> Tensor:
     return target
 
 
+_transposed: Callable[[Any], Any] = attrgetter("mT")
+
+
 @differentiable(x=lambda g: xt.matrix_transpose(g), view=True)
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """Return a stack of matrices (..., n, m) transposed to (..., m, n), as a view.
 
     Raises ValueError for fewer than 2 axes. Standard: Linear Algebra Functions, matrix_transpose.
     """
+    seen = thin_view(x, _transposed)
+    if seen is not None:
+        return seen
     x = as_tensor(x, "matrix_transpose")
     if x.ndim < 2:
         raise ValueError(expected("matrix_transpose", "x", "have at least 2 axes", f"shape {x.shape}"))
@@ -315,6 +341,11 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     axis counts from the end within both. Raises ValueError where the lengths differ. Standard: Linear Algebra
     Functions, vecdot.
     """
+    natives = small_arrays(x1, x2)
+    if natives is not None and natives[0].shape == natives[1].shape:
+        found = thin_call(np.vecdot, natives, *natives) if axis == -1 else None
+        if found is not None:
+            return cast(Tensor, found)
     x1, x2 = as_tensors("vecdot", x1=x1, x2=x2)
     for x, name in ((x1, "x1"), (x2, "x2")):
         NUMERIC.check(x.dtype, "vecdot", name)
@@ -355,6 +386,10 @@ def dot(x1: Operand, x2: Operand) -> Tensor:
     """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, else a sum over the last
     axis of x1 and the last but one of x2.
     """
+    natives = small_arrays(x1, x2)
+    found = None if natives is None else thin_call(np.dot, natives, *natives)
+    if found is not None:
+        return cast(Tensor, found)
     x1, x2 = as_tensors("dot", x1=x1, x2=x2)
     return on((x1, x2), "dot", lambda xp, a, b: xp.dot(a, b))
 

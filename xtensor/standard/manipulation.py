@@ -19,7 +19,7 @@ from ..base.errors import REFUSED, expected, prefixed
 from ..base.layout import INT, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
 from ..calls.elsewhere import reshaped_there
-from ..calls.library import on
+from ..calls.library import on, thin_view
 from ..calls.writes import assign_captured
 from ..devices.cpu import packed_copy, quickly
 from ..run.executor import seen_later
@@ -267,6 +267,9 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
 
     Raises ValueError unless each axis is named once. Standard: Manipulation Functions, permute_dims.
     """
+    seen = _seen(x, np.ndarray.transpose, axes)
+    if seen is not None:
+        return seen
     x = as_tensor(x, "permute_dims")
     if type(axes) is not tuple and not isinstance(axes, Sequence):
         raise TypeError(expected("permute_dims", "axes", "be a sequence of integers", repr(axes)))
@@ -318,6 +321,13 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     return on((x, times), "repeat", lambda xp, a, n: xp.repeat(a, n, axis=along))
 
 
+def _seen(x: Any, function: Callable[..., Any], numbers: Any) -> Tensor | None:
+    """Return the view of a thin face that a function of NumPy's makes, given a tuple of integers; else None."""
+    if type(numbers) is tuple and INT.issuperset(map(type, numbers)):
+        return thin_view(x, function, numbers)
+    return None
+
+
 def _is_even(native: Any) -> bool:
     """Return whether elements follow each other at one distance: then any shape of them is a view."""
     return native.ndim == 1 or bool(native.flags.c_contiguous)
@@ -331,11 +341,11 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     copy=False and a copy is needed. Standard: Manipulation Functions, reshape.
     """
     native = None if copy or thin_closed[0] or type(x) is not Tensor else x.thin()
-    if native is not None and type(shape) is tuple and INT.issuperset(map(type, shape)) and _is_even(native):
-        try:
-            return x.window(native.reshape(shape))
-        except ValueError:
-            pass  # what follows says what is wrong
+    if native is not None and _is_even(native):
+        given: Any = (shape,) if type(shape) is int else shape
+        seen = _seen(x, np.ndarray.reshape, given)
+        if seen is not None and min(given, default=0) >= -1:
+            return seen  # NumPy takes any negative length for the one that is left
     if native is None and not (copy or thin_closed[0]) and type(x) is Tensor:
         there = reshaped_there(x, shape)
         if there is not None:
@@ -399,6 +409,9 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
 
     Standard: Manipulation Functions, squeeze.
     """
+    seen = _seen(x, np.ndarray.squeeze, (axis,) if type(axis) is int else axis)
+    if seen is not None and x.shape:  # without axes NumPy takes 0 and -1
+        return seen
     x = as_tensor(x, "squeeze")
     axes = as_axes(axis, x.ndim, "squeeze", none_is_all=False)
     for a in axes:

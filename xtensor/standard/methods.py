@@ -9,6 +9,7 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import DType, real_of
 from ..base.errors import expected
 from ..base.layout import Layout, c_strides, dense_like
+from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.library import on
 from ..calls.op import cast_later
@@ -17,7 +18,7 @@ from ..devices.cpu import packed_copy
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
-from ..tensor.face import Tensor, dense_copy, from_native, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, dense_copy, from_native, small, wrap
 
 Version = tuple[int, int] | None  # of DLPack
 
@@ -40,6 +41,9 @@ def resized(x: Tensor, shape: Any, keep_on_shrink: bool) -> Tensor:
 @differentiable(x=1)
 def copied(x: Tensor, order: str) -> Tensor:
     """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+    native = None if thin_closed[0] else small(x)
+    if native is not None:
+        return wrap(native.copy(order), CPU_DEVICE)
     if watchers:
         packed = order == "K" or dense_like(x.blob.layout, x.itemsize).strides == c_strides(x.shape, x.itemsize)
         later = cast_later(x, x.dtype) if packed else None

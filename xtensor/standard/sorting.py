@@ -61,10 +61,9 @@ def _wants_stable(a: Native, stable: bool) -> bool:
         return stable
     if a.dtype.kind != "f":
         return a.itemsize <= 2
-    zeros = a[a == 0] if stable else ()
-    if len(zeros) < 2:
+    if not stable or a.size - np.count_nonzero(a) < 2:
         return False
-    signs = np.signbit(zeros)
+    signs = np.signbit(a[a == 0])
     return bool(signs.any()) and not signs.all()
 
 

@@ -417,7 +417,8 @@ class Tensor(Operators, Methods):
 
     def host(self) -> np.ndarray[Any, Any]:
         """Return a NumPy array for reading: of this memory on the CPU, of a copy elsewhere."""
-        return self.device.backend.host(self.native())
+        native = self.native()
+        return native if type(native) is _ARRAY else self.device.backend.host(native)
 
     # ---- Python's protocols
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
-from ..base.dtypes import canonical
 from ..base.errors import expected
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Methods:
         return xt.standard.methods.copied(self, order)
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
-        return xt.astype(self, canonical(dtype, "astype"), copy=copy)
+        return xt.astype(self, dtype, copy=copy)
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
         lengths = shape[0] if len(shape) == 1 else shape
@@ -74,7 +73,7 @@ class Methods:
         return xt.reshape(self, (self.size,), copy=True) if order == "C" else xt.numpy.ravel(self, order).copy()
 
     def ravel(self, order: str = "C") -> Tensor:
-        return xt.reshape(self, (self.size,)) if order == "C" else xt.numpy.ravel(self, order)
+        return xt.reshape(self, (-1,)) if order == "C" else xt.numpy.ravel(self, order)
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
         if axis is None:

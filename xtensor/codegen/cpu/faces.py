@@ -17,17 +17,20 @@ from .mailbox import load
 FUNCTIONS = (
     *("PyType_GenericAlloc", "PyObject_Vectorcall", "PyObject_GetItem", "PyObject_SetItem", "PyObject_GetAttr"),
     *("PyObject_IsTrue", "PyBool_FromLong", "PyDict_GetItemWithError", "PyFloat_AsDouble", "PyList_GetItem"),
-    *("PyList_Size", "PyTuple_GetItem", "PyTuple_Size", "PyNumber_Add", "PyContext_Enter", "PyContext_Exit"),
+    *("PyList_Size", "PyTuple_GetItem", "PyTuple_Size", "PyTuple_New", "PyTuple_SetItem", "PyNumber_Add"),
+    *("PyNumber_Index", "PyLong_AsLong", "PyLong_FromSsize_t", "PyContext_Enter", "PyContext_Exit"),
     *("PyErr_ExceptionMatches", "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyArray_FromScalar", "PyArray_Scalar"),
 )
 
 # closed: a list whose first element is `zero` while the thin way is open. watchers: a list. context: one in which NumPy
 # gives no warnings. refused: what NumPy raises for operands that are not for it. doubles, singles: dictionaries of
 # Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the names of a call that writes
-# into an array, same_kind: its value. owner: the name of a property.
+# into an array, same_kind: its value. owner: the name of a property, axis: of a
+# parameter. may_share: NumPy's function that tells whether two arrays may share memory.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
+    *("axis", "False", "may_share"),
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
 )
 

@@ -1,4 +1,4 @@
-"""Indexing in machine code, by integers, slices, None and an ellipsis, and by one array: a part of methods.py."""
+"""Indexing in machine code, by integers, slices, None, an ellipsis and arrays: a part of methods.py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ define private ptr @selected(ptr %a, ptr %key) {{
 define private ptr @getitem(ptr %x, ptr %y, ptr %row) {{
 {given("ndarray", "Py_DecRef")}{found("a", "@array_of(ptr %x)", "asked", "long")}\
 {sure("open", "@is_open()", "keyed", "long")}{sure("plain", "@is_plain(ptr %y)", "go", "other")}\
-{found("r", "@selected(ptr %a, ptr %y)", "there", "failure")}\
+  %p = call ptr @selected(ptr %a, ptr %y)
+  br label %looked
+looked:
+  %r = phi ptr [%p, %go], [%q, %integers]
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %there
+there:
 {sure("array", "@is(ptr %r, ptr %ndarray)", "view", "single")}{found("owner", "@owner_of(ptr %x)", "owned", "drop")}\
   %t = call ptr @face(ptr %r, ptr %owner)
   call void %Py_DecRef(ptr %owner)
@@ -44,20 +50,64 @@ single:
   %v = call ptr @value(ptr %r)
   ret ptr %v
 other:
-{found("index", "@index_of(ptr %y)", "indexed", "long")}{sure("small", "@is_small(ptr %a)", "sized", "long")}\
-{sure("copied", "@is_copied(ptr %a, ptr %index)", "gather", "long")}\
-{found("g", "@selected(ptr %a, ptr %index)", "gathered", "failure")}\
+{found("key", "@native_key(ptr %y)", "native", "long")}{sure("basic", "@is_plain(ptr %key)", "integers", "arrays")}\
+  %q = call ptr @selected(ptr %a, ptr %key)
+  call void %Py_DecRef(ptr %key)
+  br label %looked
+arrays:
+{sure("small", "@is_small(ptr %a)", "gather", "large")}\
+  %g = call ptr @selected(ptr %a, ptr %key)
+  call void %Py_DecRef(ptr %key)
+  %refused = icmp eq ptr %g, null
+  br i1 %refused, label %failure, label %gathered
+gathered:
   %copy = call ptr @result(ptr %g)
   ret ptr %copy
+large:
+  call void %Py_DecRef(ptr %key)
+  br label %long
 {ENDING}"""
 
 
 def _keys(at: Offsets) -> str:
-    """Return @is_plain: whether a key is made of what NumPy selects a view or an element by; @index_of: the array of a
-    key that is a thin face of integers, or of booleans with axes, null for any other; @is_copied: whether it selects a
-    copy, as one integer does not where axes are left.
+    """Return @native_key: a key as NumPy takes it, a new reference, with arrays in it, and integers where values are;
+    null for any other.
     """
-    kinds = ("int", "slice", "NoneType", "ellipsis")
+    return f"""{_plain_keys()}{_index_of(at)}{_native_part(at)}
+define private ptr @native_key(ptr %key) {{
+{given("tuple", "PyTuple_Size", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "Py_DecRef")}\
+{sure("several", "@is(ptr %key, ptr %tuple)", "all", "one")}\
+  %size = call i64 %PyTuple_Size(ptr %key)
+{found("parts", "%PyTuple_New(i64 %size)", "made", "no")}\
+  br label %test
+test:
+  %n = phi i64 [0, %made], [%n.next, %put]
+  %more = icmp slt i64 %n, %size
+  br i1 %more, label %look, label %yes
+look:
+  %part = call ptr %PyTuple_GetItem(ptr %key, i64 %n)
+{found("native", "@native_part(ptr %part)", "put", "drop")}\
+  %failure = call i32 %PyTuple_SetItem(ptr %parts, i64 %n, ptr %native)
+  %n.next = add i64 %n, 1
+  br label %test
+yes:
+  ret ptr %parts
+drop:
+  call void %Py_DecRef(ptr %parts)
+  ret ptr null
+one:
+  %alone = call ptr @native_part(ptr %key)
+  ret ptr %alone
+no:
+  ret ptr null
+}}
+"""
+
+
+def _index_of(at: Offsets) -> str:
+    """Return @index_of: the array of a key that is a thin face of integers, or of booleans with axes, null for any
+    other.
+    """
     return f"""
 define private ptr @index_of(ptr %key) {{
 {found("index", "@array_of(ptr %key)", "asked", "no")}{load("dtype", "%index", at.dtype, "ptr")}\
@@ -75,14 +125,39 @@ yes:
 no:
   ret ptr null
 }}
-define private i1 @is_copied(ptr %a, ptr %index) {{
-  %axes = call i32 @axes_of(ptr %a)
-  %index.axes = call i32 @axes_of(ptr %index)
-  %several = icmp ne i32 %index.axes, 0
-  %element = icmp eq i32 %axes, 1
-  %copied = or i1 %several, %element
-  ret i1 %copied
+"""
+
+
+def _native_part(at: Offsets) -> str:
+    """Return @native_part: the same as @native_key of what is in a key."""
+    return f"""
+define private ptr @native_part(ptr %part) {{
+{given("True", "Py_IncRef", "PyNumber_Index")}{sure("plain", "@is_plain_one(ptr %part)", "itself", "other")}\
+  call void %Py_IncRef(ptr %part)
+  ret ptr %part
+other:
+{found("index", "@index_of(ptr %part)", "indexed", "no")}{load("mark", "%part", at.is_value, "ptr")}\
+  %axes = call i32 @axes_of(ptr %index)
+  %single = icmp eq i32 %axes, 0
+  %marked = icmp eq ptr %mark, %True
+  %value = and i1 %single, %marked
+  br i1 %value, label %integer, label %array
+integer:
+  %n = call ptr %PyNumber_Index(ptr %index)
+  ret ptr %n
+array:
+  call void %Py_IncRef(ptr %index)
+  ret ptr %index
+no:
+  ret ptr null
 }}
+"""
+
+
+def _plain_keys() -> str:
+    """Return @is_plain: whether a key is made of what NumPy selects a view or an element by."""
+    kinds = ("int", "slice", "NoneType", "ellipsis")
+    return f"""
 define private i1 @is_plain_one(ptr %key) {{
 {given(*kinds)}{types("key", *kinds)}\
   ret i1 %is.one
@@ -117,12 +192,12 @@ def _labels(kinds: str) -> str:
 
 
 def setitem(at: Offsets) -> str:
-    """Return the method that assigns: a Python number, or a small array of the target's dtype; by an array of integers
-    or booleans a number alone, by one integer also an array without axes.
+    """Return the method that assigns: a Python number, or a small array of the target's dtype, which lies elsewhere
+    where the key has arrays of integers or booleans in it, but for one element.
     """
     return f"""{_assigning()}{_overlaps(at)}{_taken(at)}
 define private ptr @setitem(ptr %x, ptr %arguments, i64 %count, ptr %row) {{
-{given("Py_IncRef", "Py_DecRef", "None")}\
+{given("Py_IncRef", "Py_DecRef", "None", "ndarray")}\
   %whole = icmp eq i64 %count, 2
   br i1 %whole, label %both, label %misused
 misused:
@@ -133,24 +208,36 @@ both:
 {found("a", "@array_of(ptr %x)", "asked", "long")}{sure("open", "@is_open()", "opened", "long")}\
 {sure("free", "@is_free(ptr %x)", "keyed", "long")}{found("taken", "@taken(ptr %a, ptr %value)", "valued", "long")}\
 {sure("plain", "@is_plain(ptr %key)", "basic", "other")}\
+  call void %Py_IncRef(ptr %key)
   br label %go
 other:
-{found("index", "@index_of(ptr %key)", "indexed", "long")}\
+{found("index", "@native_key(ptr %key)", "native", "long")}\
+  %integers = call i1 @is_plain(ptr %index)
   %number = icmp eq ptr %taken, %value
-  br i1 %number, label %go, label %arrays
+  %either = or i1 %integers, %number
+  br i1 %either, label %go, label %arrays
 arrays:
+{sure("single", "@is(ptr %index, ptr %ndarray)", "array", "several")}\
   %index.axes = call i32 @axes_of(ptr %index)
   %given.axes = call i32 @axes_of(ptr %taken)
   %all.axes = or i32 %index.axes, %given.axes
   %element = icmp eq i32 %all.axes, 0
-  br i1 %element, label %go, label %long
+  br i1 %element, label %go, label %several
+several:
+{sure("apart", "@is_apart(ptr %a, ptr %taken)", "aside", "drop")}\
+  br label %go
+drop:
+  call void %Py_DecRef(ptr %index)
+  br label %long
 go:
-  %place = phi ptr [%key, %basic], [%index, %indexed], [%index, %arrays]
+  %place = phi ptr [%key, %basic], [%index, %native], [%index, %array], [%index, %aside]
+  %whole.key = phi i1 [false, %basic], [false, %native], [false, %array], [true, %aside]
   call void %Py_IncRef(ptr %a)
   call void %Py_IncRef(ptr %taken)
-  %state = call i32 @assigned(ptr %a, ptr %place, ptr %taken)
+  %state = call i32 @assigned(ptr %a, ptr %place, ptr %taken, i1 %whole.key)
   call void %Py_DecRef(ptr %a)
   call void %Py_DecRef(ptr %taken)
+  call void %Py_DecRef(ptr %place)
   switch i32 %state, label %failure [ i32 {_DONE}, label %done
                                       i32 {_UNSURE}, label %long ]
 done:
@@ -193,8 +280,20 @@ no:
 
 
 def _assigning() -> str:
-    """Return @assigned: assign a number, or an array to a view of its own, and say what came of it."""
+    """Return @assigned: assign a number, or an array to a view of its own, and say what came of it; whole: that no view
+    is to be made. @is_apart: whether two arrays share no memory, by what NumPy says.
+    """
     return f"""
+define private i1 @is_apart(ptr %a, ptr %b) {{
+{given("may_share", "False", "Py_DecRef", "PyErr_Clear")}\
+{found("told", "@call(ptr %may_share, ptr %a, ptr %b)", "known", "unknown")}\
+  %apart = icmp eq ptr %told, %False
+  call void %Py_DecRef(ptr %told)
+  ret i1 %apart
+unknown:
+  call void %PyErr_Clear()
+  ret i1 false
+}}
 define private i32 @assign(ptr %a, ptr %key, ptr %value) {{
 {given("PyObject_SetItem")}{sure("entered", "@hush()", "go", "fail")}\
   %failure = call i32 %PyObject_SetItem(ptr %a, ptr %key, ptr %value)
@@ -205,12 +304,13 @@ define private i32 @assign(ptr %a, ptr %key, ptr %value) {{
 fail:
   ret i32 {_FAILED}
 }}
-define private i32 @assigned(ptr %a, ptr %key, ptr %value) {{
+define private i32 @assigned(ptr %a, ptr %key, ptr %value, i1 %whole) {{
 {given("ndarray", "Ellipsis", "PyObject_GetItem", "Py_DecRef")}\
 {sure("array", "@is(ptr %value, ptr %ndarray)", "counted", "direct")}\
   %axes = call i32 @axes_of(ptr %value)
   %single = icmp eq i32 %axes, 0
-  br i1 %single, label %direct, label %several
+  %at.once = or i1 %single, %whole
+  br i1 %at.once, label %direct, label %several
 direct:
   %state = call i32 @assign(ptr %a, ptr %key, ptr %value)
   ret i32 %state

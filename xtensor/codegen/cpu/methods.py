@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .array_methods import GIVEN_MORE, array_methods
 from .faces import (
     ENDING,
     PLACES,
@@ -37,7 +38,9 @@ def table_words(methods: int) -> int:
 
 def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
-    the operands in the other order), "update", "unary", "number", "truth", "getitem", "setitem".
+    the operands in the other order), both with " formula" behind it where the function is no ufunc of NumPy's and takes
+    Python's numbers as they are, "update", "unary", "number", "truth", "length", "getitem", "setitem", or one of those
+    of array_methods.py.
 
     Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods. most:
     the bytes up to which an array is small.
@@ -48,7 +51,7 @@ def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
             f"@table = private global [{words} x i64] zeroinitializer\n",
             *(questions(at, most), results(at), calls()),
             *(_operands(at), _scalars(at), _binary(), _writing(at), _update(at), _unary()),
-            *(_number(at), _truth(), getitem(at), setitem(at)),
+            *(_number(at), _truth(), _length(at), getitem(at), setitem(at), array_methods(at)),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
             _entry(words, len(kinds)),
         ]
@@ -59,8 +62,11 @@ def _method(number: int, kind: str) -> str:
     """Return what Python calls: a method's code, given its row."""
     row = f"ptr getelementptr (i64, ptr @table, i64 {len(PLACES) + number * len(ROW)})"
     taken = "ptr %x, ptr %y, i64 %count" if kind == "setitem" else "ptr %x, ptr %y"
-    if kind in ("binary", "reflected"):
-        kind, row = "binary", f"{row}, i1 {int(kind == 'reflected')}"
+    if kind in GIVEN_MORE:
+        taken = "ptr %x, ptr %y, i64 %count, ptr %names"
+    if kind.split()[0] in ("binary", "reflected"):
+        row = f"{row}, i1 {int(kind.startswith('reflected'))}, i1 {int(kind.endswith('formula'))}"
+        kind = "binary"
     return (
         f"define private ptr @method{number}({taken}) {{\n  %r = call ptr @{kind}({taken}, {row})\n  ret ptr %r\n}}\n"
     )
@@ -95,14 +101,16 @@ copied:
 def _operands(at: Offsets) -> str:
     """Return @operand: what a NumPy function takes for a tensor or a Python number beside an array, a new reference."""
     return f"""
-define private ptr @number_beside(ptr %a, ptr %y) {{
+define private ptr @number_beside(ptr %a, ptr %y, i1 %itself) {{
 {given("float", "int", "bool", "double", "single", "doubles", "singles", "plus_zero", "minus_zero")}\
 {given("PyFloat_AsDouble", "PyDict_GetItemWithError")}{load("dtype", "%a", at.dtype, "ptr")}\
 {types("y", "float", "int", "bool")}\
   %is.double = icmp eq ptr %dtype, %double
   %is.single = icmp eq ptr %dtype, %single
   %kept = or i1 %is.double, %is.single
-  %looked.up = and i1 %is.float, %kept
+  %array = xor i1 %itself, true
+  %wanted = and i1 %is.float, %array
+  %looked.up = and i1 %wanted, %kept
   br i1 %looked.up, label %look, label %other
 look:
   %numbers = select i1 %is.double, ptr %doubles, ptr %singles
@@ -115,16 +123,16 @@ look:
   %b = call ptr %PyDict_GetItemWithError(ptr %numbers, ptr %key)
   ret ptr %b
 other:
-  %itself = select i1 %is.one, ptr %y, ptr null
-  ret ptr %itself
+  %number.itself = select i1 %is.one, ptr %y, ptr null
+  ret ptr %number.itself
 }}
-define private ptr @operand(ptr %a, ptr %y) {{
+define private ptr @operand(ptr %a, ptr %y, i1 %itself) {{
 {given("Tensor", "Py_IncRef")}{sure("tensor", "@is(ptr %y, ptr %Tensor)", "face", "number")}\
 {found("b", "@array_of(ptr %y)", "sized", "unknown")}{sure("small", "@is_small(ptr %b)", "hold", "unknown")}\
   call void %Py_IncRef(ptr %b)
   ret ptr %b
 number:
-{found("n", "@number_beside(ptr %a, ptr %y)", "keep", "unknown")}\
+{found("n", "@number_beside(ptr %a, ptr %y, i1 %itself)", "keep", "unknown")}\
   call void %Py_IncRef(ptr %n)
   ret ptr %n
 unknown:
@@ -179,9 +187,9 @@ define private ptr @of_scalars(ptr %items, ptr %x, ptr %a, ptr %y, ptr %b, i1 %r
 def _binary() -> str:
     """Return the method of an operator with two operands, either of which may be the left one."""
     return f"""
-define private ptr @binary(ptr %x, ptr %y, ptr %row, i1 %reflected) {{
+define private ptr @binary(ptr %x, ptr %y, ptr %row, i1 %reflected, i1 %itself) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
-{found("a", "@ready(ptr %x)", "other", "long")}{found("b", "@operand(ptr %a, ptr %y)", "both", "long")}\
+{found("a", "@ready(ptr %x)", "other", "long")}{found("b", "@operand(ptr %a, ptr %y, i1 %itself)", "both", "long")}\
   %arrays.only = icmp eq ptr %items, null
   %x.axes = call i1 @has_axes(ptr %x)
   %y.axes = call i1 @has_axes(ptr %y)
@@ -237,7 +245,7 @@ def _update(at: Offsets) -> str:
     return f"""
 define private ptr @update(ptr %x, ptr %y, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
-{found("a", "@ready(ptr %x)", "asked", "long")}{found("b", "@operand(ptr %a, ptr %y)", "both", "long")}\
+{found("a", "@ready(ptr %x)", "asked", "long")}{found("b", "@operand(ptr %a, ptr %y, i1 false)", "both", "long")}\
   %several = call i1 @has_axes(ptr %x)
   br i1 %several, label %array, label %single
 array:
@@ -330,5 +338,20 @@ go:
 made:
   %wide = zext i32 %true to i64
   %r = call ptr %PyBool_FromLong(i64 %wide)
+  ret ptr %r
+{ENDING}"""
+
+
+def _length(at: Offsets) -> str:
+    """Return the method that tells the length of the first axis."""
+    return f"""
+define private ptr @length(ptr %x, ptr %y, ptr %row) {{
+{given("PyLong_FromSsize_t")}{found("a", "@array_of(ptr %x)", "asked", "long")}\
+  %axes = call i32 @axes_of(ptr %a)
+  %some = icmp ne i32 %axes, 0
+  br i1 %some, label %go, label %long
+go:
+{load("lengths", "%a", at.lengths, "ptr")}{load("first", "%lengths", 0)}\
+  %r = call ptr %PyLong_FromSsize_t(i64 %first)
   ret ptr %r
 {ENDING}"""

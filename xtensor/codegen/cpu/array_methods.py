@@ -1,0 +1,319 @@
+"""Methods of arrays in machine code: what NumPy's arrays have by the same names, called as it is called most.
+
+They may be given arguments of any number, and by names; what they are not made for goes to their doors with all of it.
+"""
+
+from __future__ import annotations
+
+from .faces import ENDING, SPARE, Offsets, found, given, of_row, sure
+from .mailbox import load
+
+GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast")
+
+
+def array_methods(at: Offsets) -> str:
+    """Return the code of these kinds: "fresh" (a new array, where nothing is given), "reduced" (perhaps along an axis),
+    "seen" (a view, where nothing is given), "reshape", "cast" (to what a row's items, a dictionary, have a dtype for).
+    """
+    parts = (_given_more(), _fresh(), _reduced(), _seen(at), _shapes(), _joining(), _reshape(), _cast(at))
+    return "".join(parts)
+
+
+def _given_more() -> str:
+    """Return @past_given: call a method's door with all it was given."""
+    return f"""
+define private i64 @names_in(ptr %names) {{
+{given("PyTuple_Size")}\
+  %none = icmp eq ptr %names, null
+  br i1 %none, label %nothing, label %some
+some:
+  %count = call i64 %PyTuple_Size(ptr %names)
+  ret i64 %count
+nothing:
+  ret i64 0
+}}
+define private ptr @past_given(ptr %row, ptr %x, ptr %y, i64 %count, ptr %names) {{
+entry:
+{given("PyObject_Vectorcall")}{of_row("door")}\
+  %named = call i64 @names_in(ptr %names)
+  %more = add i64 %count, %named
+  %size = add i64 %more, 2
+  %all = alloca ptr, i64 %size
+  %to1 = getelementptr ptr, ptr %all, i64 1
+  store ptr %x, ptr %to1
+  br label %test
+test:
+  %n = phi i64 [0, %entry], [%n.next, %copy]
+  %left = icmp ult i64 %n, %more
+  br i1 %left, label %copy, label %call
+copy:
+{load("one", "%y", "%n", "ptr")}\
+  %n.next = add i64 %n, 1
+  %to = getelementptr ptr, ptr %to1, i64 %n.next
+  store ptr %one, ptr %to
+  br label %test
+call:
+  %positions = add i64 %count, 1
+  %flagged = or i64 %positions, {SPARE}
+  %r = call ptr %PyObject_Vectorcall(ptr %door, ptr %to1, i64 %flagged, ptr %names)
+  ret ptr %r
+}}
+define private ptr @alone(ptr %x, i64 %count, ptr %names) {{
+  %named = ptrtoint ptr %names to i64
+  %both = or i64 %named, %count
+  %bare = icmp eq i64 %both, 0
+  br i1 %bare, label %ask, label %no
+ask:
+  %a = call ptr @ready(ptr %x)
+  ret ptr %a
+no:
+  ret ptr null
+}}
+"""
+
+
+def _past_given(code: str) -> str:
+    """Return the code of a method whose door takes all that it was given."""
+    return code.replace(
+        "@past(ptr %row, ptr %x, ptr %y)", "@past_given(ptr %row, ptr %x, ptr %y, i64 %count, ptr %names)"
+    )
+
+
+def _fresh() -> str:
+    """Return the method that computes something of an array."""
+    return _past_given(f"""
+define private ptr @fresh(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
+{found("a", "@alone(ptr %x, i64 %count, ptr %names)", "go", "long")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr @quietly(ptr %function, ptr %a, ptr null)
+  call void %Py_DecRef(ptr %a)
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %made
+made:
+  %tensor = call ptr @result(ptr %r)
+  ret ptr %tensor
+{ENDING}""")
+
+
+def _reduced() -> str:
+    """Return the method that reduces an array over all axes, or over one, an integer given alone, or None."""
+    return _past_given(f"""
+define private ptr @axis_in(ptr %a, ptr %y, i64 %count, ptr %names) {{
+{given("int", "axis", "None", "PyTuple_GetItem")}\
+  %named = call i64 @names_in(ptr %names)
+  %all = add i64 %named, %count
+  switch i64 %all, label %no [ i64 0, label %whole
+                               i64 1, label %one ]
+one:
+{load("axis.given", "%y", 0, "ptr")}\
+  %all.axes = icmp eq ptr %axis.given, %None
+  %integer = call i1 @is(ptr %axis.given, ptr %int)
+  %axes = call i32 @axes_of(ptr %a)
+  %some = icmp ne i32 %axes, 0
+  %one.axis = and i1 %integer, %some
+  %known = or i1 %all.axes, %one.axis
+  br i1 %known, label %typed, label %no
+typed:
+  %unnamed = icmp eq i64 %named, 0
+  br i1 %unnamed, label %yes, label %look
+look:
+  %name = call ptr %PyTuple_GetItem(ptr %names, i64 0)
+  %right = icmp eq ptr %name, %axis
+  br i1 %right, label %yes, label %no
+yes:
+  ret ptr %axis.given
+whole:
+  ret ptr %None
+no:
+  ret ptr null
+}}
+define private ptr @reduced(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x)", "asked", "long")}\
+{found("axis", "@axis_in(ptr %a, ptr %y, i64 %count, ptr %names)", "go", "long")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr @quietly(ptr %function, ptr %a, ptr %axis)
+  call void %Py_DecRef(ptr %a)
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %made
+made:
+  %tensor = call ptr @result(ptr %r)
+  ret ptr %tensor
+{ENDING}""")
+
+
+def _seen(at: Offsets) -> str:
+    """Return the method that shows an array's elements in another way, where NumPy makes a view that begins with it;
+    @begins: whether one array begins in memory where another does; @window: a view, which it takes over, as a tensor.
+    """
+    return _past_given(f"""
+define private i1 @begins(ptr %r, ptr %a) {{
+{load("memory", "%a", at.memory, "ptr")}{load("begin", "%r", at.memory, "ptr")}\
+  %same = icmp eq ptr %memory, %begin
+  ret i1 %same
+}}
+define private ptr @window(ptr %x, ptr %r) {{
+{given("Py_DecRef")}{found("owner", "@owner_of(ptr %x)", "owned", "drop")}\
+  %t = call ptr @face(ptr %r, ptr %owner)
+  call void %Py_DecRef(ptr %owner)
+  ret ptr %t
+drop:
+  call void %Py_DecRef(ptr %r)
+  ret ptr null
+}}
+define private ptr @seen(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
+{found("a", "@alone(ptr %x, i64 %count, ptr %names)", "go", "long")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr @call(ptr %function, ptr %a, ptr null)
+  call void %Py_DecRef(ptr %a)
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %made
+made:
+{sure("same", "@begins(ptr %r, ptr %a)", "view", "copied")}\
+  %t = call ptr @window(ptr %x, ptr %r)
+  ret ptr %t
+copied:
+  call void %Py_DecRef(ptr %r)
+  br label %long
+{ENDING}""")
+
+
+def _shapes() -> str:
+    """Return @is_length: whether something is an integer, of at least -1; @shape_of: the tuple of such integers that a
+    method was given, apart or as one, a new reference; null for anything else.
+    """
+    return f"""
+define private i1 @is_length(ptr %n) {{
+{given("int", "PyLong_AsLong", "PyErr_Clear")}{sure("integer", "@is(ptr %n, ptr %int)", "asked", "no")}\
+  %number = call i64 %PyLong_AsLong(ptr %n)
+  %good = icmp sge i64 %number, 0
+  br i1 %good, label %yes, label %other
+yes:
+  ret i1 true
+other:
+  call void %PyErr_Clear()
+  %rest = icmp eq i64 %number, -1
+  ret i1 %rest
+no:
+  ret i1 false
+}}
+define private i1 @is_shape(ptr %shape) {{
+entry:
+{given("PyTuple_Size", "PyTuple_GetItem")}\
+  %size = call i64 %PyTuple_Size(ptr %shape)
+  br label %test
+test:
+  %n = phi i64 [0, %entry], [%n.next, %look]
+  %more = icmp slt i64 %n, %size
+  br i1 %more, label %look, label %yes
+look:
+  %length = call ptr %PyTuple_GetItem(ptr %shape, i64 %n)
+  %n.next = add i64 %n, 1
+  %good = call i1 @is_length(ptr %length)
+  br i1 %good, label %test, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+define private ptr @shape_of(ptr %y, i64 %count) {{
+{given("tuple", "Py_IncRef", "Py_DecRef")}\
+  %some = icmp sgt i64 %count, 0
+  br i1 %some, label %look, label %no
+look:
+  %lone = icmp eq i64 %count, 1
+{load("first", "%y", 0, "ptr")}\
+  %whole = call i1 @is(ptr %first, ptr %tuple)
+  %both = and i1 %lone, %whole
+  br i1 %both, label %itself, label %apart
+itself:
+  call void %Py_IncRef(ptr %first)
+  br label %check
+apart:
+{found("made", "@joined(ptr %y, i64 %count)", "check", "no")}\
+  %shape = phi ptr [%first, %itself], [%made, %apart]
+{sure("good", "@is_shape(ptr %shape)", "yes", "drop")}\
+  ret ptr %shape
+drop:
+  call void %Py_DecRef(ptr %shape)
+  ret ptr null
+no:
+  ret ptr null
+}}
+"""
+
+
+def _joining() -> str:
+    """Return @joined: a tuple of so many objects that follow each other."""
+    return f"""
+define private ptr @joined(ptr %y, i64 %count) {{
+{given("PyTuple_New", "PyTuple_SetItem", "Py_IncRef")}\
+{found("shape", "%PyTuple_New(i64 %count)", "made", "no")}\
+  br label %test
+test:
+  %n = phi i64 [0, %made], [%n.next, %put]
+  %more = icmp slt i64 %n, %count
+  br i1 %more, label %put, label %yes
+put:
+{load("length", "%y", "%n", "ptr")}\
+  call void %Py_IncRef(ptr %length)
+  %failure = call i32 %PyTuple_SetItem(ptr %shape, i64 %n, ptr %length)
+  %n.next = add i64 %n, 1
+  br label %test
+yes:
+  ret ptr %shape
+no:
+  ret ptr null
+}}
+"""
+
+
+def _reshape() -> str:
+    """Return the method that gives another shape, of which at most one length is -1: integers, or a tuple of them."""
+    return _past_given(f"""
+define private ptr @reshape(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@alone(ptr %x, i64 0, ptr %names)", "asked", "long")}\
+{found("shape", "@shape_of(ptr %y, i64 %count)", "shaped", "long")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr @call(ptr %function, ptr %a, ptr %shape)
+  call void %Py_DecRef(ptr %a)
+  call void %Py_DecRef(ptr %shape)
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %made
+made:
+{sure("same", "@begins(ptr %r, ptr %a)", "view", "copied")}\
+  %t = call ptr @window(ptr %x, ptr %r)
+  ret ptr %t
+copied:
+  call void %Py_DecRef(ptr %r)
+  br label %long
+{ENDING}""")
+
+
+def _cast(at: Offsets) -> str:
+    """Return the method that converts real numbers to another dtype."""
+    return _past_given(f"""
+define private ptr @cast(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
+{given("PyDict_GetItemWithError", "PyErr_Clear", "Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
+{found("a", "@alone(ptr %x, i64 0, ptr %names)", "asked", "long")}{load("dtype", "%a", at.dtype, "ptr")}\
+  %kind.at = getelementptr i8, ptr %dtype, i64 {at.kind}
+  %kind = load i8, ptr %kind.at
+  %real = icmp ne i8 %kind, {ord("c")}
+  %single = icmp eq i64 %count, 1
+  %good = and i1 %real, %single
+  br i1 %good, label %look, label %long
+look:
+{load("given", "%y", 0, "ptr")}{found("target", "%PyDict_GetItemWithError(ptr %items, ptr %given)", "go", "unknown")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr @quietly(ptr %function, ptr %a, ptr %target)
+  call void %Py_DecRef(ptr %a)
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %made
+made:
+  %tensor = call ptr @result(ptr %r)
+  ret ptr %tensor
+unknown:
+  call void %PyErr_Clear()
+  br label %long
+{ENDING}""")

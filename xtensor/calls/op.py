@@ -23,7 +23,15 @@ from ..codegen import element as elements
 from ..devices import Backend, Device
 from ..devices.cpu import CPU, FAST, SLOW, quickly
 from ..graph.node import Macro, Node, Part, node_of, result_dtypes
-from ..plan.costs import CONTRACTION_WAITS, DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
+from ..plan.costs import (
+    CHEAP,
+    CONTRACTION_WAITS,
+    DIRECT_BELOW,
+    FAST_LAUNCH_PAYS,
+    LAUNCH_PAYS,
+    cheap_below,
+    costly_below,
+)
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
@@ -65,6 +73,7 @@ class Op:
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
     rule: its derivative; an empty one where there is none.
     slow: the characters of the dtypes in which the library takes long for it.
+    below: the bytes, one element, up to which the library's function at once is cheaper than recording.
     reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
         shape and dtype, or for a composed one what stands for all it records, None where nothing can.
     known_there, ready: what small calls on other devices than the CPU came to (see elsewhere.py).
@@ -96,6 +105,7 @@ class Op:
         self.composed = composed
         self.rule = Rule(self.name, {})
         self.slow = SLOW.get(self.name, "")
+        self.below = cheap_below if self.name in CHEAP else costly_below
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
         self.known_there: dict[tuple[Any, ...], Known] = {}
         self.ready: dict[tuple[Any, ...], Any] = {}
@@ -420,7 +430,8 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     value = read_later(x)
     limits = settings()
-    if value is None or not worth_recording(limits, prod(x.shape) * x.dtype.itemsize, type(value) is Node):
+    nbytes = prod(x.shape) * x.dtype.itemsize
+    if value is None or not worth_recording(limits, nbytes, type(value) is Node, op.below[0]):
         return None
     try:
         found = op.reduced.get((x.shape, x.dtype.num, tuple(params.values())))
@@ -479,7 +490,7 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
     pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
     limits = settings()
-    if not worth_recording(limits, nbytes, pending) or op.fails_on_values(*kinds):
+    if not worth_recording(limits, nbytes, pending, op.below[0]) or op.fails_on_values(*kinds):
         return False
     if limits.reproducible and op.name in EXACT:
         return False

@@ -44,7 +44,7 @@ single:
   %v = call ptr @value(ptr %r)
   ret ptr %v
 other:
-{found("index", "@index_of(ptr %y)", "indexed", "long")}{sure("small", "@is_small(ptr %a)", "sized", "long")}\
+{found("index", "@index_of(ptr %y)", "indexed", "long")}{sure("small", "@is_small(ptr %a, ptr %row)", "sized", "long")}\
 {sure("copied", "@is_copied(ptr %a, ptr %index)", "gather", "long")}\
 {found("g", "@selected(ptr %a, ptr %index)", "gathered", "failure")}\
   %copy = call ptr @result(ptr %g)
@@ -131,7 +131,8 @@ misused:
 both:
 {load("key", "%arguments", 0, "ptr")}{load("value", "%arguments", 1, "ptr")}\
 {found("a", "@array_of(ptr %x)", "asked", "long")}{sure("open", "@is_open()", "opened", "long")}\
-{sure("free", "@is_free(ptr %x)", "keyed", "long")}{found("taken", "@taken(ptr %a, ptr %value)", "valued", "long")}\
+{sure("free", "@is_free(ptr %x)", "keyed", "long")}\
+{found("taken", "@taken(ptr %a, ptr %value, ptr %row)", "valued", "long")}\
 {sure("plain", "@is_plain(ptr %key)", "basic", "other")}\
   br label %go
 other:
@@ -173,7 +174,7 @@ _FAILED, _DONE, _UNSURE = range(3)
 def _taken(at: Offsets) -> str:
     """Return @taken: what NumPy is given for a value to assign to an array's elements."""
     return f"""
-define private ptr @taken(ptr %a, ptr %value) {{
+define private ptr @taken(ptr %a, ptr %value, ptr %row) {{
 {given("float", "int", "bool")}{types("value", "float", "int", "bool")}\
   br i1 %is.one, label %itself, label %other
 itself:
@@ -184,7 +185,7 @@ other:
   %same = icmp eq ptr %dtype, %given
   br i1 %same, label %sized, label %no
 sized:
-{sure("small", "@is_small(ptr %b)", "yes", "no")}\
+{sure("small", "@is_small(ptr %b, ptr %row)", "yes", "no")}\
   ret ptr %b
 no:
   ret ptr null

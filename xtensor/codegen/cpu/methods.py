@@ -35,18 +35,17 @@ def table_words(methods: int) -> int:
     return len(PLACES) + methods * len(ROW)
 
 
-def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
+def source(kinds: Sequence[str], at: Offsets) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
     the operands in the other order), "update", "unary", "number", "truth", "getitem", "setitem".
 
-    Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods. most:
-    the bytes up to which an array is small.
+    Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods.
     """
     words = table_words(len(kinds))
     return "".join(
         [
             f"@table = private global [{words} x i64] zeroinitializer\n",
-            *(questions(at, most), results(at), calls()),
+            *(questions(at), results(at), calls()),
             *(_operands(at), _scalars(at), _binary(), _writing(at), _update(at), _unary()),
             *(_number(at), _truth(), getitem(at), setitem(at)),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
@@ -118,9 +117,9 @@ other:
   %itself = select i1 %is.one, ptr %y, ptr null
   ret ptr %itself
 }}
-define private ptr @operand(ptr %a, ptr %y) {{
+define private ptr @operand(ptr %a, ptr %y, ptr %row) {{
 {given("Tensor", "Py_IncRef")}{sure("tensor", "@is(ptr %y, ptr %Tensor)", "face", "number")}\
-{found("b", "@array_of(ptr %y)", "sized", "unknown")}{sure("small", "@is_small(ptr %b)", "hold", "unknown")}\
+{found("b", "@array_of(ptr %y)", "sized", "unknown")}{sure("small", "@is_small(ptr %b, ptr %row)", "hold", "unknown")}\
   call void %Py_IncRef(ptr %b)
   ret ptr %b
 number:
@@ -181,7 +180,8 @@ def _binary() -> str:
     return f"""
 define private ptr @binary(ptr %x, ptr %y, ptr %row, i1 %reflected) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
-{found("a", "@ready(ptr %x)", "other", "long")}{found("b", "@operand(ptr %a, ptr %y)", "both", "long")}\
+{found("a", "@ready(ptr %x, ptr %row)", "other", "long")}\
+{found("b", "@operand(ptr %a, ptr %y, ptr %row)", "both", "long")}\
   %arrays.only = icmp eq ptr %items, null
   %x.axes = call i1 @has_axes(ptr %x)
   %y.axes = call i1 @has_axes(ptr %y)
@@ -237,7 +237,8 @@ def _update(at: Offsets) -> str:
     return f"""
 define private ptr @update(ptr %x, ptr %y, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
-{found("a", "@ready(ptr %x)", "asked", "long")}{found("b", "@operand(ptr %a, ptr %y)", "both", "long")}\
+{found("a", "@ready(ptr %x, ptr %row)", "asked", "long")}\
+{found("b", "@operand(ptr %a, ptr %y, ptr %row)", "both", "long")}\
   %several = call i1 @has_axes(ptr %x)
   br i1 %several, label %array, label %single
 array:
@@ -282,7 +283,7 @@ def _unary() -> str:
     """Return the method of an operator with one operand."""
     return f"""
 define private ptr @unary(ptr %x, ptr %y, ptr %row) {{
-{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x)", "go", "long")}\
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x, ptr %row)", "go", "long")}\
   call void %Py_IncRef(ptr %a)
   %r = call ptr @quietly(ptr %function, ptr %a, ptr null)
   call void %Py_DecRef(ptr %a)

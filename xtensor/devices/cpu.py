@@ -55,7 +55,7 @@ quickly = quiet.run
 
 
 def allocate_by(set_handler: Callable[[], Any]) -> bool:
-    """Set how NumPy allocates in quiet contexts; return whether that was done, as no thread was inside the shared one."""
+    """Set how NumPy allocates in quiet contexts; return whether that was done: no thread was inside the shared one."""
     global _quiet
     try:
         quickly(set_handler)

@@ -2,7 +2,8 @@
 
 All is found in one table of words: addresses of functions (FUNCTIONS), of objects (OBJECTS), and of each method a row:
 what computes it, its door, which is the method as it stands in Python, what computes the same of NumPy's scalars, or
-null, and the bytes up to which arrays are small. Functions return null, with a Python exception raised or without, where methods then go on to the door.
+null, and the bytes up to which arrays are small. Functions return null, with a Python exception raised or without,
+where methods then go on to the door.
 
 Sources: Python's C API (Call Protocol, Type Objects, Context Variables) and NumPy's (PyArray_Scalar,
 PyArray_FromScalar); the layout of an array is part of NumPy's binary interface.

@@ -1,11 +1,11 @@
 """Memory that NumPy's results were in, kept for the next ones: machine code that NumPy calls to allocate arrays.
 
 What NumPy frees in the middle of a loop the C library may give back to the system, which clears the pages it gives out
-again: to fill them takes several times as long as to compute what is put there. So results of functions that are called
-in a quiet context (devices/cpu.py) take a block that was freed before, of just their size; the latest comes first, as it
-is in the cache. The blocks are the C library's, which NumPy's own handler gets and takes back.
+again: to fill them takes several times as long as to compute what is put there. So results of functions that are
+called in a quiet context (devices/cpu.py) take a block that was freed before, of just their size; the latest comes
+first, as it is in the cache. The blocks are the C library's, which NumPy's own handler gets and takes back.
 
-NumPy holds the interpreter's lock while it allocates and frees, so nothing here is locked; where there is none in common,
+NumPy holds the interpreter's lock while it allocates and frees, so nothing here is locked; where there is no such lock
 nothing is kept. Source: NEP 49 (Data allocation strategies).
 """
 
@@ -122,8 +122,8 @@ define void @kernel(ptr %run) {{
 
 
 def _taking() -> str:
-    """Return @is_kept: whether blocks of a size are; @take: the block at a place, those behind it moving up; @drop: free
-    the oldest.
+    """Return @is_kept: whether blocks of a size are; @take: the block at a place, those behind it moving up; @release:
+    free a block; @drop: free the oldest.
     """
     return f"""
 define private i1 @is_kept(i64 %size) {{

@@ -17,7 +17,7 @@ from ..base.caches import make_room
 from ..base.dtypes import Category, DType, canonical, check_real, is_generated, promote
 from ..base.errors import REFUSED, expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
-from ..base.options import settings, thin_closed
+from ..base.options import settings, step_by_step, thin_closed
 from ..base.profiling import noting, observers
 from ..codegen import element as elements
 from ..devices import Backend, Device
@@ -130,6 +130,11 @@ class Op:
         """The names of the positional parameters: x, or x1 and x2, ..."""
         code = cast(Any, self.stub).__code__  # `inspect.signature` would take a tenth of the import
         return tuple(code.co_varnames[: code.co_argcount])
+
+    @property
+    def most(self) -> int:
+        """The bytes up to which a call is not recorded now."""
+        return DIRECT_BELOW if thin_closed[0] else self.below[0]
 
     def kernel(self, backend: Backend) -> Callable[..., Any]:
         """Return the function that computes this op on native arrays: the library's own, else the formula."""
@@ -379,7 +384,7 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
-        composed = op.composed(x, dict(params))
+        composed = step_by_step(op.composed, x, dict(params))
         if composed is not None:
             _remember_reduction(op, x, values, (params, macro_of(op.name, composed, x)))
             return composed
@@ -431,7 +436,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     value = read_later(x)
     limits = settings()
     nbytes = prod(x.shape) * x.dtype.itemsize
-    if value is None or not worth_recording(limits, nbytes, type(value) is Node, op.below[0]):
+    if value is None or not worth_recording(limits, nbytes, type(value) is Node, op.most):
         return None
     try:
         found = op.reduced.get((x.shape, x.dtype.num, tuple(params.values())))
@@ -490,7 +495,7 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
     pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
     limits = settings()
-    if not worth_recording(limits, nbytes, pending, op.below[0]) or op.fails_on_values(*kinds):
+    if not worth_recording(limits, nbytes, pending, op.most) or op.fails_on_values(*kinds):
         return False
     if limits.reproducible and op.name in EXACT:
         return False

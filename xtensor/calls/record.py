@@ -93,7 +93,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
     limits = settings()
     nbytes = prod(shape) * widest
     pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
-    if not worth_recording(limits, nbytes, pending, op.below[0]) or (limits.reproducible and op.name in EXACT):
+    if not worth_recording(limits, nbytes, pending, op.most) or (limits.reproducible and op.name in EXACT):
         return None
     if exposed and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return None

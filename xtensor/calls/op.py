@@ -384,7 +384,7 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
-        composed = step_by_step(op.composed, x, dict(params))
+        composed: Tensor | None = step_by_step(op.composed, x, dict(params))
         if composed is not None:
             _remember_reduction(op, x, values, (params, macro_of(op.name, composed, x)))
             return composed

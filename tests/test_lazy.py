@@ -21,13 +21,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import small_up_to
 
 import xtensor as xt
 from xtensor.base import machine
 from xtensor.base.options import Settings, settings, thin_closed
+from xtensor.calls import thin
 from xtensor.devices.cpu import CPU, CPUBackend
 from xtensor.graph.node import Node
-from xtensor.plan.costs import DIRECT_BELOW, DIRECT_BYTES
+from xtensor.plan.costs import CHEAP_BELOW, DIRECT_BELOW, DIRECT_BYTES
 from xtensor.run import executor, prepare, replay
 from xtensor.run.executor import ledger
 
@@ -245,14 +247,16 @@ def test_errors_are_raised_at_the_call() -> None:
 
 
 @pytest.mark.parametrize("lazy", ["auto", "always", "never"])
-@pytest.mark.parametrize("nbytes", [8, DIRECT_BELOW - 8, DIRECT_BELOW, DIRECT_BELOW + 8])
-def test_when_calls_are_recorded(lazy: Any, nbytes: int) -> None:
-    """By default calls are recorded from 256 KiB on."""
+@pytest.mark.parametrize("nbytes", [8, DIRECT_BELOW - 8, DIRECT_BELOW, DIRECT_BELOW + 8, CHEAP_BELOW, CHEAP_BELOW + 8])
+@pytest.mark.parametrize("kept", [False, True])
+def test_when_calls_are_recorded(lazy: Any, nbytes: int, kept: bool) -> None:
+    """By default calls are recorded from 256 KiB on; cheap ones from 512 where memory is kept for their results."""
+    below = CHEAP_BELOW if kept else DIRECT_BELOW
     x = xt.zeros((nbytes // 8,))
-    with xt.options(lazy=lazy):
-        results = [x + 1, 1 - x, xt.sum(x, axis=0), x > 0, xt.exp(x), xt.sqrt(x)]
-    recorded = {"auto": nbytes > DIRECT_BELOW, "always": True, "never": False}[lazy]
-    assert [y.is_pending for y in results] == [recorded] * 6
+    with thin.in_python(), small_up_to(below, DIRECT_BELOW), xt.options(lazy=lazy):
+        results = [x + 1, 1 - x, xt.sum(x, axis=0), x > 0, xt.sqrt(x), xt.exp(x)]
+    cheap, costly = ({"auto": nbytes > most, "always": True, "never": False}[lazy] for most in (below, DIRECT_BELOW))
+    assert [y.is_pending for y in results] == [cheap] * 5 + [costly]
 
 
 @pytest.mark.parametrize("name", ["sin", "cos", "hypot", "logaddexp"])
@@ -279,7 +283,7 @@ def test_what_the_library_is_slow_at_is_recorded_sooner(lazy: Any, dtype: Any, n
 
 def test_calls_on_pending_values_are_recorded() -> None:
     """Whatever the size: one step more costs less than computing the operand now."""
-    x = xt.ones((DIRECT_BELOW // 8 + 1,)) + 1
+    x = xt.ones((CHEAP_BELOW // 8 + 1,)) + 1
     assert x.is_pending
     total = xt.sum(x)
     steps = [total, total + 1, xt.sqrt(total), xt.astype(total, xt.float32), total / 2 > 1]
@@ -301,13 +305,13 @@ def test_what_was_recorded_stays_so() -> None:
 @pytest.mark.parametrize("lazy", ["auto", "always"])
 def test_shared_memory_is_never_read_lazily(lazy: Any) -> None:
     """Whoever holds the array may write to it at any time: all that reads it is computed at once."""
-    theirs = np.zeros(40_000)
+    theirs = np.zeros(80_000)
     x = xt.asarray(theirs)
-    exported = xt.zeros((40_000,))
+    exported = xt.zeros((80_000,))
     with xt.options(lazy=lazy):
         _ = exported.numpy()
         imported = xt.from_dlpack(theirs)
-        for shared in (x, x[1:-1], xt.reshape(x, (200, 200)).T, imported, exported, exported[::-1], x.detach()):
+        for shared in (x, x[1:-1], xt.reshape(x, (400, 200)).T, imported, exported, exported[::-1], x.detach()):
             for y in (shared + 1, 1 - shared, xt.sum(shared), xt.where(shared > 0, shared, shared)):
                 assert not y.is_pending
             own = shared + 1
@@ -401,7 +405,7 @@ RECORDED: dict[str, Callable[[xt.Tensor], xt.Tensor]] = {
 @pytest.mark.parametrize("call", RECORDED.values(), ids=RECORDED.keys())
 def test_one_rule_says_what_is_recorded(call: Callable[[xt.Tensor], xt.Tensor]) -> None:
     """Asked for, or of large operands, but not too large: the first call and later ones go by the same rule."""
-    x = xt.ones((400, 100)).evaluate()  # 320 000 bytes
+    x = xt.ones((400, 200)).evaluate()  # 640 000 bytes
     small = xt.ones((2, 100)).evaluate()
     for _ in range(3):
         assert call(x).is_pending and not call(small).is_pending
@@ -479,17 +483,17 @@ def test_pending_work_follows_free_memory(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(CPUBackend, "free_memory", lambda self: free[0])
     monkeypatch.setattr(executor, "ASK_BYTES", 100_000)
     ledger._settle(0)
-    x = xt.ones((40_000,)).evaluate()
-    huge = xt.broadcast_to(x, (1 << 20, 40_000)) + 1.0
+    x = xt.ones((80_000,)).evaluate()
+    huge = xt.broadcast_to(x, (1 << 20, 80_000)) + 1.0
     assert huge.is_pending
-    sums = [xt.sum(xt.ones((40_000,)).evaluate() + x) for _ in range(20)]
+    sums = [xt.sum(xt.ones((80_000,)).evaluate() + x) for _ in range(20)]
     assert all(total.is_pending for total in sums)
     free[0] = 1 << 20
-    held = [xt.ones((40_000,)).evaluate() for _ in range(10)]
+    held = [xt.ones((80_000,)).evaluate() for _ in range(10)]
     more = [xt.sum(one * 2.0 + x) for one in held]
     assert not any(total.is_pending for total in sums)
     assert all(total.is_pending for total in more[3:])
-    assert [float(total) for total in (*sums, *more)] == [80_000.0] * 20 + [120_000.0] * 10
+    assert [float(total) for total in (*sums, *more)] == [160_000.0] * 20 + [240_000.0] * 10
 
 
 def test_free_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -1070,7 +1074,7 @@ def test_lengths_that_never_come_again_make_no_schedules(monkeypatch: pytest.Mon
 
 def test_an_expression_is_found_again_with_what_is_held_of_it() -> None:
     """With the same values held, or with none; what nobody holds is not kept for it."""
-    x, y = xt.ones(50_000), xt.ones(50_000)
+    x, y = xt.ones(80_000), xt.ones(80_000)
 
     def last(held: bool) -> tuple[Any, Node]:
         kept = x + y
@@ -1091,7 +1095,7 @@ def test_an_expression_is_found_again_with_what_is_held_of_it() -> None:
 
 def test_an_expression_with_a_held_value_is_found_again() -> None:
     """It need not be planned again; where the value was computed meanwhile it is."""
-    x = xt.ones(50_000)
+    x = xt.ones(80_000)
     for _ in range(3):
         kept = x * 3.0
         z = xt.sqrt(kept + 1.0) - x

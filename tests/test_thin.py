@@ -24,7 +24,7 @@ from xtensor.base.options import thin_closed
 from xtensor.run import executor
 from xtensor.storage.storage import Guard, Storage
 
-LARGE = (300, 200)  # 480 000 bytes: calls on it are recorded
+LARGE = (450, 200)  # 720 000 bytes: calls on it are recorded
 
 
 @pytest.fixture(autouse=True)

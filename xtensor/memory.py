@@ -1,7 +1,8 @@
 """`xt.memory`: see, trim and limit the memory the CPU keeps for its next results.
 
 Results are written into blocks that were used before, because fresh pages cost more than the arithmetic. Arrays of
-less than 64 KiB and the memory of CUDA devices, which CuPy pools, are not counted here.
+less than 64 KiB and the memory of CUDA devices, which CuPy pools, are not counted here. Of results of NumPy's own
+functions, of 1 MiB at most, up to 8 MiB are kept as well; they are trimmed and limited with the others, not counted.
 
 >>> xt.memory.stats().idle
 33554432

@@ -22,7 +22,7 @@ from .device import DEVICE
 from .gradient import GRADIENT
 from .kinds import Kind, ProgramError, failures_of, shrink
 from .maker import KernelMaker, Maker, SmoothMaker
-from .plain import EXACT, KERNELS, MODES, PLAIN, TIMES, all_large, difference, run_ours
+from .plain import EXACT, KERNELS, MODES, PLAIN, TIMES, all_large, difference, run_ours, small_up_to
 from .sides import Oracle, Ours, Side, data, differs, root, run_oracle, same_bits, same_error
 from .strict import STRICT
 
@@ -55,6 +55,7 @@ __all__ = [
     "root",
     "run_oracle",
     "run_ours",
+    "small_up_to",
     "same_bits",
     "same_error",
     "shrink",

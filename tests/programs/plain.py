@@ -16,6 +16,8 @@ import pytest
 
 import xtensor as xt
 from xtensor.calls import thin
+from xtensor.codegen.cpu.driver import driver
+from xtensor.plan import costs
 
 from .kinds import Kind
 from .maker import KernelMaker, Maker
@@ -54,10 +56,22 @@ def all_large() -> Iterator[None]:
 
     Methods are Python's, which ask for these limits.
     """
-    with thin.in_python(), pytest.MonkeyPatch.context() as patch:
+    driver()  # which changes one of them
+    with thin.in_python(), small_up_to(-1, -1), pytest.MonkeyPatch.context() as patch:
         for module, limit in limits(len(sys.modules)):
             patch.setattr(module, limit, 0 if limit in ("COUNTED", "REUSED") else -1)
         yield
+
+
+@contextmanager
+def small_up_to(cheap: int, costly: int) -> Iterator[None]:
+    """Let methods in Python call the library at once for so many bytes, of cheap functions and of others."""
+    before = costs.cheap_below[0], costs.costly_below[0]
+    costs.cheap_below[0], costs.costly_below[0] = cheap, costly
+    try:
+        yield
+    finally:
+        costs.cheap_below[0], costs.costly_below[0] = before
 
 
 @lru_cache(1)

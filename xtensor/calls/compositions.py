@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from math import prod
 from typing import Any, TypeVar, cast
 
 from ..autograd.tape import active, steps_of
 from ..base.caches import make_room
-from ..base.options import settings, thin_closed
+from ..base.options import settings, step_by_step, thin_closed
 from ..graph.node import Macro, MacroStep, Node
-from ..plan.costs import LAUNCH_PAYS
+from ..plan.costs import DIRECT_BELOW, LAUNCH_PAYS
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..tensor.face import Tensor
@@ -51,7 +52,8 @@ def macro(function: F, /) -> F:
             return plain(*args, **kwargs)
         key, inputs, device, pending = kinds
         if key not in known:
-            result = plain(*args, **kwargs)
+            large = any(prod(value.shape) * value.dtype.itemsize > DIRECT_BELOW for value in inputs)
+            result = step_by_step(plain, *args, **kwargs) if large else plain(*args, **kwargs)
             if type(result) is Tensor and type(result._data) is Node:
                 make_room(known, REMEMBERED)
                 known[key] = _macro_of(function.__name__, result._data, inputs)

@@ -17,13 +17,21 @@ from ..base.caches import make_room
 from ..base.dtypes import Category, DType, canonical, check_real, is_generated, promote
 from ..base.errors import REFUSED, expected, mismatch, prefixed
 from ..base.layout import Shape, as_axes, as_axis
-from ..base.options import settings, thin_closed
+from ..base.options import settings, step_by_step, thin_closed
 from ..base.profiling import noting, observers
 from ..codegen import element as elements
 from ..devices import Backend, Device
 from ..devices.cpu import CPU, FAST, SLOW, quickly
 from ..graph.node import Macro, Node, Part, node_of, result_dtypes
-from ..plan.costs import CONTRACTION_WAITS, DIRECT_BELOW, FAST_LAUNCH_PAYS, LAUNCH_PAYS
+from ..plan.costs import (
+    CHEAP,
+    CONTRACTION_WAITS,
+    DIRECT_BELOW,
+    FAST_LAUNCH_PAYS,
+    LAUNCH_PAYS,
+    cheap_below,
+    costly_below,
+)
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, watchers, watching
@@ -65,6 +73,7 @@ class Op:
     composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
     rule: its derivative; an empty one where there is none.
     slow: the characters of the dtypes in which the library takes long for it.
+    below: the bytes, one element, up to which the library's function at once is cheaper than recording.
     reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
         shape and dtype, or for a composed one what stands for all it records, None where nothing can.
     known_there, ready: what small calls on other devices than the CPU came to (see elsewhere.py).
@@ -96,6 +105,7 @@ class Op:
         self.composed = composed
         self.rule = Rule(self.name, {})
         self.slow = SLOW.get(self.name, "")
+        self.below = cheap_below if self.name in CHEAP else costly_below
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
         self.known_there: dict[tuple[Any, ...], Known] = {}
         self.ready: dict[tuple[Any, ...], Any] = {}
@@ -120,6 +130,11 @@ class Op:
         """The names of the positional parameters: x, or x1 and x2, ..."""
         code = cast(Any, self.stub).__code__  # `inspect.signature` would take a tenth of the import
         return tuple(code.co_varnames[: code.co_argcount])
+
+    @property
+    def most(self) -> int:
+        """The bytes up to which a call is not recorded now."""
+        return DIRECT_BELOW if thin_closed[0] else self.below[0]
 
     def kernel(self, backend: Backend) -> Callable[..., Any]:
         """Return the function that computes this op on native arrays: the library's own, else the formula."""
@@ -369,7 +384,7 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
     if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
-        composed = op.composed(x, dict(params))
+        composed: Tensor | None = step_by_step(op.composed, x, dict(params))
         if composed is not None:
             _remember_reduction(op, x, values, (params, macro_of(op.name, composed, x)))
             return composed
@@ -420,7 +435,8 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     value = read_later(x)
     limits = settings()
-    if value is None or not worth_recording(limits, prod(x.shape) * x.dtype.itemsize, type(value) is Node):
+    nbytes = prod(x.shape) * x.dtype.itemsize
+    if value is None or not worth_recording(limits, nbytes, type(value) is Node, op.most):
         return None
     try:
         found = op.reduced.get((x.shape, x.dtype.num, tuple(params.values())))
@@ -479,7 +495,7 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
     pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
     limits = settings()
-    if not worth_recording(limits, nbytes, pending) or op.fails_on_values(*kinds):
+    if not worth_recording(limits, nbytes, pending, op.most) or op.fails_on_values(*kinds):
         return False
     if limits.reproducible and op.name in EXACT:
         return False

@@ -93,7 +93,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
     limits = settings()
     nbytes = prod(shape) * widest
     pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
-    if not worth_recording(limits, nbytes, pending) or (limits.reproducible and op.name in EXACT):
+    if not worth_recording(limits, nbytes, pending, op.most) or (limits.reproducible and op.name in EXACT):
         return None
     if exposed and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
         return None
@@ -178,16 +178,17 @@ def _is_librarys(name: str) -> bool:
     return name not in PRIMITIVES and name not in ("astype", "mean", "pow", *COMBINING - {"max", "min"})
 
 
-def worth_recording(limits: Settings, nbytes: int, pending: bool) -> bool:
+def worth_recording(limits: Settings, nbytes: int, pending: bool, below: int = DIRECT_BELOW) -> bool:
     """Return whether a call is to be recorded: asked for or worth it, and no larger than the user allows.
 
     nbytes: the elements it goes over, in the widest of its operands' dtypes. pending: whether it waits for others.
+    below: the bytes up to which the library is cheaper.
     """
     if limits.reproducible:
         return True
     if limits.lazy == "never" or (limits.pinned_limit is not None and nbytes > limits.pinned_limit):
         return False
-    return pending or nbytes > DIRECT_BELOW or limits.lazy == "always"
+    return pending or nbytes > below or limits.lazy == "always"
 
 
 def pays_at_once(limits: Settings, nbytes: int, most: int, pending: bool) -> bool:

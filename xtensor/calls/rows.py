@@ -20,7 +20,6 @@ from ..base.dtypes import ANY, Category
 from ..base.errors import REFUSED, StrangerError, expected, one_of
 from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly
-from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
@@ -104,11 +103,12 @@ _ITEMS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _unary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
+    below = op.below
 
     def call(x: Any, /) -> Tensor:
         if type(x) is Tensor:
             a = x._data
-            if type(a) is _ARRAY and a.nbytes <= DIRECT_BELOW and not thin_closed[0]:
+            if type(a) is _ARRAY and a.nbytes <= below[0] and not thin_closed[0]:
                 try:
                     return wrap(quickly(kernel, a), CPU_DEVICE)
                 except REFUSED:
@@ -130,16 +130,17 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
     kernel: Any = op.kernel(CPU)
     takes_arrays = type(kernel) is np.ufunc  # and looks at no type of a Python number
     of_items = _ITEMS.get(op.name) if takes_arrays else None
+    below = op.below
 
     def call(x1: Any, x2: Any, /) -> Any:
         if type(x1) is Tensor:
             a = x1._data
-            if type(a) is _ARRAY and a.nbytes <= DIRECT_BELOW and not thin_closed[0]:
+            if type(a) is _ARRAY and a.nbytes <= below[0] and not thin_closed[0]:
                 kind = type(x2)
                 b: Any = None
                 if kind is Tensor:
                     b = x2._data
-                    if type(b) is not _ARRAY or b.nbytes > DIRECT_BELOW:
+                    if type(b) is not _ARRAY or b.nbytes > below[0]:
                         return long_way(op, (x1, x2))
                 elif kind is float and takes_arrays:
                     b = floats_beside(a.dtype, x2)
@@ -166,7 +167,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                     return found
         elif type(x2) is Tensor and type(x1) in _NUMBERS and not thin_closed[0]:
             b = x2._data
-            if type(b) is _ARRAY and b.nbytes <= DIRECT_BELOW:
+            if type(b) is _ARRAY and b.nbytes <= below[0]:
                 try:
                     if of_items is not None and not b.ndim and type(x1) is not complex:  # which divides as Python does
                         return wrap(quickly(of_items, x1, b[()]), CPU_DEVICE)
@@ -236,6 +237,7 @@ def _in_place(op: Op) -> Callable[..., Any]:
     kernel: Any = op.kernel(CPU)
     takes_arrays = type(kernel) is np.ufunc
     of_items = _ITEMS.get(op.name) if takes_arrays else None
+    below = op.below
 
     def change(self: Tensor, other: Any, /) -> Any:
         a, owner = self._data, self._owner
@@ -243,7 +245,7 @@ def _in_place(op: Op) -> Callable[..., Any]:
         if free and type(a) is _ARRAY and takes_arrays and not thin_closed[0]:
             kind = type(other)
             b = other._data if kind is Tensor else floats_beside(a.dtype, other) if kind is float else other
-            if (type(b) is _ARRAY or kind in _NUMBERS) and a.nbytes <= DIRECT_BELOW:
+            if (type(b) is _ARRAY or kind in _NUMBERS) and a.nbytes <= below[0]:
                 try:
                     if not a.ndim and is_value(self):
                         return wrap(_change(kernel, of_items, a.copy(), b)[()], CPU_DEVICE)
@@ -279,9 +281,9 @@ def _install(op: Op, name: str, call: Callable[..., Any], kind: str) -> None:
     call.__signature__ = inspect.Signature([inspect.Parameter(one, only) for one in given])  # type: ignore[attr-defined]
     kernel = op.kernel(CPU)
     if type(kernel) is np.ufunc:
-        add_door(Door(Operators, call.__name__, call, kind, kernel, _ITEMS.get(op.name)))
+        add_door(Door(Operators, call.__name__, call, kind, kernel, _ITEMS.get(op.name), op.below))
     elif kind in ("binary", "reflected"):
-        add_door(Door(Operators, call.__name__, call, f"{kind} formula", kernel))
+        add_door(Door(Operators, call.__name__, call, f"{kind} formula", kernel, below=op.below))
     else:
         setattr(Operators, call.__name__, call)
 
@@ -342,16 +344,16 @@ def reduction(
     def decorate(stub: F) -> F:
         op = Op(stub, "reduction", accepts, of_nothing=of_nothing, one_axis=one_axis, composed=composed)
         op.rule = _rule(op, derivative)
-        defaults = op.defaults
+        defaults, below = op.defaults, op.below
 
         kernel = CPU.kernel(op.name)
         if op.name in vars(Methods):
-            add_door(Door(Methods, op.name, vars(Methods)[op.name], "reduced", kernel))
+            add_door(Door(Methods, op.name, vars(Methods)[op.name], "reduced", kernel, below=op.below))
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
-            native = small(x) if type(x) is Tensor and not thin_closed[0] else None
-            if native is not None and native.size:
+            native = x._data if type(x) is Tensor and not thin_closed[0] else None
+            if type(native) is _ARRAY and native.nbytes <= below[0] and native.size:
                 reduced = reduce_small(kernel, native, given)
                 if reduced is not None:
                     return wrap(reduced, CPU_DEVICE)

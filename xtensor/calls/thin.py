@@ -24,7 +24,7 @@ from ..base.errors import REFUSED
 from ..base.locks import fork_waiting_lock
 from ..base.options import settings, thin_closed
 from ..devices.cpu import DOUBLES, SINGLES, quiet
-from ..plan.costs import DIRECT_BELOW, THIN_CALLS
+from ..plan.costs import THIN_CALLS, cheap_below, costly_below
 from ..storage.storage import Storage, watchers
 from ..tensor.face import Tensor
 from ..tensor.methods import Methods
@@ -35,7 +35,8 @@ class Door(NamedTuple):
     """A method in Python that machine code may stand before.
 
     home: the class that has it. kind: what codegen/cpu calls such a method. function: of NumPy, or the name
-    of one of C's. items: what computes the same of NumPy's scalars, None where nothing does.
+    of one of C's. items: what computes the same of NumPy's scalars, None where nothing does. below: the bytes, one
+    element, up to which arrays are small.
     """
 
     home: type
@@ -44,6 +45,7 @@ class Door(NamedTuple):
     kind: str
     function: Any = None
     items: Any = None
+    below: list[int] = costly_below
 
 
 _doors: list[Door] = []
@@ -108,13 +110,16 @@ def _compiled() -> list[Any]:
     if not (locked and ctypes.sizeof(ctypes.c_void_p) == _WORD and can_generate()):
         return []
     from ..codegen.cpu.compile import handmade, host, kept_for_ever
+    from ..codegen.cpu.kept import keep
     from ..codegen.cpu.methods import source
 
     try:
-        words, at = _table(), _offsets()
+        at = _offsets()
         if host() is None:
             return []
-        code = handmade(source([door.kind for door in _doors], at, DIRECT_BELOW))
+        keep()
+        words = _table()
+        code = handmade(source([door.kind for door in _doors], at))
     except (LookupError, ValueError, AttributeError, RuntimeError, ImportError, MemoryError):
         return []
     run = (ctypes.c_uint64 * (len(words) + len(_doors)))(*words)
@@ -164,7 +169,7 @@ def _table() -> list[int]:
     words = [_address(name) for name in FUNCTIONS] + [id(objects[name]) for name in OBJECTS]
     for door in _doors:
         function = _address(door.function) if isinstance(door.function, str) else _word(door.function)
-        words += [function, id(door.call), _word(door.items)]
+        words += [function, id(door.call), _word(door.items), door.below[0]]
     _kept.append((objects, list(_doors)))
     return words
 
@@ -275,10 +280,10 @@ for _home, _name, _kind, _function in (
     (Methods, "transpose", "seen", np.ndarray.transpose),
     (Methods, "reshape", "reshape", np.ndarray.reshape),
     (Tensor, "__getitem__", "getitem", None),
-    (Tensor, "__setitem__", "setitem", None),
     (Tensor, "__len__", "length", None),
     (Tensor, "__bool__", "truth", None),
     (Tensor, "__float__", "number", "PyNumber_Float"),
     (Tensor, "__int__", "number", "PyNumber_Long"),
 ):
     add_door(Door(_home, _name, vars(_home)[_name], _kind, _function))
+add_door(Door(Tensor, "__setitem__", vars(Tensor)["__setitem__"], "setitem", below=cheap_below))

@@ -31,7 +31,13 @@ def _quiet_context() -> Context:
     """
     context = Context()
     context.run(np.seterr, all="ignore")
+    for set_handler in _handlers:
+        context.run(set_handler)
     return context
+
+
+# What sets how NumPy allocates its results, none or one.
+_handlers: list[Callable[[], Any]] = []
 
 
 class _Quiet(threading.local):
@@ -46,6 +52,18 @@ _quiet = _Quiet()
 # For the shortest path only: one context for all threads, which raises RuntimeError when another is inside.
 quiet = _quiet_context()
 quickly = quiet.run
+
+
+def allocate_by(set_handler: Callable[[], Any]) -> bool:
+    """Set how NumPy allocates in quiet contexts; return whether that was done: no thread was inside the shared one."""
+    global _quiet
+    try:
+        quickly(set_handler)
+    except RuntimeError:
+        return False
+    _handlers[:] = [set_handler]
+    _quiet = _Quiet()
+    return True
 
 
 class _Floats(dict[Any, Any]):

@@ -18,6 +18,23 @@ if TYPE_CHECKING:
 # which it cannot see in ours, and takes up to 16 times as long for pages that the system gives it again and again.
 DIRECT_BELOW = 256 * 1024
 
+# The same of functions that NumPy computes about as fast as generated code does, once memory of its results is kept for
+# the next ones (codegen/cpu/kept.py). (With 64 000 float64 one thread takes for x + y 34 us so and 92 recorded, for
+# x * 2 + y 52 and 111, for (x - y) * z + y) * 2 - x 157 and 138; NumPy itself takes from 30 to 340, by its luck with
+# pages. A function like exp takes 340 and 135.)
+CHEAP_BELOW = 512 * 1024
+CHEAP = frozenset(
+    (
+        *("add", "subtract", "multiply", "divide", "negative", "positive", "abs", "square", "sqrt", "reciprocal"),
+        *("minimum", "maximum", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+        *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "logical_and", "logical_or", "logical_xor"),
+        *("logical_not", "isnan", "isinf", "isfinite", "signbit", "floor", "ceil", "trunc", "conj"),
+        *("sum", "prod", "max", "min", "any", "all", "mean"),
+    )
+)
+# What holds now, of those functions and of others: one element each, which all of them look at.
+cheap_below, costly_below = [DIRECT_BELOW], [DIRECT_BELOW]
+
 # Operators and indexings after which tensors get machine code for them: it is loaded in 60 ms, less where kernels have
 # been compiled, and saves half a microsecond of each. Not by a thread aside: in a loop of small calls that would wait
 # for the interpreter's lock for seconds.

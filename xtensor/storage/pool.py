@@ -193,6 +193,7 @@ class Pool:
         self._room = LEAST_ROOM
         self._dropped: dict[int, float] = {}  # the sizes dropped to make room, and when
         self._swept = 0.0
+        self._beside: list[tuple[Callable[[int], int], int]] = []
         this: weakref.ref[Pool] = weakref.ref(self)
         self._owner = _owner_class(this)
         if hasattr(os, "register_at_fork"):
@@ -243,10 +244,21 @@ class Pool:
 
     def trim(self) -> int:
         """Give all idle memory back to the system; returns how many bytes."""
+        others = sum([limit(0) for limit, _ in self._beside])
+        self._limit_beside()
         with self._lock:
             before = self._returned
             self._alone(self._drop_all)
-            return self._returned - before
+            return self._returned - before + others
+
+    def beside(self, limit: Callable[[int], int], most: int) -> None:
+        """Trim and limit memory that others keep, too. limit: sets its most bytes, returns how many were freed."""
+        self._beside.append((limit, most))
+        self._limit_beside()
+
+    def _limit_beside(self) -> None:
+        for limit, most in self._beside:
+            limit(min(most, self.limit))
 
     @property
     def limit(self) -> int:
@@ -259,6 +271,7 @@ class Pool:
             self._limit = nbytes
             self._alone(self._settle)
             self._alone(self._drop, self._idle_bytes - self.limit)
+        self._limit_beside()
 
     # ---- steps, taken under the lock
 

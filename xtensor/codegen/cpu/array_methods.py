@@ -58,13 +58,13 @@ call:
   %r = call ptr %PyObject_Vectorcall(ptr %door, ptr %to1, i64 %flagged, ptr %names)
   ret ptr %r
 }}
-define private ptr @alone(ptr %x, i64 %count, ptr %names) {{
+define private ptr @alone(ptr %x, i64 %count, ptr %names, ptr %row) {{
   %named = ptrtoint ptr %names to i64
   %both = or i64 %named, %count
   %bare = icmp eq i64 %both, 0
   br i1 %bare, label %ask, label %no
 ask:
-  %a = call ptr @ready(ptr %x)
+  %a = call ptr @ready(ptr %x, ptr %row)
   ret ptr %a
 no:
   ret ptr null
@@ -84,7 +84,7 @@ def _fresh() -> str:
     return _past_given(f"""
 define private ptr @fresh(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
-{found("a", "@alone(ptr %x, i64 %count, ptr %names)", "go", "long")}\
+{found("a", "@alone(ptr %x, i64 %count, ptr %names, ptr %row)", "go", "long")}\
   call void %Py_IncRef(ptr %a)
   %r = call ptr @quietly(ptr %function, ptr %a, ptr null)
   call void %Py_DecRef(ptr %a)
@@ -129,7 +129,7 @@ no:
   ret ptr null
 }}
 define private ptr @reduced(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
-{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x)", "asked", "long")}\
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x, ptr %row)", "asked", "long")}\
 {found("axis", "@axis_in(ptr %a, ptr %y, i64 %count, ptr %names)", "go", "long")}\
   call void %Py_IncRef(ptr %a)
   %r = call ptr @quietly(ptr %function, ptr %a, ptr %axis)
@@ -163,7 +163,7 @@ drop:
 }}
 define private ptr @seen(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
-{found("a", "@alone(ptr %x, i64 %count, ptr %names)", "go", "long")}\
+{found("a", "@alone(ptr %x, i64 %count, ptr %names, ptr %row)", "go", "long")}\
   call void %Py_IncRef(ptr %a)
   %r = call ptr @call(ptr %function, ptr %a, ptr null)
   call void %Py_DecRef(ptr %a)
@@ -273,7 +273,7 @@ def _reshape() -> str:
     """Return the method that gives another shape, of which at most one length is -1: integers, or a tuple of them."""
     return _past_given(f"""
 define private ptr @reshape(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
-{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@alone(ptr %x, i64 0, ptr %names)", "asked", "long")}\
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@alone(ptr %x, i64 0, ptr %names, ptr %row)", "asked", "long")}\
 {found("shape", "@shape_of(ptr %y, i64 %count)", "shaped", "long")}\
   call void %Py_IncRef(ptr %a)
   %r = call ptr @call(ptr %function, ptr %a, ptr %shape)
@@ -296,7 +296,7 @@ def _cast(at: Offsets) -> str:
     return _past_given(f"""
 define private ptr @cast(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {given("PyDict_GetItemWithError", "PyErr_Clear", "Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
-{found("a", "@alone(ptr %x, i64 0, ptr %names)", "asked", "long")}{load("dtype", "%a", at.dtype, "ptr")}\
+{found("a", "@alone(ptr %x, i64 0, ptr %names, ptr %row)", "asked", "long")}{load("dtype", "%a", at.dtype, "ptr")}\
   %kind.at = getelementptr i8, ptr %dtype, i64 {at.kind}
   %kind = load i8, ptr %kind.at
   %real = icmp ne i8 %kind, {ord("c")}

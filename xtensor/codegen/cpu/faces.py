@@ -1,8 +1,9 @@
 """What machine code asks of tensors that are there and small, and makes of NumPy's results: parts of methods.py.
 
 All is found in one table of words: addresses of functions (FUNCTIONS), of objects (OBJECTS), and of each method a row:
-what computes it, its door, which is the method as it stands in Python, and what computes the same of NumPy's scalars,
-or null. Functions return null, with a Python exception raised or without, where methods then go on to the door.
+what computes it, its door, which is the method as it stands in Python, what computes the same of NumPy's scalars, or
+null, and the bytes up to which arrays are small. Functions return null, with a Python exception raised or without,
+where methods then go on to the door.
 
 Sources: Python's C API (Call Protocol, Type Objects, Context Variables) and NumPy's (PyArray_Scalar,
 PyArray_FromScalar); the layout of an array is part of NumPy's binary interface.
@@ -34,7 +35,7 @@ OBJECTS = (
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
 )
 
-ROW = ("function", "door", "items")
+ROW = ("function", "door", "items", "below")
 PLACES = {name: place for place, name in enumerate((*FUNCTIONS, *OBJECTS))}
 
 # That the word before the first argument may be used by who is called (PY_VECTORCALL_ARGUMENTS_OFFSET).
@@ -129,9 +130,9 @@ fail:
 # ---- questions
 
 
-def questions(at: Offsets, most: int) -> str:
+def questions(at: Offsets) -> str:
     """Return the functions that ask: of what type an object is, what array a tensor shows, and how it may be used."""
-    return _of_objects(at) + _of_size(at, most) + _of_use(at)
+    return _of_objects(at) + _of_size(at) + _of_use(at)
 
 
 def _of_objects(at: Offsets) -> str:
@@ -174,11 +175,12 @@ keep:
 """
 
 
-def _of_size(at: Offsets, most: int) -> str:
-    """Return @is_small: whether an array has at most so many bytes."""
+def _of_size(at: Offsets) -> str:
+    """Return @is_small: whether an array has at most as many bytes as a row says."""
     return f"""
-define private i1 @is_small(ptr %a) {{
+define private i1 @is_small(ptr %a, ptr %row) {{
 entry:
+{load("below", "%row", ROW.index("below"))}\
 {load("axes", "%a", at.axes, "i32")}{load("lengths", "%a", at.lengths, "ptr")}{load("dtype", "%a", at.dtype, "ptr")}\
 {load("itemsize", "%dtype", at.itemsize)}\
   %count = zext i32 %axes to i64
@@ -194,7 +196,7 @@ multiply:
   %axis.next = add i64 %axis, 1
   br label %test
 counted:
-  %small = icmp ule i64 %nbytes, {most}
+  %small = icmp ule i64 %nbytes, %below
   ret i1 %small
 }}
 """
@@ -211,8 +213,8 @@ define private i1 @is_open() {{
   %open = icmp eq ptr %reasons, %zero
   ret i1 %open
 }}
-define private ptr @ready(ptr %x) {{
-{found("a", "@array_of(ptr %x)", "sized", "no")}{sure("small", "@is_small(ptr %a)", "asked", "no")}\
+define private ptr @ready(ptr %x, ptr %row) {{
+{found("a", "@array_of(ptr %x)", "sized", "no")}{sure("small", "@is_small(ptr %a, ptr %row)", "asked", "no")}\
 {sure("open", "@is_open()", "yes", "no")}\
   ret ptr %a
 no:

@@ -55,7 +55,7 @@ other:
   call void %Py_DecRef(ptr %key)
   br label %looked
 arrays:
-{sure("small", "@is_small(ptr %a)", "gather", "large")}\
+{sure("small", "@is_small(ptr %a, ptr %row)", "gather", "large")}\
   %g = call ptr @selected(ptr %a, ptr %key)
   call void %Py_DecRef(ptr %key)
   %refused = icmp eq ptr %g, null
@@ -206,7 +206,8 @@ misused:
 both:
 {load("key", "%arguments", 0, "ptr")}{load("value", "%arguments", 1, "ptr")}\
 {found("a", "@array_of(ptr %x)", "asked", "long")}{sure("open", "@is_open()", "opened", "long")}\
-{sure("free", "@is_free(ptr %x)", "keyed", "long")}{found("taken", "@taken(ptr %a, ptr %value)", "valued", "long")}\
+{sure("free", "@is_free(ptr %x)", "keyed", "long")}\
+{found("taken", "@taken(ptr %a, ptr %value, ptr %row)", "valued", "long")}\
 {sure("plain", "@is_plain(ptr %key)", "basic", "other")}\
   call void %Py_IncRef(ptr %key)
   br label %go
@@ -260,7 +261,7 @@ _FAILED, _DONE, _UNSURE = range(3)
 def _taken(at: Offsets) -> str:
     """Return @taken: what NumPy is given for a value to assign to an array's elements."""
     return f"""
-define private ptr @taken(ptr %a, ptr %value) {{
+define private ptr @taken(ptr %a, ptr %value, ptr %row) {{
 {given("float", "int", "bool")}{types("value", "float", "int", "bool")}\
   br i1 %is.one, label %itself, label %other
 itself:
@@ -271,7 +272,7 @@ other:
   %same = icmp eq ptr %dtype, %given
   br i1 %same, label %sized, label %no
 sized:
-{sure("small", "@is_small(ptr %b)", "yes", "no")}\
+{sure("small", "@is_small(ptr %b, ptr %row)", "yes", "no")}\
   ret ptr %b
 no:
   ret ptr null

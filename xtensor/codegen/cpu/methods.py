@@ -36,20 +36,19 @@ def table_words(methods: int) -> int:
     return len(PLACES) + methods * len(ROW)
 
 
-def source(kinds: Sequence[str], at: Offsets, most: int) -> str:
+def source(kinds: Sequence[str], at: Offsets) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
     the operands in the other order), both with " formula" behind it where the function is no ufunc of NumPy's and takes
     Python's numbers as they are, "update", "unary", "number", "truth", "length", "getitem", "setitem", or one of those
     of array_methods.py.
 
-    Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods. most:
-    the bytes up to which an array is small.
+    Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods.
     """
     words = table_words(len(kinds))
     return "".join(
         [
             f"@table = private global [{words} x i64] zeroinitializer\n",
-            *(questions(at, most), results(at), calls()),
+            *(questions(at), results(at), calls()),
             *(_operands(at), _scalars(at), _binary(), _writing(at), _update(at), _unary()),
             *(_number(at), _truth(), _length(at), getitem(at), setitem(at), array_methods(at)),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
@@ -126,9 +125,9 @@ other:
   %number.itself = select i1 %is.one, ptr %y, ptr null
   ret ptr %number.itself
 }}
-define private ptr @operand(ptr %a, ptr %y, i1 %itself) {{
+define private ptr @operand(ptr %a, ptr %y, ptr %row, i1 %itself) {{
 {given("Tensor", "Py_IncRef")}{sure("tensor", "@is(ptr %y, ptr %Tensor)", "face", "number")}\
-{found("b", "@array_of(ptr %y)", "sized", "unknown")}{sure("small", "@is_small(ptr %b)", "hold", "unknown")}\
+{found("b", "@array_of(ptr %y)", "sized", "unknown")}{sure("small", "@is_small(ptr %b, ptr %row)", "hold", "unknown")}\
   call void %Py_IncRef(ptr %b)
   ret ptr %b
 number:
@@ -189,7 +188,8 @@ def _binary() -> str:
     return f"""
 define private ptr @binary(ptr %x, ptr %y, ptr %row, i1 %reflected, i1 %itself) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
-{found("a", "@ready(ptr %x)", "other", "long")}{found("b", "@operand(ptr %a, ptr %y, i1 %itself)", "both", "long")}\
+{found("a", "@ready(ptr %x, ptr %row)", "other", "long")}\
+{found("b", "@operand(ptr %a, ptr %y, ptr %row, i1 %itself)", "both", "long")}\
   %arrays.only = icmp eq ptr %items, null
   %x.axes = call i1 @has_axes(ptr %x)
   %y.axes = call i1 @has_axes(ptr %y)
@@ -245,7 +245,8 @@ def _update(at: Offsets) -> str:
     return f"""
 define private ptr @update(ptr %x, ptr %y, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
-{found("a", "@ready(ptr %x)", "asked", "long")}{found("b", "@operand(ptr %a, ptr %y, i1 false)", "both", "long")}\
+{found("a", "@ready(ptr %x, ptr %row)", "asked", "long")}\
+{found("b", "@operand(ptr %a, ptr %y, ptr %row, i1 false)", "both", "long")}\
   %several = call i1 @has_axes(ptr %x)
   br i1 %several, label %array, label %single
 array:
@@ -290,7 +291,7 @@ def _unary() -> str:
     """Return the method of an operator with one operand."""
     return f"""
 define private ptr @unary(ptr %x, ptr %y, ptr %row) {{
-{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x)", "go", "long")}\
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x, ptr %row)", "go", "long")}\
   call void %Py_IncRef(ptr %a)
   %r = call ptr @quietly(ptr %function, ptr %a, ptr null)
   call void %Py_DecRef(ptr %a)

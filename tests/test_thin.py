@@ -564,6 +564,7 @@ def test_functions_that_other_ways_enter() -> None:
     for _ in range(3):
         (x * 2 + y).evaluate()
     assert len(entered(lambda: x * 2 + y)) <= 42  # 38; more where gradients or a device were used in this process
+    x, y = tensor((300, 200)), tensor((300, 200))  # too few elements to be shared among threads, which is asked too
     fused = xt.fuse(lambda x, y: x * 2 + y)
     for _ in range(40):
         fused(x, y)

@@ -23,7 +23,7 @@ from ..calls.elsewhere import assign_there, view_there
 from ..calls.library import on
 from ..calls.masked import is_same_mask, is_selection, selection
 from ..calls.op import cast_later
-from ..calls.writes import assign_captured, cast_now, computed_aside, store, writable, writable_blob
+from ..calls.writes import assign_captured, cast_now, computed_aside, store, writable, writable_blob, write_captured
 from ..devices import Backend
 from ..devices.cpu import CPU, PLAIN, assign, quickly
 from ..graph.node import Node, Part
@@ -296,12 +296,21 @@ def _cotangent(g: Tensor, key: Any, like: Like) -> Tensor:
 @differentiable(g=lambda g, key: g[key])
 def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
     """Return zeros with a cotangent added at the elements of a key, which may name some of them more than once."""
-    result: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
     if _is_basic(key):
+        result: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
         result[key] = g
-    else:
-        result.device.backend.add_at(result.native(), _native_key(result, key), g.native())
-    return result
+        return result
+    backend, key = g.device.backend, _listless(g, key)
+    places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
+    fixed = [None if isinstance(item, Tensor) else _native_key(g, item) for item in key]
+
+    def place(xp: Any, native: Native, *indices: Native) -> Native:
+        total, given = backend.zeros(like.shape, like.dtype), iter(indices)
+        backend.add_at(total, tuple([next(given) if at in places else item for at, item in enumerate(fixed)]), native)
+        return total
+
+    found: Tensor = on((g, *[key[at] for at in places]), "getitem", place)
+    return found
 
 
 # A look at no more than this share of a pending value computes only what is looked at.
@@ -450,7 +459,6 @@ def _set_at_indices(x: Tensor, key: tuple[Any, ...], operand: Tensor, function: 
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in key)
     if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size != 1):
         capture.refuse_call(function)  # how many elements a mask takes depends on its values
-    blobs = [x.blob, operand.blob, *[key[place].blob for place in places]]
     fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
 
     def assign(target: Native, value: Native, *indices: Native) -> None:
@@ -458,16 +466,7 @@ def _set_at_indices(x: Tensor, key: tuple[Any, ...], operand: Tensor, function: 
         index = tuple([next(given) if place in places else item for place, item in enumerate(fixed)])
         backend.assign(target, index, value.copy() if backend.xp.may_share_memory(target, value) else value)
 
-    writable_blob(x, function)
-    before_write(x.owner)
-    call = noting(backend.call, backend, function) if observers else backend.call
-    with capture.inside():
-        try:
-            call(assign, *[blob.shallow_copy().native() for blob in blobs])
-        except (IndexError, ValueError, TypeError, OverflowError) as error:
-            capture.refuse_call(function)  # the function may catch that: what it does then follows from values
-            raise prefixed("index" if isinstance(error, IndexError) else function, error) from None
-    capture.called(assign, blobs, (), blobs[:1])
+    write_captured(assign, (x, operand, *[key[place] for place in places]), function)
 
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:

@@ -203,7 +203,7 @@ class Fused(Generic[P, R]):
             contents = Contents(holders, self._reach or self._reached())
             result: Any = self._function(*args, **kwargs)
             done = _Done(result, contents, {id(x): number for number, x in enumerate(holders)})
-            watch.end()
+            watch.close()
             with run.turn():
                 known = _known(done, capture, tensors)
         if known.reason != DISTURBED:
@@ -253,16 +253,15 @@ class _Watch:
     def _give_up(self) -> None:
         """End early, where no block of other settings is open: it would put these back when it ends."""
         if in_force.get() is self._settings:
-            self.end()
-            self._trusted.close()
+            self.close()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Watch no longer, and record what pays."""
-        self._until_end.close()
+        with self._trusted:  # which ends even where an interrupt hits the other
+            self._until_end.close()
 
     def __exit__(self, *failure: object) -> None:
-        with self._trusted:  # which ends even where an interrupt hits the other
-            self.end()
+        self.close()
 
 
 def _sharing(args: Any, kwargs: Any) -> Any:

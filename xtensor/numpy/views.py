@@ -66,7 +66,9 @@ class Flat:
         return self._of.ravel().__array__(dtype, copy)
 
 
-@differentiable(x=lambda g, window_shape, axis, like: _of_windows(g, _windows(like.shape, window_shape, axis)[1], like), view=True)
+@differentiable(
+    x=lambda g, window_shape, axis, like: _of_windows(g, _windows(like.shape, window_shape, axis)[1], like), view=True
+)
 def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Tensor:
@@ -81,7 +83,11 @@ def sliding_window_view(
 def _windows(shape: Shape, window_shape: Any, axis: Any) -> tuple[Shape, tuple[int, ...]]:
     """Return the shape of a view of windows, and the axis along which each axis of a window lies, as NumPy finds it."""
     view = numpy.lib.stride_tricks.sliding_window_view(numpy.broadcast_to(0, shape), window_shape, axis)
-    axes = range(len(shape)) if axis is None else numpy.lib.array_utils.normalize_axis_tuple(axis, len(shape), allow_duplicate=True)
+    axes = (
+        range(len(shape))
+        if axis is None
+        else numpy.lib.array_utils.normalize_axis_tuple(axis, len(shape), allow_duplicate=True)
+    )
     return view.shape, tuple(axes)
 
 

@@ -16,7 +16,7 @@ from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, differentiable, recording, step_of, steps_of
 from ..base.dtypes import INTEGER, check_real
 from ..base.errors import REFUSED, expected, prefixed
-from ..base.layout import Shape, as_axis, contiguous
+from ..base.layout import Layout, Shape, as_axis, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.elsewhere import assign_there, view_there
@@ -140,27 +140,62 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 
 
 def subscript(x: Tensor, key: Any) -> Tensor:
-    """Return `x[key]`, where values are integers."""
-    plain = None if _is_basic(key) else _with_integers(x, key if type(key) is tuple else (key,))
-    found: Tensor = getitem(x, key) if plain is None else getitem(x, plain) if thin_closed[0] else x[plain]
-    return found
+    """Return `x[key]`, where values are integers, which select views as NumPy's scalars do.
 
-
-def _with_integers(x: Tensor, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return a key with Python's integers for its values, which select views as NumPy's scalars do; None for a key with
-    other arrays, or lists, in it.
-
-    Where a function is watched one element, a copy anyway, is selected by the values, so that nobody asks for them.
+    Where a function is watched nobody asks for them: one element is a copy anyway.
     """
+    whole = key if type(key) is tuple else (key,)
+    if _is_basic(key) or not _has_values_for_integers(x, whole):
+        found: Tensor = getitem(x, key)
+        return found
+    if watchers and watching() is not None:
+        seen = getitem(x, key) if _is_item(whole, x.ndim) else _shown(x, whole)
+        if seen is not None:
+            return seen
+    plain = tuple([one.__index__() if type(one) is Tensor else one for one in whole])
+    return getitem(x, plain) if thin_closed[0] else x[plain]
+
+
+def _has_values_for_integers(x: Tensor, key: tuple[Any, ...]) -> bool:
+    """Return whether there are values among integers, slices and the like, and no other arrays or lists."""
     for one in key:
         if type(one) is not Tensor:
             if type(one) in (tuple, list) or not _is_basic(one):
-                return None
+                return False
         elif not is_value(one) or one.shape or one.dtype.kind not in "iu" or one.device != x.device:
-            return None
-    if watchers and watching() is not None and _is_item(key, x.ndim):
+            return False
+    return True
+
+
+def _shown(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
+    """Return the view at computed places to a function that is watched, which the capture then follows; None where that
+    is not possible.
+    """
+    capture, base = watching(), x.blob
+    if base.device.backend is not CPU or base.layout.may_repeat() or (active[0] and steps_of((x,)) is not None):
         return None
-    return tuple([one.__index__() if type(one) is Tensor else one for one in key])
+    key = _blobs_in(key)
+    with capture.inside():
+        known = tuple([int(one.shallow_copy().native()) if type(one) is TBlob else one for one in key])
+    try:
+        layout = base.layout.index(known)
+    except IndexError:
+        capture.refuse_call("getitem")  # the function may catch that: what it does then follows from values
+        raise
+    low, high = layout.extent(x.itemsize)
+    if low == high:
+        return None
+    with capture.inside():
+        part = base.owner.part(low, high)
+    moved = Layout(layout.shape, layout.strides, layout.offset - low)
+    view = TBlob(part, base.dtype, moved, base.device, writeable=base.writeable)
+    capture.show(view, base, key)
+    return face(view)
+
+
+def _blobs_in(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a key with the bytes of its tensors."""
+    return tuple([one.blob if type(one) is Tensor else one for one in key])
 
 
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
@@ -436,6 +471,10 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     value: Any = operand
     if not _is_basic(key):
         key = _listless(x, key)
+        seen = type(value._data) is TBlob and _has_values_for_integers(x, key)
+        if seen and watching().shows(value.blob, x.blob, _blobs_in(key)):  # the last step of `x[key] += y`
+            writable_blob(x, function)
+            return
         if not _set_selected(x, key, value, function):
             _set_at_indices(x, key, value, function)
         return

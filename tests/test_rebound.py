@@ -1,4 +1,4 @@
-"""What captured functions leave in containers, attributes and names, call after call, beside the same on NumPy's arrays."""
+"""What captured functions bind anew in containers, attributes and names, beside the same on NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_names_that_are_bound_anew() -> None:
 
     def function(x: Any) -> Any:
         nonlocal count
-        global KEPT  # noqa: PLW0603 - what is tested
+        global KEPT
         count = count + x
         KEPT = count * 2.0
         return x + 1.0

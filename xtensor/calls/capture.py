@@ -190,7 +190,10 @@ class Fused(Generic[P, R]):
         return self._function(*args, **kwargs)
 
     def _first_call(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> R:
-        """Call the function, watched, and remember what it does, or why that is not known. found: as of signature_of."""
+        """Call the function, watched, and remember what it does, or why that is not known.
+
+        found: what signature_of has returned.
+        """
         signature, tensors, _, arrays, holders = found
         self._unwatched -= 1
         if self._unwatched >= 0 or _asks_for_plain_calls(settings()):

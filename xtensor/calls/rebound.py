@@ -1,6 +1,6 @@
-"""What a captured function leaves where it finds things: elements of lists and dicts, attributes of objects, and names.
+"""What a captured function binds anew: elements of lists and dicts, attributes of objects, and names.
 
-A call that is watched is between two looks at these. What differs then, as `state["m"] = ...` or `self.u = ...` make it,
+A call that is watched is between two looks at these. What differs then, as after `state["m"] = ...` or `self.u = ...`,
 is a result as what is returned is one, and later calls put theirs there.
 """
 
@@ -44,7 +44,10 @@ class Left(NamedTuple):
 
 
 class Contents:
-    """What is found before a function is called. holders: the lists, dicts and objects that its signature looks into."""
+    """What is found before a function is called.
+
+    holders: the lists, dicts and objects that its signature looks into.
+    """
 
     def __init__(self, holders: Sequence[Any], reach: Reach) -> None:
         self._holders, self._names = holders, frozenset(reach.names)
@@ -72,7 +75,8 @@ class Contents:
 
 def counts(changes: Sequence[tuple[Left, Any]]) -> bool:
     """Return whether numbers are among what was left: with others the next call is one of another kind."""
-    return any([type(value) in (int, float, complex, str) for _, value in changes])
+    kinds = (int, float, complex, str)
+    return any(type(value) in kinds for _, value in changes)
 
 
 def _inside(holder: Any, names: Collection[str]) -> dict[Any, Any]:
@@ -81,19 +85,16 @@ def _inside(holder: Any, names: Collection[str]) -> dict[Any, Any]:
         return dict(holder)
     if isinstance(holder, (type, ModuleType)):
         return _mentioned(vars(holder), names)
-    if is_open(type(holder)):
-        kind = type(holder)
-        own: dict[Any, Any] = getattr(holder, "__dict__", {})
-        own = dict(own) if stays(kind) else _mentioned(own, names)
-        own |= {name: getattr(holder, name) for name in slots_of(kind) if hasattr(holder, name)}
-        shared = {
-            (base, name): value
-            for base in kind.__mro__[:-1]
-            if not stays(base)
-            for name, value in _mentioned(vars(base), names).items()
-        }
-        return own | shared
-    return dict(enumerate(holder))
+    kind: Any = type(holder)
+    if not is_open(kind):
+        return dict(enumerate(holder))
+    own: dict[Any, Any] = getattr(holder, "__dict__", {})
+    own = dict(own) if stays(kind) else _mentioned(own, names)
+    own |= {name: getattr(holder, name) for name in slots_of(kind) if hasattr(holder, name)}
+    for base in kind.__mro__[:-1]:
+        if not stays(base):
+            own |= {(base, name): value for name, value in _mentioned(vars(base), names).items()}
+    return own
 
 
 def _mentioned(own: Any, names: Collection[str]) -> dict[Any, Any]:
@@ -107,7 +108,8 @@ def _can_be_put(holder: Any, before: dict[Any, Any], after: dict[Any, Any]) -> b
         return stay == list(after)[: len(stay)] and all(constant_of(key) is not None for key in after)
     if isinstance(holder, list):
         return True
-    if isinstance(holder, type) or not is_open(type(holder)):
+    kind: Any = type(holder)
+    if isinstance(holder, type) or not is_open(kind):
         return False
     return all(isinstance(key, str) or after.get(key) is value for key, value in before.items()) and all(
         isinstance(key, str) or key in before for key in after

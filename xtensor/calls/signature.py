@@ -41,8 +41,8 @@ _IDENTITIES = (LockType, RLock, Pattern, range)
 class _Key:
     """A signature while it is put together. device: where all memory is. reason: why there is none.
 
-    arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin, dicts,
-    objects, classes and modules.
+    arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
+    dicts, objects, classes and modules.
     """
 
     __slots__ = ("arrays", "blobs", "device", "holders", "key", "reach", "reason", "seen", "tensors")

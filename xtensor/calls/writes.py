@@ -6,6 +6,7 @@ is served first.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any, cast
 from weakref import ref

@@ -13,7 +13,7 @@ from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
 from ..base.layout import Layout, Shape
 from ..tensor.face import Tensor, valued
-from .common import as_array
+from .common import as_array, refuse_capture
 from .creation import empty
 
 
@@ -74,6 +74,8 @@ def sliding_window_view(
 ) -> Tensor:
     """Return the windows of a shape at each place where they fit: a view, which is read-only unless asked otherwise."""
     x = as_array(x, "sliding_window_view")
+    if writeable:  # an element that lies in several windows may be written twice
+        refuse_capture("sliding_window_view")
     shape, axes = _windows(x.shape, window_shape, axis)
     layout = x.blob.layout
     strides = (*layout.strides, *[layout.strides[axis] for axis in axes])

@@ -120,8 +120,8 @@ class Called(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """A view of memory at places that are computed. own: memory that later calls copy it to; base: what it is a view of;
-    places: those; key: that selects it, with ANY for each of them.
+    """A view of memory at places that are computed. own: memory that later calls copy it to; base: what it is a view
+    of; places: those; key: that selects it, with ANY for each of them.
     """
 
     own: Spot
@@ -386,11 +386,14 @@ class Capture:
         if not self._shown:
             self._append(step)
             return
-        is_call = isinstance(step, Called)
-        for spot in step.takes if is_call else step.spots.values():
+        if isinstance(step, Called):
+            used, written = [*step.takes], {*step.writes}
+        else:
+            used, written = [*step.spots.values()], {step.spots[number].root for number in step.into}
+        for spot in used:
             self._renew(spot.root)
         self._append(step)
-        for root in step.writes if is_call else {step.spots[number].root for number in step.into}:
+        for root in written:
             self._changed(root)
 
     def _renew(self, root: int) -> None:
@@ -404,7 +407,9 @@ class Capture:
                 self._outdate(root, root)
 
     def _changed(self, root: int, source: int = -1) -> None:
-        """Copy a view back that was written, or from another one, `source`; other views of that are to be copied anew."""
+        """Copy a view back that was written; other views of that memory are to be copied anew. source: the view that it
+        was written from.
+        """
         self._outdate(root, source)
         shown = self._shown.get(root)
         if shown is not None:

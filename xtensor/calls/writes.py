@@ -296,12 +296,13 @@ def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
     write_apart(node_of(CAST, (read,), {"dtype": target.dtype}, read.shape, target.dtype, read.device), target.blob)
 
 
-def write_captured(function: Callable[..., Any], tensors: Sequence[Tensor], name: str) -> None:
-    """Have a function of native arrays write into the first tensor, as a step of the function that is being captured.
+def write_captured(capture: Any, function: Callable[..., Any], tensors: Sequence[Tensor], name: str) -> None:
+    """Have a function of native arrays write into the first tensor, as a step of the function that is being captured,
+    if it still is.
 
     Raises ValueError for a read-only target, and what the function raises.
     """
-    target, capture, backend = tensors[0], watching(), tensors[0].device.backend
+    target, backend = tensors[0], tensors[0].device.backend
     blobs = [x.blob for x in tensors]
     writable_blob(target, name)
     before_write(target.owner)

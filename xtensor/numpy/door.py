@@ -186,7 +186,7 @@ def _written_step(
     found = function or found_in(common_device(name, tensors).backend.library, name)
     if found is None or (active[0] and steps_of(tensors) is not None):
         return None
-    return partial(write_captured, partial(_filled, found, places, options), tensors, name)
+    return partial(write_captured, watching(), partial(_filled, found, places, options), tensors, name)
 
 
 class _Place(int):

@@ -175,6 +175,8 @@ def _shown(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
     if base.device.backend is not CPU or base.layout.may_repeat() or (active[0] and steps_of((x,)) is not None):
         return None
     key = _blobs_in(key)
+    if capture.reason:  # found while these were computed
+        return None
     with capture.inside():
         known = tuple([int(one.shallow_copy().native()) if type(one) is TBlob else one for one in key])
     try:
@@ -461,22 +463,23 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
 
 def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     """Assign as steps of the function that is being captured."""
+    capture = watching()
     if not isinstance(operand, Tensor):
         native = np.empty((), x.dtype)
         try:
             CPU.assign(native, ..., operand)
         except (ValueError, TypeError, OverflowError) as error:
             raise prefixed(function, error) from None
-        operand = face(watching().constant(native, x.device))
+        operand = face(capture.constant(native, x.device))
     value: Any = operand
     if not _is_basic(key):
         key = _listless(x, key)
         seen = type(value._data) is TBlob and _has_values_for_integers(x, key)
-        if seen and watching().shows(value.blob, x.blob, _blobs_in(key)):  # the last step of `x[key] += y`
+        if seen and capture.shows(value.blob, x.blob, _blobs_in(key)):  # the last step of `x[key] += y`
             writable_blob(x, function)
             return
         if not _set_selected(x, key, value, function):
-            _set_at_indices(x, key, value, function)
+            _set_at_indices(capture, x, key, value, function)
         return
     target = x if key is Ellipsis else x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,)))
     if _is_there(value, target):
@@ -491,9 +494,9 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     assign_captured(target, value, function)
 
 
-def _set_at_indices(x: Tensor, key: tuple[Any, ...], operand: Tensor, function: str) -> None:
+def _set_at_indices(capture: Any, x: Tensor, key: tuple[Any, ...], operand: Tensor, function: str) -> None:
     """Assign at indices, as a call of the library."""
-    capture, backend = watching(), x.device.backend
+    backend = x.device.backend
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in key)
     if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size != 1):
@@ -505,7 +508,7 @@ def _set_at_indices(x: Tensor, key: tuple[Any, ...], operand: Tensor, function: 
         index = tuple([next(given) if place in places else item for place, item in enumerate(fixed)])
         backend.assign(target, index, value.copy() if backend.xp.may_share_memory(target, value) else value)
 
-    write_captured(assign, (x, operand, *[key[place] for place in places]), function)
+    write_captured(capture, assign, (x, operand, *[key[place] for place in places]), function)
 
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:

@@ -118,6 +118,11 @@ class Called(NamedTuple):
     gives: list[Spot]
     writes: tuple[int, ...]
 
+    @property
+    def is_copy_of_view(self) -> bool:
+        """Return whether it copies a view at computed places, or back."""
+        return getattr(self.function, "func", None) in (selected, put_back, renewed)
+
 
 class Shown(NamedTuple):
     """A view of memory at places that are computed. own: memory that later calls copy it to; base: what it is a view

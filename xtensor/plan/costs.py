@@ -194,7 +194,7 @@ REPLAY = 3e-6
 
 # What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed places
 # more than to make it.
-BETWEEN, SHOWN = 4e-6, 1e-5
+BETWEEN, SHOWN = 6e-6, 1e-5
 
 # What small arrays cost in seconds. Library calls: each (some twice that), for reducing along axes, for a view of an
 # argument, for a byte that an element moves within the cache, and for a function of 4 bytes (of 8, four times that).

@@ -192,8 +192,8 @@ def code_size(name: str) -> float:
 # What a captured call costs besides its schedule: to tell that it is one, and its results.
 REPLAY = 3e-6
 
-# What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed places
-# more than to make it.
+# What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed
+# places more than to make it.
 BETWEEN, SHOWN = 6e-6, 1e-5
 
 # What small arrays cost in seconds. Library calls: each (some twice that), for reducing along axes, for a view of an

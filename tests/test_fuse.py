@@ -10,6 +10,7 @@ import random
 import sys
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from logging import Handler, Logger, LogRecord
 from pathlib import Path
@@ -499,11 +500,11 @@ def test_pending_arguments_are_evaluated() -> None:
 
 
 GLOBAL = xt.asarray(np.arange(N, dtype=np.float32), copy=True)
-KEPT: list[Any] = []
+KEPT: deque[Any] = deque(maxlen=1)
 
 
 def keeps(x: Any) -> Any:
-    KEPT[:] = [x * 3.0]
+    KEPT.append(x * 3.0)
     return KEPT[0] + 1.0
 
 

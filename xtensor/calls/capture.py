@@ -28,6 +28,7 @@ from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, from_native, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
 from .reach import Reach, constant_of
+from .rebound import Contents, Left, counts
 from .record import record_part
 from .signature import signature_of
 
@@ -52,7 +53,8 @@ NOT_LOOKED_UP = 15
 # Why a call is a plain one, where it is not for something that the function did (run/capture.py).
 NEW = "[new] no call with such arguments has been captured, or it was forgotten"
 RETURNS = "[returns] it returns something else than tensors and constants, in tuples, lists, dicts or dataclasses"
-KEEPS = "[keeps] it keeps a tensor that it computed and does not return"
+KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put one, and does not return it"
+COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"
 REQUIRES = "[gradient] a result has a gradient, which the function asks for itself"
 ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' or show)"
 INSIDE = "[inside] another function is being captured, which calls this one"
@@ -102,6 +104,7 @@ class Fused(Generic[P, R]):
         self._uses = self._unwatched = self._not_looked_up = 0
         self._last: _Known | None = None
         self._plain: Settings | None = None
+        self._new = NEW
 
     def __repr__(self) -> str:
         return f"fuse({getattr(self._function, '__qualname__', repr(self._function))})"
@@ -128,15 +131,15 @@ class Fused(Generic[P, R]):
             sharing = _sharing(args, kwargs)
             again: Any = self
             return self._call_plainly(found, args, kwargs) if sharing is None else again(*sharing[0], **sharing[1])
-        signature, tensors, blobs, arrays = found
+        signature, tensors, blobs, arrays, holders = found
         known = self._known.get(signature)
         if known is None:
-            return self._first_call(signature, tensors, arrays, args, kwargs)
+            return self._first_call(found, args, kwargs)
         known.used = self._uses = self._uses + 1
         known.uses += 1
         results = known.results(blobs)
         if results is not None:
-            result: R = known.rebuild(results, tensors)
+            result: R = known.rebuild(results, tensors, holders)
             return result
         self._not_looked_up = NOT_LOOKED_UP * (known is self._last)
         self._plain, self._last = known.plain, known
@@ -159,7 +162,7 @@ class Fused(Generic[P, R]):
         if type(found) is str:
             return found
         known = self._known.get(found[0])
-        return NEW if known is None else known.why()
+        return self._new if known is None else known.why()
 
     def explained(self) -> str:
         """Return what is remembered of each kind of arguments: why it is called plainly, or the schedule that runs."""
@@ -186,10 +189,12 @@ class Fused(Generic[P, R]):
             raise RuntimeError(expected("fuse", f"{name}, which is strict,", "be captured", reason))
         return self._function(*args, **kwargs)
 
-    def _first_call(
-        self, signature: tuple[Any, ...], tensors: list[Tensor], arrays: list[Any], args: Any, kwargs: Any
-    ) -> R:
-        """Call the function, watched, and remember what it does, or why that is not known."""
+    def _first_call(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> R:
+        """Call the function, watched, and remember what it does, or why that is not known.
+
+        found: what signature_of has returned.
+        """
+        signature, tensors, _, arrays, holders = found
         self._unwatched -= 1
         if self._unwatched >= 0 or _asks_for_plain_calls(settings()):
             return self._function(*args, **kwargs)
@@ -198,17 +203,16 @@ class Fused(Generic[P, R]):
         run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
         capture = Capture([_settled_anew(x) for x in tensors], arrays)
         with _Watch(capture) as watch:
+            contents = Contents(holders, self._reach or self._reached())
             result: Any = self._function(*args, **kwargs)
-            leaves, rebuild = flatten(result)
-            for leaf in leaves:
-                if type(leaf) is Tensor and type(leaf._data) is Part:
-                    record_part(leaf)
-            evaluate(*[leaf for leaf in leaves if type(leaf) is Tensor])
-            watch.end()
+            done = _Done(result, contents, {id(x): number for number, x in enumerate(holders)})
+            watch.close()
             with run.turn():
-                known = _known(leaves, rebuild, capture, tensors)
+                known = _known(done, capture, tensors)
         if known.reason != DISTURBED:
             self._remember(signature, known)
+        if counts(done.left):
+            self._new, self._unwatched = COUNTS, UNWATCHED
         if self._strict and known.reason:
             raise RuntimeError(expected("fuse", f"{self!r}, which is strict,", "be captured", known.reason))
         return cast(R, result)
@@ -252,16 +256,15 @@ class _Watch:
     def _give_up(self) -> None:
         """End early, where no block of other settings is open: it would put these back when it ends."""
         if in_force.get() is self._settings:
-            self.end()
-            self._trusted.close()
+            self.close()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Watch no longer, and record what pays."""
-        self._until_end.close()
+        with self._trusted:  # which ends even where an interrupt hits the other
+            self._until_end.close()
 
     def __exit__(self, *failure: object) -> None:
-        with self._trusted:  # which ends even where an interrupt hits the other
-            self.end()
+        self.close()
 
 
 def _sharing(args: Any, kwargs: Any) -> Any:
@@ -294,19 +297,58 @@ def _settled_anew(x: Tensor) -> TBlob:
 # ---- what is remembered
 
 
+class _Done:
+    """What a call did: what it returned, and what it left elsewhere.
+
+    left: that, each with its value. complete: whether that is all. numbers: of lists, dicts and objects that were given
+    or found, by their ids. leaves, build: of the result, followed by what was left if there is something.
+    """
+
+    def __init__(self, result: Any, contents: Contents, numbers: dict[int, int]) -> None:
+        self.left, self.complete = contents.changes()
+        self.numbers = numbers
+        tree = (result, [value for _, value in self.left]) if self.left else result
+        self.leaves, self.build = flatten(tree, numbers)
+        for leaf in self.leaves:
+            if type(leaf) is Tensor and type(leaf._data) is Part:
+                record_part(leaf)
+        evaluate(*self.tensors())
+
+    def tensors(self) -> list[Tensor]:
+        """Return those of the leaves that are tensors."""
+        return [leaf for leaf in self.leaves if type(leaf) is Tensor]
+
+    def fault(self) -> str:
+        """Return why later calls cannot do that, "" if they can."""
+        if not self.complete:
+            return KEEPS
+        if any(leaf.requires_grad for leaf in self.tensors()):
+            return REQUIRES
+        known = [type(x) is Tensor or id(x) in self.numbers or constant_of(x) is not None for x in self.leaves]
+        return "" if all(known) else RETURNS
+
+
 class _Known:
     """What is remembered of a signature: what a call did, or the reason why that is not known.
 
-    leaves: of the result: what returns each, of the blobs that are returned and the tensors that were given.
-    build: makes the result of its leaves. values: the places of results that are values. plain: the settings under
-    which library calls cost less, as far as is known; runs: those under which its schedule runs.
-    made, used: the numbers of its first and its last call. uses: how many calls there were.
+    leaves: of the result, and of what is left elsewhere: what returns each, of the blobs that are returned, the tensors
+    that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
+    put. values: the places of results that are values. plain: the settings under which library calls cost less, as far
+    as is known; runs: those under which its schedule runs. made, used: the numbers of its first and its last call.
+    uses: how many calls there were.
     """
 
     def __init__(
-        self, captured: Captured | None, leaves: Any, build: Any, reason: str = "", values: Sequence[int] = ()
+        self,
+        captured: Captured | None,
+        leaves: Any,
+        build: Any,
+        reason: str = "",
+        values: Sequence[int] = (),
+        left: Sequence[Left] = (),
     ) -> None:
         self.captured, self.leaves, self.build, self.reason, self.values = captured, leaves, build, reason, values
+        self.left = left
         self.plain: Any = None
         self.runs: Any = None
         self.made = self.used = 0
@@ -337,16 +379,21 @@ class _Known:
         self.runs = limits
         return True
 
-    def rebuild(self, results: list[TBlob], tensors: list[Tensor]) -> Any:
-        """Return the result of a call."""
+    def rebuild(self, results: list[TBlob], tensors: list[Tensor], holders: list[Any]) -> Any:
+        """Return the result of a call, and leave elsewhere what it does."""
         if not self.leaves:
             return rebuilt(self.build, ())
         made = [face(blob) for blob in results]
         for place in self.values:
             valued(made[place])
         if self.build is next:
-            return self.leaves[0](made, tensors)
-        return rebuilt(self.build, [leaf(made, tensors) for leaf in self.leaves])
+            return self.leaves[0](made, tensors, holders)
+        tree = rebuilt(self.build, [leaf(made, tensors, holders) for leaf in self.leaves])
+        if not self.left:
+            return tree
+        for left, value in zip(self.left, tree[1], strict=True):
+            left.put(holders, value)
+        return tree[0]
 
     def why(self) -> str:
         """Return why the next call runs the function, "" if it does not."""
@@ -357,43 +404,43 @@ class _Known:
         return SMALL if self.captured.is_small and limits.engine == "auto" else ""
 
 
-def _known(leaves: list[Any], build: Any, capture: Capture, tensors: list[Tensor]) -> _Known:
+def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
     """Return what is to be remembered of a call that was captured."""
     from ..run.capture import WRITES
     from ..run.captured import Captured
 
-    found = [leaf for leaf in leaves if type(leaf) is Tensor]
-    if any(leaf.requires_grad for leaf in found):
-        return _Known(None, (), build, REQUIRES)
-    if not all(type(leaf) is Tensor or constant_of(leaf) is not None for leaf in leaves):
-        return _Known(None, (), build, RETURNS)
+    fault = done.fault()
+    if fault:
+        return _Known(None, (), done.build, fault)
     same = {id(x): place for place, x in enumerate(tensors)}
-    made = list({id(leaf): leaf for leaf in found if id(leaf) not in same}.values())
+    made = list({id(leaf): leaf for leaf in done.tensors() if id(leaf) not in same}.values())
     blobs = [leaf.blob for leaf in made]
     places = {id(leaf): place for place, leaf in enumerate(made)}
     faults = ((WRITES, capture.wrote_otherwise), (KEEPS, partial(capture.kept_besides, blobs)))
     reason = capture.reason or next((reason for reason, is_so in faults if is_so()), "" if capture.steps else NOTHING)
     captured = None if reason else Captured(capture, blobs)
     if captured is None or capture.reason:  # a result is of unknown memory
-        return _Known(None, (), build, reason or capture.reason)
+        return _Known(None, (), done.build, reason or capture.reason)
+    known = ((_given, same), (_result, places), (_holder, done.numbers))
     ways = [
-        partial(_given, same[id(leaf)])
-        if id(leaf) in same
-        else partial(_result, places[id(leaf)])
-        if type(leaf) is Tensor
-        else partial(_fixed, leaf)
-        for leaf in leaves
+        next((partial(way, numbers[id(leaf)]) for way, numbers in known if id(leaf) in numbers), partial(_fixed, leaf))
+        for leaf in done.leaves
     ]
-    return _Known(captured, ways, build, values=[place for place, leaf in enumerate(made) if is_value(leaf)])
+    values = [place for place, leaf in enumerate(made) if is_value(leaf)]
+    return _Known(captured, ways, done.build, values=values, left=[left for left, _ in done.left])
 
 
-def _given(place: int, made: list[Tensor], tensors: list[Tensor]) -> Tensor:
+def _given(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any]) -> Tensor:
     return tensors[place]
 
 
-def _result(place: int, made: list[Tensor], tensors: list[Tensor]) -> Tensor:
+def _result(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any]) -> Tensor:
     return made[place]
 
 
-def _fixed(value: Any, made: list[Tensor], tensors: list[Tensor]) -> Any:
+def _holder(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any]) -> Any:
+    return holders[place]
+
+
+def _fixed(value: Any, made: list[Tensor], tensors: list[Tensor], holders: list[Any]) -> Any:
     return value

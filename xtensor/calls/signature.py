@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from re import Pattern
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,11 @@ _IDENTITIES = (LockType, RLock, Pattern, range)
 class _Key:
     """A signature while it is put together. device: where all memory is. reason: why there is none.
 
-    arrays: of NumPy, whose contents are part of it.
+    arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
+    dicts, objects, classes and modules.
     """
 
-    __slots__ = ("arrays", "blobs", "device", "key", "reach", "reason", "seen", "tensors")
+    __slots__ = ("arrays", "blobs", "device", "holders", "key", "reach", "reason", "seen", "tensors")
 
     def __init__(self, reach: Reach) -> None:
         self.key: list[Any] = []
@@ -55,6 +56,7 @@ class _Key:
         self.reason = ""
         self.seen: dict[int, int] = {}
         self.arrays: list[Any] = []
+        self.holders: list[Any] = []
 
     def tensor(self, x: Tensor) -> None:
         """Enter a tensor; what is pending is evaluated."""
@@ -123,11 +125,13 @@ class _Key:
         if isinstance(x, FunctionType) and not self.reach.take(x):
             self._refuse(x, False)
         if isinstance(x, type):
+            self.holders.append(x)
             self.reach.meet(x, makes=True)
             self._shared(x, ())
         elif isinstance(x, BuiltinFunctionType):
             self.enter(x.__self__, given=False)
         else:
+            self.holders += (x,) * isinstance(x, ModuleType)
             self._attributes(vars(x))
 
     def _whole(self, x: Any, given: bool) -> None:
@@ -158,6 +162,7 @@ class _Key:
     def _elements(self, x: Any, given: bool) -> None:
         """Enter the elements of a list and its kin."""
         self.key += (type(x), len(x))
+        self.holders += (x,) * (not isinstance(x, tuple))
         if len(x) > MOST_ELEMENTS:
             self._refuse(x, given)
         elif isinstance(x, (set, frozenset)):
@@ -182,6 +187,7 @@ class _Key:
     def _object(self, x: Any, kind: type) -> None:
         """Enter an object: those of its attributes that are mentioned, of a library's object all."""
         self.key.append(kind)
+        self.holders.append(x)
         self.reach.meet(kind)
         own: dict[str, Any] = getattr(x, "__dict__", {})
         slots = slots_of(kind)
@@ -216,8 +222,8 @@ def _is_log(x: Any) -> bool:
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:
-    """Return what calls of a kind have in common, the tensors that they read, their bytes, and the NumPy arrays whose
-    contents they have in common; or why there is none.
+    """Return what calls of a kind have in common, the tensors that they read, their bytes, the NumPy arrays whose
+    contents they have in common, and what was looked into; or why there is none.
     """
     while True:
         grown = reach.grown
@@ -240,7 +246,7 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
     if active[0] and _takes_part(found.tensors, found.blobs):
         return GRADIENT
     _enter_whereabouts(found)
-    return tuple(found.key), found.tensors, found.blobs, found.arrays
+    return tuple(found.key), found.tensors, found.blobs, found.arrays, found.holders
 
 
 def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:

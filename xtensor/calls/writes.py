@@ -6,6 +6,7 @@ is served first.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any, cast
 from weakref import ref
@@ -293,6 +294,26 @@ def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
         return
     read = value.evaluate().blob
     write_apart(node_of(CAST, (read,), {"dtype": target.dtype}, read.shape, target.dtype, read.device), target.blob)
+
+
+def write_captured(capture: Any, function: Callable[..., Any], tensors: Sequence[Tensor], name: str) -> None:
+    """Have a function of native arrays write into the first tensor, as a step of the function that is being captured,
+    if it still is.
+
+    Raises ValueError for a read-only target, and what the function raises.
+    """
+    target, backend = tensors[0], tensors[0].device.backend
+    blobs = [x.blob for x in tensors]
+    writable_blob(target, name)
+    before_write(target.owner)
+    call = noting(backend.call, backend, name) if observers else backend.call
+    with capture.inside():
+        try:
+            call(function, *[blob.shallow_copy().native() for blob in blobs])
+        except (IndexError, ValueError, TypeError, OverflowError) as error:
+            capture.refuse_call(name)  # the function may catch that: what it does then follows from values
+            raise prefixed("index" if isinstance(error, IndexError) else name, error) from None
+    capture.called(function, blobs, (), blobs[:1])
 
 
 def cast_now(x: Tensor, dtype: DType | None = None) -> Tensor:

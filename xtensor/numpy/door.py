@@ -19,7 +19,7 @@ from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.profiling import noting, observers
 from ..calls.library import captured_call, native_of, root_of
-from ..calls.writes import writable
+from ..calls.writes import writable, write_captured
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..storage.blob import TBlob
@@ -46,6 +46,7 @@ STEADY = frozenset(
     (
         *(
             "delete",
+            "histogram",
             "insert",
             "argpartition",
             "i0",
@@ -128,7 +129,9 @@ class Passage:
 def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Call a function of the library on tensors; function: None for the one of that name in the device's library."""
     if watchers and watching() is not None:
-        step = _step(name, args, given) if function is None else None
+        step = _written_step(name, function, args, given) if name in WRITES else None
+        if function is None and step is None:
+            step = _step(name, args, given)
         if step is not None:
             return step()
         refuse_capture(name)
@@ -167,6 +170,23 @@ def _step(name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Callable[[
     found = found_in(device.backend.library, name)
     function = partial(_filled, found, places, options)
     return None if found is None else partial(captured_call, watching(), tuple(tensors), name, function, device)
+
+
+def _written_step(
+    name: str, function: Callable[..., Any] | None, args: tuple[Any, ...], given: dict[str, Any]
+) -> Callable[[], None] | None:
+    """Return a call that writes its first argument, and follows from its arguments alone, as a step; else None."""
+    tensors: list[Tensor] = []
+    if name == "random.shuffle" or not args or type(args[0]) is not Tensor:
+        return None
+    try:
+        places, options = _emptied(args, tensors), {key: _emptied(x, tensors) for key, x in given.items()}
+    except _ArrayError:
+        return None
+    found = function or found_in(common_device(name, tensors).backend.library, name)
+    if found is None or (active[0] and steps_of(tensors) is not None):
+        return None
+    return partial(write_captured, watching(), partial(_filled, found, places, options), tensors, name)
 
 
 class _Place(int):

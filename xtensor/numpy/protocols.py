@@ -16,6 +16,7 @@ from ..autograd.rules import xt
 from ..base.options import settings
 from ..tensor.face import Tensor
 from .door import found_in, through
+from .views import sliding_window_view
 
 # What stands beside tensors without a say of its own.
 _PLAIN = (Tensor, numpy.ndarray, numpy.generic)
@@ -51,6 +52,8 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
         return function(*map(_array, args), **{key: _array(x) for key, x in given.items()})
     path = ".".join([*function.__module__.split(".")[1:], function.__name__])
     ours = found_in(xt.numpy, path) if found_in(numpy, path) is function else None
+    if path == "lib.stride_tricks.sliding_window_view":
+        return sliding_window_view(*args, **given)
     if ours is None or ours is function:  # no name of this library's, or one of NumPy's own `lib`
         return through(function.__name__, function, args, given)
     return ours(*args, **given)

@@ -12,6 +12,7 @@ from ..autograd.rules import xt
 from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axis
+from ..calls.library import on
 from ..tensor.face import Tensor
 from .common import as_array, as_condition, beside, flattened, give, refuse_capture
 from .door import through
@@ -174,14 +175,9 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Tens
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Tensor:
-    edges = as_array(bins, "digitize")
-    before, after = edges[:-1], edges[1:]
-    side = "left" if right else "right"
-    if bool(xt.all(after >= before)):
-        return searchsorted(edges, x, side)
-    if not bool(xt.all(after <= before)):
-        raise ValueError("bins must be monotonically increasing or decreasing")
-    return edges.size - searchsorted(xt.flip(edges), x, side)
+    arrays = as_array(x, "digitize"), as_array(bins, "digitize")
+    found: Tensor = on(arrays, "digitize", lambda xp, a, edges: xp.digitize(a, edges, right))
+    return found
 
 
 # ---- functions applied

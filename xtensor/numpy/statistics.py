@@ -230,6 +230,8 @@ def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tensor, Tensor]:
     values = as_array(a, "histogram").detach().ravel()  # in which bin a value lies does not change with it
+    if isinstance(bins, (str, Tensor)):  # their number depends on values, or they are returned themselves
+        refuse_capture("histogram")
     if not isinstance(weights, Tensor) or not weights.requires_grad:
         counts, edges = through("histogram", None, (values, bins, range, density, weights), {})
         return counts, edges

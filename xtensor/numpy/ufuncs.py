@@ -14,6 +14,7 @@ from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..calls.library import on
 from ..devices.cpu import NUMBERS
+from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from .common import SPELLED, as_array, as_condition, beside, give, refuse_stranger
 from .door import door, summary, through
@@ -84,7 +85,7 @@ class Ufunc:
         subok: bool = True,
         **others: Any,
     ) -> Any:
-        if others or not self.nin <= len(operands) <= self.nargs or self.signature:
+        if others or not self.nin <= len(operands) <= self.nargs or (self.signature and (dtype or not watchers)):
             return through(self.__name__, self.native, operands, {"out": out, "dtype": dtype, **others})
         if len(operands) > self.nin:
             out = operands[self.nin :]

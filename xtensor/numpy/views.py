@@ -7,9 +7,13 @@ from itertools import product
 from types import GenericAlias
 from typing import Any
 
-from ..autograd.rules import xt
+import numpy
+
+from ..autograd.rules import Like, xt
+from ..autograd.tape import differentiable
+from ..base.layout import Layout, Shape
 from ..tensor.face import Tensor, valued
-from .common import as_array
+from .common import as_array, refuse_capture
 from .creation import empty
 
 
@@ -60,6 +64,45 @@ class Flat:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return self._of.ravel().__array__(dtype, copy)
+
+
+@differentiable(
+    x=lambda g, window_shape, axis, like: _of_windows(g, _windows(like.shape, window_shape, axis)[1], like), view=True
+)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Tensor:
+    """Return the windows of a shape at each place where they fit: a view, which is read-only unless asked otherwise."""
+    x = as_array(x, "sliding_window_view")
+    if writeable:  # an element that lies in several windows may be written twice
+        refuse_capture("sliding_window_view")
+    shape, axes = _windows(x.shape, window_shape, axis)
+    layout = x.blob.layout
+    strides = (*layout.strides, *[layout.strides[axis] for axis in axes])
+    return x.viewed(Layout(shape, strides, layout.offset), writeable=writeable)
+
+
+def _windows(shape: Shape, window_shape: Any, axis: Any) -> tuple[Shape, tuple[int, ...]]:
+    """Return the shape of a view of windows, and the axis along which each axis of a window lies, as NumPy finds it."""
+    view = numpy.lib.stride_tricks.sliding_window_view(numpy.broadcast_to(0, shape), window_shape, axis)
+    axes = (
+        range(len(shape))
+        if axis is None
+        else numpy.lib.array_utils.normalize_axis_tuple(axis, len(shape), allow_duplicate=True)
+    )
+    return view.shape, tuple(axes)
+
+
+def _of_windows(g: Tensor, axes: tuple[int, ...], like: Like) -> Tensor:
+    """Return what windows add up to where they lie."""
+    total: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
+    lead = len(like.shape)
+    for offset in product(*map(range, g.shape[lead:])):
+        begin = [0] * lead
+        for axis, one in zip(axes, offset, strict=True):
+            begin[axis] += one
+        total[tuple([slice(b, b + n) for b, n in zip(begin, g.shape[:lead], strict=True)])] += g[(..., *offset)]
+    return total
 
 
 def ndenumerate(arr: Any) -> Iterator[tuple[tuple[int, ...], Tensor]]:

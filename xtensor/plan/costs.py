@@ -209,6 +209,10 @@ def code_size(name: str) -> float:
 # What a captured call costs besides its schedule: to tell that it is one, and its results.
 REPLAY = 3e-6
 
+# What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed
+# places more than to make it.
+BETWEEN, SHOWN = 6e-6, 1e-5
+
 # What small arrays cost in seconds. Library calls: each (some twice that), for reducing along axes, for a view of an
 # argument, for a byte that an element moves within the cache, and for a function of 4 bytes (of 8, four times that).
 # A schedule: a run of it, each kernel, one that reduces other axes than the last, for a byte, and the part of

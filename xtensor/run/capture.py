@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
+
+import numpy as np
 
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape
@@ -116,6 +118,26 @@ class Called(NamedTuple):
     gives: list[Spot]
     writes: tuple[int, ...]
 
+    @property
+    def is_copy_of_view(self) -> bool:
+        """Return whether it copies a view at computed places, or back."""
+        return getattr(self.function, "func", None) in (selected, put_back, renewed)
+
+
+class Shown(NamedTuple):
+    """A view of memory at places that are computed. own: memory that later calls copy it to; base: what it is a view
+    of; places: those; key: that selects it, with ANY for each of them.
+    """
+
+    own: Spot
+    base: Spot
+    places: tuple[Spot, ...]
+    key: tuple[Any, ...]
+
+    def step(self, function: Callable[..., Any], *spots: Spot) -> Called:
+        """Return a call of one of the functions below, which writes the first of two spots."""
+        return Called(partial(function, self.key), [*spots, *self.places], [], (spots[0].root,))
+
 
 class Capture:
     """What a function did: used as `with capture:`, it is told of all that is computed, looked at and written.
@@ -145,6 +167,8 @@ class Capture:
         self._before: dict[tuple[Any, ...], Evaluated] = {}
         self._alike: dict[tuple[Any, ...], Alike] = {}
         self._constants: dict[tuple[int, bytes], TBlob] = {}
+        self._shown: dict[int, Shown] = {}
+        self._stale: set[int] = set()
         self._arrays = {(address_of(array), array.nbytes) for array in arrays if array.flags.c_contiguous}
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
@@ -339,7 +363,83 @@ class Capture:
         self._enter_root(blob.owner, Root(None, None, blob.owner.nbytes))
         return blob
 
+    def show(self, view: TBlob, base: TBlob, key: tuple[Any, ...]) -> None:
+        """Take down a view by a key with values in it, which has an owner of its own. Later calls copy it: it is copied
+        back when it was written, and copied anew when it is used after what it is a view of was written.
+        """
+        self._enter_root(view.owner, Root(None, None, view.owner.nbytes), view)
+        self._made.append(ref(view.owner))
+        with self.inside():
+            shown = self._shown_by(base, key, self._spot(view))
+        self._enter(Called(partial(selected, shown.key), [shown.base, *shown.places], [shown.own], ()))
+        self._shown[shown.own.root] = shown
+
+    def shows(self, view: TBlob, base: TBlob, key: tuple[Any, ...]) -> bool:
+        """Return whether this is the view that was shown by a key."""
+        places = self._numbers.get(view.owner, ())
+        if not places or places[0].root not in self._shown:
+            return False
+        with self.inside():
+            return self._shown[places[0].root] == self._shown_by(base, key, self._spot(view))
+
+    def _shown_by(self, base: TBlob, key: tuple[Any, ...], own: Spot) -> Shown:
+        places = tuple([self._spot(one) for one in key if type(one) is TBlob])
+        return Shown(own, self._spot(base), places, tuple([ANY if type(one) is TBlob else one for one in key]))
+
     def _enter(self, step: Evaluated | Called) -> None:
+        """Enter a step, between what it needs of views at computed places and what becomes of them."""
+        if not self._shown:
+            self._append(step)
+            return
+        if isinstance(step, Called):
+            used, written = [*step.takes], {*step.writes}
+        else:
+            used, written = [*step.spots.values()], {step.spots[number].root for number in step.into}
+        for spot in used:
+            self._renew(spot.root)
+        self._append(step)
+        for root in written:
+            self._changed(root)
+
+    def _renew(self, root: int) -> None:
+        """Copy a view anew if what it is a view of was written meanwhile."""
+        shown = self._shown.get(root)
+        if shown is not None:
+            self._renew(shown.base.root)
+            if root in self._stale:
+                self._append(shown.step(renewed, shown.own, shown.base))
+                self._stale.discard(root)
+                self._outdate(root, root)
+
+    def _changed(self, root: int, source: int = -1) -> None:
+        """Copy a view back that was written; other views of that memory are to be copied anew. source: the view that it
+        was written from.
+        """
+        self._outdate(root, source)
+        shown = self._shown.get(root)
+        if shown is not None:
+            self._append(shown.step(put_back, shown.base, shown.own))
+            self.written_roots.add(shown.base.root)
+            self._changed(shown.base.root, root)
+
+    def _outdate(self, root: int, source: int) -> None:
+        """Have views of written memory copied anew when they are used, but the one that it was written from."""
+        self._stale |= {
+            one for one, shown in self._shown.items() if one != source and self._meet(shown.base.root, root)
+        }
+
+    def _meet(self, one: int, other: int) -> bool:
+        """Return whether two roots may be the same memory: of one owner, or of arguments that overlap."""
+        first, second = self._first.get(one, one), self._first.get(other, other)
+        if first == second:
+            return True
+        numbers = [self.roots[root].argument for root in (first, second)]
+        if None in numbers:
+            return False
+        (low, high), (begin, end) = [self.arguments[number].span for number in numbers if number is not None]
+        return low < end and begin < high
+
+    def _append(self, step: Evaluated | Called) -> None:
         self._calls += isinstance(step, Called)
         new = len(self.steps) - self._repetitions
         if len(self.steps) >= MOST_STEPS or new >= MOST_NEW or self._calls > MOST_CALLS:
@@ -405,12 +505,44 @@ class Capture:
     def spot_of(self, blob: TBlob) -> Spot:
         """Return where a result lies."""
         with self.inside():
-            return self._spot(blob)
+            spot = self._spot(blob)
+            if spot.root in self._shown:
+                self.refuse(f"{LOOKED} (it returns a view at computed places)")
+            return spot
 
     def kept_besides(self, results: Iterable[TBlob]) -> bool:
         """Return whether somebody holds memory that was made, other than these results."""
         owners = {blob.owner for blob in results}
         return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
+
+
+# Stands for a computed place in a key.
+ANY = object()
+
+
+def _computed(key: tuple[Any, ...], places: tuple[Native, ...]) -> tuple[Any, ...]:
+    given = iter(places)
+    return tuple([int(next(given)) if one is ANY else one for one in key])
+
+
+def selected(key: tuple[Any, ...], base: Native, *places: Native) -> Native:
+    """Return a copy of a view at computed places that lies as it does."""
+    view = base[_computed(key, places)]
+    layout = Layout(view.shape, view.strides)
+    low, high = layout.extent(view.itemsize)
+    copy = np.ndarray(view.shape, view.dtype, np.empty(high - low, np.uint8), -low, view.strides)
+    copy[...] = view
+    return copy
+
+
+def put_back(key: tuple[Any, ...], base: Native, own: Native, *places: Native) -> None:
+    """Assign the copy of a view at computed places to that."""
+    base[_computed(key, places)] = own
+
+
+def renewed(key: tuple[Any, ...], own: Native, base: Native, *places: Native) -> None:
+    """Copy a view at computed places anew."""
+    own[...] = base[_computed(key, places)]
 
 
 @lru_cache(maxsize=64)

@@ -78,6 +78,7 @@ class Captured:
         by_calls, by_kernels, largest = 0.0, costs.RUN, 0
         for step in self.steps:
             if isinstance(step, Called):
+                by_kernels += costs.BETWEEN + costs.SHOWN * step.is_copy_of_view
                 continue
             elements = step.plan.largest(step.metas)
             largest = max([largest, *[meta.nbytes for meta in step.metas.values()]])

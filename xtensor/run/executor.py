@@ -200,10 +200,11 @@ class at_once:  # noqa: N801 - reads as an adverb at the call
         trusted.owners = self._before | self._owners
 
     def __exit__(self, *failure: object) -> None:
+        owners = (self._owners | trusted.owners) - self._before
         trusted.owners = trusted.owners & self._before
         count_always(-bool(self._owners))
         with turn():
-            for owner in self._owners - self._before:
+            for owner in owners:
                 _serve(owner.guard)
 
 

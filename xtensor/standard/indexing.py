@@ -16,14 +16,14 @@ from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, differentiable, recording, step_of, steps_of
 from ..base.dtypes import INTEGER, check_real
 from ..base.errors import REFUSED, expected, prefixed
-from ..base.layout import Shape, as_axis, contiguous
+from ..base.layout import Layout, Shape, as_axis, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.elsewhere import assign_there, view_there
 from ..calls.library import on
 from ..calls.masked import is_same_mask, is_selection, selection
 from ..calls.op import cast_later
-from ..calls.writes import assign_captured, cast_now, computed_aside, store, writable, writable_blob
+from ..calls.writes import assign_captured, cast_now, computed_aside, store, writable, writable_blob, write_captured
 from ..devices import Backend
 from ..devices.cpu import CPU, PLAIN, assign, quickly
 from ..graph.node import Node, Part
@@ -140,27 +140,64 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 
 
 def subscript(x: Tensor, key: Any) -> Tensor:
-    """Return `x[key]`, where values are integers."""
-    plain = None if _is_basic(key) else _with_integers(x, key if type(key) is tuple else (key,))
-    found: Tensor = getitem(x, key) if plain is None else getitem(x, plain) if thin_closed[0] else x[plain]
-    return found
+    """Return `x[key]`, where values are integers, which select views as NumPy's scalars do.
 
-
-def _with_integers(x: Tensor, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return a key with Python's integers for its values, which select views as NumPy's scalars do; None for a key with
-    other arrays, or lists, in it.
-
-    Where a function is watched one element, a copy anyway, is selected by the values, so that nobody asks for them.
+    Where a function is watched nobody asks for them: one element is a copy anyway.
     """
+    whole = key if type(key) is tuple else (key,)
+    if _is_basic(key) or not _has_values_for_integers(x, whole):
+        found: Tensor = getitem(x, key)
+        return found
+    if watchers and watching() is not None:
+        seen = getitem(x, key) if _is_item(whole, x.ndim) else _shown(x, whole)
+        if seen is not None:
+            return seen
+    plain = tuple([one.__index__() if type(one) is Tensor else one for one in whole])
+    return getitem(x, plain) if thin_closed[0] else x[plain]
+
+
+def _has_values_for_integers(x: Tensor, key: tuple[Any, ...]) -> bool:
+    """Return whether there are values among integers, slices and the like, and no other arrays or lists."""
     for one in key:
         if type(one) is not Tensor:
             if type(one) in (tuple, list) or not _is_basic(one):
-                return None
+                return False
         elif not is_value(one) or one.shape or one.dtype.kind not in "iu" or one.device != x.device:
-            return None
-    if watchers and watching() is not None and _is_item(key, x.ndim):
+            return False
+    return True
+
+
+def _shown(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
+    """Return the view at computed places to a function that is watched, which the capture then follows; None where that
+    is not possible.
+    """
+    capture, base = watching(), x.blob
+    if base.device.backend is not CPU or base.layout.may_repeat() or (active[0] and steps_of((x,)) is not None):
         return None
-    return tuple([one.__index__() if type(one) is Tensor else one for one in key])
+    key = _blobs_in(key)
+    if capture.reason:  # found while these were computed
+        return None
+    with capture.inside():
+        known = tuple([int(one.shallow_copy().native()) if type(one) is TBlob else one for one in key])
+    try:
+        layout = base.layout.index(known)
+    except IndexError:
+        capture.refuse_call("getitem")  # the function may catch that: what it does then follows from values
+        raise
+    low, high = layout.extent(x.itemsize)
+    if low == high:
+        return None
+    with capture.inside():
+        part = base.owner.part(low, high)
+    moved = Layout(layout.shape, layout.strides, layout.offset - low)
+    view = TBlob(part, base.dtype, moved, base.device, writeable=base.writeable)
+    capture.show(view, base, key)
+    return face(view)
+
+
+def _blobs_in(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a key with the bytes of its tensors."""
+    return tuple([one.blob if type(one) is Tensor else one for one in key])
 
 
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
@@ -296,12 +333,21 @@ def _cotangent(g: Tensor, key: Any, like: Like) -> Tensor:
 @differentiable(g=lambda g, key: g[key])
 def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
     """Return zeros with a cotangent added at the elements of a key, which may name some of them more than once."""
-    result: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
     if _is_basic(key):
+        result: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
         result[key] = g
-    else:
-        result.device.backend.add_at(result.native(), _native_key(result, key), g.native())
-    return result
+        return result
+    backend, key = g.device.backend, _listless(g, key)
+    places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
+    fixed = [None if isinstance(item, Tensor) else _native_key(g, item) for item in key]
+
+    def place(xp: Any, native: Native, *indices: Native) -> Native:
+        total, given = backend.zeros(like.shape, like.dtype), iter(indices)
+        backend.add_at(total, tuple([next(given) if at in places else item for at, item in enumerate(fixed)]), native)
+        return total
+
+    found: Tensor = on((g, *[key[at] for at in places]), "getitem", place)
+    return found
 
 
 # A look at no more than this share of a pending value computes only what is looked at.
@@ -417,18 +463,23 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
 
 def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     """Assign as steps of the function that is being captured."""
+    capture = watching()
     if not isinstance(operand, Tensor):
         native = np.empty((), x.dtype)
         try:
             CPU.assign(native, ..., operand)
         except (ValueError, TypeError, OverflowError) as error:
             raise prefixed(function, error) from None
-        operand = face(watching().constant(native, x.device))
+        operand = face(capture.constant(native, x.device))
     value: Any = operand
     if not _is_basic(key):
         key = _listless(x, key)
+        seen = type(value._data) is TBlob and _has_values_for_integers(x, key)
+        if seen and capture.shows(value.blob, x.blob, _blobs_in(key)):  # the last step of `x[key] += y`
+            writable_blob(x, function)
+            return
         if not _set_selected(x, key, value, function):
-            _set_at_indices(x, key, value, function)
+            _set_at_indices(capture, x, key, value, function)
         return
     target = x if key is Ellipsis else x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,)))
     if _is_there(value, target):
@@ -443,14 +494,13 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     assign_captured(target, value, function)
 
 
-def _set_at_indices(x: Tensor, key: tuple[Any, ...], operand: Tensor, function: str) -> None:
+def _set_at_indices(capture: Any, x: Tensor, key: tuple[Any, ...], operand: Tensor, function: str) -> None:
     """Assign at indices, as a call of the library."""
-    capture, backend = watching(), x.device.backend
+    backend = x.device.backend
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in key)
     if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size != 1):
         capture.refuse_call(function)  # how many elements a mask takes depends on its values
-    blobs = [x.blob, operand.blob, *[key[place].blob for place in places]]
     fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
 
     def assign(target: Native, value: Native, *indices: Native) -> None:
@@ -458,16 +508,7 @@ def _set_at_indices(x: Tensor, key: tuple[Any, ...], operand: Tensor, function: 
         index = tuple([next(given) if place in places else item for place, item in enumerate(fixed)])
         backend.assign(target, index, value.copy() if backend.xp.may_share_memory(target, value) else value)
 
-    writable_blob(x, function)
-    before_write(x.owner)
-    call = noting(backend.call, backend, function) if observers else backend.call
-    with capture.inside():
-        try:
-            call(assign, *[blob.shallow_copy().native() for blob in blobs])
-        except (IndexError, ValueError, TypeError, OverflowError) as error:
-            capture.refuse_call(function)  # the function may catch that: what it does then follows from values
-            raise prefixed("index" if isinstance(error, IndexError) else function, error) from None
-    capture.called(assign, blobs, (), blobs[:1])
+    write_captured(capture, assign, (x, operand, *[key[place] for place in places]), function)
 
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:

@@ -86,6 +86,10 @@ class Guard:
         self.history: Any = None
 
 
+class Loan:
+    """What lives as long as somebody holds a part of some memory."""
+
+
 def _nobody_knows() -> bool:
     """The lender of memory that may be held for ever."""
     return True
@@ -277,6 +281,19 @@ class Storage:
                 watcher.written(self)
 
     # ---- who else can write to them
+
+    def part(self, low: int, high: int) -> Storage:
+        """Return some of the bytes as memory with an owner of its own. As long as both are there, neither is read later
+        than it is asked for, but by who trusts both.
+        """
+        loan = None if self.borrower is None else self.borrower()
+        loan = Loan() if loan is None else loan
+        part = Storage(self.device, high - low, self.bytes[low:high])
+        with first_use:
+            self.shared, self.borrower = True, weakref.ref(loan)
+            part.shared, part.lender = True, lambda: (self, loan)
+        trusted.owners |= {self, part}
+        return part
 
     def is_exposed(self) -> bool:
         """Return whether someone outside can write to it: such memory is never read later than it is asked for."""

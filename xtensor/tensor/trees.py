@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -12,19 +12,20 @@ from .face import Tensor
 Rebuild = Callable[[Iterator[Any]], Any]
 
 
-def flatten(tree: Any) -> tuple[list[Any], Rebuild]:
+def flatten(tree: Any, whole: Container[int] = ()) -> tuple[list[Any], Rebuild]:
     """Return the leaves of a tree, and the function that builds one like it from an iterator of other leaves.
 
-    Dicts are walked in their own order, dataclasses by their fields, None has no leaf. Everything else is a leaf.
+    Dicts are walked in their own order, dataclasses by their fields, None has no leaf. Everything else is a leaf, and
+    what has its id among `whole`.
     """
-    if type(tree) is Tensor:  # the commonest tree
+    if type(tree) is Tensor or id(tree) in whole:  # the commonest tree
         return [tree], next
     if tree is None:
         return [], lambda leaves: None
     _, parts, build = _opened(tree)
     if build is None:
         return [tree], next
-    flat = [flatten(part) for part in parts]
+    flat = [flatten(part, whole) for part in parts]
     leaves = [leaf for found, _ in flat for leaf in found]
     rebuilds = [rebuild for _, rebuild in flat]
     return leaves, lambda given: build([rebuild(given) for rebuild in rebuilds])

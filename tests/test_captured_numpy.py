@@ -1,0 +1,157 @@
+"""Functions of NumPy's that captured functions call: those that write, windows, bins, gradients of index arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+import xtensor as xt
+from xtensor.codegen.cpu.compile import host
+
+needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
+
+
+@pytest.fixture(params=["interpret", pytest.param("llvm", marks=needs_llvm)], autouse=True)
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test on each engine that has kernels."""
+    with xt.options(engine=request.param, cache_dir=""):
+        yield
+
+
+def line(seed: int, n: int = 40) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-9, 9, n).astype(np.float64)
+
+
+def indices(seed: int, n: int = 40, high: int = 12) -> np.ndarray:
+    return np.random.default_rng(seed + 100).integers(0, high, n)
+
+
+def made(x: Any, i: Any) -> Any:
+    total = np.zeros_like(x)
+    np.add.at(total, i, x * 2.0)
+    np.maximum.at(total, i[:3], 1.5)
+    np.negative.at(total, i[0])
+    return total + x
+
+
+def argument(x: Any, i: Any) -> Any:
+    x *= 2.0
+    np.add.at(x, i, 1.0)
+    np.subtract.at(x[::-1], (i[:5],), x[:5] * 1.0)
+    x += 1.0
+
+
+def masked(x: Any, i: Any) -> Any:
+    np.putmask(x, x > 3.0, i * 0.5)
+    np.place(x, x < -3.0, [1.0, 2.0])
+    np.copyto(x[:4], 7.0)
+    return x * 2.0
+
+
+def put(x: Any, i: Any) -> Any:
+    np.put(x, i[:4], x[:4] * 2.0)
+    rows = x.reshape(4, 10)
+    np.put_along_axis(rows, i[:4].reshape(4, 1) % 10, 5.0, axis=1)
+    np.fill_diagonal(rows, 3.0, wrap=True)
+    return rows.sum(axis=0)
+
+
+def windows(x: Any, i: Any) -> Any:
+    two = sliding_window_view(x.reshape(4, 10), (2, 3))
+    x[0] += 1.0
+    three = sliding_window_view(x[::-1], 5)[::2]
+    return two.sum(axis=(-1, -2)), three.mean(axis=-1), sliding_window_view(x.reshape(4, 10), 3, axis=1).max(axis=2)
+
+
+def bins(x: Any, i: Any) -> Any:
+    counts, edges = np.histogram(x, bins=7)
+    weighted, _ = np.histogram(x, bins=5, range=(-9.0, 9.0), weights=x)
+    return counts * 2, edges * 1.0, weighted, np.digitize(x, edges), np.digitize(x, edges[::-1], right=True)
+
+
+def product(x: Any, i: Any) -> Any:
+    rows, out = x.reshape(4, 10), np.zeros_like(x[:16]).reshape(4, 4)
+    np.matmul(rows, rows.T, out=out)
+    return out + 1.0
+
+
+@pytest.mark.parametrize("function", [made, argument, masked, put, windows, bins, product])
+def test_beside_numpy(function: Callable[..., Any]) -> None:
+    fused = xt.fuse(function, strict=True)
+    for call in range(4):
+        a, i = line(call), indices(call)
+        x = xt.asarray(a.copy())
+        mine, right = fused(x, xt.asarray(i)), function(a, i)
+        np.testing.assert_array_equal(np.asarray(x), a)
+        for one, other in zip(mine, right, strict=True) if isinstance(right, tuple) else [(mine, right)]:
+            if other is not None:
+                np.testing.assert_allclose(np.asarray(one), other, rtol=1e-14, strict=True)
+
+
+def test_a_write_out_of_bounds_is_an_error() -> None:
+    fused = xt.fuse(argument, strict=True)
+    for call in range(3):
+        fused(xt.asarray(line(call)), xt.asarray(indices(call)))
+    with pytest.raises(IndexError):
+        fused(xt.asarray(line(0)), xt.asarray(indices(0) + 40))
+
+
+def test_a_read_only_target_is_an_error() -> None:
+    x = xt.broadcast_to(xt.asarray(1.0), (40,))
+    with pytest.raises(ValueError, match="writable"):
+        xt.fuse(masked)(x, xt.asarray(indices(0)))
+
+
+def test_windows_are_views_without_fuse() -> None:
+    a = line(0)
+    x = xt.asarray(a)
+    view = sliding_window_view(x, 3)
+    a[1] = 50.0
+    np.testing.assert_array_equal(np.asarray(view), sliding_window_view(a, 3))
+    assert not view.is_writeable
+    with pytest.raises(ValueError, match="window"):
+        sliding_window_view(x, 41)
+
+
+def test_gradients_of_windows() -> None:
+    def loss(x: Any) -> Any:
+        view = sliding_window_view(x.reshape(4, 10), (2, 3))
+        return xt.sum(view * view * view)
+
+    rows = line(1).reshape(4, 10)
+    times = np.zeros_like(rows)
+    for at in np.ndindex(3, 8):
+        times[at[0] : at[0] + 2, at[1] : at[1] + 3] += 1.0
+    for gradient in (xt.grad(loss), xt.fuse(xt.grad(loss), strict=True)):
+        for _ in range(3):
+            found = gradient(xt.asarray(rows.reshape(-1).copy()))
+            np.testing.assert_allclose(np.asarray(found).reshape(4, 10), 3.0 * rows**2 * times, rtol=1e-14)
+
+
+def by_rows(x: Any, i: Any) -> Any:
+    return xt.sum(x.reshape(10, 4)[i % 10] ** 2)
+
+
+def by_pairs(x: Any, i: Any) -> Any:
+    return xt.sum(x.reshape(10, 4)[i % 10, i % 4] ** 3)
+
+
+def by_lists(x: Any, i: Any) -> Any:
+    return xt.sum(x.reshape(10, 4)[[0, 3, 3], 1:] ** 2) + xt.sum(x[[1, 1]] * x[i[:2]])
+
+
+@pytest.mark.parametrize("loss", [by_rows, by_pairs, by_lists])
+def test_gradients_of_index_arrays(loss: Callable[..., Any]) -> None:
+    """Beside differences, which are exact enough of polynomials; an index that comes twice adds up."""
+    fused = xt.fuse(xt.grad(loss), strict=True)
+    for call in range(4):
+        a, i = line(call), xt.asarray(indices(call))
+        right = [
+            (float(loss(xt.asarray(a + step), i)) - float(loss(xt.asarray(a - step), i))) / 2e-3
+            for step in np.eye(len(a)) * 1e-3
+        ]
+        np.testing.assert_allclose(np.asarray(fused(xt.asarray(a), i)), right, rtol=1e-5, atol=1e-4)

@@ -1,0 +1,125 @@
+"""What a captured function binds anew: elements of lists and dicts, attributes of objects, and names.
+
+A call that is watched is between two looks at these. What differs then, as after `state["m"] = ...` or `self.u = ...`,
+is a result as what is returned is one, and later calls put theirs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from .reach import Reach, constant_of, is_open, slots_of, stays
+
+_ABSENT = object()
+
+
+class Left(NamedTuple):
+    """Something that was left. where: the number of what holds it, or a place of a Reach; key: its name there.
+
+    is_there: whether it is there; else it was removed.
+    """
+
+    where: int | list[Any]
+    key: Any
+    is_there: bool
+
+    def put(self, holders: Sequence[Any], value: Any) -> None:
+        """Put a value there, or remove what is there."""
+        holder = holders[self.where] if isinstance(self.where, int) else self.where[0]
+        if isinstance(self.where, list) and not isinstance(holder, dict):
+            holder.cell_contents = value
+        elif isinstance(holder, list) and self.is_there and self.key >= len(holder):
+            holder.append(value)
+        elif isinstance(holder, (list, dict)):
+            if self.is_there:
+                holder[self.key] = value
+            else:
+                del holder[self.key]
+        elif self.is_there:
+            object.__setattr__(holder, self.key, value)
+        else:
+            object.__delattr__(holder, self.key)
+
+
+class Contents:
+    """What is found before a function is called.
+
+    holders: the lists, dicts and objects that its signature looks into.
+    """
+
+    def __init__(self, holders: Sequence[Any], reach: Reach) -> None:
+        self._holders, self._names = holders, frozenset(reach.names)
+        self._places = [(place, _value_at(place)) for place in reach.places]
+        self._before = [_inside(holder, self._names) for holder in holders]
+
+    def changes(self) -> tuple[list[tuple[Left, Any]], bool]:
+        """Return what is somewhere else or new, or None for what was removed, and whether that is all that changed."""
+        found: list[tuple[Left, Any]] = []
+        complete = True
+        for place, value in self._places:
+            now = _value_at(place)
+            if now is not value:
+                found.append((Left(place, place[1], True), now))
+        for number, holder in enumerate(self._holders):
+            before, after = self._before[number], _inside(holder, self._names)
+            new = [key for key in after if after[key] is not before.get(key, _ABSENT)]
+            gone = [key for key in before if key not in after]
+            if new or gone or list(before) != list(after):
+                complete &= _can_be_put(holder, before, after)
+            found += [(Left(number, key, True), after[key]) for key in new]
+            found += [(Left(number, key, False), None) for key in reversed(gone)]
+        return found, complete
+
+
+def counts(changes: Sequence[tuple[Left, Any]]) -> bool:
+    """Return whether numbers are among what was left: with others the next call is one of another kind."""
+    kinds = (int, float, complex, str)
+    return any(type(value) in kinds for _, value in changes)
+
+
+def _inside(holder: Any, names: Collection[str]) -> dict[Any, Any]:
+    """Return the elements of a list or dict, or the attributes of an object, a class or a module that are mentioned."""
+    if isinstance(holder, dict):
+        return dict(holder)
+    if isinstance(holder, (type, ModuleType)):
+        return _mentioned(vars(holder), names)
+    kind: Any = type(holder)
+    if not is_open(kind):
+        return dict(enumerate(holder))
+    own: dict[Any, Any] = getattr(holder, "__dict__", {})
+    own = dict(own) if stays(kind) else _mentioned(own, names)
+    own |= {name: getattr(holder, name) for name in slots_of(kind) if hasattr(holder, name)}
+    for base in kind.__mro__[:-1]:
+        if not stays(base):
+            own |= {(base, name): value for name, value in _mentioned(vars(base), names).items()}
+    return own
+
+
+def _mentioned(own: Any, names: Collection[str]) -> dict[Any, Any]:
+    return {name: own[name] for name in sorted(names & own.keys())}
+
+
+def _can_be_put(holder: Any, before: dict[Any, Any], after: dict[Any, Any]) -> bool:
+    """Return whether later calls can change something in the same way: in the same order, and in nothing shared."""
+    if isinstance(holder, dict):
+        stay = [key for key in before if key in after]
+        return stay == list(after)[: len(stay)] and all(constant_of(key) is not None for key in after)
+    if isinstance(holder, list):
+        return True
+    kind: Any = type(holder)
+    if isinstance(holder, type) or not is_open(kind):
+        return False
+    return all(isinstance(key, str) or after.get(key) is value for key, value in before.items()) and all(
+        isinstance(key, str) or key in before for key in after
+    )
+
+
+def _value_at(place: list[Any]) -> Any:
+    """Return what is found in a place of a Reach, None for nothing."""
+    where = place[0]
+    try:
+        return where.get(place[1]) if type(where) is dict else where.cell_contents
+    except ValueError:  # an empty cell
+        return None

@@ -9,17 +9,21 @@ from functools import partial
 from math import inf, prod, sqrt
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..autograd.rules import sum_to, xt
 from ..autograd.tape import differentiable, is_recording, steps_of
 from ..base.errors import expected
 from ..base.layout import Shape, broadcast_shapes, contiguous
 from ..calls.compositions import macro
 from ..calls.library import on
+from ..devices import library_of
 from ..devices.cpu import CPU
 from ..plan.costs import ATTENTION_TILED
 from ..run.contractions import is_compiled
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, common_device
+from . import tiled_elsewhere
 from .checks import floating, within
 from .layers import dropout
 from .normalisers import _softmax_back, largest
@@ -108,7 +112,9 @@ def _is_tiled(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sh
     if shape[-2] < FEWEST_QUERIES or 0 in (*shape, *widths):
         return False
     device, work = common_device("scaled_dot_product_attention", (query, key, value)), prod(shape) * sum(widths)
-    return device.backend is CPU and work >= ATTENTION_TILED and is_compiled(query.dtype, work)
+    if device.backend is not CPU:
+        return tiled_elsewhere.fits(query.dtype, widths)
+    return work >= ATTENTION_TILED and is_compiled(query.dtype, work)
 
 
 def _back(
@@ -147,13 +153,15 @@ def _tiled(operands: tuple[Tensor, ...], mask: Tensor | None, looks: Looks) -> t
 
 
 def _run(xp: Any, query: Any, key: Any, value: Any, mask: Any = None, *, looks: Looks) -> tuple[Any, Any]:
-    return attend(query, key, value, Scores(*looks, mask))
+    run = attend if library_of(query) is np else tiled_elsewhere.attend
+    return run(query, key, value, Scores(*looks, mask))
 
 
 def _run_back(
     xp: Any, query: Any, key: Any, value: Any, g: Any, logs: Any, means: Any, mask: Any = None, *, looks: Looks
 ) -> tuple[Any, Any, Any]:
-    return attend_back(query, key, value, g, logs, means, Scores(*looks, mask))
+    run = attend_back if library_of(query) is np else tiled_elsewhere.attend_back
+    return run(query, key, value, g, logs, means, Scores(*looks, mask))
 
 
 # ---- arguments

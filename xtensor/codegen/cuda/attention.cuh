@@ -120,17 +120,16 @@ struct Scores { i64 scale, by_query, by_key; };
 
 __device__ float scale_of(const Scores& scores) { return __int_as_float((int)scores.scale); }
 
-// The score of a query and a key, -inf where it may not look, and whether it may.
-__device__ float score_of(float product, const Scores& scores, const char* mask, i64 query, i64 key, bool& may) {
+// The score of a product at a place of the mask, and whether the query may look there: what does not is -inf.
+__device__ float score_of(float product, const Scores& scores, const char* at, bool& may) {
   float score = product * scale_of(scores);
-  if (CAUSAL) may = may && key <= query;
-  if (MASK && may) {
-    const char* const at = mask + query * scores.by_query + key * scores.by_key;
-    if (MASK == 1) may = *at != 0;
-    else score += *(const float*)at;
-  }
+  if (MASK == 1 && may) may = *at != 0;
+  if (MASK == 2 && may) score += *(const float*)at;
   return may ? score : -INFINITE;
 }
+
+// So many, of at most a tile.
+__device__ int at_most(i64 count) { return count < TILE ? (int)count : TILE; }
 
 // ---- attention
 // A block has 64 queries of one matrix and goes over tiles of keys: the largest score yet, the sum of powers and the sums
@@ -157,6 +156,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
     const i64 i = taken(rest, a.loops[loop]);
     q += i * a.q_steps[loop]; k += i * a.k_steps[loop]; v += i * a.v_steps[loop]; mask += i * a.mask_steps[loop];
   }
+  const int here = at_most(a.queries - first) - row;
   fetched<DEPTH>(own, q, a.q_step, first, a.queries);
   float most[8], total[8], sums[8][share_of(OUT)];
   for (int r = 0; r < 8; ++r) {
@@ -171,14 +171,15 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
     __syncthreads();
     float s[8][4];
     multiplied<DEPTH>(s, own + row * pitch_of(DEPTH), keys + column * pitch_of(DEPTH));
+    const int there = at_most(a.keys - begin) - column, ahead = at_most(first - begin) + row - column;
+    const char* const at = mask + (first + row) * a.scores.by_query + (begin + column) * a.scores.by_key;
     #pragma unroll
     for (int r = 0; r < 8; ++r) {
       float large = most[r];
       #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const i64 query = first + row + r, key = begin + column + 16 * n;
-        bool may = query < a.queries && key < a.keys;
-        s[r][n] = score_of(s[r][n], a.scores, mask, query, key, may);
+        bool may = r < here && 16 * n < there && (!CAUSAL || 16 * n <= ahead + r);
+        s[r][n] = score_of(s[r][n], a.scores, at + r * a.scores.by_query + 16 * n * a.scores.by_key, may);
         large = fmaxf(large, s[r][n]);
       }
       #pragma unroll
@@ -243,6 +244,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
   const i64 queries = BY_KEY ? a.columns : a.rows;
   const float* const logs = a.logs + matrix * queries;
   const float* const means = a.means + matrix * queries;
+  const int here = at_most(a.rows - first) - row;
   fetched<DEPTH>(tile_x, x, a.x_step, first, a.rows);
   fetched<OUT>(tile_z, z, a.z_step, first, a.rows);
   float by_x[8][share_of(DEPTH)], by_z[8][share_of(OUT)];
@@ -260,14 +262,18 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
     float s[8][4], t[8][4];
     unsigned seen = 0;
     multiplied<DEPTH>(s, tile_x + row * pitch_of(DEPTH), tile_u + column * pitch_of(DEPTH));
+    const int there = at_most(a.columns - begin) - column;
+    const int ahead = (BY_KEY ? at_most(begin - first) : at_most(first - begin)) + (BY_KEY ? column - row : row - column);
+    const i64 by_row = BY_KEY ? a.scores.by_key : a.scores.by_query, by_column = BY_KEY ? a.scores.by_query : a.scores.by_key;
+    const char* const at = mask + (first + row) * by_row + (begin + column) * by_column;
+    const i64 query = BY_KEY ? begin + column : first + row;
     #pragma unroll
     for (int r = 0; r < 8; ++r)
       #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const i64 i = first + row + r, j = begin + column + 16 * n, query = BY_KEY ? j : i;
-        bool may = i < a.rows && j < a.columns;
-        const float score = score_of(s[r][n], a.scores, mask, query, BY_KEY ? i : j, may);
-        s[r][n] = may ? expf(score - logs[query]) : 0;
+        bool may = r < here && 16 * n < there && (!CAUSAL || (BY_KEY ? r <= ahead + 16 * n : 16 * n <= ahead + r));
+        const float score = score_of(s[r][n], a.scores, at + r * by_row + 16 * n * by_column, may);
+        s[r][n] = may ? expf(score - logs[query + (BY_KEY ? 16 * n : r)]) : 0;
         seen |= (unsigned)may << (4 * r + n);
       }
     if (BY_KEY) {
@@ -282,8 +288,8 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
       #pragma unroll
       for (int n = 0; n < 4; ++n) {
         const bool may = seen >> (4 * r + n) & 1;
-        const i64 query = BY_KEY ? begin + column + 16 * n : first + row + r;
-        s[r][n] = may ? s[r][n] * (t[r][n] - means[query]) * scale_of(a.scores) : 0;
+        const float mean = may ? means[query + (BY_KEY ? 16 * n : r)] : 0;
+        s[r][n] = may ? s[r][n] * (t[r][n] - mean) * scale_of(a.scores) : 0;
       }
     turned(across, s);
     __syncthreads();

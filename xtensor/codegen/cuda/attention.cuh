@@ -86,9 +86,11 @@ template <int WIDTH> __device__ int float_of(int c) {
   return c / group_of(WIDTH) * 64 + threadIdx.x % 16 * group_of(WIDTH) + c % group_of(WIDTH);
 }
 
-// Adds what weights of 0 make of rows whose tiles are left out: NaN of what is not finite.
+// Adds what weights of 0 make of rows whose tiles are left out: NaN of what is not finite. logs: of queries that the rows
+// are, whose weights are NaN where they are, or null.
 template <int WIDTH>
-__device__ void left_out(float (&sums)[8][share_of(WIDTH)], float* scratch, const float* x, i64 step, i64 first, i64 end) {
+__device__ void left_out(
+    float (&sums)[8][share_of(WIDTH)], float* scratch, const float* x, i64 step, i64 first, i64 end, const float* logs) {
   __syncthreads();
   const int part = threadIdx.x / 16;
   #pragma unroll
@@ -96,7 +98,8 @@ __device__ void left_out(float (&sums)[8][share_of(WIDTH)], float* scratch, cons
     const int at = float_of<WIDTH>(c);
     float sum = 0;
     #pragma unroll 8
-    for (i64 row = first + part; row < end; row += WORKERS / 16) if (at < WIDTH) sum += 0 * x[row * step + at];
+    for (i64 row = first + part; row < end; row += WORKERS / 16)
+      if (at < WIDTH) sum += (logs && logs[row] != logs[row] ? logs[row] : 0) * x[row * step + at];
     scratch[part * pitch_of(WIDTH) + at] = sum;
   }
   __syncthreads();
@@ -197,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
     __syncthreads();
     added<OUT>(sums, keys, values);
   }
-  if (CAUSAL) left_out<OUT>(sums, values, v, a.v_step, end, a.keys);
+  if (CAUSAL) left_out<OUT>(sums, values, v, a.v_step, end, a.keys, nullptr);
   #pragma unroll
   for (int r = 0; r < 8; ++r) {
     #pragma unroll
@@ -271,9 +274,10 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
     for (int r = 0; r < 8; ++r)
       #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        bool may = r < here && 16 * n < there && (!CAUSAL || (BY_KEY ? r <= ahead + 16 * n : 16 * n <= ahead + r));
+        const bool is = r < here && 16 * n < there;
+        bool may = is && (!CAUSAL || (BY_KEY ? r <= ahead + 16 * n : 16 * n <= ahead + r));
         const float score = score_of(s[r][n], a.scores, at + r * by_row + 16 * n * by_column, may);
-        s[r][n] = may ? expf(score - logs[query + (BY_KEY ? 16 * n : r)]) : 0;
+        s[r][n] = is ? expf(score - logs[query + (BY_KEY ? 16 * n : r)]) : 0;
         seen |= (unsigned)may << (4 * r + n);
       }
     if (BY_KEY) {
@@ -296,8 +300,9 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
     added<DEPTH>(by_x, across, tile_u);
   }
   if (CAUSAL) {
-    left_out<DEPTH>(by_x, across, u, a.u_step, BY_KEY ? 0 : end, BY_KEY ? (start < a.columns ? start : a.columns) : a.columns);
-    if (BY_KEY) left_out<OUT>(by_z, across, w, a.w_step, 0, start < a.columns ? start : a.columns);
+    const i64 before = start < a.columns ? start : a.columns;
+    left_out<DEPTH>(by_x, across, u, a.u_step, BY_KEY ? 0 : end, BY_KEY ? before : a.columns, nullptr);
+    if (BY_KEY) left_out<OUT>(by_z, across, w, a.w_step, 0, before, logs);
   }
   kept<DEPTH>(a.by_x + matrix * a.rows * DEPTH, by_x, first, a.rows);
   if (BY_KEY) kept<OUT>(a.by_z + matrix * a.rows * OUT, by_z, first, a.rows);

@@ -144,8 +144,8 @@ struct Arguments {
   Length tiles, loops[LOOPS]; i64 q_steps[LOOPS], k_steps[LOOPS], v_steps[LOOPS], mask_steps[LOOPS];
 };
 extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
-  extern __shared__ __align__(16) float memory[];
-  float* const own = memory;
+  extern __shared__ u64 memory[];
+  float* const own = (float*)memory;
   float* const keys = own + TILE * pitch_of(DEPTH);  // and the weights, across
   float* const values = keys + TILE * (pitch_of(DEPTH) > ACROSS ? pitch_of(DEPTH) : ACROSS);
   const int row = threadIdx.x / 16 * 8, column = threadIdx.x % 16;
@@ -226,8 +226,8 @@ struct Arguments {
   i64 x_steps[LOOPS], z_steps[LOOPS], u_steps[LOOPS], w_steps[LOOPS], mask_steps[LOOPS];
 };
 extern "C" __global__ void __launch_bounds__(128) kernel(const Arguments a) {
-  extern __shared__ __align__(16) float memory[];
-  float* const tile_x = memory;
+  extern __shared__ u64 memory[];
+  float* const tile_x = (float*)memory;
   float* const tile_z = tile_x + TILE * pitch_of(DEPTH);
   float* const tile_u = tile_z + TILE * pitch_of(OUT);
   float* const tile_w = tile_u + TILE * pitch_of(DEPTH);

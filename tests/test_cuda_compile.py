@@ -304,7 +304,9 @@ SECTIONS: dict[str, list[dict[str, Any]]] = {
     "weights": [{"T": kind, **WINDOW} for kind in ("float", "double", "i8", "u64")],
     "attention": [{**TILES, "VECTOR": one, "MASK": mask, "CAUSAL": one} for one in (1, 0) for mask in range(3)],
     "attention back": [
-        {**TILES, "VECTOR": one, "MASK": 1 + one, "CAUSAL": one, "BY_KEY": by_key} for by_key in (1, 0) for one in (1, 0)
+        {**TILES, "VECTOR": one, "MASK": 1 + one, "CAUSAL": one, "BY_KEY": by_key}
+        for by_key in (1, 0)
+        for one in (1, 0)
     ],
     "pool": [
         {"T": kind, "S": "i64" if wanted == 2 else kind, "LAST": 0, "WANTED": wanted, "SUM": 0, "PLACE": 2, **WINDOW}

@@ -1,6 +1,7 @@
 """Attention: a weighted mean of values, with weights from the products of queries and keys.
 
-Long ones of NumPy's arrays are computed in tiles (tiled.py), which never have all weights in memory.
+Long ones of NumPy's arrays (tiled.py), and those of float32 on a CUDA device (tiled_elsewhere.py), are computed in
+tiles, which never have all weights in memory.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def scaled_dot_product_attention(
     mask: broadcasts to (..., L, S); booleans say where a query may look, numbers are added. A query that may look
     nowhere gives 0. is_causal: query i looks at keys 0 to i; with a mask both hold. scale: None for 1 / sqrt(E).
     dropout_p: the share of weights that is dropped, which takes a generator. On the CPU long float32 and float64
-    operands of one dtype take memory as they have themselves: not with dropout, nor where the mask has a gradient.
+    operands of one dtype take memory as they have themselves, on a CUDA device float32 ones of up to 128 floats each:
+    not with dropout, nor where the mask has a gradient.
     Raises TypeError for dtypes, ValueError where shapes do not match. Source:
     torch.nn.functional.scaled_dot_product_attention.
     """

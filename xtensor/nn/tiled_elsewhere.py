@@ -1,4 +1,4 @@
-"""Attention on a CUDA device by the kernels of attention.cuh: what these are told, and what does it where there are none.
+"""Attention on a CUDA device by the kernels of attention.cuh, or by the library where there are none.
 
 Arrays are stacks of matrices (..., rows, columns), whose leading axes broadcast; scores are those of tiled.py.
 """
@@ -34,8 +34,8 @@ def attend(query: Array, key: Array, value: Array, scores: Scores) -> tuple[Arra
     cp, lead = library_of(query), broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     y = cp.empty((*lead, query.shape[-2], value.shape[-1]), query.dtype)
     logs = cp.empty(y.shape[:-1], query.dtype)
-    shared = TILE * (_pitch(query) + max(_pitch(query), TILE + 4) + _pitch(value))
-    if not _run("attention", lead, (query, key, value), scores, (y, logs), shared):
+    room = TILE * (_pitch(query) + max(_pitch(query), TILE + 4) + _pitch(value))
+    if not _run("attention", lead, (query, key, value), scores, (y, logs), room):
         return _attend_plainly(query, key, value, scores)
     return y, logs
 
@@ -50,12 +50,12 @@ def attend_back(
     cp, lead = library_of(query), g.shape[:-2]
     found = [cp.empty((*lead, *x.shape[-2:]), x.dtype) for x in (query, key, value)]
     known = [cp.ascontiguousarray(logs), cp.ascontiguousarray(means)]
-    shared = TILE * (2 * _pitch(query) + 2 * _pitch(value) + TILE + 4)
+    room = TILE * (2 * _pitch(query) + 2 * _pitch(value) + TILE + 4)
     for by_key, operands, results in (
         (0, (query, g, key, value), (found[0], found[0])),
         (1, (key, value, query, g), (found[1], found[2])),
     ):
-        if not _run("attention back", lead, operands, scores, (*known, *results), shared, BY_KEY=by_key):
+        if not _run("attention back", lead, operands, scores, (*known, *results), room, BY_KEY=by_key):
             return _attend_back_plainly(query, key, value, g, logs, means, scores)
     return found[0], found[1], found[2]
 
@@ -66,16 +66,17 @@ def _pitch(x: Array) -> int:
 
 
 def _run(
-    name: str, lead: Shape, operands: Sequence[Array], scores: Scores, others: Sequence[Array], shared: int, **given: int
+    name: str, lead: Shape, operands: Sequence[Array], scores: Scores, others: Sequence[Array], room: int, **given: int
 ) -> bool:
     """Start a kernel with a block for each tile of rows of the first of the operands; return whether there is one.
 
     operands: the first two or three have rows and columns that meet, the second or third is as wide as values are.
+    room: floats of shared memory.
     """
     rows, value = operands[0].shape[-2], operands[1 if given else 2]
     columns = operands[2 if given else 1].shape[-2]
     widths = operands[0].shape[-1], value.shape[-1]
-    if max(widths) > WIDEST or 4 * shared > most_shared(operands[0]):
+    if max(widths) > WIDEST or 4 * room > most_shared(operands[0]):
         return False
     seen = [_seen(x, lead) for x in operands]
     mask, by_query, by_key, mask_steps = _mask(scores.mask, lead, seen[0])
@@ -92,7 +93,7 @@ def _run(
     numbers += mask_steps
     blocks = tiles * prod(lead)
     return launch(
-        name, operands[0], constants, numbers, blocks, threads=WORKERS, shared=4 * shared, reach=blocks, contract=True
+        name, operands[0], constants, numbers, blocks, threads=WORKERS, shared=4 * room, reach=blocks, contract=True
     )
 
 
@@ -104,7 +105,7 @@ def _seen(x: Array, lead: Shape) -> Array:
 
 
 def _mask(mask: Array | None, lead: Shape, other: Array) -> tuple[Array, int, int, list[int]]:
-    """Return a mask with its steps in bytes: by query, by key, along the leading axes; some array where there is none."""
+    """Return a mask with its steps in bytes: by query, by key, along the leading axes; `other` where there is none."""
     if mask is None:
         return other, 0, 0, [0] * max(len(lead), 1)
     mask = mask if mask.dtype.kind == "b" else mask.astype(np.float32, copy=False)

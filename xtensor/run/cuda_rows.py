@@ -285,8 +285,8 @@ class _Text:
         slot, there = self.slots.get(number), self._at(number, f"b{number}")
         if slot and number in self.met:
             here = self._at(number, f"m{slot[0]}")
-            self._add(f"{self._vector(number)} x{number} = {f'i < a.near ? {here} : {there}' if self.form.near else here};")
-            return
+            there = f"i < a.near ? {here} : {there}" if self.form.near else here
+            slot = None
         self._add(f"{self._vector(number)} x{number} = {there};")
         if slot:
             self._put_near(number, slot[0])
@@ -414,7 +414,8 @@ class ByRowsThere(Launcher):
         between = {place: len(given) + at for at, place in enumerate(inside)}
         takes = [between.get(place, given.get(numbers[place], 0)) for place in outside]
         return Launches(
-            (launch_of(function, grid, shared, takes, packed, form.threads),), tuple([turns[place].stride * rows for place in inside])
+            (launch_of(function, grid, shared, takes, packed, form.threads),),
+            tuple([turns[place].stride * rows for place in inside]),
         )
 
 

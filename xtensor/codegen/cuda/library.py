@@ -1,4 +1,4 @@
-"""Hand-written kernels: sections of library.cuh and attention.cuh, completed by types and constants, built and launched.
+"""Hand-written kernels: sections of library.cuh and attention.cuh, completed by types and constants, and launched.
 
 They do what CuPy's functions are slow at. Where one cannot be built its caller goes on with CuPy's.
 """

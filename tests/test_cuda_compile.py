@@ -280,6 +280,7 @@ def test_row_programs(compiler: Compiler, dtype: str) -> None:
 # ---- kernels written by hand
 
 WINDOW = {"K0": 1, "K1": 2, "K2": 3}
+TILES = {"DEPTH": 64, "OUT": 64, "LOOPS": 2}
 MOVES = {"ARRAYS": 2, "LOOPS": 4, "ALONG": 1}
 KINDS = {name: library.memory_type(dtype) for name, dtype in ALL.items()}
 SECTIONS: dict[str, list[dict[str, Any]]] = {
@@ -301,6 +302,12 @@ SECTIONS: dict[str, list[dict[str, Any]]] = {
     "columns": [{"T": kind, "LAST": last, **WINDOW} for kind in library.MOVED.values() for last in (0, 1)],
     "direct": [{"T": kind, "LAST": 1, "BIAS": 1, **WINDOW} for kind in ("float", "double", "i8", "u64")],
     "weights": [{"T": kind, **WINDOW} for kind in ("float", "double", "i8", "u64")],
+    "attention": [{**TILES, "VECTOR": one, "MASK": mask, "CAUSAL": one} for one in (1, 0) for mask in range(3)],
+    "attention back": [
+        {**TILES, "VECTOR": one, "MASK": 1 + one, "CAUSAL": one, "BY_KEY": by_key}
+        for by_key in (1, 0)
+        for one in (1, 0)
+    ],
     "pool": [
         {"T": kind, "S": "i64" if wanted == 2 else kind, "LAST": 0, "WANTED": wanted, "SUM": 0, "PLACE": 2, **WINDOW}
         | {"xt_least": "0"}
@@ -344,7 +351,8 @@ def test_library(compiler: Compiler) -> None:
         compiles(texts + scans()[:4], compiler)
 
 
-# Of one thread for the words of SECTIONS[...][0]: registers, of which 64 let 1024 threads share a processor.
+# Of one thread for the words of SECTIONS[...][0]: registers, of which 64 let 1024 threads share a processor, 168 three
+# blocks of 128 threads, and 255 two.
 REGISTERS = {
     "turn": 32,
     "gather": 32,
@@ -354,6 +362,8 @@ REGISTERS = {
     "columns": 40,
     "direct": 40,
     "weights": 64,
+    "attention": 168,
+    "attention back": 255,
 }
 
 

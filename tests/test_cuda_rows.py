@@ -14,6 +14,7 @@ import emulated
 import numpy as np
 import pytest
 from ptx import build
+from ptx.memory import Global
 from test_cuda_emulated import host, softmax, there
 from test_cuda_text import as_in_another_process
 
@@ -101,6 +102,64 @@ def test_instructions_an_element(program: Callable[[Any, Any], Any], cells: int,
     text = build.compiled(cuda.texts[-1])
     loads = set(re.findall(r"\bld\.global\S*", text)) - {"ld.global.u64"}  # which reads a table of addresses
     assert loads and all("v4" in load for load in loads)
+
+
+class Traffic:
+    """Bytes that emulated threads read and write in memory outside their processors."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read = self.written = 0
+        load, store = Global.load, Global.store
+
+        def loading(memory: Any, addresses: Any, bits: Any, count: int, *others: Any) -> Any:
+            self.read += addresses.size * bits.itemsize * count
+            return load(memory, addresses, bits, count, *others)
+
+        def storing(memory: Any, addresses: Any, values: Any, *others: Any) -> None:
+            self.written += values.nbytes
+            store(memory, addresses, values, *others)
+
+        monkeypatch.setattr(Global, "load", loading)
+        monkeypatch.setattr(Global, "store", storing)
+
+
+# Bytes read and written for an element of float32, with all of a row in shared memory, and with 57 856 of 65 536 cells
+# there: those that are not are read by each stage, and what a stage hands on is written. The norm's weight is read too,
+# from the second cache where all rows share it.
+TRAFFIC = {softmax: (8.1, 9.5), scaled_norm: (12.1, 13.5), spread: (4.1, 4.6)}
+
+
+@pytest.mark.parametrize("program", TRAFFIC)
+@pytest.mark.parametrize("cells", [16_384, 65_536, 65_539])
+def test_long_rows(
+    program: Callable[[Any, Any], Any], cells: int, cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has no room in registers lies in shared memory, and what has none there in memory: values, and bytes moved.
+    Rows that begin between vectors are taken one cell at a time.
+    """
+    monkeypatch.setattr(cuda_rows.cuda_build, "most_shared", lambda number: emulated.MOST_SHARED)
+    monkeypatch.setattr(cuda_rows, "BLOCKS", 4)
+    array = np.random.default_rng(cells).uniform(-3, 3, (2, cells)).astype(np.float32)
+    made = program(there(array), xt)
+    before, traffic = len(cuda.grids), Traffic(monkeypatch)
+    made.evaluate()
+    monkeypatch.undo()
+    assert [threads for _, threads, _ in cuda.grids[before:]] == [1024]
+    assert emulated.MOST_SHARED // 4 < cuda.grids[-1][2] <= emulated.MOST_SHARED
+    assert (traffic.read + traffic.written) / array.size < TRAFFIC[program][cells > 57_856]
+    truth = program(array.astype(np.float64), np)
+    assert np.max(np.abs(host(made) - truth)) < 4e-6 * np.max(np.abs(truth))
+
+
+def test_rows_that_shared_memory_has_too_little_for(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less than a quarter of the cells: none of them lies there."""
+    monkeypatch.setattr(cuda_rows.cuda_build, "most_shared", lambda number: 48 << 10)
+    monkeypatch.setattr(cuda_rows, "BLOCKS", 4)
+    for cells, shared in ((40_000, True), (60_000, False)):
+        x = np.random.default_rng(0).uniform(-3, 3, (2, cells)).astype(np.float32)
+        found, truth = host(softmax(there(x), xt)), softmax(x.astype(np.float64), np)
+        assert np.max(np.abs(found - truth)) < 4e-6 * np.max(np.abs(truth))
+        assert (cuda.grids[-1][2] > 0) == shared
 
 
 @pytest.mark.parametrize("shape", [(40, 128), (9, 1000), (3, 5, 30), (7, 7)])

@@ -134,7 +134,8 @@ def test_reductions_of_other_sizes_build_nothing(stub: Stub, axis: int | None) -
 def test_rows_of_other_sizes_build_nothing(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rows in registers, where as many threads take as much; of longer ones in shared memory, whatever they have."""
     monkeypatch.setattr(cuda_build, "most_shared", lambda number: 228 << 10)
-    alike = [((300, 64), (100, 60)), ((64, 1024), (9, 1000)), ((5, 4096), (7, 3000)), ((3, 12_000), (2, 20_000))]
+    alike = [((300, 64), (100, 60)), ((64, 1024), (9, 1000)), ((5, 4096), (7, 3000))]
+    alike += [((3, 12_000), (2, 14_000)), ((3, 20_000), (2, 40_000))]  # which 256 and 1024 threads share
     for built, shapes in enumerate(alike, 1):
         for rows, cells in shapes:
             x = zeros(rows, cells)

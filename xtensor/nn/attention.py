@@ -1,6 +1,7 @@
 """Attention: a weighted mean of values, with weights from the products of queries and keys.
 
-Long ones of NumPy's arrays are computed in tiles (tiled.py), which never have all weights in memory.
+Long ones of NumPy's arrays (tiled.py), and those of float32 on a CUDA device (tiled_elsewhere.py), are computed in
+tiles, which never have all weights in memory.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from functools import partial
 from math import inf, prod, sqrt
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..autograd.rules import sum_to, xt
 from ..autograd.tape import differentiable, is_recording, steps_of
 from ..base.errors import expected
 from ..base.layout import Shape, broadcast_shapes, contiguous
 from ..calls.compositions import macro
 from ..calls.library import on
+from ..devices import library_of
 from ..devices.cpu import CPU
 from ..plan.costs import ATTENTION_TILED
 from ..run.contractions import is_compiled
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, common_device
+from . import tiled_elsewhere
 from .checks import floating, within
 from .layers import dropout
 from .normalisers import _softmax_back, largest
@@ -56,7 +61,8 @@ def scaled_dot_product_attention(
     mask: broadcasts to (..., L, S); booleans say where a query may look, numbers are added. A query that may look
     nowhere gives 0. is_causal: query i looks at keys 0 to i; with a mask both hold. scale: None for 1 / sqrt(E).
     dropout_p: the share of weights that is dropped, which takes a generator. On the CPU long float32 and float64
-    operands of one dtype take memory as they have themselves: not with dropout, nor where the mask has a gradient.
+    operands of one dtype take memory as they have themselves, on a CUDA device float32 ones of up to 128 floats each:
+    not with dropout, nor where the mask has a gradient.
     Raises TypeError for dtypes, ValueError where shapes do not match. Source:
     torch.nn.functional.scaled_dot_product_attention.
     """
@@ -108,7 +114,9 @@ def _is_tiled(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sh
     if shape[-2] < FEWEST_QUERIES or 0 in (*shape, *widths):
         return False
     device, work = common_device("scaled_dot_product_attention", (query, key, value)), prod(shape) * sum(widths)
-    return device.backend is CPU and work >= ATTENTION_TILED and is_compiled(query.dtype, work)
+    if device.backend is not CPU:
+        return tiled_elsewhere.fits(query.dtype, widths)
+    return work >= ATTENTION_TILED and is_compiled(query.dtype, work)
 
 
 def _back(
@@ -147,13 +155,15 @@ def _tiled(operands: tuple[Tensor, ...], mask: Tensor | None, looks: Looks) -> t
 
 
 def _run(xp: Any, query: Any, key: Any, value: Any, mask: Any = None, *, looks: Looks) -> tuple[Any, Any]:
-    return attend(query, key, value, Scores(*looks, mask))
+    run = attend if library_of(query) is np else tiled_elsewhere.attend
+    return run(query, key, value, Scores(*looks, mask))
 
 
 def _run_back(
     xp: Any, query: Any, key: Any, value: Any, g: Any, logs: Any, means: Any, mask: Any = None, *, looks: Looks
 ) -> tuple[Any, Any, Any]:
-    return attend_back(query, key, value, g, logs, means, Scores(*looks, mask))
+    run = attend_back if library_of(query) is np else tiled_elsewhere.attend_back
+    return run(query, key, value, g, logs, means, Scores(*looks, mask))
 
 
 # ---- arguments

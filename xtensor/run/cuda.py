@@ -308,11 +308,16 @@ class _Maker:
 
 
 def launch_of(
-    function: cuda_build.Function, grid: tuple[int, int], shared: int, takes: Sequence[int], tail: bytes
+    function: cuda_build.Function,
+    grid: tuple[int, int],
+    shared: int,
+    takes: Sequence[int],
+    tail: bytes,
+    threads: int = THREADS,
 ) -> Launch:
     """Return a kernel ready for a device; tail: its numbers, packed."""
     head = struct.Struct(f"={1 + len(takes)}Q").pack
-    return Launch(function, grid, THREADS, shared, tuple(takes), True, head, tail.ljust(-(-len(tail) // 8) * 8, b"\0"))
+    return Launch(function, grid, threads, shared, tuple(takes), True, head, tail.ljust(-(-len(tail) // 8) * 8, b"\0"))
 
 
 def _pieces(count: int, blocks: int, least: int, most: int) -> int:

@@ -1,8 +1,8 @@
 """Row programs on CUDA: all kernels of a plan as one, in which some threads of a block take a row through all of them.
 
 What several kernels read of a row, or one hands to the next, stays in registers where a row has few enough cells, else
-in shared memory where it fits; otherwise inputs are read again, and what is handed on lies in memory of its own. Every
-thread reads only cells that it wrote.
+in shared memory, all of it or as many cells as fit; of the others inputs are read again, and what is handed on lies in
+memory of its own. Every thread reads only cells that it wrote.
 """
 
 from __future__ import annotations
@@ -38,12 +38,19 @@ from .nest import joined
 # Chunks of an item of a row that a thread holds in registers, at most, and of all items together.
 MOST_HELD, MOST_CHUNKS = 8, 32
 
+# Threads of a row that takes more than a quarter of a processor's shared memory: fewer would leave memory idle.
+MANY = 1024
+
+# Of a row that has no room in shared memory some cells lie there if that is one in so many.
+NEAR = 4
+
 
 class RowForm(NamedTuple):
     """What text depends on besides the program. lanes: cells a thread takes at a time; wide: whether indices have 64
     bits; shared: whether what is read again lies in shared memory. held: how often a thread takes cells where all it
     takes stays in registers, and shift: the logarithm of how many threads then share a row; 0 where that is not so.
-    turning: the items whose rows come again, as those of a mask do for all heads.
+    turning: the items whose rows come again, as those of a mask do for all heads. near: whether shared memory has only
+    a row's first cells. threads: of a block.
     """
 
     lanes: int
@@ -52,6 +59,8 @@ class RowForm(NamedTuple):
     held: int = 0
     shift: int = 0
     turning: tuple[int, ...] = ()
+    near: bool = False
+    threads: int = THREADS
 
 
 class Turn(NamedTuple):
@@ -92,7 +101,7 @@ def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
 
 def _outside(rows: RowProgram, form: RowForm) -> list[int]:
     """Return the items that have an address: what is given and kept, and what is handed on in memory of its own."""
-    items, apart = enumerate(rows.items), not (form.shared or form.held)
+    items, apart = enumerate(rows.items), form.near or not (form.shared or form.held)
     return [n for n, item in items if item.role != INSIDE or (item.wide and apart)]
 
 
@@ -137,13 +146,13 @@ class _Text:
         parameters = [f"char* p{number};" for number in outside]
         for place, stage in enumerate(self.rows.stages):
             parameters += scalar_parameters(stage.program.scalars, f"c{place}_")
-        parameters += ["alignas(8) index rows;", "index cells;", "index shift;", "index bytes;"]
+        parameters += ["alignas(8) index rows;", "index cells;", "index shift;", "index bytes;", "index near;"]
         parameters += [f"offset s{number};" for number in outside]
         parameters += [f"index {name}{number};" for number in self.form.turning for name in ("each", "period")]
         self._begin(outside)
         for place, stage in enumerate(self.rows.stages):
             self._stage(place, stage)
-        return whole_text(parameters, self.form.wide, self.before, self.lines)
+        return whole_text(parameters, self.form.wide, self.before, self.lines, self.form.threads)
 
     def _add(self, *lines: str) -> None:
         self.lines += lines
@@ -151,7 +160,7 @@ class _Text:
     def _begin(self, outside: Sequence[int]) -> None:
         self._add("const int thread = threadIdx.x;")
         self._add(f"const index step = (index)1 << {self.shift}, lane = thread & (step - 1);")
-        row = f"(index)blockIdx.x * ({THREADS} >> {self.shift}) + (thread >> {self.shift})"
+        row = f"(index)blockIdx.x * ({self.form.threads} >> {self.shift}) + (thread >> {self.shift})"
         if self.form.held:  # who has no row goes through the last one, and keeps nothing
             self._add(f"const index own = {row}, row = own < a.rows ? own : a.rows - 1;")
             self._add("const bool is = own < a.rows;", "const index cells = a.cells;")
@@ -166,7 +175,7 @@ class _Text:
             self._add("extern __shared__ __align__(16) char memory[];")
             self._add("char* own = memory + (thread >> a.shift) * a.bytes;")
         for place, size in slots:
-            self._add(f"char* const m{place} = own; own += (a.cells * {size} + {VECTOR - 1}) / {VECTOR} * {VECTOR};")
+            self._add(f"char* const m{place} = own; own += (a.near * {size} + {VECTOR - 1}) / {VECTOR} * {VECTOR};")
 
     # ---- stages
 
@@ -273,12 +282,19 @@ class _Text:
         if self.form.held:
             self._add(f"const {self._vector(number)} x{number} = y{number}[r];")
             return
-        slot = self.slots.get(number)
-        again = slot is not None and number in self.met
-        source = f"m{slot[0]}" if again and slot else f"b{number}"
-        self._add(f"{self._vector(number)} x{number} = {self._at(number, source)};")
-        if slot and not again:
-            self._add(f"{self._at(number, f'm{slot[0]}')} = x{number};")
+        slot, there = self.slots.get(number), self._at(number, f"b{number}")
+        if slot and number in self.met:
+            here = self._at(number, f"m{slot[0]}")
+            there = f"i < a.near ? {here} : {there}" if self.form.near else here
+            slot = None
+        self._add(f"{self._vector(number)} x{number} = {there};")
+        if slot:
+            self._put_near(number, slot[0])
+
+    def _put_near(self, number: int, slot: int) -> None:
+        """Store cells in shared memory, as far as it has any."""
+        is_near = "if (i < a.near) " if self.form.near else ""
+        self._add(f"{is_near}{self._at(number, f'm{slot}')} = x{number};")
 
     def _store(self, number: int) -> None:
         if self.form.held:
@@ -288,13 +304,15 @@ class _Text:
                 self._add(f"if (is) {self._at(number, f'b{number}')} = x{number};")
             return
         if number in self.slots:
-            self._add(f"{self._at(number, f'm{self.slots[number][0]}')} = x{number};")
+            self._put_near(number, self.slots[number][0])
         if self.rows.items[number].role == KEPT or not self.form.shared:
             self._add(f"{self._at(number, f'b{number}')} = x{number};")
+        elif self.form.near:
+            self._add(f"if (i >= a.near) {self._at(number, f'b{number}')} = x{number};")
 
     def _join(self, fold: Fold, number: int) -> None:
         """Write how a row's accumulators become one."""
-        self._add(*fold.together(shift=self.shift))
+        self._add(*fold.together(shift=self.shift, threads=self.form.threads))
         self._keep_narrow(number, f"result{fold.place}")
 
 
@@ -383,28 +401,29 @@ class ByRowsThere(Launcher):
         behind = dict(zip(self.numbers, aligned, strict=True))
         rows, cells, backend = prod(self.shape[: self.plan.rows]), prod(self.shape[self.plan.rows :]), self.backend
         made = _formed(self.plan, self.shape, self.metas, behind.__getitem__, backend.number)
-        program, form, (numbers, turns, (shift, nbytes)) = made
+        program, form, (numbers, turns, (shift, nbytes, near)) = made
         function = cuda_build.function_of((program, form), lambda: source(program, form), backend, self.contract)
         outside = _outside(program, form)
-        tail = [rows, cells, shift, nbytes, *(turns[place].stride for place in outside)]
+        tail = [rows, cells, shift, nbytes, near, *(turns[place].stride for place in outside)]
         tail += [number for place in form.turning for number in turns[place][1:]]
         packed = struct.pack(f"={len(tail)}{'q' if form.wide else 'i'}", *tail)
         inside = [place for place in outside if program.items[place].role == INSIDE]
-        grid = (-(-rows // (THREADS >> shift)), 1)
-        shared = nbytes * (THREADS >> shift) if form.shared else 0
+        grid = (-(-rows // (form.threads >> shift)), 1)
+        shared = nbytes * (form.threads >> shift) if form.shared else 0
         given = {number: place for place, number in enumerate(self.numbers)}
         between = {place: len(given) + at for at, place in enumerate(inside)}
         takes = [between.get(place, given.get(numbers[place], 0)) for place in outside]
         return Launches(
-            (launch_of(function, grid, shared, takes, packed),), tuple([turns[place].stride * rows for place in inside])
+            (launch_of(function, grid, shared, takes, packed, form.threads),),
+            tuple([turns[place].stride * rows for place in inside]),
         )
 
 
 def _formed(
     plan: Plan, shape: Shape, values: Mapping[int, Any], behind: Any, number: int
-) -> tuple[RowProgram, RowForm, tuple[tuple[int, ...], list[Turn], tuple[int, int]]]:
+) -> tuple[RowProgram, RowForm, tuple[tuple[int, ...], list[Turn], tuple[int, int, int]]]:
     """Return the row program of a plan, its form, and what that is filled with: the number of each item, which of its
-    rows belong to a row, the shift and the bytes of shared memory of a row.
+    rows belong to a row, the shift, and the bytes and cells of shared memory of a row.
 
     behind: says how far a value begins behind a multiple of a vector. Raises LacksError where it does not pay.
     """
@@ -425,17 +444,36 @@ def _formed(
     wide = max(2 * rows, *(abs(one) * rows for one in strides), *(cells * one.dtype.itemsize for one in program.items))
     held, shift = _held(program, chunks)
     if held:
-        return program, RowForm(lanes, wide >= REACH, False, held, shift, turning), (numbers, turns, (shift, 0))
-    shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8
-    slots = set(slots_of(program).values())
-    nbytes = sum(-(-cells * size // VECTOR) * VECTOR for _, size in slots)
-    sums = sum(len(stage.program.reductions) for stage in program.stages)  # each has an array of up to 16 bytes a warp
-    room = cuda_build.most_shared(number)
-    shared = nbytes * (THREADS >> shift) + sums * THREADS // 2 <= room
+        return program, RowForm(lanes, wide >= REACH, False, held, shift, turning), (numbers, turns, (shift, 0, 0))
+    shift, threads, near = _in_shared(program, cells, lanes, cuda_build.most_shared(number))
     longest = cells * max(item.dtype.itemsize for item in program.items if item.wide)
-    if rows < BLOCKS // 4 and (not shared or longest > room):  # more blocks than one had better share a row
-        raise LacksError("room for a row in shared memory")
-    return program, RowForm(lanes, wide >= REACH, shared, turning=turning), (numbers, turns, (shift, nbytes))
+    if rows < BLOCKS // 4 and (near < cells or longest > cuda_build.most_shared(number)):
+        raise LacksError("room for a row in shared memory")  # more blocks than one had better share a row
+    form = RowForm(lanes, wide >= REACH, near > 0, 0, 0, turning, 0 < near < cells, threads)
+    return program, form, (numbers, turns, (shift, _shared_bytes(program, near), near))
+
+
+def _shared_bytes(rows: RowProgram, cells: int) -> int:
+    """Return the bytes of shared memory for so many cells of a row."""
+    return sum(-(-cells * size // VECTOR) * VECTOR for _, size in set(slots_of(rows).values()))
+
+
+def _in_shared(rows: RowProgram, cells: int, lanes: int, room: int) -> tuple[int, int, int]:
+    """Return the logarithm of how many threads share a row, those of a block, and how many cells of a row lie in shared
+    memory, of which a block has so much room.
+    """
+    chunks = cells // lanes
+    shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8
+    sums = sum(len(stage.program.reductions) for stage in rows.stages)  # each has an array of up to 16 bytes a warp
+    whole = _shared_bytes(rows, cells)
+    if whole * (THREADS >> shift) + sums * THREADS // 2 <= room // 4 or chunks < MANY:
+        return shift, THREADS, cells if whole * (THREADS >> shift) + sums * THREADS // 2 <= room else 0
+    room -= sums * MANY // 2
+    if whole <= room:
+        return 10, MANY, cells
+    each, slots = _shared_bytes(rows, VECTOR) // VECTOR, len(set(slots_of(rows).values()))
+    near = max(room - slots * VECTOR, 0) // max(each, 1) // lanes * lanes
+    return (10, MANY, near) if NEAR * near >= cells else (shift, THREADS, 0)
 
 
 def _row_program(plan: Plan, shape: Shape, values: Mapping[int, Any]) -> tuple[tuple[int, ...], RowProgram, list[Turn]]:

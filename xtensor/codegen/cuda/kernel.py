@@ -198,9 +198,9 @@ class Fold:
     def of(self, a: str, b: str) -> str:
         return f"xt_fold{self.place}::of({a}, {b})"
 
-    def together(self, column: bool = False, shift: str = "a.shift") -> list[str]:
+    def together(self, column: bool = False, shift: str = "a.shift", threads: int = THREADS) -> list[str]:
         """Return how the 2^shift threads of a row, or those above each other, join what they have to result<place>."""
-        own, count = f"xt_fold{self.place}", THREADS if column else THREADS // 32
+        own, count = f"xt_fold{self.place}", THREADS if column else threads // 32
         how = f"xt_along<{own}>" if column else f"xt_across<{own}>"
         joined = f"{how}(xt_tree<{own}>(acc{self.place}), {SIDE if column else shift}, shared{self.place})"
         shared = f"__shared__ {self.type} shared{self.place}[{count}];"
@@ -234,7 +234,9 @@ def folds_of(program: Program) -> list[Fold]:
 # ---- text
 
 
-def whole_text(parameters: Sequence[str], wide: bool, before: Sequence[str], body: Sequence[str]) -> str:
+def whole_text(
+    parameters: Sequence[str], wide: bool, before: Sequence[str], body: Sequence[str], threads: int = THREADS
+) -> str:
     """Return the text of a kernel: what it uses, its parameters, its body."""
     head = [
         f"#define WIDE {int(wide)}",
@@ -244,7 +246,7 @@ def whole_text(parameters: Sequence[str], wide: bool, before: Sequence[str], bod
         *parameters,
         "};",
     ]
-    start = f'extern "C" __global__ void __launch_bounds__({THREADS}) kernel(const Arguments given) {{'
+    start = f'extern "C" __global__ void __launch_bounds__({threads}) kernel(const Arguments given) {{'
     addresses = [one.split()[-1].rstrip(";") for one in parameters if one.startswith("char*")]
     placed = [f"a.{one} = xt_place(given.table, given.{one});" for one in addresses]
     lines, depth = [*head, *before], 0

@@ -1,4 +1,4 @@
-"""Hand-written kernels: sections of library.cuh, completed by types and constants, built and launched.
+"""Hand-written kernels: sections of library.cuh and attention.cuh, completed by types and constants, and launched.
 
 They do what CuPy's functions are slow at. Where one cannot be built its caller goes on with CuPy's.
 """
@@ -99,8 +99,9 @@ def most_shared(like: Array) -> int:
 
 @cache
 def _sections() -> dict[str, str]:
-    """Return the sections of library.cuh by name."""
-    text = Path(__file__).with_name("library.cuh").read_text(encoding="utf-8")
+    """Return the sections of library.cuh and attention.cuh by name."""
+    files = [Path(__file__).with_name(f"{name}.cuh") for name in ("library", "attention")]
+    text = "".join([file.read_text(encoding="utf-8") for file in files])
     parts = re.split(r"^// ---- (.*)\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -112,6 +113,7 @@ def text_of(name: str, constants: Mapping[str, Any], wide: bool, before: Sequenc
     shared = [sections["prelude"]]
     shared += [sections["windows"]] if "Axis axes" in body else []
     shared += [sections["keys"]] if "SIGNED" in constants else []
+    shared += [sections["tiles"]] if "Scores scores" in body else []
     given = [_given(*one) for one in constants.items()]
     return "\n".join([f"#define WIDE {int(wide)}", *helpers([*given, *before, body]), *given, *before, *shared, body])
 

@@ -131,7 +131,8 @@ def test_however_matrices_lie(shape: tuple[int, int, int], dtype: str, width: in
 
 def test_strides_that_are_left_to_the_library() -> None:
     """Stacks that go backwards, whose axes are exchanged, or whose numbers lie between others; other dtypes."""
-    x, odd = np.ones((4, 5, 4, 4)), np.frombuffer(bytes(4 * 5 * 16 * 8 + 1), np.uint8)[1:].view("f8").reshape(4, 5, 4, 4)
+    x, memory = np.ones((4, 5, 4, 4)), np.zeros(4 * 5 * 16 * 8 + 1, np.uint8)
+    odd = memory[1:].view(np.float64).reshape(x.shape)
     exchanged = np.ones((5, 4, 4, 4)).swapaxes(0, 1)
     assert is_stack(x, x)
     for other in (x[:, ::-1], exchanged, odd, x.astype(np.float32)):

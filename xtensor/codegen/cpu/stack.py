@@ -1,8 +1,8 @@
 """Products of many small matrices of one shape: tiles are added up from both operands where they lie.
 
-Lengths are constants of the code, which has no tables, and packs B alone, where its columns lie apart or many tiles read
-it. Rows of complex numbers are rows of their parts: those of B are multiplied with the real parts of A and with the
-imaginary ones, whose sums are added times the imaginary unit.
+Lengths are constants of the code, which has no tables, and packs B alone, where its columns lie apart or many tiles
+read it. Rows of complex numbers are rows of their parts: those of B are multiplied with the real parts of A and with
+the imaginary ones, whose sums are added times the imaginary unit.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Product(NamedTuple):
 
     @property
     def packs(self) -> bool:
-        """Whether panels of B are copied side by side: where columns lie apart, and where many tiles read one whose rows
-        would share places of the nearest cache.
+        """Whether panels of B are copied side by side: where columns lie apart, and where many tiles read one whose
+        rows would share places of the nearest cache.
         """
         return self.lies[3] != 1 or ceil(self.rows / self.form.height) >= PACKED_TILES
 
@@ -93,7 +93,8 @@ def _form(char: str, rows: int, width: int, parts: int) -> Form:
     forms = []
     for registers in range(1, 5):
         left = (15 if few else 31) - registers - (few and width % lanes > 0)  # a mask is a register too
-        forms += [Form(char, lanes, height, registers) for height in range(1, min(left // (parts * registers), rows) + 1)]
+        most = min(left // (parts * registers), rows)
+        forms += [Form(char, lanes, height, registers) for height in range(1, most + 1)]
     return min(forms, key=cost)
 
 
@@ -111,7 +112,8 @@ def _source(one: Product) -> Iterator[str]:
             yield from _pack(one, width)
     yield "define void @kernel(ptr %table) {\nentry:"
     yield from loads(POINTERS, NUMBERS)
-    yield f"  %panel = alloca [{one.depth * form.width} x {form.kind}], align 64" if one.packs else ""
+    if one.packs:
+        yield f"  %panel = alloca [{one.depth * form.width} x {form.kind}], align 64"
     yield "  br label %matrix\nmatrix:\n  %n = phi i64 [1, %entry], [%n.n, %matrix]"
     for x in "abc":
         yield f"  %{x} = phi ptr [%{x}.0, %entry], [%{x}.n, %matrix]"
@@ -132,25 +134,13 @@ def _source(one: Product) -> Iterator[str]:
 
 def _pack(one: Product, width: int) -> Iterator[str]:
     """Yield the function that copies so many parts of columns of B, of all terms, into a panel."""
-    form, (_, _, term, column) = one.form, one.lies
+    form, term = one.form, one.lies[2]
     yield f"define internal void @pack{width}(ptr %b, ptr %to) {{\nentry:\n  br label %term\nterm:"
     yield "  %k = phi i64 [0, %entry], [%k.n, %term]"
     yield from (f"  %{x}.k = phi ptr [%{x}, %entry], [%{x}.n, %term]" for x in ("b", "to"))
     for v in range(ceil(width / form.lanes)):
         first, count = v * form.lanes, min(width - v * form.lanes, form.lanes)
-        value = f"%x{v}"
-        if column == 1:
-            yield f"  %from{v} = getelementptr {form.kind}, ptr %b.k, i64 {first}"
-            yield f"  {value} = {_moved(one, count, f'%from{v}')}"
-        else:
-            value = "zeroinitializer"
-            for lane in range(count):
-                number, part = divmod(first + lane, one.parts)
-                yield f"  %from{v}.{lane} = getelementptr {form.kind}, ptr %b.k, i64 {number * column * one.parts + part}"
-                yield f"  %one{v}.{lane} = load {form.kind}, ptr %from{v}.{lane}"
-                given = f"{one.vector} {value}, {form.kind} %one{v}.{lane}, i32 {lane}"
-                value = f"%some{v}.{lane}"
-                yield f"  {value} = insertelement {given}"
+        value = yield from _taken(one, v, first, count)
         yield f"  %to{v} = getelementptr {form.kind}, ptr %to.k, i64 {first}"
         yield f"  store {one.vector} {value}, ptr %to{v}, align {form.itemsize}"
     yield f"  %b.n = getelementptr {form.kind}, ptr %b.k, i64 {term * one.parts}"
@@ -159,29 +149,29 @@ def _pack(one: Product, width: int) -> Iterator[str]:
     yield "  br i1 %more, label %term, label %done\ndone:\n  ret void\n}"
 
 
+def _taken(one: Product, v: int, first: int, count: int) -> Generator[str, None, str]:
+    """Yield the lines that make a register of so many parts of columns of B at %b.k, and zeros; return its name."""
+    kind, column, value = one.form.kind, one.lies[3], "zeroinitializer"
+    if column == 1:
+        yield f"  %from{v} = getelementptr {kind}, ptr %b.k, i64 {first}"
+        yield f"  %x{v} = {_moved(one, count, f'%from{v}')}"
+        return f"%x{v}"
+    for lane in range(count):
+        number, part = divmod(first + lane, one.parts)
+        own = f"{v}.{lane}"
+        yield f"  %from{own} = getelementptr {kind}, ptr %b.k, i64 {number * column * one.parts + part}"
+        yield f"  %one{own} = load {kind}, ptr %from{own}"
+        yield f"  %some{own} = insertelement {one.vector} {value}, {kind} %one{own}, i32 {lane}"
+        value = f"%some{own}"
+    return value
+
+
 def _tile(one: Product, height: int, width: int) -> Iterator[str]:
     """Yield the function of a tile of so many rows and parts of columns."""
     form = one.form
-    cells = [(p, r, v) for p in range(one.parts) for r in range(height) for v in range(ceil(width / form.lanes))]
     yield f"define internal void @tile{height}.{width}(ptr %a, ptr %b, ptr %c) {{\nentry:"
-    if one.depth * len(cells) <= WRITTEN_OUT:
-        sums = dict.fromkeys(cells, "zeroinitializer")
-        for k in range(one.depth):
-            yield f"  %a.k{k} = getelementptr {form.kind}, ptr %a, i64 {k * one.lies[1] * one.parts}"
-            yield f"  %b.k{k} = getelementptr {form.kind}, ptr %b, i64 {k * one.b_step}"
-            sums = yield from _term(one, width, sums, f"k{k}")
-    else:
-        yield "  br label %term\nterm:\n  %k = phi i64 [0, %entry], [%k.n, %term]"
-        yield from (f"  %{x}.k = phi ptr [%{x}, %entry], [%{x}.n, %term]" for x in "ab")
-        sums = {(p, r, v): f"%sum{p}.{r}.{v}" for p, r, v in cells}
-        for cell, name in sums.items():
-            yield f"  {name} = phi {one.vector} [zeroinitializer, %entry], [%k.{'.'.join(map(str, cell))}, %term]"
-        sums = yield from _term(one, width, sums, "k")
-        yield f"  %a.n = getelementptr {form.kind}, ptr %a.k, i64 {one.lies[1] * one.parts}"
-        yield f"  %b.n = getelementptr {form.kind}, ptr %b.k, i64 {one.b_step}"
-        yield f"  %k.n = add i64 %k, 1\n  %more = icmp slt i64 %k.n, {one.depth}"
-        yield "  br i1 %more, label %term, label %done\ndone:"
-    for r, v in sorted({cell[1:] for cell in cells}):
+    sums = yield from _added_up(one, height, width)
+    for r, v in sorted({cell[1:] for cell in sums}):
         value = sums[0, r, v]
         if one.parts == 2:
             yield from _exchanged(one, sums[1, r, v], f"%i{r}.{v}")
@@ -190,6 +180,30 @@ def _tile(one: Product, height: int, width: int) -> Iterator[str]:
         yield f"  %c{r}.{v} = getelementptr {form.kind}, ptr %c, i64 {r * one.width + v * form.lanes}"
         yield from _stored(one, width - v * form.lanes, f"%c{r}.{v}", value)
     yield "  ret void\n}"
+
+
+def _added_up(one: Product, height: int, width: int) -> Generator[str, None, Cells]:
+    """Yield the lines that add up a tile, in a loop or written out; return the sums."""
+    form = one.form
+    cells = [(p, r, v) for p in range(one.parts) for r in range(height) for v in range(ceil(width / form.lanes))]
+    if one.depth * len(cells) <= WRITTEN_OUT:
+        sums = dict.fromkeys(cells, "zeroinitializer")
+        for k in range(one.depth):
+            yield f"  %a.k{k} = getelementptr {form.kind}, ptr %a, i64 {k * one.lies[1] * one.parts}"
+            yield f"  %b.k{k} = getelementptr {form.kind}, ptr %b, i64 {k * one.b_step}"
+            sums = yield from _term(one, width, sums, f"k{k}")
+        return sums
+    yield "  br label %term\nterm:\n  %k = phi i64 [0, %entry], [%k.n, %term]"
+    yield from (f"  %{x}.k = phi ptr [%{x}, %entry], [%{x}.n, %term]" for x in "ab")
+    sums = {(p, r, v): f"%sum{p}.{r}.{v}" for p, r, v in cells}
+    for cell, name in sums.items():
+        yield f"  {name} = phi {one.vector} [zeroinitializer, %entry], [%k.{'.'.join(map(str, cell))}, %term]"
+    sums = yield from _term(one, width, sums, "k")
+    yield f"  %a.n = getelementptr {form.kind}, ptr %a.k, i64 {one.lies[1] * one.parts}"
+    yield f"  %b.n = getelementptr {form.kind}, ptr %b.k, i64 {one.b_step}"
+    yield f"  %k.n = add i64 %k, 1\n  %more = icmp slt i64 %k.n, {one.depth}"
+    yield "  br i1 %more, label %term, label %done\ndone:"
+    return sums
 
 
 def _term(one: Product, width: int, sums: Cells, own: str) -> Generator[str, None, Cells]:

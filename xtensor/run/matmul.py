@@ -115,7 +115,8 @@ def _step(x: Array, lead: Shape) -> int | None:
     steps = [(n, step) for n, step in zip(lead, x.strides[:-2], strict=True) if n > 1]
     if any(outer != n * inner for (_, outer), (n, inner) in pairwise(steps)) or steps[-1][1] < 0:
         return None
-    return int(steps[-1][1]) // x.itemsize
+    found: int = steps[-1][1] // x.itemsize
+    return found
 
 
 def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:

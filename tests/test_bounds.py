@@ -109,7 +109,7 @@ def test_kernels_that_are_written_out_touch_their_arrays_alone(name: str, monkey
 
 def test_a_call_that_goes_beyond_an_array_is_found() -> None:
     """One matrix more than there are, in each of the arrays that a kernel is told of."""
-    code = stack_kernel("f", 3, 4, 5)
+    code = stack_kernel("f", 3, 4, 5, (4, 1, 5, 1))
     for place in range(4):
         lengths = [8 * 12, 8 * 20, 8 * 15]
         if place < 3:

@@ -5,6 +5,7 @@ And sums of products by labels, which are products of stacks.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -100,11 +101,41 @@ def test_what_is_left_to_the_library(a: tuple[int, ...], b: tuple[int, ...]) -> 
     assert not is_stack(np.ones(a), np.ones(b))
 
 
+def layouts(count: int, rows: int, columns: int, dtype: str) -> dict[str, Array]:
+    """Return stacks of one shape whose matrices lie in different ways."""
+    wide = normal(2 * count, 2 * rows + 1, 2 * columns + 1, dtype=dtype)
+    one = np.ascontiguousarray(wide[:count, :rows, :columns])
+    return {
+        "C": one,
+        "turned": np.ascontiguousarray(one.mT).mT,
+        "with gaps": wide[::2, 1 : rows + 1, 1 : columns + 1],
+        "strided": wide[:count, : 2 * rows : 2, : 2 * columns : 2],
+        "backwards": one[:, ::-1, ::-1],
+        "one row": np.broadcast_to(one[:, :1], one.shape),
+        "stack last": np.ascontiguousarray(np.moveaxis(one, 0, -1)).transpose(2, 0, 1),
+    }
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 2), (3, 3, 3), (6, 6, 6), (7, 5, 9), (13, 17, 20), (40, 33, 20)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_however_matrices_lie(shape: tuple[int, int, int], dtype: str, width: int) -> None:
+    """Rows or columns side by side, gaps, and steps backwards: the result lies as NumPy's does."""
+    rows, depth, columns = shape
+    ways = itertools.product(layouts(5, rows, depth, dtype).values(), layouts(5, depth, columns, dtype).values())
+    for a, b in ways:
+        assert is_stack(a, b)
+        found = stacked_product(a, b)
+        check(found, a, b)
+        assert found.strides == np.matmul(a, b).strides
+
+
 def test_strides_that_are_left_to_the_library() -> None:
-    """Matrices that are turned, and stacks with gaps."""
-    x, wide = np.ones((9, 4, 4)), np.ones((18, 4, 8))
+    """Stacks that go backwards, whose axes are exchanged, or whose numbers lie between others; other dtypes."""
+    x, memory = np.ones((4, 5, 4, 4)), np.zeros(4 * 5 * 16 * 8 + 1, np.uint8)
+    odd = memory[1:].view(np.float64).reshape(x.shape)
+    exchanged = np.ones((5, 4, 4, 4)).swapaxes(0, 1)
     assert is_stack(x, x)
-    for other in (x.mT, wide[::2, :, :4], wide[:9, :, ::2], x[::-1], x[:, ::-1], x.astype(np.float32)):
+    for other in (x[:, ::-1], exchanged, odd, x.astype(np.float32)):
         assert other.shape == x.shape
         assert not is_stack(other, x)
         assert not is_stack(x, other)

@@ -153,6 +153,8 @@ def _cast(machine: Machine, one: Instruction, given: list[Value]) -> Value:
     assert kind is not None and to is not None
     if kind == to or one.opcode == "freeze":
         return x
+    if one.opcode == "bitcast" and kind.scalar == "i1" and type(x) in (int, list):
+        return _bits_of(x if type(x) is list else [x] * kind.lanes)
     if one.opcode == "zext" and x is not DATA:
         return lanewise(lambda x: ranged(*unsigned(x, kind.bits)), x)
     if one.opcode == "sext":
@@ -160,6 +162,13 @@ def _cast(machine: Machine, one: Instruction, given: list[Value]) -> Value:
     if one.opcode == "trunc":
         return lanewise(lambda x: _cut(x, to.bits), x)
     return anything(to)
+
+
+def _bits_of(lanes: list[int | Range]) -> Value:
+    """Return a mask as an integer, the first lane its lowest bit: -1 where it holds all lanes."""
+    if all(type(lane) is int for lane in lanes):
+        return signed(sum((lane & 1) << n for n, lane in enumerate(lanes)), len(lanes))
+    return Range(0, (1 << len(lanes) - 1) - 1) if lanes[-1] == 0 else any_of_width(len(lanes))
 
 
 def _extended(x: int | Range, bits: int) -> int | Range:

@@ -44,6 +44,12 @@ FEW, GROUPED = 4, 16
 # bytes apart.
 SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 3), 12, 8, 4096
 
+# Bytes of outputs of a gradient's strip that are read for each block of a window, from the nearest cache.
+NEAR_BYTES = 1 << 13
+
+# Sums that are added to in the time that one of them takes.
+WAITING = 6
+
 # The most elements from one column of y to the next.
 FARTHEST = 8
 
@@ -218,12 +224,12 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     depth, bases = prod(w.shape[2:]), (x, y)
     if lies.first:
         own = _first_weights(y.dtype, outputs, depth, axes[-1].stride)
-        room = _room_first(own, axes, channels)
+        room = _room_first(own, axes, channels, NEAR_BYTES // (own.block * y.itemsize))
         beside = -(-depth * outputs // own.lanes) * own.lanes**2
     else:
         x, y, axes, _ = _flat(x, y, axes, lies, None, apart=True)
         own = _last_weights(y.dtype, outputs, channels, axes[-1], lies)
-        room = _room_last(own._replace(block=1), axes, channels)
+        room = _room_last(own._replace(block=1), axes, channels, NEAR_BYTES // (own.registers * own.lanes * y.itemsize))
         beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
     views = View(x, X, bases[0]), View(y, Y, bases[1])
     sweep = _Sweep(room, *views, axes, depth, outputs, lies.turned[1])
@@ -367,22 +373,41 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
 
 @lru_cache(256)
 def _last_weights(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies) -> Strip:
-    """Return the form of the gradient: as many elements of a window as follow each other and divide those that do."""
-    lanes, number, most = _registers(dtype, outputs)
+    """Return the form of the gradient: elements of a window that follow each other and divide those that do, and few
+    loads for each sum, of which there are enough not to wait for each other.
+    """
+    machine = host()
+    assert machine is not None
+    lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
     run = channels * (axis.kernel if axis.dilation == 1 else 1)
-    block = max(n for n in range(1, min(most, TERMS) + 1) if run % n == 0)
-    return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned)
+
+    def taken(size: tuple[int, int]) -> int:
+        number, block = size
+        return number * block + number * (1 + (not wide and outputs % (number * lanes) > 0)) + 1
+
+    def cost(size: tuple[int, int]) -> float:
+        number, block = size
+        in_vain = -(-outputs // (number * lanes)) * number
+        return in_vain * (max(1, sum(size) / prod(size), WAITING / prod(size)) + 0.1 * sum(size) / prod(size))
+
+    blocks = [n for n in range(1, TERMS + 1) if run % n == 0]
+    sizes = [size for size in product(range(1, REGISTERS[wide] + 1), blocks) if taken(size) <= (32 if wide else 16)]
+    number, block = min(sizes, key=cost)
+    whole = outputs % (number * lanes) == 0
+    return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned, 1, whole)
 
 
 @lru_cache(256)
 def _first_weights(dtype: DType, outputs: int, depth: int, phases: int) -> Strip:
     """Return the form of the gradient where channels come first: blocks that fit, and few loads for each sum."""
     lanes, _, most = _registers(dtype, 1)
+    room = most + most // 3  # registers; beside the sums there are one of each term, one of outputs, and a mask
 
     def cost(size: tuple[int, int]) -> float:
         return (sum(size) + most / 2) / prod(size)
 
     sizes = [(b, t) for b in range(1, most + 1) for t in range(1, most // b + 1) if outputs % b == 0 == depth % t]
+    sizes = [(b, t) for b, t in sizes if b * t + t + 2 <= room]
     block, terms = min(sizes, key=cost)
     return Strip(dtype.char, lanes, block, 1, 1, phases, terms)
 
@@ -391,16 +416,17 @@ def _first_weights(dtype: DType, outputs: int, depth: int, phases: int) -> Strip
 
 
 @lru_cache(256)
-def _room_last(own: Strip, axes: Axes, channels: int) -> Room:
+def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
+    """Return how rows are laid out whose channels come last; most: positions of a strip."""
     axis = axes[-1]
     rows = prod(one.kernel for one in axes[:-1]) * channels * np.dtype(own.char).itemsize
     fitting = (ROOM_BYTES // rows - axis.span) // axis.stride + 1
-    wide = _even(axis.out, fitting, own.block)
+    wide = _even(axis.out, min(fitting, most), own.block)
     windows = -(-wide // own.block) * own.block
     pixels = (windows - 1) * axis.stride + axis.span
     length = -(-channels * pixels // own.lanes) * own.lanes
     along = np.add.outer(np.arange(axis.kernel) * axis.dilation * channels, np.arange(channels)).ravel()
-    strip, under = _strip(own, axes[:-1], length)
+    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1))
     turned = own.turned[0]
     ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered or turned else channels
     lies = -axis.low * one, axis.stride * one, axis.size * one
@@ -409,15 +435,16 @@ def _room_last(own: Strip, axes: Axes, channels: int) -> Room:
 
 
 @lru_cache(256)
-def _room_first(own: Strip, axes: Axes, channels: int) -> Room:
+def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
+    """Return how rows are laid out whose channels come first; most: positions of a strip."""
     axis, width = axes[-1], own.registers * own.lanes
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
     furthest = int(further[-1])
     rows = prod(one.kernel for one in axes[:-1]) * channels * own.phases * np.dtype(own.char).itemsize
-    wide = _even(axis.out, ROOM_BYTES // rows - furthest, width)
+    wide = _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
     length = -(-(wide + furthest) // own.lanes) * own.lanes
     row = channels * own.phases * length
-    strip, under = _strip(own, axes[:-1], row)
+    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1))
     along = np.add.outer(under * row, phase * length + further)
     ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
     return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
@@ -431,16 +458,16 @@ def _even(length: int, most: int, block: int) -> int:
     return -(-length // (parts * block)) * block
 
 
-def _strip(own: Strip, axes: Axes, row: int) -> tuple[int, Array]:
+def _strip(own: Strip, axes: Axes, row: int, most: int = 1 << 62) -> tuple[int, Array]:
     """Return how many rows of outputs a strip has, and which of the rows under it those under its first one are.
 
-    row: elements from a row under it to the next.
+    row: elements from a row under it to the next. most: rows of a strip.
     """
     if not axes:
         return 1, np.zeros(1, np.int64)
     planes, axis = prod(one.kernel for one in axes[:-1]), axes[-1]
     fitting = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes) - axis.span
-    strip = _even(axis.out, max(fitting // axis.stride + 1, 1), 1)
+    strip = _even(axis.out, min(max(fitting // axis.stride + 1, 1), most), 1)
     return strip, np.add.outer(np.arange(planes) * _tall(axis, strip), np.arange(axis.kernel) * axis.dilation).ravel()
 
 

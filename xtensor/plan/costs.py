@@ -281,9 +281,9 @@ EINSUM_MULTIPLIED = 1 << 16
 # Columns up to which a product is one along rows, and the terms, rows and multiplications from which on.
 THIN_COLUMNS, THIN_DEPTH, THIN_ROWS, THIN_LEAST = 8, 32, 64, 1 << 18
 
-# The longest side of the matrices of a stack whose product is compiled for their lengths, and the multiplications from
-# which on that pays.
-STACK_LARGEST, STACK_COMPILED = 64, 1 << 18
+# The longest side of the matrices of a stack whose product is compiled for their lengths, the multiplications from
+# which on that pays, and those that are counted for each of them besides: the library is called for each.
+STACK_LARGEST, STACK_COMPILED, STACK_CALL = 64, 1 << 18, 256
 
 # Bytes of transformed inputs and products of a chunk of tiles of a Winograd convolution, more where weights do not stay
 # in a core's own cache.

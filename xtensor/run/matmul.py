@@ -4,6 +4,7 @@ one matrix, stacks of small matrices (codegen/cpu/stack.py), and a long matrix w
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import ceil, prod
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..devices import library_of
 from ..plan.costs import (
     NATIVE_PRODUCTS,
     PRODUCT_SECONDS,
+    STACK_CALL,
     STACK_COMPILED,
     STACK_LARGEST,
     THIN_COLUMNS,
@@ -89,11 +91,10 @@ def is_stack(a: Array, b: Array) -> bool:
     if not 1 <= min(rows, depth, columns) <= max(rows, depth, columns) <= STACK_LARGEST or _is_narrow(a, columns):
         return False
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    if prod(lead) <= NATIVE_PRODUCTS or prod(lead) * rows * depth * columns < STACK_COMPILED:
+    count = prod(lead)
+    if count <= NATIVE_PRODUCTS or count * (STACK_CALL + rows * depth * columns) < STACK_COMPILED:
         return False
-    if not _has_code(a):
-        return False
-    return _step(a, lead) is not None and _step(b, lead) is not None
+    return _has_code(a) and _step(a, lead) is not None and _step(b, lead) is not None
 
 
 def _is_narrow(a: Array, columns: int) -> bool:
@@ -102,13 +103,20 @@ def _is_narrow(a: Array, columns: int) -> bool:
 
 
 def _step(x: Array, lead: Shape) -> int | None:
-    """Return the elements from matrix to matrix of a stack that lies as the kernel needs it, else None."""
-    rows, columns = x.shape[-2:]
-    if not x.flags.aligned or x.strides[-2:] != (columns * x.itemsize, x.itemsize):
+    """Return the elements from matrix to matrix of a stack that lies as the kernel needs it, else None: however each
+    matrix lies, all are as far from the one before.
+    """
+    if not x.flags.aligned or any(step % x.itemsize for step in x.strides):
         return None
     if prod(x.shape[:-2]) == 1:
         return 0
-    return rows * columns if x.shape[:-2] == lead and x.flags.c_contiguous else None
+    if x.shape[:-2] != lead:
+        return None
+    steps = [(n, step) for n, step in zip(lead, x.strides[:-2], strict=True) if n > 1]
+    if any(outer != n * inner for (_, outer), (n, inner) in pairwise(steps)) or steps[-1][1] < 0:
+        return None
+    found: int = steps[-1][1] // x.itemsize
+    return found
 
 
 def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:
@@ -126,7 +134,9 @@ def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:
         words[:, place] = address(x) + firsts[:-1] * step * x.itemsize
     words[:, 3] = np.diff(firsts)
     words[:, 4:] = np.multiply(steps, 2 if a.dtype.kind == "c" else 1)
-    run_calls(stack_kernel(a.dtype.char, rows, depth, columns), [[told.tobytes()] for told in words])
+    a_row, a_term, b_term, b_column = [step // a.itemsize for step in (*a.strides[-2:], *b.strides[-2:])]
+    code = stack_kernel(a.dtype.char, rows, depth, columns, (a_row, a_term, b_term, b_column))
+    run_calls(code, [[told.tobytes()] for told in words])
     return c
 
 

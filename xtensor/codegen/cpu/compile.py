@@ -22,6 +22,7 @@ from ...base.locks import fork_safe_lock, fork_waiting_lock
 from ...base.options import settings
 from ...base.threads import aside
 from ..disk import Disk
+from .masks import branched
 from .primitives import LacksError
 
 Function = Callable[[bytes], None]
@@ -182,7 +183,10 @@ def _compile(key: Hashable, code: Code, text: str) -> None:
 @lru_cache(512)  # products have ends of any kind: who runs code holds it
 def handmade(text: str) -> Code:
     """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
-    code = Code(lambda: text)
+    machine = host()
+    slow = machine is not None and machine.streams and machine.vector_bytes < 64
+    own = branched(text) if slow else text
+    code = Code(lambda: own)
     aside(partial(_compile_well, code, Counts()), _save_all)
     return code
 

@@ -113,8 +113,11 @@ class Form(NamedTuple):
 
     @property
     def traffic(self) -> float:
-        """An estimate of the time of a multiplication: panels of B come from the second cache, A from the first."""
-        return 1 + 1.5 / self.height + 0.25 / self.registers
+        """An estimate of the time of a multiplication: panels of B come from the second cache, A from the first. As
+        many loads as multiplications can be made at a time.
+        """
+        loads = 1 / self.height + 1 / self.registers
+        return max(1, loads) + 1.5 / self.height + 0.25 / self.registers
 
     @property
     def itemsize(self) -> int:

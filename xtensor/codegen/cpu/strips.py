@@ -52,7 +52,8 @@ class Strip(NamedTuple):
     In kernels for channels that come first, which turn nothing, blocks are of so many outputs, and registers of
     windows; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
 
-    scattered: elements from one column of y to the next where channels come first, 1 or 2.
+    scattered: elements from one column of y to the next where channels come first, 1 or 2. whole: whether there are
+    whole blocks of registers of outputs, which need no masks.
     """
 
     char: str
@@ -65,6 +66,7 @@ class Strip(NamedTuple):
     gathered: int = 0
     turned: tuple[bool, bool] = (False, False)
     scattered: int = 1
+    whole: bool = False
 
 
 @lru_cache(256)
@@ -261,10 +263,11 @@ class _Text(Sweeping):
             yield from first_lanes(self.form, f"mask{v}", f"%left{v}")
 
     def _registers(self, name: str, pointer: str) -> Iterator[str]:
-        """Yield the loads of registers from somewhere on, under masks."""
+        """Yield the loads of registers from somewhere on, under masks unless they are whole."""
         for v in range(self.own.registers):
             yield f"  %{name}{v}.at = getelementptr {self.kind}, ptr {pointer}, i64 {v * self.lanes}"
-            yield _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
+            whole = f"  %{name}{v} = load {self.vector}, ptr %{name}{v}.at, align {self.form.itemsize}"
+            yield whole if self.own.whole else _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
 
     def _scattered(self, own: str, whole: str, to: str, far: int) -> Iterator[str]:
         """Yield the store of a register under %mask and a name of its own; its elements may lie apart."""

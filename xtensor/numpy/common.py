@@ -48,6 +48,11 @@ def refuse_stranger(x: Any, function: str) -> None:
         raise TypeError(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
 
 
+def answers_itself(x: Any) -> bool:
+    """Return whether an operand is another library's that has NumPy's functions call its own."""
+    return hasattr(x, "__array_ufunc__") and not isinstance(x, (Tensor, numpy.ndarray, numpy.generic))
+
+
 def as_array(x: Any, function: str = "asarray") -> Tensor:
     """Return a value as a tensor, as NumPy's functions take it: a tensor, array, number or nested sequence."""
     if type(x) is Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from ..autograd.history import refuse_leaf
-from ..autograd.rules import Rule
+from ..autograd.rules import Rule, xt
 from ..autograd.tape import active, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
@@ -108,7 +108,7 @@ class Passage:
         if isinstance(result, (list, tuple)):
             parts = [self.back(one, device) for one in result]
             return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
-        return result
+        return xt.numpy.views.Archive(result) if self.name == "load" else result
 
     def _tensor(self, result: Any, device: Device) -> Tensor:
         native = device.backend.asarray(result)

@@ -15,7 +15,7 @@ from ..base.errors import expected
 from ..calls.library import on
 from ..devices.cpu import NUMBERS
 from ..tensor.face import Tensor
-from .common import SPELLED, as_array, as_condition, beside, give, refuse_stranger
+from .common import SPELLED, answers_itself, as_array, as_condition, beside, give, refuse_stranger
 from .door import summary, through
 
 # The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.
@@ -63,6 +63,8 @@ class Ufunc:
         """Compute the function of operands that broadcast; out, where, dtype and casting are NumPy's."""
         if not options and len(operands) == self.nin:
             if not _PLAIN.issuperset(map(type, operands)):
+                if any(answers_itself(x) for x in operands):
+                    return self.native(*operands)
                 operands = self._taken(operands)
             return self.function(*operands)
         return self._with_options(operands, **options)

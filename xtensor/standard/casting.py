@@ -12,7 +12,7 @@ from ..calls.library import on
 from ..calls.op import cast_later
 from ..devices import as_device
 from ..devices.cpu import CPU
-from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, is_value, small, valued, wrap
 from ..tensor.operands import SCALARS, DeviceLike, as_tensor
 
 __all__ = ["astype", "result_type"]
@@ -34,7 +34,8 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     check_real(x.dtype, target, "astype", "x")
     native = small(x)
     if native is not None and not thin_closed[0]:
-        return wrap(CPU.call(native.astype, target), CPU_DEVICE)
+        found = wrap(CPU.call(native.astype, target), CPU_DEVICE)
+        return valued(found) if is_value(x) else found
     later = cast_later(x, target)
     convert = x.device.backend.astype
     return on(x, "astype", lambda xp, a: convert(a, target)) if later is None else later

@@ -82,15 +82,15 @@ def test_functions_that_look_at_values_and_write() -> None:
         xt.testing.assert_array_equal(mapped(xt.asarray(X, copy=True)), wanted)
 
 
-def test_many_rows_are_one_kernel() -> None:
-    """The fourth call is not one step a row."""
+def test_many_rows_run_in_few_calls() -> None:
+    """Five hundred rows of three steps are not so many calls from Python."""
     x = xt.asarray(RNG.normal(size=(500, 64)))
     mapped = xt.vmap(lambda a: a / xt.sum(a * a))
     for _ in range(3):
         mapped(x).evaluate()
     with xt.profile() as seen:
         mapped(x).evaluate()
-    assert 1 <= str(seen).count("\n") < 20
+    assert 1 <= len(seen.entries) <= 4
     np.testing.assert_allclose(mapped(x).numpy(), x.numpy() / np.sum(x.numpy() ** 2, axis=1, keepdims=True), rtol=1e-13)
 
 

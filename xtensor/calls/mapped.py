@@ -1,6 +1,6 @@
-"""A function of one sample, called for all samples: row after row, which a capture computes together.
+"""A function of one sample, called for all samples: row after row, which a capture runs together.
 
-There are no rules of batching: what rows do alike is written down once by the capture, and computed as one step.
+There are no rules of batching: what rows do alike is compiled once by the capture, and run in one call of machine code.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
     """Return a function that calls `function` for each row along an axis of its arguments, and stacks the results.
 
     function: takes and returns tensors, or trees of them; without the axis that is mapped. It may do whatever a
-    function may do here: it is called once a row, and what rows do alike is captured and computed together, as by
-    `xt.fuse`; a function that cannot be captured is called for every row each time (`why` says so).
+    function may do here: the first call runs it once a row, and takes that down as `xt.fuse` does; further ones run all
+    rows in few calls of machine code. What cannot be captured runs row by row each time (`why` says so).
     in_axes: the axis of all leaves of each argument, None for one that every row takes whole. Keyword arguments have
     their rows along axis 0. out_axes: where the axis of the rows is put in each result.
 

@@ -1,4 +1,4 @@
-"""What people do with arrays and their elements outside of arithmetic, in NumPy and here: the same text, the same result."""
+"""What people do with arrays and elements outside of arithmetic: the same text, in NumPy and here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Call = Callable[[Any], Any]
 
 # With np: integers i, floating numbers f, as elements of arrays and results of reductions.
 ELEMENTS = """
-[0] * i[1] | i[1] * [0, 7] | (1, 2) * np.sum(i) | np.sum(i) * (1,) | i[1] * [[1]] | [1] * -i[2] | 'ab' * i[1] | b'a' * i[1]
+[0] * i[1] | i[1] * [0, 7] | (1, 2) * np.sum(i) | np.sum(i) * (1,) | i[1] * [[1]] | [1] * -i[2]
+'ab' * i[1] | b'a' * i[1]
 i[1] + [1] | np.multiply(i[1], [1, 2]) | np.asarray(2) * [1, 2] | [1, 2] * np.asarray(2) | range(i[1]) | [5, 6, 7][i[1]]
 round(f[0]) | round(f[1]) | round(f[2], 1) | round(f[0], 0) | round(i[1]) | round(i[2] * 25, -1) | round(np.mean(f))
 round(f[0].astype(np.float32)) | [0] * round(f[2]) | math.floor(f[2]) | math.ceil(f[2]) | math.trunc(f[2])

@@ -50,7 +50,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
 
 
 def _opened(tree: Any, axis: int | None) -> tuple[list[Tensor] | None, Callable[..., Any]]:
-    """Return an argument's leaves with their rows in front, None where all rows take it, and what builds one of leaves."""
+    """Return an argument's leaves with rows in front, None where all rows take it, and what builds one of leaves."""
     if axis is None:
         return None, lambda leaves: tree
     leaves, rebuild = flatten(tree)

@@ -106,7 +106,7 @@ class Methods:
         """
         x = cast(Any, self)
         if decimals is None and getattr(x, "_is_value", False) and x.dtype.kind in "iuf":
-            return round(self.item())
+            return round(cast(Any, self.item()))
         return self.round(decimals or 0)
 
     def __bytes__(self) -> bytes:

@@ -185,3 +185,15 @@ def test_what_is_made_of_an_element_is_no_array(make: Call, lazy: Any) -> None:
         held = before.item()
         total += 1
         assert (before.item(), total.item()) == (held, held + 1)
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+@pytest.mark.parametrize("call", [lambda x, y: x + y, lambda x, y: x * y, xt.add, ours.multiply, lambda x, y: x @ y])
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize(
+    "make", [lambda: numpy.ma.masked_array([1.0, 2.0], [True, False]), lambda: numpy.matrix("1.; 2.")]
+)
+def test_masks_and_matrices_are_no_operands(make: Any, call: Any, lazy: Any) -> None:
+    """What they mean beside their elements would be lost in silence."""
+    with xt.options(lazy=lazy), pytest.raises(TypeError, match=r"numpy\.asarray\(x\) makes one"):
+        call(xt.asarray([1.0, 2.0]), make())

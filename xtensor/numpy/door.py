@@ -25,8 +25,8 @@ from ..devices.cpu import CPU
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native, valued
-from ..tensor.operands import common_device
-from .common import constant, refuse_capture, refuse_stranger
+from ..tensor.operands import common_device, refuse_stranger
+from .common import constant, refuse_capture
 from .thin import at_once
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.

@@ -15,7 +15,8 @@ from ..base.errors import expected
 from ..calls.library import on
 from ..devices.cpu import NUMBERS
 from ..tensor.face import Tensor
-from .common import SPELLED, answers_itself, as_array, as_condition, beside, give, refuse_stranger
+from ..tensor.operands import refuse_stranger
+from .common import SPELLED, answers_itself, as_array, as_condition, beside, give
 from .door import summary, through
 
 # The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.

@@ -135,7 +135,7 @@ def same(theirs: Any, ours: Any) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and np.allclose(a, b, rtol=1e-6, atol=1e-8, equal_nan=True)
 
 
-@pytest.mark.parametrize(("kind", "least"), list(zip(KINDS, (42, 53, 12, 50, 10), strict=True)))
+@pytest.mark.parametrize(("kind", "least"), list(zip(KINDS, (42, 53, 12, 76, 20), strict=True)))
 def test_estimators_answer_as_with_numpy(kind: str, least: int) -> None:
     """Every one that takes NumPy's arrays; errors of single answers are the same too."""
     from threadpoolctl import threadpool_limits

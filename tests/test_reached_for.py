@@ -101,13 +101,19 @@ def test_pandas() -> None:
     n = numpy.asarray([1.0, 4.0, 9.0])
     x = xt.asarray(n, copy=True)
     series = pandas.Series(n, index=[3, 1, 2])
-    for made in (lambda v: pandas.Series(v, index=[3, 1, 2]), lambda v: pandas.DataFrame({"a": v, "b": 1})):
+    makes: list[Call] = [lambda v: pandas.Series(v, index=[3, 1, 2]), lambda v: pandas.DataFrame({"a": v, "b": 1})]
+    for made in makes:
         assert made(x).equals(made(n))
     frame = pandas.DataFrame({"a": [1, 2, 3]})
     frame["b"] = x
     assert frame.dtypes.tolist() == [numpy.int64, numpy.float64]
     assert frame.iloc[ours.argsort(-x)].b.tolist() == [9.0, 4.0, 1.0]
-    for call in (lambda np, v: np.sqrt(series), lambda np, v: np.add(series, v), lambda np, v: v * series):
+    calls: list[Callable[[Any, Any], Any]] = [
+        lambda np, v: np.sqrt(series),
+        lambda np, v: np.add(series, v),
+        lambda np, v: v * series,
+    ]
+    for call in calls:
         assert call(ours, x).equals(call(numpy, n))
     assert isinstance(ours.mean(series), xt.Tensor)
     assert float(ours.mean(series)) == numpy.mean(series)
@@ -145,17 +151,18 @@ def test_matplotlib(name: str) -> None:
     pixels = []
     for np in (numpy, ours):
         figure = Figure(figsize=(3, 2))
-        canvas = FigureCanvasAgg(figure)
+        canvas: Any = FigureCanvasAgg(figure)  # type: ignore[no-untyped-call]
         x = np.linspace(0.0, 2.0, 5)
         PICTURES[name](figure.add_subplot(), x, np.sin(np.add.outer(x, x)))
         canvas.draw()
         pixels.append(numpy.asarray(canvas.buffer_rgba()).copy())
-    assert numpy.array_equal(*pixels)
+    assert numpy.array_equal(pixels[0], pixels[1])
 
 
 def test_broadcast_arrays_keeps_objects_and_gradients() -> None:
     x = xt.asarray([1.0, 2.0, 3.0], requires_grad=True)
-    found = numpy.broadcast_arrays(x, None, [["a"], ["b"]])
+    broadcast: Any = numpy.broadcast_arrays
+    found = broadcast(x, None, [["a"], ["b"]])
     assert [one.shape for one in found] == [(2, 3)] * 3
     assert found[1].dtype == object
     assert found[2].dtype.kind == "U"

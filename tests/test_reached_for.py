@@ -151,7 +151,7 @@ def test_matplotlib(name: str) -> None:
     pixels = []
     for np in (numpy, ours):
         figure = Figure(figsize=(3, 2))
-        canvas: Any = FigureCanvasAgg(figure)  # type: ignore[no-untyped-call]
+        canvas: Any = FigureCanvasAgg(figure)
         x = np.linspace(0.0, 2.0, 5)
         PICTURES[name](figure.add_subplot(), x, np.sin(np.add.outer(x, x)))
         canvas.draw()

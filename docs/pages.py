@@ -101,7 +101,7 @@ class Session:
 
 # What the namespace holds beside the standard's functions (__array_namespace_info__ is its inspection chapter).
 OURS = (
-    *("__array_namespace_info__", "evaluate", "explain", "fuse", "named", "cache_info", "diag", "einsum"),
+    *("__array_namespace_info__", "evaluate", "explain", "fuse", "vmap", "named", "cache_info", "diag", "einsum"),
     *xt.autograd.__all__,
 )
 

@@ -21,6 +21,7 @@ from .autograd import *
 from .base.dtypes import *
 from .base.options import options as options
 from .calls.capture import fuse as fuse
+from .calls.mapped import vmap as vmap
 from .devices import Device as Device
 from .explain import cache_info as cache_info
 from .explain import explain as explain

@@ -210,7 +210,11 @@ def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
-    """Answer for a stranger that its own reflected operator be tried."""
+    """Answer for a stranger that its own reflected operator be tried; a sequence times an integer is repeated."""
+    if op.name == "multiply":
+        x, other = operands if isinstance(operands[0], Tensor) else operands[::-1]
+        if type(other) in (list, tuple) and is_value(x) and x.dtype.kind in "iu":
+            return other * int(x)
     try:
         return apply(op, operands)
     except StrangerError:

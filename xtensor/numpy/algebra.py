@@ -9,7 +9,7 @@ import numpy
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..calls.library import on
-from ..tensor.face import Tensor
+from ..tensor.face import Tensor, valued
 from .common import as_array, as_arrays, give, numbers
 from .door import through
 from .shaping import concatenate
@@ -25,7 +25,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Tensor:
 
 def inner(a: Any, b: Any, /) -> Tensor:
     a, b = as_arrays("inner", a, b)
-    return xt.tensordot(a, b, axes=((a.ndim - 1,), (b.ndim - 1,))) if a.ndim and b.ndim else a * b
+    return valued(xt.tensordot(a, b, axes=((a.ndim - 1,), (b.ndim - 1,)))) if a.ndim and b.ndim else a * b
 
 
 def outer(a: Any, b: Any, out: Any = None) -> Tensor:

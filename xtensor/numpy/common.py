@@ -10,7 +10,7 @@ from ..autograd.rules import xt
 from ..base.errors import expected
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, created
-from ..tensor.operands import chosen_device
+from ..tensor.operands import chosen_device, refuse_stranger
 
 # How xtensor's own functions spell what NumPy calls otherwise.
 SPELLED = {
@@ -42,10 +42,9 @@ SPELLED = {
 }
 
 
-def refuse_stranger(x: Any, function: str) -> None:
-    """Raise TypeError for arrays that mean something else than their elements: masked ones, and matrices."""
-    if isinstance(x, numpy.ndarray) and type(x) is not numpy.ndarray and (hasattr(x, "mask") or hasattr(x, "A1")):
-        raise TypeError(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
+def answers_itself(x: Any) -> bool:
+    """Return whether an operand is another library's that has NumPy's functions call its own."""
+    return hasattr(x, "__array_ufunc__") and not isinstance(x, (Tensor, numpy.ndarray, numpy.generic))
 
 
 def as_array(x: Any, function: str = "asarray") -> Tensor:

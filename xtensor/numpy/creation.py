@@ -12,7 +12,8 @@ from ..autograd.rules import xt
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..tensor.face import Tensor
-from .common import as_array, beside, constant, refuse_stranger
+from ..tensor.operands import refuse_stranger
+from .common import as_array, beside, constant
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

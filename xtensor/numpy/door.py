@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from ..autograd.history import refuse_leaf
-from ..autograd.rules import Rule
+from ..autograd.rules import Rule, xt
 from ..autograd.tape import active, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
@@ -25,8 +25,8 @@ from ..devices.cpu import CPU
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native, valued
-from ..tensor.operands import common_device
-from .common import constant, refuse_capture, refuse_stranger
+from ..tensor.operands import common_device, refuse_stranger
+from .common import constant, refuse_capture
 from .thin import at_once
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.
@@ -109,7 +109,7 @@ class Passage:
         if isinstance(result, (list, tuple)):
             parts = [self.back(one, device) for one in result]
             return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
-        return result
+        return xt.numpy.views.Archive(result) if self.name == "load" else result
 
     def _tensor(self, result: Any, device: Device) -> Tensor:
         native = device.backend.asarray(result)

@@ -15,6 +15,7 @@ import numpy
 from ..autograd.rules import xt
 from ..base.options import settings
 from ..tensor.face import Tensor
+from .common import answers_itself
 from .door import found_in, through
 from .views import sliding_window_view
 
@@ -25,7 +26,7 @@ _PLAIN = (Tensor, numpy.ndarray, numpy.generic)
 def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Answer a universal function of NumPy's that was called with a tensor among its operands or results."""
     outs = given.get("out", ())
-    if any(hasattr(x, "__array_ufunc__") and not isinstance(x, _PLAIN) for x in (*inputs, *outs)):
+    if any(answers_itself(x) for x in (*inputs, *outs)):
         return NotImplemented
     name = ufunc.__name__
     if _converts(outs):

@@ -123,8 +123,22 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tensor:
     return xt.broadcast_to(as_array(array, "broadcast_to"), (shape,) if isinstance(shape, int) else tuple(shape))
 
 
-def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tensor, ...]:
-    return tuple(xt.broadcast_arrays(*[as_array(x) for x in args]))
+def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+    """Return the operands in one shape; those of objects and text, which tensors do not hold, as NumPy's arrays."""
+    arrays = [_or_objects(x) for x in args]
+    shape = numpy.broadcast_shapes(*[x.shape for x in arrays])
+    return tuple([(xt if isinstance(x, Tensor) else numpy).broadcast_to(x, shape) for x in arrays])
+
+
+def _or_objects(x: Any) -> Any:
+    """Return an operand as a tensor, or as an array of NumPy's where it is made of objects or text."""
+    try:
+        return as_array(x, "broadcast_arrays")
+    except TypeError:
+        found = numpy.asarray(x)
+        if found.dtype.kind not in "OUS":
+            raise
+        return found
 
 
 # ---- the order of elements

@@ -16,7 +16,8 @@ from ..calls.library import on
 from ..devices.cpu import NUMBERS
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
-from .common import SPELLED, as_array, as_condition, beside, give, refuse_stranger
+from ..tensor.operands import refuse_stranger
+from .common import SPELLED, answers_itself, as_array, as_condition, beside, give
 from .door import door, summary, through
 
 # The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.
@@ -64,6 +65,8 @@ class Ufunc:
         """Compute the function of operands that broadcast; out, where, dtype and casting are NumPy's."""
         if not options and len(operands) == self.nin:
             if not _PLAIN.issuperset(map(type, operands)):
+                if any(answers_itself(x) for x in operands):
+                    return self.native(*operands)
                 operands = self._taken(operands)
             return self.function(*operands)
         return self._with_options(operands, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from types import GenericAlias
 from typing import Any
@@ -110,3 +110,33 @@ def ndenumerate(arr: Any) -> Iterator[tuple[tuple[int, ...], Tensor]]:
     x = as_array(arr)
     for index in product(*map(range, x.shape)):
         yield index, x[index]
+
+
+class Archive(Mapping[str, Tensor]):
+    """What `load` makes of an .npz file: its arrays as tensors, each read when it is asked for."""
+
+    def __init__(self, archive: Any) -> None:
+        self._archive = archive
+        self.files: list[str] = archive.files
+
+    def __getitem__(self, name: str) -> Tensor:
+        return as_array(self._archive[name], "load")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._archive)
+
+    def close(self) -> None:
+        """Close the file; what was read stays."""
+        self._archive.close()

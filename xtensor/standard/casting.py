@@ -11,7 +11,7 @@ from ..base.options import thin_closed
 from ..calls.library import on, thin_call
 from ..calls.op import cast_later
 from ..devices import as_device
-from ..tensor.face import Tensor, small
+from ..tensor.face import Tensor, is_value, small, valued
 from ..tensor.operands import SCALARS, DeviceLike, as_tensor
 
 __all__ = ["astype", "result_type"]
@@ -30,7 +30,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
         check_real(native.dtype, target, "astype", "x")
         found = thin_call(native.astype, [], target)
         if found is not None:
-            return cast(Tensor, found)
+            return valued(cast(Tensor, found)) if is_value(x) else cast(Tensor, found)
     x = as_tensor(x, "astype")
     if device is not None:
         x = x.to_device(as_device(device, "astype"))

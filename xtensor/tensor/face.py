@@ -337,12 +337,14 @@ class Tensor(Operators, Methods):
     @property
     def real(self) -> Tensor:
         """The real part, as a view."""
-        return xt.standard.methods.part(self, 0) if self.dtype.kind == "c" else self[...]
+        found = xt.standard.methods.part(self, 0) if self.dtype.kind == "c" else self[...]
+        return valued(found) if is_value(self) else found
 
     @property
     def imag(self) -> Tensor:
         """The imaginary part, as a view; zeros for a real tensor."""
-        return xt.standard.methods.part(self, 1) if self.dtype.kind == "c" else xt.imag(self)
+        found = xt.standard.methods.part(self, 1) if self.dtype.kind == "c" else xt.imag(self)
+        return valued(found) if is_value(self) else found
 
     # ---- the standard's protocol methods
 

@@ -44,7 +44,10 @@ class Methods:
 
     def copy(self, order: str = "C") -> Tensor:
         """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
-        return xt.standard.methods.copied(self, order)
+        copy: Any = xt.standard.methods.copied(self, order)
+        if getattr(self, "_is_value", False):
+            copy._is_value = True
+        return copy
 
     def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
         return xt.astype(self, dtype, copy=copy)
@@ -96,8 +99,19 @@ class Methods:
             return xt.round(self)
         return xt.standard.methods.rounded(self, decimals)
 
-    def __round__(self, decimals: int = 0) -> Tensor:
-        return self.round(decimals)
+    def __round__(self, decimals: int | None = None) -> Any:
+        """Return the nearest number with so many decimals; without `decimals` a value gives Python's integer, as
+        NumPy's scalars do (ValueError or OverflowError where there is none).
+        """
+        x = cast(Any, self)
+        if decimals is None and getattr(x, "_is_value", False) and x.dtype.kind in "iuf":
+            return round(cast(Any, self.item()))
+        return self.round(decimals or 0)
+
+    def __bytes__(self) -> bytes:
+        """Return the bytes of the elements in C order; of an integer without axes that many zeros, as NumPy's give."""
+        x = cast(Any, self)
+        return bytes(int(x)) if not self.ndim and x.dtype.kind in "iu" else self.tobytes()
 
     def __hash__(self) -> int:
         """Return the hash of a value's number; raises TypeError for an array, whose == is elementwise."""
@@ -238,6 +252,10 @@ class Methods:
     def tobytes(self, order: Any = "C") -> bytes:
         """Return the bytes of the elements in an order."""
         return self.host().tobytes(order)
+
+    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
+        """Write the elements in C order to a file, as bytes or as text with separators."""
+        self.host().tofile(fid, sep, format)
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Tensor:
         return xt.numpy.trace(self, offset, axis1, axis2, dtype, out)

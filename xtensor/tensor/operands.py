@@ -22,6 +22,12 @@ SCALARS = get_args(Scalar)
 _TENSOR = frozenset((Tensor,))
 
 
+def refuse_stranger(x: Any, function: str) -> None:
+    """Raise TypeError for arrays that mean something else than their elements: masked ones, and matrices."""
+    if isinstance(x, np.ndarray) and type(x) is not np.ndarray and (hasattr(x, "mask") or hasattr(x, "A1")):
+        raise TypeError(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
+
+
 def as_operand(value: Any, function: str, argument: str, device: Device | None = None) -> Operand:
     """Return a value as a Tensor or a Python scalar.
 
@@ -34,6 +40,7 @@ def as_operand(value: Any, function: str, argument: str, device: Device | None =
     if isinstance(value, (np.ndarray, np.generic)):
         if not isinstance(value, np.ndarray):
             return _constant(np.asarray(value), device)
+        refuse_stranger(value, function)
         return from_native(value, shared=True)
     if isinstance(value, (list, tuple)):
         return asarray_host(value, function, argument, device=device)

@@ -15,12 +15,14 @@ def array_methods(at: Offsets) -> str:
     """Return the code of these kinds: "fresh" (a new array, where nothing is given), "reduced" (perhaps along an axis),
     "seen" (a view, where nothing is given), "reshape", "cast" (to what a row's items, a dictionary, have a dtype for).
     """
-    parts = (_given_more(), _fresh(), _reduced(), _seen(at), _shapes(), _joining(), _reshape(), _cast(at))
+    parts = (_given_more(at), _fresh(), _reduced(), _seen(at), _shapes(), _joining(), _reshape(), _cast(at))
     return "".join(parts)
 
 
-def _given_more() -> str:
-    """Return @past_given: call a method's door with all it was given."""
+def _given_more(at: Offsets) -> str:
+    """Return @past_given: call a method's door with all it was given; @alone: the array of a tensor that is ready and
+    no value, which its door makes values of, where nothing is given.
+    """
     return f"""
 define private i64 @names_in(ptr %names) {{
 {given("PyTuple_Size")}\
@@ -59,12 +61,16 @@ call:
   ret ptr %r
 }}
 define private ptr @alone(ptr %x, i64 %count, ptr %names, ptr %row) {{
+{given("True")}\
   %named = ptrtoint ptr %names to i64
   %both = or i64 %named, %count
   %bare = icmp eq i64 %both, 0
-  br i1 %bare, label %ask, label %no
-ask:
-  %a = call ptr @ready(ptr %x, ptr %row)
+  br i1 %bare, label %typed, label %no
+typed:
+{found("a", "@ready(ptr %x, ptr %row)", "ask", "no")}{load("mark", "%x", at.is_value, "ptr")}\
+  %marked = icmp eq ptr %mark, %True
+  br i1 %marked, label %no, label %yes
+yes:
   ret ptr %a
 no:
   ret ptr null

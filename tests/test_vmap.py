@@ -1,0 +1,117 @@
+"""xt.vmap: against jax.vmap, and against the rows one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+
+RNG = np.random.default_rng(7)
+X, Y, W, S = (RNG.normal(size=shape) for shape in ((6, 40), (6, 40), (40, 40), (3, 6, 4)))
+
+# Functions of a namespace, a gradient transform and one sample; arguments; axes.
+CASES: dict[str, tuple[Any, tuple[Any, ...], Any, int]] = {
+    "elementwise": (lambda xp, grad, a: xp.tanh(a) * 2, (X,), 0, 0),
+    "all elements": (lambda xp, grad, a, b: xp.sum((a - b) ** 2), (X, Y), 0, 0),
+    "softmax": (lambda xp, grad, a: xp.exp(a - xp.max(a)) / xp.sum(xp.exp(a - xp.max(a))), (X,), 0, 0),
+    "one whole": (lambda xp, grad, w, a: xp.tanh(w @ a), (W, X), (None, 0), 0),
+    "columns": (lambda xp, grad, a, b: a / xp.sum(b), (X, Y), (1, -1), 0),
+    "out": (lambda xp, grad, a: xp.cumulative_sum(a), (X,), 0, -1),
+    "middle": (lambda xp, grad, a: xp.sum(a, axis=0), (S,), 1, 1),
+    "indices": (lambda xp, grad, a: a[0] * a[1:], (X,), 0, 0),
+    "sort": (lambda xp, grad, a: xp.sort(a), (X,), 0, 0),
+    "matrix": (lambda xp, grad, a: a.T @ a, (S,), 0, 0),
+    "tree": (lambda xp, grad, p: {"sum": p["a"] + p["b"], "two": (p["a"], xp.sum(p["b"]))}, ({"a": X, "b": Y},), 0, 0),
+    "gradients of samples": (lambda xp, grad, a: grad(lambda v: xp.sum(xp.tanh(v) ** 2))(a), (X,), 0, 0),
+    "numbers": (lambda xp, grad, a: a * a, (X[0],), 0, 0),
+}
+
+
+def leaves(tree: Any) -> list[Any]:
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    return [leaf for part in tree for leaf in leaves(part)] if isinstance(tree, (list, tuple)) else [tree]
+
+
+def converted(tree: Any, convert: Any) -> Any:
+    return {name: convert(x) for name, x in tree.items()} if isinstance(tree, dict) else convert(tree)
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+@pytest.mark.parametrize("name", CASES)
+def test_as_jax(name: str, lazy: Any) -> None:
+    jax = pytest.importorskip("jax")
+    function, args, in_axes, out_axes = CASES[name]
+    with jax.enable_x64(True):
+        theirs = jax.vmap(lambda *a: function(jax.numpy, jax.grad, *a), in_axes, out_axes)(
+            *[converted(one, jax.numpy.asarray) for one in args]
+        )
+        wanted = [np.asarray(one) for one in leaves(theirs)]
+    ours = xt.vmap(lambda *a: function(xt, xt.grad, *a), in_axes, out_axes)
+    with xt.options(lazy=lazy):
+        for _ in range(4):  # captured, prepared, run
+            given = [converted(one, lambda values: xt.asarray(values, copy=True)) for one in args]
+            for found, one in zip(leaves(ours(*given)), wanted, strict=True):
+                assert found.shape == one.shape
+                np.testing.assert_allclose(found.numpy(), one, rtol=1e-13, atol=1e-15)
+
+
+def test_nested_and_differentiated() -> None:
+    """Pairs of rows; and the gradient through the rows is that of the whole."""
+    x, y = (xt.asarray(one, copy=True) for one in (X, Y))
+    products = xt.vmap(lambda a: xt.vmap(lambda b: xt.sum(a * b))(y))
+    np.testing.assert_allclose(products(x).numpy(), X @ Y.T, rtol=1e-12, atol=1e-13)
+    found = xt.grad(lambda v: xt.sum(xt.vmap(lambda a: xt.sum(a * a) ** 2)(v)))(x)
+    np.testing.assert_allclose(found.numpy(), 4 * X * np.sum(X * X, axis=1, keepdims=True), rtol=1e-12)
+
+
+def test_functions_that_look_at_values_and_write() -> None:
+    def turned(a: Any) -> Any:
+        b = a if float(a[0]) > 0 else -a
+        b = b.copy()
+        b[1:] += 1.0
+        return b
+
+    wanted = np.where(X[:, :1] > 0, X, -X)
+    wanted[:, 1:] += 1.0
+    mapped = xt.vmap(turned)
+    for _ in range(3):
+        xt.testing.assert_array_equal(mapped(xt.asarray(X, copy=True)), wanted)
+
+
+def test_many_rows_run_in_few_calls() -> None:
+    """Five hundred rows of three steps are not so many calls from Python."""
+    x = xt.asarray(RNG.normal(size=(500, 64)))
+    mapped = xt.vmap(lambda a: a / xt.sum(a * a))
+    for _ in range(3):
+        mapped(x).evaluate()
+    with xt.profile() as seen:
+        mapped(x).evaluate()
+    assert 1 <= len(seen.entries) <= 4
+    np.testing.assert_allclose(mapped(x).numpy(), x.numpy() / np.sum(x.numpy() ** 2, axis=1, keepdims=True), rtol=1e-13)
+
+
+def test_keywords_are_mapped() -> None:
+    mapped = xt.vmap(lambda a, b: a + xt.sum(b))
+    np.testing.assert_allclose(mapped(xt.asarray(X), b=xt.asarray(Y)).numpy(), X + Y.sum(1, keepdims=True), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: xt.vmap(x), TypeError, "vmap: function must be callable, got Tensor"),
+        (lambda x: xt.vmap(xt.add)(x, x[:2]), ValueError, "one length along the mapped axes.*2, 6"),
+        (lambda x: xt.vmap(xt.add, (0,))(x, x), ValueError, "in_axes must have one axis for each of 2"),
+        (lambda x: xt.vmap(xt.exp, None)(x), ValueError, "got none that is mapped"),
+        (lambda x: xt.vmap(xt.exp, 2)(x), ValueError, r"have the axis 2, got shape \(6, 40\)"),
+        (lambda x: xt.vmap(xt.exp)(x[:0]), ValueError, "at least 1"),
+        (lambda x: xt.vmap(xt.exp)(xt.asarray(1.0)), ValueError, "have the axis 0"),
+        (lambda x: xt.vmap(lambda a: a @ a[:3])(x), ValueError, "matmul"),
+    ],
+)
+def test_errors(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call(xt.asarray(X, copy=True))

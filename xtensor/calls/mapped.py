@@ -1,0 +1,76 @@
+"""A function of one sample, called for all samples: row after row, which a capture runs together.
+
+There are no rules of batching: what rows do alike is compiled once by the capture, and run in one call of machine code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..autograd.rules import xt
+from ..base.errors import expected
+from ..tensor.face import Tensor
+from ..tensor.operands import as_tensor
+from ..tensor.trees import flatten, rebuilt
+from .capture import Fused, fuse
+
+Axes = int | None | Sequence[int | None]
+
+
+def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> Fused[..., Any]:
+    """Return a function that calls `function` for each row along an axis of its arguments, and stacks the results.
+
+    function: takes and returns tensors, or trees of them; without the axis that is mapped. It may do whatever a
+    function may do here: the first call runs it once a row, and takes that down as `xt.fuse` does; further ones run all
+    rows in few calls of machine code. What cannot be captured runs row by row each time (`why` says so).
+    in_axes: the axis of all leaves of each argument, None for one that every row takes whole. Keyword arguments have
+    their rows along axis 0. out_axes: where the axis of the rows is put in each result.
+
+    Raises TypeError for what cannot be called; calls raise ValueError where no argument has the axis, where lengths
+    differ, and where there is no row at all.
+
+    Source: jax.vmap, torch.vmap.
+    """
+    if not callable(function):
+        raise TypeError(expected("vmap", "function", "be callable", type(function).__name__))
+
+    def mapped(*args: Any, **given: Any) -> Any:
+        axes = [in_axes] * len(args) if in_axes is None or isinstance(in_axes, int) else list(in_axes)
+        if len(axes) != len(args):
+            raise ValueError(expected("vmap", "in_axes", f"have one axis for each of {len(args)} arguments", in_axes))
+        parts = [_opened(*pair) for pair in zip((*args, given), (*axes, 0), strict=True)]
+        rows = [flatten(_call(function, parts, row)) for row in range(_length(parts))]
+        columns = zip(*[leaves for leaves, _ in rows], strict=True)
+        joined = [xt.stack([as_tensor(x, "vmap", "a result") for x in one], axis=out_axes) for one in columns]
+        return rebuilt(rows[0][1], joined)
+
+    mapped.__name__ = mapped.__qualname__ = f"vmap({getattr(function, '__name__', repr(function))})"
+    return fuse(mapped)
+
+
+def _opened(tree: Any, axis: int | None) -> tuple[list[Tensor] | None, Callable[..., Any]]:
+    """Return an argument's leaves with rows in front, None where all rows take it, and what builds one of leaves."""
+    if axis is None:
+        return None, lambda leaves: tree
+    leaves, rebuild = flatten(tree)
+    tensors = [as_tensor(leaf, "vmap", "an argument") for leaf in leaves]
+    for x in tensors:
+        if not -x.ndim <= axis < x.ndim:
+            raise ValueError(expected("vmap", "an argument", f"have the axis {axis}", f"shape {x.shape}"))
+    return [xt.moveaxis(x, axis, 0) for x in tensors], rebuild
+
+
+def _length(parts: Sequence[tuple[list[Tensor] | None, Any]]) -> int:
+    """Return how many rows all arguments have."""
+    lengths = sorted({x.shape[0] for leaves, _ in parts for x in leaves or ()})
+    if len(lengths) != 1 or not lengths[0]:
+        must = "have one length along the mapped axes, of at least 1"
+        raise ValueError(expected("vmap", "the arguments", must, lengths or "none that is mapped"))
+    return lengths[0]
+
+
+def _call(function: Callable[..., Any], parts: Sequence[tuple[list[Tensor] | None, Any]], row: int) -> Any:
+    """Call a function with one row of its arguments."""
+    *args, given = [rebuilt(rebuild, [x[row] for x in leaves or ()]) for leaves, rebuild in parts]
+    return function(*args, **given)

@@ -37,9 +37,11 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     if target == x.dtype:
         return x.copy("K") if copy else x
     check_real(x.dtype, target, "astype", "x")
-    later = cast_later(x, target)
     convert = x.device.backend.astype
-    return on(x, "astype", lambda xp, a: convert(a, target)) if later is None else later
+    found = cast_later(x, target)
+    if found is None:
+        found = on(x, "astype", lambda xp, a: convert(a, target))
+    return valued(found) if is_value(x) else found
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:

@@ -419,8 +419,7 @@ class Tensor(Operators, Methods):
 
     def host(self) -> np.ndarray[Any, Any]:
         """Return a NumPy array for reading: of this memory on the CPU, of a copy elsewhere."""
-        native = self.native()
-        return native if type(native) is _ARRAY else self.device.backend.host(native)
+        return self.device.backend.host(self.native())
 
     # ---- Python's protocols
 

@@ -279,7 +279,8 @@ def _reshape() -> str:
     """Return the method that gives another shape, of which at most one length is -1: integers, or a tuple of them."""
     return _past_given(f"""
 define private ptr @reshape(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
-{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@alone(ptr %x, i64 0, ptr %names, ptr %row)", "asked", "long")}\
+{given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
+{found("a", "@alone(ptr %x, i64 0, ptr %names, ptr %row)", "asked", "long")}\
 {found("shape", "@shape_of(ptr %y, i64 %count)", "shaped", "long")}\
   call void %Py_IncRef(ptr %a)
   %r = call ptr @call(ptr %function, ptr %a, ptr %shape)

@@ -194,7 +194,7 @@ all any diff
 """
 
 # Names beyond the standard: classes, and functions that existing array code leans on.
-OURS = {"Device", "Tensor", "cache_info", "evaluate", "explain", "fuse", "named", "options", "profile"}
+OURS = {"Device", "Tensor", "cache_info", "evaluate", "explain", "fuse", "named", "options", "profile", "vmap"}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

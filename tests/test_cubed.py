@@ -90,8 +90,8 @@ def test_one_kernel_for_a_block(spec: Any) -> None:
             explained.append(str(xt.explain(block)))
         return block
 
-    n = np.linspace(0.0, 1.0, 90_000).reshape(300, 300)
-    x = cubed.from_array(n, chunks=(150, 300), spec=spec)
+    n = np.linspace(0.0, 1.0, 180_000).reshape(600, 300)
+    x = cubed.from_array(n, chunks=(300, 300), spec=spec)
     z = cubed.map_blocks(note, cubed_xp.exp(-x) * cubed_xp.sin(x) + x, dtype=np.float64)
     executor = cubed.runtime.create.create_executor("single-threaded")
     np.testing.assert_allclose(z.compute(executor=executor).numpy(), np.exp(-n) * np.sin(n) + n, rtol=1e-13)

@@ -116,7 +116,7 @@ LAYOUTS: dict[str, Layouts] = {
     "broadcast": (((5, 1), same), ((7,), same), ((2, 1, 1), same)),
     "transposed": (((5, 7), transposed), ((7, 5), same), ((5, 7), transposed)),
     "negative step": (((9,), backwards), ((18,), every_second_backwards), ((9,), same)),
-    "large": (((33_000,), same),) * 3,  # recorded by lazy="auto" too, whatever the dtype but bool and the small ones
+    "large": (((66_000,), same),) * 3,  # recorded by lazy="auto" too, whatever the dtype but bool and the small ones
 }
 
 

@@ -118,7 +118,7 @@ def test_rounding_to_decimals() -> None:
 
 def test_internal_reading_does_not_export() -> None:
     """Stacking tensors, spacing between them and sample frequencies leave memory that can be read later."""
-    a = xt.ones(40_000)
+    a = xt.ones(80_000)
     xt.asarray([a, a])
     xt.linspace(a[0], 1.0, 3)
     assert not a.blob.owner.shared

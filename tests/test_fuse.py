@@ -39,7 +39,7 @@ sys.path.remove(str(ROOT))
 room = sys.modules["xtensor.calls.capture"]
 
 CASES = [(workload, dtype) for workload in WORKLOADS for dtype in workload.dtypes]
-N = 80_000  # float32 of which calls are recorded
+N = 80_000  # float32 of which calls of costly functions are recorded
 
 needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
 
@@ -626,7 +626,7 @@ CAPTURED: dict[str, Callable[[Any], Any]] = {
     "repeated": lambda x: xt.repeat(xt.reshape(x[:6], (2, 3)), 3, axis=1) + 1.0,
     "rolled": lambda x: xt.roll(xt.reshape(x[:60], (3, 4, 5)), (1, -7, 5), axis=(0, 1, 2)) + xt.roll(x[:5], 10, axis=0),
     "gradient": lambda x: xt.grad(lambda y: xt.sum(xt.exp(y * 0.001) * y))(x),
-    "value and gradient": lambda x: xt.value_and_grad(lambda y: xt.mean(y[1:] * y[:-1]))(x),
+    "value and gradient": lambda x: xt.value_and_grad(lambda y: xt.mean(y[1:] * y[:-1]))(xt.concat([x, x])),
     "loop": lambda x: looped(x),
 }
 

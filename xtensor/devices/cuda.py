@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..base.dtypes import DType
-from ..base.errors import expected, one_of
+from ..base.errors import expected, of_device, one_of
 from ..base.layout import Layout, Shape
 from ..base.profiling import LIBRARY, WAIT, noted, observers
 from . import cuda_kernels as kernels
@@ -230,9 +230,9 @@ class CUDA:
         except self.library.cuda.memory.OutOfMemoryError as error:
             raise MemoryError(f"cuda:{self.number}: {error}") from None
         except RuntimeError as error:
-            if "CUDA headers" not in str(error):  # without which CuPy compiles nothing
-                raise
-            raise RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})") from error
+            if "CUDA headers" in str(error):  # without which CuPy compiles nothing
+                raise RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})") from error
+            raise of_device(self.number, error)  # noqa: B904 - it has its cause
 
     def current_stream(self) -> Any:
         """Return CuPy's current stream of this device."""

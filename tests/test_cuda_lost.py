@@ -109,8 +109,7 @@ def test_a_graph_is_launched_on_a_lost_device(cuda: emulated.Launches, monkeypat
     def run() -> Any:
         return fused(x).to_device("cpu").numpy()
 
-    for _ in range(6):
-        wanted = run()
+    wanted = [run() for _ in range(6)][-1]
     launched = len(cuda.graphs)
     run()
     assert len(cuda.graphs) > launched

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import warnings
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,7 +147,8 @@ def _two_axes(a: Lain) -> tuple[Shape, Shape]:
     """Return shape and strides with at least two spatial axes."""
     if len(a.shape) > 3:
         return a.shape, a.strides
-    return (*a.shape[:2], 1, a.shape[2]), (*a.strides[:2], a.strides[2] * a.shape[2], a.strides[2])
+    length, stride = a.shape[-1], a.strides[-1]
+    return (*a.shape[:2], 1, length), (*a.strides[:2], stride * length, stride)
 
 
 @cache
@@ -238,10 +240,10 @@ def _refused(own: Any) -> list[Any]:
 @cache
 def frontend() -> Any:
     """Return cuDNN's frontend, None where it is not installed; where it cannot be used, that is said once."""
+    found = None
     try:
-        import cudnn
-
-        major = cudnn.backend_version() // 10000
+        found = import_module("cudnn")
+        major = found.backend_version() // 10000
         problem = f"it is of release {major}, not {MAJOR}" if major != MAJOR else None
     except Exception as error:  # whatever a missing or broken library raises
         if isinstance(error, ModuleNotFoundError) and error.name == "cudnn":
@@ -250,4 +252,4 @@ def frontend() -> Any:
     if problem is not None:
         warnings.warn(f"xtensor: cuDNN is not used: {problem}", RuntimeWarning, stacklevel=2)
         return None
-    return cudnn
+    return found

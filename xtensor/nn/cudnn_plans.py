@@ -147,8 +147,8 @@ def _two_axes(a: Lain) -> tuple[Shape, Shape]:
     """Return shape and strides with at least two spatial axes."""
     if len(a.shape) > 3:
         return a.shape, a.strides
-    length, stride = a.shape[-1], a.strides[-1]
-    return (*a.shape[:2], 1, length), (*a.strides[:2], stride * length, stride)
+    (*lead, length), (*steps, stride) = a.shape, a.strides
+    return (*lead, 1, length), (*steps, stride * length, stride)
 
 
 @cache

@@ -21,6 +21,7 @@ import host_cupy
 import numpy as np
 import ptx
 from ptx import build
+from ptx.memory import Global
 
 import xtensor as xt
 from xtensor.autograd import rules
@@ -113,6 +114,25 @@ class Launches:
     @property
     def graphs(self) -> list[int]:
         return host_cupy.Graph.launched
+
+
+class Traffic:
+    """Bytes that emulated threads read and write in memory outside their processors."""
+
+    def __init__(self, monkeypatch: Any) -> None:
+        self.read = self.written = 0
+        load, store = Global.load, Global.store
+
+        def loading(memory: Any, addresses: Any, bits: Any, count: int, *others: Any) -> Any:
+            self.read += addresses.size * bits.itemsize * count
+            return load(memory, addresses, bits, count, *others)
+
+        def storing(memory: Any, addresses: Any, values: Any, *others: Any) -> None:
+            self.written += values.nbytes
+            store(memory, addresses, values, *others)
+
+        monkeypatch.setattr(Global, "load", loading)
+        monkeypatch.setattr(Global, "store", storing)
 
 
 class Module:

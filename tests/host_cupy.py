@@ -455,6 +455,7 @@ def module() -> Any:
     )
     stand_in.ascontiguousarray = lambda a: a if a.ndim and a.flags.c_contiguous else made(np.atleast_1d(seen(a)))
     stand_in.cuda = _cuda()
+    stand_in.get_default_memory_pool = lambda: SimpleNamespace(free_all_blocks=lambda: None, free_bytes=lambda: 0)
     stand_in.linalg = _submodule("linalg", _linear)
     stand_in.fft = _submodule("fft", _plain)
     tricks = SimpleNamespace(as_strided=lambda x, shape=None, strides=None: ndarray(shape, x.dtype, x.data, strides))

@@ -375,11 +375,32 @@ def test_registers(name: str) -> None:
     float32 = np.dtype(np.float32)
     before = [library.conversion("xt_converted", float32, float32), library.joining("xt_join", "add", float32)]
     scan = {"T": "float", "S": "float", "A": "float", "xt_start": "0"}
-    text = library.text_of(name, scan, False, before) if words is None else library.text_of(name, words, False)
+    assert registers(library.text_of(name, words or scan, False, () if words else before)) <= REGISTERS[name]
+
+
+# Of row programs of float32 with rows of 1000 cells and of 8192 in registers, 8 or 32 cells a thread: 32 let 2048
+# threads share a processor, 64 half of them, 128 a quarter.
+ROW_REGISTERS = {"softmax": (32, 64), "layer_norm": (40, 128), "var": (32, 48)}
+
+
+@pytest.mark.parametrize("name", ROW_REGISTERS)
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_registers_of_row_programs(name: str) -> None:
+    """The rows themselves are among them, and nothing is spilled."""
+    function, count = {**ROWS, "var": (lambda x: xt.var(x, axis=-1, keepdims=True), 1)}[name]
+    for cells, most in zip((1000, 8192), ROW_REGISTERS[name], strict=True):
+        trace, plan = expressed(function, *((1024, cells), (cells,), (cells,))[:count])
+        rows, form, _ = cuda_rows._formed(plan, (1024, cells), trace.values, lambda number: 0, 0)
+        assert form.held
+        assert registers(cuda_rows.source(rows, form)) <= most
+
+
+def registers(text: str) -> int:
+    """Return the registers of one thread of a kernel, which spills none."""
     release = releases()[max(releases())]
     program = release.createProgram(text, "kernel.cu", (), ())
     release.compileProgram(program, (*cuda_build.options_of("sm_90", True), "--ptxas-options=-v"))
     log = release.getProgramLog(program)
     release.destroyProgram(program)
     assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
-    assert int(re.search(r"Used (\d+) registers", log)[1]) <= REGISTERS[name]
+    return int(re.search(r"Used (\d+) registers", log)[1])

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -240,6 +241,48 @@ def test_which_plans_it_may_take(cp: Any) -> None:
     assert [set(graph.refused) for graph in Graph.made] == [set(NOTES), {"NONDETERMINISTIC"}]
 
 
+SHOWN = {
+    False: "cuDNN: a plan in float32",
+    True: "cuDNN: a plan that may round operands as TF32",
+}
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("tf32", SHOWN)
+def test_the_choice_is_shown(cp: Any, tf32: bool, layout: str) -> None:
+    """By `conv_algorithm`, and by `explain` of what is pending, which computes nothing; that plan is run then."""
+    shapes = ((2, 4, 9, 8) if layout == "NCHW" else (2, 9, 8, 4), (4, 4, 3, 3))
+    x, w = (xt.asarray(numbers(*shape), device="cuda:0") for shape in shapes)
+    with xt.options(tf32=tf32, lazy="always"):
+        assert xt.nn.conv_algorithm(x, w, layout=layout) == SHOWN[tf32]
+        for call in (xt.nn.conv, xt.nn.conv_transpose):
+            y = call(x, w, layout=layout)
+            assert f", direct: by {SHOWN[tf32]}\n" in f"{xt.explain(y)}\n"
+            before = len(Graph.made)
+            assert before and Graph.made[-1].calls == ORDER
+            y.evaluate()
+            assert len(Graph.made) == before
+        shown = xt.explain(xt.nn.conv(x + 1.0, w, layout=layout, padding=1) * 2.0)
+    assert f"by {SHOWN[tf32]}" in shown and len(Graph.made) == 3
+
+
+def test_another_choice_is_shown(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it has no plan, is asked for nothing, or is not there, and on the CPU."""
+
+    def shown(device: str = "cuda:0", **ways: Any) -> str:
+        x, w = (xt.asarray(numbers(*shape), device=device) for shape in ((1, 2, 6, 5), (3, 2, 3, 2)))
+        with xt.options(lazy="always"):
+            return xt.nn.conv_algorithm(x, w, **ways) + str(xt.explain(xt.nn.conv(x, w, **ways)))
+
+    for ways in ({"algorithm": "im2col"}, {"padding": -1}, {"workspace_mb": 0.0009}, {"device": "cpu"}):
+        assert "cuDNN" not in shown(**ways)
+    Graph.supported = True
+    assert shown().count("cuDNN") == 2
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    cudnn.frontend.cache_clear()
+    assert "cuDNN" not in shown()
+
+
 def test_padding_is_the_same_on_both_sides_where_that_changes_nothing(cp: Any) -> None:
     """The last window of a 7x7 stem with stride 2 needs 2 of the 3 zeros behind the image."""
     x, w = numbers(1, 1, 16, 17), numbers(1, 1, 7, 7)
@@ -296,6 +339,26 @@ def test_another_release(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_array_equal(convolved(), wanted)
+    assert len(Graph.made) == made
+
+
+def test_an_extra_that_does_not_load(cp: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The frontend is installed, and a library that it is built for is missing: said once, and computed without it."""
+    wanted = convolved()
+    made = len(Graph.made)
+    (tmp_path / "cudnn.py").write_text("raise ImportError('libcudnn.so.9: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for broken in (None, SimpleNamespace(backend_version=lambda: 1 / 0)):
+        monkeypatch.delitem(sys.modules, "cudnn")
+        if broken is not None:
+            monkeypatch.setitem(sys.modules, "cudnn", broken)
+        cudnn.frontend.cache_clear()
+        says = "libcudnn.so.9: cannot open" if broken is None else "division by zero"
+        with pytest.warns(RuntimeWarning, match=f"cuDNN is not used: {says}") as said:
+            for _ in range(3):
+                np.testing.assert_array_equal(convolved(), wanted)
+        assert len(said) == 1
+        monkeypatch.setitem(sys.modules, "cudnn", None)
     assert len(Graph.made) == made
 
 

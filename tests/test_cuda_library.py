@@ -353,6 +353,52 @@ def test_transposed_copies(cuda: emulated.Launches, turn: str, dtype: Any) -> No
     assert launched(cuda, before) == ({"turn"} if named != "two axes" else set())
 
 
+# ---- how much they do
+
+
+class Cost:
+    """What the last kernel took, for each of some elements: instructions of emulated threads, and bytes moved."""
+
+    def __init__(self, cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._cuda, self._before = cuda, cuda.steps
+        self._traffic = emulated.Traffic(monkeypatch)
+
+    def each(self, elements: int) -> tuple[float, float, float]:
+        """Return instructions, bytes read and bytes written; of one kernel alone."""
+        (blocks, more), threads, _ = self._cuda.grids[-1]
+        instructions = (self._cuda.steps - self._before) * blocks * more * threads
+        return instructions / elements, self._traffic.read / elements, self._traffic.written / elements
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_a_transposed_copy_takes(dtype: Any, cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every element is read once and written once."""
+    x = there(np.arange(64 * 96, dtype=dtype).reshape(64, 96)).T
+    before = len(cuda.grids)
+    cost = Cost(cuda, monkeypatch)
+    x.copy()
+    assert len(cuda.grids) == before + 1
+    instructions, read, written = cost.each(64 * 96)
+    assert (read, written) == (x.itemsize, x.itemsize)
+    assert instructions <= 48
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_what_a_depthwise_convolution_takes(
+    layout: str, cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each of 9 products an element and a weight are read, which all but the first time lie in a cache."""
+    shape = (1, 8, 16, 16) if layout == "NCHW" else (1, 16, 16, 8)
+    x, w = there(np.ones(shape, np.float32)), there(np.ones((8, 1, 3, 3), np.float32))
+    before = len(cuda.texts), len(cuda.grids)
+    cost = Cost(cuda, monkeypatch)
+    y = xt.nn.conv(x, w, padding=1, groups=8, layout=layout).evaluate()
+    assert launched(cuda, before[0]) == {"direct"} and len(cuda.grids) == before[1] + 1
+    instructions, read, written = cost.each(y.size)
+    assert written == 4 and read <= 9 * (4 + 4)
+    assert instructions / 9 <= 29
+
+
 # ---- which of them are taken
 
 

@@ -14,7 +14,6 @@ import emulated
 import numpy as np
 import pytest
 from ptx import build
-from ptx.memory import Global
 from test_cuda_emulated import host, softmax, there
 from test_cuda_text import as_in_another_process
 
@@ -104,25 +103,6 @@ def test_instructions_an_element(program: Callable[[Any, Any], Any], cells: int,
     assert loads and all("v4" in load for load in loads)
 
 
-class Traffic:
-    """Bytes that emulated threads read and write in memory outside their processors."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.read = self.written = 0
-        load, store = Global.load, Global.store
-
-        def loading(memory: Any, addresses: Any, bits: Any, count: int, *others: Any) -> Any:
-            self.read += addresses.size * bits.itemsize * count
-            return load(memory, addresses, bits, count, *others)
-
-        def storing(memory: Any, addresses: Any, values: Any, *others: Any) -> None:
-            self.written += values.nbytes
-            store(memory, addresses, values, *others)
-
-        monkeypatch.setattr(Global, "load", loading)
-        monkeypatch.setattr(Global, "store", storing)
-
-
 # Bytes read and written for an element of float32, with all of a row in shared memory, and with 57 856 of 65 536 cells
 # there: those that are not are read by each stage, and what a stage hands on is written. The norm's weight is read too,
 # from the second cache where all rows share it.
@@ -141,7 +121,7 @@ def test_long_rows(
     monkeypatch.setattr(cuda_rows, "BLOCKS", 4)
     array = np.random.default_rng(cells).uniform(-3, 3, (2, cells)).astype(np.float32)
     made = program(there(array), xt)
-    before, traffic = len(cuda.grids), Traffic(monkeypatch)
+    before, traffic = len(cuda.grids), emulated.Traffic(monkeypatch)
     made.evaluate()
     monkeypatch.undo()
     assert [threads for _, threads, _ in cuda.grids[before:]] == [1024]

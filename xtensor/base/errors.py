@@ -51,3 +51,12 @@ def check_choice(function: str, argument: str, value: object, choices: Collectio
     """Raise ValueError for a value that is none of a closed set of choices."""
     if value not in choices:
         raise ValueError(expected(function, argument, one_of(choices), repr(value)))
+
+
+def of_device(number: int, error: Exception) -> Exception:
+    """Return an error of a CUDA device or its driver with the device's name; any other as it is."""
+    if not type(error).__module__.startswith("cupy_backends."):
+        return error
+    named = RuntimeError(f"cuda:{number}: {error}")
+    named.__cause__ = error
+    return named

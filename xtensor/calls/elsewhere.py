@@ -62,7 +62,7 @@ class Ready(NamedTuple):
 
     def __call__(self, natives: Sequence[Native], numbers: Sequence[Any]) -> Tensor | None:
         """Return the result; None for what the library refuses: the long way says what is wrong."""
-        native = self.device.backend.call(self.run, natives, numbers)
+        native = self.device.backend.compute(self.run, natives, numbers)
         if native is None:
             return None
         tensor = face(TBlob.of(None, native, self.device, writeable=True))
@@ -161,7 +161,7 @@ def _by_library(
     """
     arrays, others = iter(natives), iter(numbers)
     try:
-        native = backend.compute(known.kernel, *[next(arrays) if array else next(others) for array in which])
+        native = backend.call(known.kernel, *[next(arrays) if array else next(others) for array in which])
     except REFUSED:
         return None
     return native if native.dtype == known.dtype else backend.astype(native, known.dtype)

@@ -52,9 +52,9 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
         if any(native.nbytes > DIRECT_BELOW for native in natives):
             dismiss()  # a library has threads of its own
     backend = device.backend
-    call = noting(backend.call, backend, name) if observers else backend.call
+    compute = noting(backend.compute, backend, name) if observers else backend.compute
     try:
-        result = call(function, backend.xp, *natives)
+        result = compute(function, backend.xp, *natives)
     except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise prefixed(name, error) from None
     if isinstance(result, (tuple, list)):

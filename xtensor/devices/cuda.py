@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..base.dtypes import DType
-from ..base.errors import expected, one_of
+from ..base.errors import expected, of_device, one_of
 from ..base.layout import Layout, Shape
 from ..base.profiling import LIBRARY, WAIT, noted, observers
 from . import cuda_kernels as kernels
 from . import cuda_keys as keys
 from . import cuda_repairs as repairs
 from .cpu import CPU
-from .cuda_memory import pinned
+from .cuda_memory import again, bare, pinned
 
 INSTALL = "pip install 'xtensor[cuda13]', or 'xtensor[cuda12]' where the driver is older than CUDA 13"
 
@@ -93,7 +93,7 @@ class CUDA:
     # ---- memory
 
     def allocate(self, nbytes: int) -> Any:
-        return self.call(self.library.empty, (nbytes,), np.uint8)
+        return self.compute(self.library.empty, (nbytes,), np.uint8)
 
     def lend(self, nbytes: int) -> tuple[Any, int]:
         memory = self.allocate(nbytes)
@@ -107,7 +107,7 @@ class CUDA:
         return memory
 
     def zeros(self, shape: Shape, dtype: DType) -> Any:
-        return self.call(self.library.zeros, shape, dtype)
+        return self.compute(self.library.zeros, shape, dtype)
 
     def view(self, storage: Any, dtype: DType, layout: Layout, writeable: bool) -> Any:
         """Return an array over part of a storage; CuPy knows no read-only ones, the TBlob does."""
@@ -121,7 +121,12 @@ class CUDA:
         return storage, Layout(native.shape, native.strides, -low)
 
     def compute(self, kernel: Any, *natives: Any, **params: Any) -> Any:
-        return self.call(kernel, *natives, **params)
+        """Call what makes new arrays and writes to no others: once more where there was no room for them."""
+        try:
+            return self.call(kernel, *natives, **params)
+        except MemoryError as error:
+            refused = bare(error)
+        return again(self, refused, partial(kernel, *natives, **params))
 
     def borrowed(self, native: Any) -> None:
         return None
@@ -135,9 +140,9 @@ class CUDA:
     def host(self, native: Any) -> Any:
         """Return a NumPy array with a native array's elements, in page-locked memory where there is some."""
         if not observers:
-            return self.call(self._host, native)
+            return self.compute(self._host, native)
         with noted(WAIT, "cuda", ("copy to the host, after all that was launched",), native.nbytes):
-            return self.call(self._host, native)
+            return self.compute(self._host, native)
 
     def _host(self, native: Any) -> Any:
         packed = self.library.ascontiguousarray(native).reshape(native.shape)
@@ -151,36 +156,36 @@ class CUDA:
         if isinstance(value, cp.ndarray):
             value = self._from_beside(value)
         if not observers:
-            return self.call(repairs.asarray, cp, value, dtype)
+            return self.compute(repairs.asarray, cp, value, dtype)
         with noted(LIBRARY, "cuda", ("copy to the device",), getattr(value, "nbytes", 0)):
-            return self.call(repairs.asarray, cp, value, dtype)
+            return self.compute(repairs.asarray, cp, value, dtype)
 
     def _from_beside(self, value: Any) -> Any:
         """Copy an array of another device. CuPy does not wait for what makes it, nor its memory for the copy."""
         cuda = self.library.cuda
         with value.device:
             cuda.get_current_stream().synchronize()
-        copy = self.call(self.library.array, value)
+        copy = self.compute(self.library.array, value)
         self.call(lambda: cuda.get_current_stream().synchronize())
         return copy
 
     def astype(self, native: Any, dtype: DType) -> Any:
-        return self.call(repairs.astype, self.library, native, dtype)
+        return self.compute(repairs.astype, self.library, native, dtype)
 
     def packed(self, native: Any) -> Any:
-        found = self.call(kernels.copied, self.library, native)
-        return self.call(native.copy) if found is native else found
+        found = self.compute(kernels.copied, self.library, native)
+        return self.compute(native.copy) if found is native else found
 
     # ---- elements
 
     def element(self, native: Any) -> Any:
         """Return a copy of an array without axes: bytes are moved, which is less to ask for than a kernel."""
-        found = self.call(self.library.empty, (), native.dtype)
+        found = self.compute(self.library.empty, (), native.dtype)
         self.call(found.data.copy_from_device_async, native.data, native.itemsize)
         return found
 
     def index(self, native: Any, key: Any) -> Any:
-        return self.call(keys.get, self.library, native, key)
+        return self.compute(keys.get, self.library, native, key)
 
     def assign(self, native: Any, key: Any, value: Any) -> None:
         """Assign to a basic or an advanced key; raises IndexError for one that is out of bounds."""
@@ -225,9 +230,9 @@ class CUDA:
         except self.library.cuda.memory.OutOfMemoryError as error:
             raise MemoryError(f"cuda:{self.number}: {error}") from None
         except RuntimeError as error:
-            if "CUDA headers" not in str(error):  # without which CuPy compiles nothing
-                raise
-            raise RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})") from error
+            if "CUDA headers" in str(error):  # without which CuPy compiles nothing
+                raise RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})") from error
+            raise of_device(self.number, error)  # noqa: B904 - it has its cause
 
     def current_stream(self) -> Any:
         """Return CuPy's current stream of this device."""

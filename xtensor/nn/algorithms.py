@@ -18,7 +18,8 @@ import numpy as np
 
 from ..base.caches import make_room
 from ..base.dtypes import DType, promote
-from ..devices import library_of
+from ..base.layout import c_strides
+from ..devices import Device, device_of, library_of
 from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
@@ -274,8 +275,29 @@ def _forward(
 def chosen(plan: Plan, x: Array, w: Array, bias: Array | None = None) -> str:
     """Return which algorithm makes outputs of native arrays, and why."""
     y = empty(batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last), common(x, w, bias), x)
+    if library_of(x) is not np and has_plan(
+        cudnn.OUTPUTS, plan, (cudnn.Lain.of(x), cudnn.Lain.of(w), cudnn.Lain.of(y)), device_of(x)
+    ):
+        return f"cuDNN: {cudnn.words()}"
     given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), _split(y, plan.y_last, plan.groups)
     return ": ".join(_choice(*given, plan.axes, plan))
+
+
+def has_plan(wanted: str, plan: Plan, lain: cudnn.Operands, device: Device) -> bool:
+    """Return whether cuDNN makes what is wanted on a device, of inputs, weights and outputs that lie so."""
+    if plan.algorithm != "auto":
+        return False
+    x, w, y = lain
+    lain = x.seen(plan.x_last), w, y.seen(plan.y_last)
+    return cudnn.plan_of(wanted, lain, plan.axes, plan.budget, device) is not None
+
+
+def _words_there(wanted: str, plan: Plan, operands: Sequence[Meta], result: Meta, device: Device) -> str:
+    """Return what `xt.explain` says where cuDNN makes outputs or inputs on a device, "" where it does not."""
+    one, w, *_ = (cudnn.Lain(a.shape, a.layout.strides, a.dtype, a.layout.offset) for a in operands)
+    made = cudnn.Lain(result.shape, c_strides(result.shape, result.dtype.itemsize), result.dtype, 0)
+    x, y = (one, made) if wanted == cudnn.OUTPUTS else (made, one)
+    return f"by cuDNN: {cudnn.words()}" if has_plan(wanted, plan, (x, w, y), device) else ""
 
 
 def _choice(x: Array, w: Array, y: Array, axes: Axes, plan: Plan, often: bool = False) -> tuple[str, str]:
@@ -404,5 +426,14 @@ def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, resu
 # What each of the functions writes.
 WANTED = {compute_outputs: cudnn.OUTPUTS, compute_inputs: cudnn.INPUTS, compute_weights: cudnn.WEIGHTS}
 
-OUTPUTS = Pending("conv", compute_outputs, lambda plan: plan.y_last, _refuse_outputs, Computed)
-INPUTS = Pending("conv_transpose", compute_inputs, lambda plan: plan.x_last, _refuse_inputs, Computed)
+OUTPUTS = Pending(
+    "conv", compute_outputs, lambda plan: plan.y_last, _refuse_outputs, Computed, partial(_words_there, cudnn.OUTPUTS)
+)
+INPUTS = Pending(
+    "conv_transpose",
+    compute_inputs,
+    lambda plan: plan.x_last,
+    _refuse_inputs,
+    Computed,
+    partial(_words_there, cudnn.INPUTS),
+)

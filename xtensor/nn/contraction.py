@@ -317,7 +317,7 @@ def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Arra
     backend, natives = device.backend, [native_of(x) for x in tensors]
     run = noting(run, backend, function) if observers else run
     if backend is not CPU:
-        return wrap(backend.call(run, *natives), device)
+        return wrap(backend.compute(run, *natives), device)
     with np.errstate(all="ignore"):
         return wrap(run(*natives), device)
 

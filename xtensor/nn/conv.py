@@ -121,7 +121,7 @@ def _arguments(
     groups: Any = 1,
     layout: Any = None,
     padding_mode: Any = "zeros",
-    workspace_mb: Any = WORKSPACE_MB,
+    workspace_mb: Any = None,
     algorithm: Any = "auto",
 ) -> tuple[Tensor, Tensor, Tensor | None, Plan]:
     """Return the operands of `conv`, padded where that is not with zeros, and its plan."""

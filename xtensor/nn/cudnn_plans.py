@@ -11,11 +11,14 @@ from __future__ import annotations
 import threading
 import warnings
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.caches import make_room
+from ..base.dtypes import DType
+from ..base.layout import Shape, c_strides
 from ..base.locks import fork_safe_lock
 from ..base.options import settings
 from ..devices import device_of, library_of
@@ -40,6 +43,38 @@ OUTPUTS, INPUTS, WEIGHTS = "conv_fprop", "conv_dgrad", "conv_wgrad"
 SAYS_SO = (1, 32)
 
 
+class Lain(NamedTuple):
+    """How an operand (batch, channels, *lengths) lies, with its memory or without. begin: its first byte, or how far
+    that is behind a multiple of ALIGNED.
+    """
+
+    shape: Shape
+    strides: Shape
+    dtype: DType
+    begin: int
+
+    @classmethod
+    def of(cls, a: Array) -> Lain:
+        """Return how an array lies."""
+        return cls(a.shape, a.strides, a.dtype, a.data.ptr)
+
+    def seen(self, last: bool) -> Lain:
+        """Return it with its channels as the second axis. last: whether they are the last one."""
+        if not last:
+            return self
+        shape, strides = ((own[0], own[-1], *own[1:-1]) for own in (self.shape, self.strides))
+        return self._replace(shape=shape, strides=strides)
+
+    def packed(self, last: bool) -> Lain:
+        """Return how a packed copy lies. last: whether channels are next to each other there."""
+        order = [0, *range(2, len(self.shape)), 1] if last else range(len(self.shape))
+        steps = dict(zip(order, c_strides([self.shape[axis] for axis in order], self.dtype.itemsize), strict=True))
+        return self._replace(strides=tuple([steps[axis] for axis in range(len(self.shape))]))
+
+
+Operands = tuple[Lain, Lain, Lain]
+
+
 class Plan(NamedTuple):
     """A plan that is ready: the frontend's graph, its names for inputs, weights and outputs, bytes of scratch."""
 
@@ -57,44 +92,63 @@ def computes(wanted: str, x: Array, w: Array, y: Array, axes: Axes, budget: int)
     """Compute one of inputs (batch, channels, *lengths), weights (outputs, channels / groups, *window) and outputs from
     the two others, and return whether that was done.
     """
-    if library_of(x) is np or settings().engine != "auto" or frontend() is None:
+    if frontend() is None:
         return False
-    if any(a.dtype != np.float32 or not a.size or a.data.ptr % ALIGNED for a in (x, w, y)):
+    device = device_of(x)
+    lain = Lain.of(x), Lain.of(w), Lain.of(y)
+    plan = plan_of(wanted, lain, axes, budget, device)
+    if plan is None:
         return False
     weights = w
-    if x.strides[1] == x.itemsize and x.shape[1] > 1:  # whose weights have their channels last, too
+    if _is_channels_last(lain[0]):
         cp = library_of(w)
         packed = cp.moveaxis(w, 1, -1)
         packed = cp.empty(packed.shape, w.dtype) if wanted == WEIGHTS else cp.ascontiguousarray(packed)
         weights = cp.moveaxis(packed, -1, 1)
-    if not _run(wanted, tuple(_two_axes(a) for a in (x, weights, y)), axes, budget):
-        return False
+    scratch = library_of(x).empty(max(plan.scratch, 1), np.uint8)
+    pointers = {name: a.data.ptr for name, a in zip(plan.names, (x, weights, y), strict=True)}
+    plan.graph.execute(pointers, scratch.data.ptr, handle=_handle(device), **_as_planned())
     if wanted == WEIGHTS and weights is not w:
         w[...] = weights
     return True
 
 
-def _two_axes(a: Array) -> Array:
-    """Return an array of at least two spatial axes."""
-    return a[:, :, None] if a.ndim == 3 else a
-
-
-def _run(wanted: str, arrays: tuple[Array, ...], axes: Axes, budget: int) -> bool:
+def plan_of(wanted: str, lain: Operands, axes: Axes, budget: int, device: Any) -> Plan | None:
+    """Return the plan by which `computes` does that for inputs, weights and outputs that lie so, None where there is
+    none, or where something else is to be taken.
+    """
+    if settings().engine != "auto" or frontend() is None:
+        return None
+    if any(a.dtype != np.float32 or 0 in a.shape or a.begin % ALIGNED for a in lain):
+        return None
+    x, w, y = lain
+    weights = w.packed(last=True) if _is_channels_last(x) else w
+    shapes = tuple([_two_axes(a) for a in (x, weights, y)])
     axes = (Axis(1, 1, 1, 1, 1, 0), *axes) if len(axes) == 1 else axes
-    device: Any = device_of(arrays[0])
-    shapes = tuple((a.shape, a.strides) for a in arrays)
     key = (wanted, shapes, axes, settings().tf32, budget, str(device))
     if key not in _plans:
         with _planning:
             make_room(_plans, PLANS)
             _plans[key] = _planned(wanted, shapes, axes, budget, _handle(device))
-    plan = _plans.get(key)
-    if plan is None:
-        return False
-    scratch = library_of(arrays[0]).empty(max(plan.scratch, 1), np.uint8)
-    pointers = {name: a.data.ptr for name, a in zip(plan.names, arrays, strict=True)}
-    plan.graph.execute(pointers, scratch.data.ptr, handle=_handle(device), **_as_planned())
-    return True
+    return _plans.get(key)
+
+
+def words() -> str:
+    """Return what is said of a convolution for which there is a plan."""
+    return "a plan that may round operands as TF32" if settings().tf32 else "a plan in float32"
+
+
+def _is_channels_last(x: Lain) -> bool:
+    """Return whether channels are next to each other; then they are so in the weights, too."""
+    return x.strides[1] == x.dtype.itemsize and x.shape[1] > 1
+
+
+def _two_axes(a: Lain) -> tuple[Shape, Shape]:
+    """Return shape and strides with at least two spatial axes."""
+    if len(a.shape) > 3:
+        return a.shape, a.strides
+    (*lead, length), (*steps, stride) = a.shape, a.strides
+    return (*lead, 1, length), (*steps, stride * length, stride)
 
 
 @cache
@@ -186,16 +240,16 @@ def _refused(own: Any) -> list[Any]:
 @cache
 def frontend() -> Any:
     """Return cuDNN's frontend, None where it is not installed; where it cannot be used, that is said once."""
+    found = None
     try:
-        import cudnn
-    except ImportError:
-        return None
-    try:
-        major = cudnn.backend_version() // 10000
+        found = import_module("cudnn")
+        major = found.backend_version() // 10000
         problem = f"it is of release {major}, not {MAJOR}" if major != MAJOR else None
     except Exception as error:  # whatever a missing or broken library raises
+        if isinstance(error, ModuleNotFoundError) and error.name == "cudnn":
+            return None
         problem = str(error)
     if problem is not None:
         warnings.warn(f"xtensor: cuDNN is not used: {problem}", RuntimeWarning, stacklevel=2)
         return None
-    return cudnn
+    return found

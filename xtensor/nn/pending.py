@@ -10,7 +10,7 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..base.options import settings
 from ..calls.op import contraction_later
-from ..devices import Backend
+from ..devices import Backend, Device
 from ..plan.costs import CONTRACTION_WAITS
 from ..plan.layouts import Meta
 from ..run.joined import Ending
@@ -27,6 +27,8 @@ class Pending:
     compute: returns it, from (plan, ending, *arrays), or writes it and what follows where there is an ending.
     channels_last: whether a plan has the channels of the result last. refuses: why code does not go on with what
     follows, from (plan, the operands' layouts, the result's). computed: what makes `compute` one of arrays alone.
+    words_there: what computes it on another device than the CPU and why, "" where nothing is to be said, from (plan,
+    the operands' layouts, the result's, the device).
     """
 
     kind = "contraction"
@@ -39,9 +41,11 @@ class Pending:
         channels_last: Callable[[Any], bool],
         refuses: Callable[[Any, Sequence[Meta], Meta], str],
         computed: type[partial[Array]],
+        words_there: Callable[..., str],
     ) -> None:
         self.name, self._computed, compute.__qualname__ = name, computed, name  # as schedules are described
         self._compute, self._channels_last, self._refuses = compute, channels_last, refuses
+        self._words_there = words_there
 
     def __call__(self, operands: tuple[Tensor, ...], plan: Any, shape: Shape, dtype: DType, work: int) -> Tensor:
         """Return the function of some tensors, pending where what follows may be computed with it.
@@ -69,6 +73,10 @@ class Pending:
 
     def refusal(self, operands: Sequence[Meta], result: Meta, plan: Any) -> str:
         return self._refuses(plan, operands, result)
+
+    def words_there(self, operands: Sequence[Meta], result: Meta, device: Device, plan: Any) -> str:
+        """Return what computes it on another device than the CPU and why, "" where nothing is to be said."""
+        return self._words_there(plan, operands, result, device)
 
     def write(self, operands: Sequence[Array], ending: Ending, plan: Any) -> None:
         self._compute(plan, ending, *operands)

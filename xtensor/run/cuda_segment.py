@@ -19,6 +19,7 @@ from ..codegen.cpu.primitives import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import VECTOR, placed, table_text
 from ..devices import Device
+from ..devices.cuda_memory import letting_go
 from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Storage
@@ -192,6 +193,17 @@ class Graph:
         self.device.backend.call(self.graph.launch, self.stream)
         self.used = next(_uses)
         return True
+
+
+def _forget(backend: Any) -> None:
+    """Drop all graphs of a device, with their tables."""
+    for graph in list(_graphs):
+        owner = graph.segment()
+        if graph.device.backend is backend and owner is not None:
+            owner.forget(graph)
+
+
+letting_go.append(_forget)
 
 
 def _rounded(nbytes: int) -> int:

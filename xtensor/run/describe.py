@@ -255,8 +255,21 @@ class Description:
     def _kernel_item(self, place: int, kernel: Kernel) -> Item:
         """Return a kernel: its engine, why it is that, and the steps."""
         engine, why = self.outline.choices[place]
+        why = self._library_words(kernel) or why
         title = f"kernel {place + 1} over {self._shape(kernel)}, {engine}"
         return Item(title, (why, *self._step_lines(kernel)))
+
+    def _library_words(self, kernel: Kernel) -> str:
+        """Return what a contraction on another device than the CPU is computed by and why, "" of all else."""
+        work = self.work
+        if kernel.direct is None or work.device.backend is CPU:
+            return ""
+        node = self.trace.values[kernel.direct]
+        told = getattr(node.op, "words_there", None)
+        if told is None:
+            return ""
+        operands = [work.metas[number] for number in self.trace.arguments[kernel.direct]]
+        return str(told(operands, work.metas[kernel.direct], work.device, **node.params))
 
     def _operand(self, number: int) -> str:
         return f"{self.labels[number]} {kind_of(self.trace.values[number])}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from math import prod
 from sys import getrefcount, is_finalizing
 from typing import Any
@@ -14,12 +14,13 @@ from ..base.locks import fork_waiting_lock
 from ..base.options import Settings, count_always, settings
 from ..base.profiling import LIBRARY, WAIT, noted, observers
 from ..base.threads import inside_task
-from ..devices import Device
+from ..devices import Backend, Device
 from ..devices.cpu import CPU
+from ..devices.cuda_memory import bare, evaluating, let_go
 from ..graph.node import VIEWS, Masked, Node, Part, last_users, pending_below, rounds, with_small_ends
 from ..plan.costs import ASK_BYTES, DIRECT_BYTES, FREE_PART
 from ..storage.blob import TBlob
-from ..storage.storage import Guard, Native, Storage, trusted, watchers, watching
+from ..storage.storage import Guard, Native, Storage, first_use, trusted, watchers, watching
 from .steps import step
 
 _evaluating = fork_waiting_lock()
@@ -81,20 +82,59 @@ def force(value: Node | TBlob | Part | Masked) -> TBlob:
     return value.blob
 
 
-def evaluate(nodes: Sequence[Node]) -> None:
-    """Compute pending nodes and everything they need."""
-    with turn():
-        again = _loaded[0].found_again(nodes[0], DIRECT_BYTES) if _loaded and len(nodes) == 1 else None
-        if again is not None:
-            _loaded[0].run(again)
-            return
-        for order, wanted, is_last in rounds(nodes):
-            if goes_direct(order):
-                _step_by_step(order)
-                continue
-            if is_last:
-                order, wanted = with_small_ends(order, wanted)
-            _planner().run(_planner().planned(order, wanted))
+def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
+    """Compute pending nodes and everything they need. Where there is no room for that on another device than the CPU,
+    and no evaluation goes on around this one, it begins again, once, after all else that is pending there.
+    """
+    try:
+        with turn():
+            again = _loaded[0].found_again(nodes[0], DIRECT_BYTES) if _loaded and len(nodes) == 1 else None
+            if again is not None:
+                _loaded[0].run(again)
+                return
+            for order, wanted, is_last in rounds(nodes):
+                if goes_direct(order):
+                    _step_by_step(order)
+                    continue
+                if is_last:
+                    order, wanted = with_small_ends(order, wanted)
+                _planner().run(_planner().planned(order, wanted))
+        return
+    except MemoryError as error:
+        backend = nodes[0].device.backend
+        if is_again or backend is CPU or not _is_outermost():
+            raise
+        bare(error)
+    let_go(backend)
+    evaluate_others(backend, nodes)
+    evaluate([node for node in nodes if node.blob is None], is_again=True)
+
+
+def _is_outermost() -> bool:
+    """Return whether this thread is in the middle of nothing: of no evaluation, no capture, no memory's first use."""
+    inside = inside_task() or _evaluating._is_owned() or first_use._is_owned()
+    return not inside and not (watchers and watching() is not None)
+
+
+def evaluate_others(backend: Backend, nodes: Sequence[Node] = ()) -> bool:
+    """Evaluate all else that is pending on a device and keeps memory alive, one after the other, so that it lets go of
+    what it reads; return whether any was. None is in the middle of something, or while another thread evaluates.
+    """
+    if not _is_outermost() or not _evaluating.acquire(blocking=False):
+        return False
+    try:
+        needed = set(pending_below(nodes))
+        found = [node for node in ledger.waiting() if node.device.backend is backend and node not in needed]
+        ends = last_users(found)
+        for node in ends:
+            with suppress(MemoryError):
+                evaluate([node])
+    finally:
+        _evaluating.release()
+    return any([node.blob is not None for node in ends])
+
+
+evaluating.append(evaluate_others)
 
 
 def _step_by_step(order: list[Node]) -> None:
@@ -416,9 +456,13 @@ class Ledger:
             if len(order) > limits.fuse_limit:
                 evaluate([node])
 
+    def waiting(self) -> list[Node]:
+        """Return those that are there and pending."""
+        return [node for reference in self._nodes if (node := reference()) is not None and node.blob is None]
+
     def _settle(self, limit: int | None) -> None:
         """Forget what is pending no more; evaluate, together, what keeps memory alive where that is too much."""
-        nodes = [node for reference in self._nodes if (node := reference()) is not None and node.blob is None]
+        nodes = self.waiting()
         if self._bytes > (self._ask if limit is None else limit) or len(self._counted) > MANY_COUNTED:
             kept = kept_alive(nodes)
             self._bytes = sum([owner.nbytes for owner in kept])

@@ -53,8 +53,8 @@ def copied(x: Tensor, order: str) -> Tensor:
     if order == "K":
         return from_native(dense_copy(x.blob), x.device)
     backend = x.device.backend
-    call = noting(backend.call, backend, "copy") if observers else backend.call
-    return wrap(call(packed_copy, x.native(), order), x.device)
+    compute = noting(backend.compute, backend, "copy") if observers else backend.compute
+    return wrap(compute(packed_copy, x.native(), order), x.device)
 
 
 @differentiable(x=lambda g, like: g.to_device(like.device))

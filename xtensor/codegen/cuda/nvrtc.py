@@ -16,6 +16,7 @@ from importlib import import_module
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from ...base.errors import of_device
 from ...base.locks import fork_safe_lock
 from ...base.options import settings
 from ...base.threads import run
@@ -254,13 +255,17 @@ def launch(
     if runtime.getDevice() != number:
         with _cuda("Device")(number):
             return launch(function, grid, block, shared_bytes, arguments, stream)
-    if number not in _bound.devices:
-        runtime.memGetInfo()  # any call that takes the device's context binds it to the thread
-        _bound.devices = {*_bound.devices, number}
-    if shared_bytes > PLAIN_SHARED // 2:  # what the code itself declares counts too
-        driver.funcSetAttribute(function.pointer, _MOST_SHARED, shared_bytes)
     pointers = _table(len(arguments))(*arguments)  # the driver copies what they point to
-    driver.launchKernel(function.pointer, *grid, 1, block, 1, 1, shared_bytes, stream, ctypes.addressof(pointers), 0)
+    address = ctypes.addressof(pointers)
+    try:
+        if number not in _bound.devices:
+            runtime.memGetInfo()  # any call that takes the device's context binds it to the thread
+            _bound.devices = {*_bound.devices, number}
+        if shared_bytes > PLAIN_SHARED // 2:  # what the code itself declares counts too
+            driver.funcSetAttribute(function.pointer, _MOST_SHARED, shared_bytes)
+        driver.launchKernel(function.pointer, *grid, 1, block, 1, 1, shared_bytes, stream, address, 0)
+    except RuntimeError as error:
+        raise of_device(number, error)  # noqa: B904 - it has its cause
     return None
 
 

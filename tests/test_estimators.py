@@ -138,9 +138,9 @@ def same(theirs: Any, ours: Any) -> bool:
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """Small fits, of which threads that wait for one another take most of the time."""
-    import sklearn.ensemble  # brings the libraries whose threads are limited
     from threadpoolctl import threadpool_limits
 
+    of_kind("other")  # brings all libraries whose threads are limited
     with threadpool_limits(1):
         yield
 

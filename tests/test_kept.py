@@ -118,4 +118,4 @@ def test_no_block_is_kept_of_a_null(keeping: Callable[[int], int], function: Cal
     keeping(kept.ALL)
     assert np.array_equal(quickly(function, values), function(values))
     held = [quickly(np.multiply, values, 2.0) for _ in range(3)]
-    assert all([np.array_equal(one, values * 2.0) for one in held])
+    assert all(np.array_equal(one, values * 2.0) for one in held)

@@ -24,6 +24,7 @@ pytest.importorskip("dask.array", reason="Dask is not installed (the extra `dask
 import dask.array as da
 import dask.callbacks
 import dask.sizeof
+import host_cupy
 
 import xtensor.dask
 
@@ -309,6 +310,50 @@ def test_chunks_move_between_libraries(backend: None) -> None:
 def test_a_chunk_weighs_what_it_holds() -> None:
     """Workers count its bytes, not those of the face."""
     assert dask.sizeof.sizeof(xt.ones((10, 100))) == 8000
+
+
+# ---- devices
+
+BOTH: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "matmul": lambda a, b: a @ b,
+    "where": lambda a, b: da.where(a > 0, b, a),
+    "concat": lambda a, b: da.concatenate([a, b]).sum(),
+}
+
+ALONE: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda x: x.sum(axis=0),
+    "concatenate": lambda x: np.concatenate([x, x + 1]),
+    "list of indices": lambda x: x[[0, 7, 3, 3]],
+    "mask of NumPy's": lambda x: x[VALUES[:, 0] > 0],
+    "take": lambda x: np.take(x, [5, 0], axis=1),
+}
+
+
+@pytest.fixture
+def cuda() -> Iterator[str]:
+    """A device whose arrays are CuPy's, over host memory."""
+    if host_cupy.MISSING:
+        pytest.skip(host_cupy.MISSING)
+    with host_cupy.installed(), dask.config.set(scheduler="synchronous"):
+        yield "cuda:0"
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_chunks_on_different_devices(name: str, cuda: str) -> None:
+    """Nothing moves unasked: the error names the function and both devices."""
+    here, there = (da.from_array(xt.ones((4, 4), device=device), chunks=2) for device in ("cpu", cuda))
+    with pytest.raises(ValueError, match=rf"{name}: .*(cpu.*{cuda}|{cuda}.*cpu).*devices differ"):
+        BOTH[name](here, there).compute()
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_chunks_on_a_device(name: str, cuda: str) -> None:
+    """Results stay there; the indices, which Dask keeps as NumPy's arrays, come to them."""
+    x = da.from_array(xt.asarray(VALUES, device=cuda, copy=True), chunks=(5, 3))
+    found = ALONE[name](x).compute()
+    assert type(found) is xt.Tensor and found.device == cuda
+    np.testing.assert_allclose(found.host(), ALONE[name](VALUES), rtol=1e-12)
 
 
 # ---- distributed

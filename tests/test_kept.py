@@ -106,3 +106,16 @@ def test_kept_memory_is_nobody_elses(keeping: Callable[[int], int]) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(use, range(4)))
+
+
+@pytest.mark.parametrize("function", [np.sort, np.argsort, lambda a: np.argpartition(a, 2)])
+def test_no_block_is_kept_of_a_null(keeping: Callable[[int], int], function: Callable[..., object]) -> None:
+    """NumPy's sorts free buffers that they have not allocated: taken for blocks, they were a lack of memory later."""
+    values = np.random.default_rng(0).normal(size=50_000)
+    found = quickly(function, values)
+    assert np.array_equal(found, function(values))
+    assert keeping(0) == 0
+    keeping(kept.ALL)
+    assert np.array_equal(quickly(function, values), function(values))
+    held = [quickly(np.multiply, values, 2.0) for _ in range(3)]
+    assert all(np.array_equal(one, values * 2.0) for one in held)

@@ -224,8 +224,10 @@ def test_functions_of_the_library_are_steps(call: Callable[..., Any]) -> None:
     fused = xt.fuse(call, strict=True)
     for seed in range(5):
         x = xt.asarray(numpy.random.default_rng(seed).integers(0, 4, 50_000).astype(float), copy=True)
-        assert numpy.array_equal(fused(x).numpy(), call(x).numpy())
-        assert fused.why(x) == ""
+        wanted = call(x).numpy()
+        with xt.options(engine="llvm"):  # otherwise what computes little between its steps is called plainly
+            assert numpy.array_equal(fused(x).numpy(), wanted)
+            assert fused.why(x) == ""
 
 
 def test_a_captured_step_loses_no_gradient() -> None:

@@ -392,7 +392,7 @@ def test_in_a_captured_function() -> None:
         return special.gammainc(2.0, special.expit(x)) * y + 1
 
     random = np.random.default_rng(0)
-    for n in (10, 10, 10):
+    for n in (10, 10, 10_000, 10_000, 10_000):  # ten elements are called plainly: that costs less
         x, y = random.normal(size=n), random.normal(size=n)
         expected = scipy_special.gammainc(2.0, scipy_special.expit(x)) * y + 1
         np.testing.assert_allclose(f(xt.asarray(x), xt.asarray(y)).numpy(), expected, rtol=1e-13)

@@ -47,12 +47,15 @@ def answers_itself(x: Any) -> bool:
     return hasattr(x, "__array_ufunc__") and not isinstance(x, (Tensor, numpy.ndarray, numpy.generic))
 
 
-def as_array(x: Any, function: str = "asarray") -> Tensor:
-    """Return a value as a tensor, as NumPy's functions take it: a tensor, array, number or nested sequence."""
+def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:
+    """Return a value as a tensor, as NumPy's functions take it: a tensor, array, number or nested sequence.
+
+    device: where to, None for the default one; a tensor stays where it is.
+    """
     if type(x) is Tensor:
         return x
     refuse_stranger(x, function)
-    return xt.asarray(x)
+    return xt.asarray(x, device=device)
 
 
 def as_arrays(function: str, *values: Any) -> tuple[Tensor, ...]:

@@ -44,7 +44,7 @@ def argwhere(a: Any) -> Tensor:
 
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
     x, along = flattened(a, axis, "take")
-    places, length = as_array(indices, "take"), x.shape[along]
+    places, length = as_array(indices, "take", x.device), x.shape[along]
     if mode == "wrap":
         places = xt.remainder(places, length)
     elif mode == "clip":
@@ -54,7 +54,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
 
 def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
     x, axis = flattened(arr, axis, "take_along_axis")
-    return xt.take_along_axis(x, as_array(indices), axis=axis)
+    return xt.take_along_axis(x, as_array(indices, "take_along_axis", x.device), axis=axis)
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tensor:

@@ -196,13 +196,17 @@ define private ptr @realloc(ptr %unused, ptr %block, i64 %size) {{
 
 
 def _freeing() -> str:
-    """Return @free, which keeps a block, and @limit."""
+    """Return @free, which keeps a block, and @limit. NumPy's sorts free the null that stands for a buffer they did not
+    need, with the size that it would have had.
+    """
     return f"""
 define private void @free(ptr %unused, ptr %block, i64 %size) {{
 entry:
   %right = call i1 @is_kept(i64 %size)
 {load("most", "@most", 0)}  %fits = icmp ule i64 %size, %most
-  %kept = and i1 %right, %fits
+  %there = icmp ne ptr %block, null
+  %may = and i1 %right, %fits
+  %kept = and i1 %may, %there
   br i1 %kept, label %test, label %release
 test:
 {load("count", "@count", 0)}{load("total", "@total", 0)}\

@@ -74,7 +74,8 @@ def test_kept_memory_is_trimmed_and_limited(keeping: Callable[[int], int]) -> No
     """By the pool's own calls."""
     xt.memory.trim()
     quickly(np.multiply, np.ones(12_500), 2.0)
-    assert xt.memory.trim() == 100_000 and keeping(0) == 0
+    assert xt.memory.trim() >= 100_000  # more where something else was let go of meanwhile
+    assert keeping(0) == 0
     try:
         xt.memory.set_limit(0)
         quickly(np.multiply, np.ones(12_500), 2.0)

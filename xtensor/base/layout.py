@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from operator import index
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from numpy.exceptions import AxisError  # both a ValueError and an IndexError
 
@@ -383,7 +383,7 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
     if _is_plain(shape):
         return shape
     try:
-        given = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
+        given = tuple(cast(Any, shape)) if hasattr(shape, "__iter__") else (shape,)
         lengths = tuple(index(length) for length in given)
     except TypeError:
         raise TypeError(expected(function, argument, "be an integer or a sequence of integers", repr(shape))) from None

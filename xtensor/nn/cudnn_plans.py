@@ -145,10 +145,11 @@ def _is_channels_last(x: Lain) -> bool:
 
 def _two_axes(a: Lain) -> tuple[Shape, Shape]:
     """Return shape and strides with at least two spatial axes."""
-    if len(a.shape) > 3:
+    axes = len(a.shape)
+    if axes > 3:
         return a.shape, a.strides
-    (*lead, length), (*steps, stride) = a.shape, a.strides
-    return (*lead, 1, length), (*steps, stride * length, stride)
+    length, stride = a.shape[-1], a.strides[-1]
+    return (*a.shape[:-1], 1, length), (*a.strides[:-1], stride * length, stride)
 
 
 @cache

@@ -108,10 +108,10 @@ def _mask(mask: Array | None, lead: Shape, other: Array) -> tuple[Array, int, in
     """Return a mask with its steps in bytes: by query, by key, along the leading axes; `other` where there is none."""
     if mask is None:
         return other, 0, 0, [0] * max(len(lead), 1)
-    mask = mask if mask.dtype.kind == "b" else mask.astype(np.float32, copy=False)
-    strides = [0 if n == 1 else step for n, step in zip(mask.shape, mask.strides, strict=True)]
+    seen: Array = mask if mask.dtype.kind == "b" else mask.astype(np.float32, copy=False)
+    strides = [0 if n == 1 else step for n, step in zip(seen.shape, seen.strides, strict=True)]
     strides = [0] * (len(lead) + 2 - len(strides)) + strides
-    return mask, strides[-2], strides[-1], strides[:-2] or [0]
+    return seen, strides[-2], strides[-1], strides[:-2] or [0]
 
 
 # ---- without a kernel

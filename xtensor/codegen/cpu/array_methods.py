@@ -19,6 +19,20 @@ def array_methods(at: Offsets) -> str:
     return "".join(parts)
 
 
+# The lines that give NumPy's result %r as a view of %x, and go to the door where it is a copy.
+_AS_VIEW = f"""\
+  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %made
+made:
+{sure("same", "@begins(ptr %r, ptr %a)", "view", "copied")}\
+  %t = call ptr @window(ptr %x, ptr %r)
+  ret ptr %t
+copied:
+  call void %Py_DecRef(ptr %r)
+  br label %long
+"""
+
+
 def _given_more(at: Offsets) -> str:
     """Return @past_given: call a method's door with all it was given; @alone: the array of a tensor that is ready and
     no value, which its door makes values of, where nothing is given.
@@ -173,16 +187,7 @@ define private ptr @seen(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
   call void %Py_IncRef(ptr %a)
   %r = call ptr @call(ptr %function, ptr %a, ptr null)
   call void %Py_DecRef(ptr %a)
-  %failed = icmp eq ptr %r, null
-  br i1 %failed, label %failure, label %made
-made:
-{sure("same", "@begins(ptr %r, ptr %a)", "view", "copied")}\
-  %t = call ptr @window(ptr %x, ptr %r)
-  ret ptr %t
-copied:
-  call void %Py_DecRef(ptr %r)
-  br label %long
-{ENDING}""")
+{_AS_VIEW}{ENDING}""")
 
 
 def _shapes() -> str:
@@ -286,16 +291,7 @@ define private ptr @reshape(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
   %r = call ptr @call(ptr %function, ptr %a, ptr %shape)
   call void %Py_DecRef(ptr %a)
   call void %Py_DecRef(ptr %shape)
-  %failed = icmp eq ptr %r, null
-  br i1 %failed, label %failure, label %made
-made:
-{sure("same", "@begins(ptr %r, ptr %a)", "view", "copied")}\
-  %t = call ptr @window(ptr %x, ptr %r)
-  ret ptr %t
-copied:
-  call void %Py_DecRef(ptr %r)
-  br label %long
-{ENDING}""")
+{_AS_VIEW}{ENDING}""")
 
 
 def _cast(at: Offsets) -> str:

@@ -26,8 +26,8 @@ FUNCTIONS = (
 # closed: a list whose first element is `zero` while the thin way is open. watchers: a list. context: one in which NumPy
 # gives no warnings. refused: what NumPy raises for operands that are not for it. doubles, singles: dictionaries of
 # Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the names of a call that writes
-# into an array, same_kind: its value. owner: the name of a property, axis: of a
-# parameter. may_share: NumPy's function that tells whether two arrays may share memory.
+# into an array, same_kind: its value. owner: the name of a property, axis: of a parameter. may_share: NumPy's function
+# that tells whether two arrays may share memory.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),

@@ -18,7 +18,9 @@ from xtensor.codegen.cpu import gemm
 from xtensor.codegen.cpu.finish import ALIKE, COLUMNS, ROWS, SINGLE, Finish
 from xtensor.codegen.cpu.turning import turning_of
 from xtensor.graph.node import pending_below
-from xtensor.plan.program import Program, Trace, plan_of
+from xtensor.plan.fusion import plan_of
+from xtensor.plan.program import Program
+from xtensor.plan.trace import Trace
 from xtensor.run import contractions
 from xtensor.run.contractions import Product, address, columns_of, rows_of
 from xtensor.standard import linear

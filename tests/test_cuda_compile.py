@@ -26,7 +26,9 @@ from xtensor.codegen.cuda import library
 from xtensor.codegen.cuda import nvrtc as cuda_build
 from xtensor.codegen.cuda.kernel import COLUMN, MAP, ROW, Form, lanes_of
 from xtensor.graph.node import pending_below
-from xtensor.plan.program import Kernel, Named, Plan, Program, Reduction, Step, Trace, loop_of, plan_of, program
+from xtensor.plan.fusion import plan_of
+from xtensor.plan.program import Kernel, Named, Plan, Program, Reduction, Step, loop_of, program
+from xtensor.plan.trace import Trace
 from xtensor.run import cuda as cuda_run
 from xtensor.run import cuda_rows
 

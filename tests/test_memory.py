@@ -27,7 +27,7 @@ from xtensor.codegen.cpu import compile as compiling
 from xtensor.codegen.cpu.compile import handmade, host
 from xtensor.devices import as_device
 from xtensor.graph import node
-from xtensor.plan import program as plan
+from xtensor.plan import fusion as plan
 from xtensor.run import replay
 from xtensor.storage import pool
 from xtensor.storage.pool import IDLE_SECONDS, POOLED, Pool, size_class

@@ -13,7 +13,7 @@ import pytest
 import xtensor as xt
 from xtensor.codegen.cpu.compile import host
 from xtensor.graph.node import pending_below
-from xtensor.plan.program import Trace
+from xtensor.plan.trace import Trace
 
 Array = Any
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .base.errors import expected
 from .calls.capture import Fused
@@ -98,8 +97,7 @@ def named(x: Tensor, name: str, /) -> Tensor:
     return x
 
 
-@dataclass(frozen=True, slots=True)
-class CacheInfo:
+class CacheInfo(NamedTuple):
     """What the cache of generated kernels holds and has done since the start of the process.
 
     kernels: held in memory now.

@@ -8,8 +8,10 @@ from .base.machine import size_text
 from .base.options import Settings, settings
 from .graph.node import Node, Part, pending_below, spell_out
 from .plan.costs import DIRECT_BYTES
+from .plan.fusion import plan_of
 from .plan.layouts import work_of
-from .plan.program import Plan, Trace, plan_of
+from .plan.program import Plan
+from .plan.trace import Trace
 from .run import executor as run
 from .run.describe import Description, graph_lines, graph_sketch, kind_of, labels_of, names
 from .run.replay import found_again

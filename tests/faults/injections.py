@@ -16,7 +16,7 @@ import pytest
 from xtensor.base import threads
 from xtensor.codegen import disk
 from xtensor.codegen.cpu import compile as compiling
-from xtensor.plan import program as plan
+from xtensor.plan import fusion, program
 from xtensor.run import native, replay
 
 from .native import ALLOCATIONS, allocations
@@ -152,10 +152,10 @@ def forget_code() -> None:
     """Drop all code and all schedules, so that programs are compiled again."""
     compiling.wait_for_better_code()
     compiling.forget()
-    for program in plan._programs.values():
-        program.notes.clear()
-    for one in [*plan._plans.values(), *[known.plan for known in replay._known.values()]]:
-        one.schedules.clear()
+    for one in program._programs.values():
+        one.notes.clear()
+    for plan in [*fusion._plans.values(), *[known.plan for known in replay._known.values()]]:
+        plan.schedules.clear()
 
 
 Run = Callable[[int, Fault, int, Outcome], int]

@@ -17,7 +17,8 @@ from ..graph.node import Node, View
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from . import costs
-from .program import Kernel, Plan, Trace
+from .program import Kernel, Plan
+from .trace import Trace
 
 # Bytes between values of which nothing is known but that they lie apart.
 APART = 1 << 48

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -17,7 +16,9 @@ from ..base.layout import Shape
 from ..graph.node import Node
 from ..storage.blob import TBlob
 from .costs import FUNCTIONS, MADE_AGAIN, STEPS_AGAIN
-from .program import COMBINING, Kernel, Plan, Trace, plan_of
+from .fusion import plan_of
+from .program import COMBINING, Kernel, Plan
+from .trace import Trace
 
 # A shape, and the axes of it that are reduced.
 Domain = tuple[Shape, tuple[int, ...]]
@@ -36,7 +37,7 @@ class Parts(NamedTuple):
 
     def made_of(self, kernels: tuple[Kernel, ...]) -> Parts:
         """Return the parts where these kernels are what runs together."""
-        plans = [replace(plan, kernels=kernels) if plan is self.together else plan for plan in self.plans]
+        plans = [plan.replaced(kernels=kernels) if plan is self.together else plan for plan in self.plans]
         return Parts(tuple(plans), self.place)
 
     @property

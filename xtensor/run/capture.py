@@ -29,7 +29,8 @@ from ..devices import as_device
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
 from ..plan.layouts import Meta, Work, work_of
-from ..plan.program import Plan, Trace
+from ..plan.program import Plan
+from ..plan.trace import Trace
 from ..storage.blob import TBlob
 from ..storage.pool import address_of
 from ..storage.storage import Native, Storage, watchers

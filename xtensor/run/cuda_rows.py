@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -338,7 +337,7 @@ def with_cells(work: Work) -> Work:
     if dropped is None:
         return work
     longer = {number: _with_cells(metas[number], len(axes)) for number in dropped}
-    return work._replace(plan=replace(plan, rows=rows), metas=metas | longer)
+    return work._replace(plan=plan.replaced(rows=rows), metas=metas | longer)
 
 
 def _dropped(plan: Plan, metas: Mapping[int, Meta], shape: Shape, rows: int) -> set[int] | None:

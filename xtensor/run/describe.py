@@ -19,7 +19,8 @@ from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..graph.node import Node
 from ..plan.layouts import Work
-from ..plan.program import Kernel, Program, Trace
+from ..plan.program import Kernel, Program
+from ..plan.trace import Trace
 from ..storage.blob import TBlob
 from .cuda import texts as cuda_texts
 from .cuda_rows import ByRowsThere

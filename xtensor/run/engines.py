@@ -21,9 +21,10 @@ from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
 from ..graph.node import Node
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
+from ..plan.fusion import last_uses
 from ..plan.layouts import Work
 from ..plan.parts import Parts, parts_of, shown
-from ..plan.program import Kernel, Program, last_uses
+from ..plan.program import Kernel, Program
 from . import cuda as cuda_run
 from .columns import ByColumns
 from .cuda_rows import ByRowsThere

@@ -19,7 +19,8 @@ from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View, spell_out
 from ..plan.arena import Arena
 from ..plan.layouts import Leaf, Meta, Task, Work, work_of
-from ..plan.program import Kernel, Plan, Program, Trace
+from ..plan.program import Kernel, Plan, Program
+from ..plan.trace import Trace
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Native, Storage

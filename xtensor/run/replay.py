@@ -21,8 +21,10 @@ from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Node, pending_below
 from ..plan.costs import CALLED_SECONDS, PREPARE_SECONDS, calls_seconds, library_seconds
+from ..plan.fusion import plan_of
 from ..plan.layouts import behind, work_of
-from ..plan.program import Plan, Trace, bare, plan_of
+from ..plan.program import Plan
+from ..plan.trace import Trace, bare
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from .describe import described

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..base.layout import Layout, Shape
 from ..plan.costs import MERGED_STEPS, REGISTERS
+from ..plan.fusion import plan_of
 from ..plan.parts import shown
-from ..plan.program import plan_of
 from .capture import Called, Evaluated, Spot
 
 Steps = Sequence[Evaluated | Called]

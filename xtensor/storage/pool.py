@@ -18,10 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from ctypes import addressof, c_char
-from dataclasses import dataclass
 from functools import cache, partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,8 +44,7 @@ _array: Any = np.ndarray
 _empty: Any = np.empty
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(NamedTuple):
     """What the pool holds and has done. Sizes are bytes, of whole blocks.
 
     in_use: blocks that some array looks at.
@@ -97,15 +95,14 @@ def cut(memory: Any, address: int, nbytes: int) -> Any:
 # ---- blocks
 
 
-@dataclass(slots=True, eq=False)
 class Block:
     """Memory of one size class, where in it the first aligned byte is, its address, and since when nobody uses it."""
 
-    memory: Any
-    start: int
-    address: int
-    nbytes: int
-    since: float = 0.0
+    __slots__ = ("address", "memory", "nbytes", "since", "start")
+
+    def __init__(self, memory: Any, start: int, address: int, nbytes: int) -> None:
+        self.memory, self.start, self.address, self.nbytes = memory, start, address, nbytes
+        self.since = 0.0
 
 
 class _Heap(_Array):

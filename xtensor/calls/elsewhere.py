@@ -20,9 +20,8 @@ from ..base.errors import REFUSED
 from ..base.options import settings, thin_closed
 from ..base.profiling import observers
 from ..devices.cuda_memory import VECTOR
-from ..graph.node import Node
+from ..graph.node import COMBINING, Node
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
-from ..plan.program import COMBINING
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native

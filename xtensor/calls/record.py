@@ -15,9 +15,8 @@ from weakref import ref
 from ..base.dtypes import DType, is_generated
 from ..base.layout import Shape, broadcast_shapes
 from ..base.options import Settings, irreproducible, settings
-from ..graph.node import NO_PARAMS, NOTHING_PENDING, Node, Part, count_up, node_of, result_dtypes, signatures
+from ..graph.node import COMBINING, NO_PARAMS, NOTHING_PENDING, Node, Part, count_up, node_of, result_dtypes, signatures
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES, LAUNCH_PAYS
-from ..plan.program import COMBINING
 from ..run.executor import evaluate, ledger, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Storage

@@ -30,6 +30,9 @@ NOTHING_PENDING = 1 << 62
 # What is so many times smaller than what it was computed from is a result that costs no memory.
 SMALL_END = 64
 
+# Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
+COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
+
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16
 

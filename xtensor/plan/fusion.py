@@ -11,10 +11,10 @@ from typing import Any
 
 from ..base.caches import make_room
 from ..base.dtypes import DType
-from ..graph.node import Node, View
+from ..graph.node import COMBINING, Node, View
 from ..storage.blob import TBlob
 from .costs import COLUMNS_AGAIN, FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REGISTERS, code_size
-from .program import COMBINING, REMEMBERED, Columns, Kernel, Plan, Reduction, Step, loop_of, most_alive, program
+from .program import REMEMBERED, Columns, Kernel, Plan, Reduction, Step, loop_of, most_alive, program
 from .trace import Trace
 
 _plans: dict[Any, Plan] = {}

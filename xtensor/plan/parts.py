@@ -13,11 +13,11 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from ..base.layout import Shape
-from ..graph.node import Node
+from ..graph.node import COMBINING, Node
 from ..storage.blob import TBlob
 from .costs import FUNCTIONS, MADE_AGAIN, STEPS_AGAIN
 from .fusion import plan_of
-from .program import COMBINING, Kernel, Plan
+from .program import Kernel, Plan
 from .trace import Trace
 
 # A shape, and the axes of it that are reduced.

@@ -18,9 +18,6 @@ from ..base.dtypes import DType, promote, real_of
 from ..graph.node import Operation
 from .costs import REDUCING_COST, picoseconds
 
-# Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
-COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
-
 # Plans and programs remembered at most.
 REMEMBERED = 4096
 

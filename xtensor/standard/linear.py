@@ -24,7 +24,6 @@ from ..calls.writes import check_cast
 from ..devices import Backend
 from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, PRODUCT_LEAST
-from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
@@ -32,6 +31,7 @@ from ..tensor.operands import Operand, as_tensor, as_tensors
 from ..tensor.operators import Operators
 
 if TYPE_CHECKING:
+    from ..plan.layouts import Meta
     from ..run.joined import Ending
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]

@@ -48,13 +48,14 @@ from xtensor.codegen.cpu import compile as compiling
 from xtensor.codegen.cpu import gemm
 from xtensor.graph import node
 from xtensor.nn import sweeps
-from xtensor.plan import program as plan
+from xtensor.plan import fusion, program
 from xtensor.run import engines, executor, prepare, replay
 from xtensor.storage.pool import POOL
 
 # The bounds of caches here: where they stand in the package, and what they are set to.
 BOUNDS: list[tuple[Any, str, int]] = [
-    (plan, "REMEMBERED", 256),
+    (program, "REMEMBERED", 256),
+    (fusion, "REMEMBERED", 256),
     (replay, "REMEMBERED", 256),
     (engines, "REMEMBERED", 256),
     (compositions, "REMEMBERED", 16),
@@ -222,9 +223,9 @@ def caches(folder: str) -> dict[str, tuple[int, int]]:
     return {
         "kernels in memory": (compiling.cached(), compiling.CODES),
         "kernels on disk, kB": (files >> 10, (disk.MOST_BYTES >> 10) * 5 // 4 + 256),
-        "programs": (len(plan._programs), plan.REMEMBERED),
-        "plans": (len(plan._plans), plan.REMEMBERED),
-        "schedules": (sum(len(one.schedules) for one in plan._plans.values()), plan.REMEMBERED * prepare.WAYS),
+        "programs": (len(program._programs), program.REMEMBERED),
+        "plans": (len(fusion._plans), program.REMEMBERED),
+        "schedules": (sum(len(one.schedules) for one in fusion._plans.values()), program.REMEMBERED * prepare.WAYS),
         "graphs known": (len(replay._known), replay.REMEMBERED),
         "graphs met": (len(replay._met), replay.REMEMBERED),
         "seconds spent": (len(engines._spent), engines.REMEMBERED),

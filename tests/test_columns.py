@@ -11,7 +11,7 @@ import pytest
 import xtensor as xt
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan import costs
-from xtensor.plan import program as plan
+from xtensor.plan import fusion as plan
 from xtensor.run import columns, reduce, replay
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")

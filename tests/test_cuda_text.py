@@ -26,7 +26,7 @@ from xtensor.codegen.cuda.nvrtc import BuildError, Function, LoadError
 from xtensor.devices import Device
 from xtensor.devices.cpu import CPUBackend
 from xtensor.graph.node import pending_below
-from xtensor.plan import program as plan
+from xtensor.plan import fusion, program, trace
 from xtensor.run import cuda as cuda_run
 from xtensor.run import replay
 from xtensor.storage.blob import TBlob
@@ -107,9 +107,9 @@ def zeros(*shape: int, dtype: str = "float32") -> xt.Tensor:
 def as_in_another_process() -> None:
     """Forget kernels, and what programs have prepared and noted, so that a test counts from nothing."""
     cuda_build.forget()
-    for made in list(plan._programs.values()):
+    for made in list(program._programs.values()):
         made.notes.clear()
-    for one in [*plan._plans.values(), *[known.plan for known in replay._known.values()]]:
+    for one in [*fusion._plans.values(), *[known.plan for known in replay._known.values()]]:
         one.schedules.clear()
 
 
@@ -224,7 +224,7 @@ def test_indices_get_64_bits_where_32_do_not_reach() -> None:
 def double_of(dtype: str) -> Any:
     with xt.options(lazy="always"):
         node = (xt.zeros(4, dtype=dtype) * 2.0).value
-    return plan.plan_of(plan.Trace(pending_below([node]), [node])).kernels[0].program
+    return fusion.plan_of(trace.Trace(pending_below([node]), [node])).kernels[0].program
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 5, 7, 641, 1 << 16, (1 << 31) - 1])

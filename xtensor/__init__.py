@@ -20,8 +20,6 @@ from . import random as random
 from .autograd import *
 from .base.dtypes import *
 from .base.options import options as options
-from .calls.capture import fuse as fuse
-from .calls.mapped import vmap as vmap
 from .devices import Device as Device
 from .explain import cache_info as cache_info
 from .explain import explain as explain
@@ -56,6 +54,8 @@ if _TYPE_CHECKING:
     from . import numpy as numpy
     from . import special as special
     from . import testing as testing
+    from .calls.capture import fuse as fuse
+    from .calls.mapped import vmap as vmap
     from .numpy.algebra import cross as cross
     from .numpy.creation import logspace as logspace
     from .numpy.folding import cumprod as cumprod
@@ -70,17 +70,20 @@ _LATER = ("fft", "linalg", "nn", "numpy", "special", "testing")
 # Names of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
 _NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median", "pad", "quantile")
 
+# Where names are found that are loaded when they are asked for.
+_HOMES = {"fuse": ".calls.capture", "vmap": ".calls.mapped", **dict.fromkeys(_NUMPYS, ".numpy")}
+
 
 def __getattr__(name: str) -> object:
     """Load the extensions when they are asked for: most programs need none, and the import stays short."""
     if name in _LATER:
         return _import_module(f".{name}", __name__)
-    if name in _NUMPYS:
-        found: object = getattr(_import_module(".numpy", __name__), name)
+    if name in _HOMES:
+        found: object = getattr(_import_module(_HOMES[name], __name__), name)
         return found
     hint = "; NumPy's names are in xtensor.numpy" if name in _import_module("numpy").__all__ else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, *_NUMPYS})
+    return sorted({*globals(), *_LATER, *_HOMES})

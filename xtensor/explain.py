@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .base.errors import expected
-from .calls.capture import Fused
 from .tensor.face import Tensor
 
 if TYPE_CHECKING:
+    from .calls.capture import Fused
     from .run.sketch import Sketch
 
 __all__ = ["CacheInfo", "Explanation", "cache_info", "explain", "named"]
@@ -63,6 +63,8 @@ def explain(*tensors: Tensor | Fused[..., Any], ir: bool = False) -> Explanation
 
     >>> xt.explain(xt.exp(x) * 2.0)
     """
+    from .calls.capture import Fused
+
     if len(tensors) == 1 and isinstance(tensors[0], Fused):
         return Explanation(tensors[0].explained(), tensors[0].sketches())
     found = [x for x in tensors if isinstance(x, Tensor)]

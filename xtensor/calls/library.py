@@ -19,7 +19,7 @@ from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, thin_arrays, valued, wrap
 from ..tensor.operands import Operand, common_device
 
 
@@ -38,7 +38,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     Tensor, or a tuple of them.
     """
     tensors = x if isinstance(x, tuple) else (x,)
-    device, natives = CPU_DEVICE, small_arrays(*tensors)
+    device, natives = CPU_DEVICE, thin_arrays(*tensors)
     if natives is not None:
         found = thin_call(function, natives, CPU.xp, *natives)
         if found is not None:
@@ -49,8 +49,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
         if capture is not None:
             return captured_call(capture, tensors, name, partial(function, device.backend.xp), device)
         natives = [native_of(tensor) for tensor in tensors]
-        if any(native.nbytes > DIRECT_BELOW for native in natives):
-            dismiss()  # a library has threads of its own
+        _make_way(natives)
     backend = device.backend
     compute = noting(backend.compute, backend, name) if observers else backend.compute
     try:
@@ -68,22 +67,28 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
 
 
 def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) -> Any:
-    """Return what a function of NumPy's makes of small arrays, and perhaps others, as a tensor or a tuple of them.
+    """Return what a function of NumPy's makes of arrays of thin faces as a tensor or a tuple of them.
 
-    None where it refuses them, or shows their memory: the long way says what is wrong, or copies. So it does where
-    gradients are active.
+    None where it refuses them, as the long way says what is wrong, and where gradients are active.
     """
     if observers or active[0]:
         return None
     try:
-        result = quickly(function, *given)
+        result = (CPU.call if _make_way(natives) else quickly)(function, *given)
     except REFUSED:
         return None
-    if type(result) is np.ndarray and result.base is None:
-        return None if is_shown(result, natives) else wrap(result, CPU_DEVICE)
-    if isinstance(result, np.generic):
-        return wrap(result, CPU_DEVICE)
-    return tuple([_owned(one, natives, CPU_DEVICE) for one in result]) if isinstance(result, (tuple, list)) else None
+    if isinstance(result, (tuple, list)):
+        return tuple([_owned(one, natives, CPU_DEVICE) for one in result])
+    return _owned(result, natives, CPU_DEVICE)
+
+
+def _make_way(natives: Iterable[Native]) -> bool:
+    """Leave the processors to the library's own threads where arrays are large; return whether they are."""
+    for native in natives:
+        if native.nbytes > DIRECT_BELOW:
+            dismiss()
+            return True
+    return False
 
 
 def thin_view(x: Any, function: Callable[..., Any], *given: Any) -> Tensor | None:

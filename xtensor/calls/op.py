@@ -547,7 +547,8 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     if settings().reproducible and not (is_generated(x.dtype) and is_generated(dtype)):
         return None  # every library converts alike, but what is fused with it would be the library's as well
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
-    if not worth_recording(settings(), nbytes, is_node(x)):
+    below = DIRECT_BELOW if thin_closed[0] else cheap_below[0]
+    if not worth_recording(settings(), nbytes, is_node(x), below):
         return None
     if exposed_memory((x,)) and not pays_at_once(settings(), nbytes, LAUNCH_PAYS, is_node(x)):
         return None

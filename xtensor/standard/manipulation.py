@@ -22,9 +22,10 @@ from ..calls.elsewhere import reshaped_there
 from ..calls.library import on, thin_view
 from ..calls.writes import assign_captured
 from ..devices.cpu import packed_copy, quickly
+from ..plan.costs import DIRECT_BELOW
 from ..run.executor import seen_later
 from ..storage.storage import watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, thin_arrays, wrap
 from ..tensor.operands import as_tensor, broadcast, common_device
 from .indexing import added
 
@@ -195,7 +196,8 @@ def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType) ->
 
 def _joined_at_once(function: Callable[..., Any], arrays: Any, axis: Any) -> Tensor | None:
     """Return small arrays joined by the library's function, None for what is unusual or refused."""
-    natives = small_arrays(*arrays) if type(arrays) in (list, tuple) and type(axis) is int else None
+    usual = type(arrays) in (list, tuple) and type(axis) is int
+    natives = thin_arrays(*arrays, most=DIRECT_BELOW) if usual else None
     try:
         return None if natives is None else wrap(quickly(function, natives, axis), CPU_DEVICE)
     except REFUSED:

@@ -137,7 +137,7 @@ def _held(view: Any) -> Any:
 @lru_cache(maxsize=1024)
 def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
     """Return the dtype of what a ufunc makes of arrays and Python numbers of these kinds; None where it takes none."""
-    if kernel.nin != len(kinds) or kernel.nout != 1:
+    if kernel.nin != len(kinds) or kernel.nout != 1 or kernel.signature is not None:  # or one of whole rows
         return None
     try:
         return cast(DType, kernel.resolve_dtypes((*kinds, None))[-1])

@@ -102,9 +102,9 @@ def found_again(nodes: Sequence[Node], small: int, into: TBlob | None = None) ->
         return None
     plan, device = expression.plan, nodes[0].device
     direct = into is None and limits.engine == "auto" and device.backend is CPU
-    if direct and max([prod(node.shape) * node.dtype.itemsize for node in nodes]) <= small:
-        if plan.largest(values) * nodes[0].dtype.itemsize <= small:
-            return None
+    largest = max([prod(node.shape) * node.dtype.itemsize for node in nodes])
+    if direct and largest <= small and plan.largest(values) * nodes[0].dtype.itemsize <= small:
+        return None
     placed = None if into is None else (expression.roots[0], into)
     return _over(expression.trace.of(values), plan, device, placed, limits)
 

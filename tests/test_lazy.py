@@ -1127,6 +1127,16 @@ def test_expressions_with_several_ends_are_found_again(
     assert xt.all(other == (value if value.dtype.kind == "f" else ~value))
 
 
+def test_ends_of_other_shapes_are_another_expression() -> None:
+    """What one kernel computed where shapes were the same, two compute where they are not."""
+    for lengths in [(80_000, 80_000)] * 4 + [(80_000, 90_000), (70_000, 60_000)]:
+        x, y = [xt.ones(length) for length in lengths]
+        found = xt.exp(x - 1.0), y * 3.0
+        xt.evaluate(*found)
+        assert [one.shape for one in found] == [(length,) for length in lengths]
+        assert bool(xt.all(found[0] == 1.0)) and bool(xt.all(found[1] == 3.0))
+
+
 def test_an_expression_with_a_held_value_is_found_again() -> None:
     """It need not be planned again; where the value was computed meanwhile it is."""
     x = xt.ones(80_000)

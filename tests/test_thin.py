@@ -787,3 +787,41 @@ def test_a_mask_without_axes_selects_as_numpys() -> None:
         mask = np.asarray(truth)
         assert np.array_equal(x[xt.asarray(mask)], numbers[mask])
         assert x[xt.asarray(mask)].shape == numbers[mask].shape
+
+
+def test_numbers_of_numpys_among_tensors() -> None:
+    """NumPy's integers in keys, its arrays as keys, and its scalars before values give what NumPy gives."""
+    numbers = np.arange(1.0, 13.0).reshape(3, 4)
+    x = xt.asarray(numbers, copy=True)
+    for key in (
+        np.int64(1),
+        (slice(None), np.int32(2)),
+        (np.uint8(1), np.int64(2)),
+        np.asarray([2, 0]),
+        (0, np.asarray([1, 1])),
+    ):
+        found = x[key]
+        assert np.array_equal(found, numbers[key]) and found.shape == numbers[key].shape
+    x[:, np.int64(1)] = 5.0
+    x[np.int64(2)][0] = 7.0
+    numbers[:, 1], numbers[2, 0] = 5.0, 7.0
+    assert np.array_equal(x, numbers)
+    for scalar in (np.float64(2.5), np.float32(2.5), np.int8(3), np.bool_(True), np.complex64(1j)):
+        for call in (operator.add, operator.mul, operator.eq, operator.truediv):
+            for value, expected in ((x[1, 1], numbers[1, 1]), (x, numbers)):
+                found, wanted = call(scalar, value), call(scalar, expected)
+                assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+                found, wanted = call(value, scalar), call(expected, scalar)
+                assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+    with pytest.raises(IndexError):
+        x[np.asarray([1.5])]
+    with pytest.raises(IndexError):
+        x[np.int64(9)]
+
+
+def test_a_scalar_of_numpys_before_a_value_is_not_kept() -> None:
+    """It comes as an array, which may be written later."""
+    place, x = np.asarray(2.0), xt.asarray(3.0)
+    found = place * x
+    place[()] = 9.0
+    assert float(found) == 6.0

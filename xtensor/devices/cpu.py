@@ -304,8 +304,11 @@ class CPUBackend:
 
 # ---- views and assignments, which NumPy makes sooner than Layout does
 
-# The types of what basic keys are made of; an integer's subclasses, booleans say, go the long way.
-PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))
+# The types of NumPy's own numbers, which have a dtype as arrays have, for the dtypes of the standard.
+NUMBERS = tuple(np.dtype(char).type for char in "?bBhHiIlLqQfdFD")
+
+# The types of what basic keys are made of; an integer's other subclasses, booleans say, go the long way.
+PLAIN = frozenset((int, slice, type(None), type(Ellipsis), *[one for one in NUMBERS if issubclass(one, np.integer)]))
 
 
 def is_plain(key: Any) -> bool:
@@ -317,9 +320,6 @@ def is_plain(key: Any) -> bool:
             return False
     return True
 
-
-# The types of NumPy's own numbers, which have a dtype as arrays have, for the dtypes of the standard.
-NUMBERS = tuple(np.dtype(char).type for char in "?bBhHiIlLqQfdFD")
 
 # Numbers that arrays of these dtypes take without a warning.
 _TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}

@@ -109,9 +109,11 @@ def found_again(nodes: Sequence[Node], small: int, into: TBlob | None = None) ->
     return _over(expression.trace.of(values), plan, device, placed, limits)
 
 
-def _signature(nodes: Sequence[Node]) -> int | tuple[int, ...]:
-    """Return what stands for the structure of an expression that ends in some nodes."""
-    return nodes[0].signature if len(nodes) == 1 else tuple([node.signature for node in nodes])
+def _signature(nodes: Sequence[Node]) -> Any:
+    """Return what stands for the structure of an expression that ends in some nodes: several may be of one kernel where
+    their shapes are the same.
+    """
+    return nodes[0].signature if len(nodes) == 1 else tuple([(node.signature, node.shape) for node in nodes])
 
 
 def run(planned: Planned) -> None:
@@ -249,8 +251,8 @@ def _is_inner(node: Node, held: bool) -> bool:
     return (node.face is not None and node.face() is not None) is held
 
 
-_known: dict[int | tuple[int, ...], Known] = {}
-_met: dict[int | tuple[int, ...], int] = {}
+_known: dict[Any, Known] = {}
+_met: dict[Any, int] = {}
 
 
 def is_new(node: Node) -> bool:

@@ -572,11 +572,11 @@ _INTEGERS = frozenset((int,))
 
 
 def _thin_key(key: Any) -> tuple[Any, ...] | None:
-    """Return a key of thin faces, lists of integers and what basic keys hold as NumPy takes it, None for any other."""
+    """Return a key of thin faces, arrays, lists of integers and what basic keys hold as NumPy takes it, or None."""
     found = []
     for item in key if type(key) is tuple else (key,):
-        if type(item) is Tensor:
-            item = item._data
+        if type(item) is Tensor or type(item) is np.ndarray:
+            item = item._data if type(item) is Tensor else item
             if type(item) is not np.ndarray or item.dtype.kind not in "iub":
                 return None
         elif type(item) is list and item and _INTEGERS.issuperset(map(type, item)):

@@ -554,7 +554,7 @@ class Tensor(Operators, Methods):
 
     def _selected(self, data: Native, key: Any) -> Tensor:
         """Return the elements that a mask or integers select, for other keys than basic ones."""
-        index = key._data if type(key) is Tensor else None
+        index = key._data if type(key) is Tensor else key
         if type(index) is _ARRAY and index.dtype.kind in ("biu" if index.ndim else "b"):
             try:
                 return wrap(data[index] if data.nbytes <= DIRECT_BELOW else CPU.index(data, index), CPU_DEVICE)

@@ -218,10 +218,9 @@ def _squares_first(long_way: Callable[[Op, tuple[Any, ...]], Any]) -> Callable[[
 
     def choose(op: Op, operands: tuple[Any, ...]) -> Any:
         base, exponent = operands
-        kinds = {int: "iufc", float: "fc"}.get(type(exponent), "")
-        if kinds and exponent == 2 and type(base) is Tensor and base.dtype.kind in kinds:
-            return xt.square(base)
-        return long_way(op, operands)
+        is_two = type(exponent) in (int, float) and exponent == 2
+        is_square = is_two and type(base) is Tensor and base.dtype.kind in ("iufc" if type(exponent) is int else "fc")
+        return xt.square(base) if is_square else long_way(op, operands)
 
     return choose
 

@@ -94,10 +94,9 @@ def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
                 if goes_direct(order):
                     _step_by_step(order)
                     continue
-                known = len(wanted)
                 if is_last:
                     order, wanted = with_small_ends(order, wanted)
-                if len(wanted) == known or not _run_again(wanted):
+                if not _run_again(wanted):
                     _planner().run(_planner().planned(order, wanted))
         return
     except MemoryError as error:

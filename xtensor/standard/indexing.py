@@ -573,18 +573,14 @@ _INTEGERS = frozenset((int,))
 
 def _thin_key(key: Any) -> tuple[Any, ...] | None:
     """Return a key of thin faces, arrays, lists of integers and what basic keys hold as NumPy takes it, or None."""
-    found = []
-    for item in key if type(key) is tuple else (key,):
-        if type(item) is Tensor or type(item) is np.ndarray:
-            item = item._data if type(item) is Tensor else item
-            if type(item) is not np.ndarray or item.dtype.kind not in "iub":
-                return None
-        elif type(item) is list and item and _INTEGERS.issuperset(map(type, item)):
-            pass
-        elif type(item) not in PLAIN:
-            return None
-        found.append(item)
-    return tuple(found)
+    found = [item._data if type(item) is Tensor else item for item in (key if type(key) is tuple else (key,))]
+    return tuple(found) if all(map(_is_thin_item, found)) else None
+
+
+def _is_thin_item(item: Any) -> bool:
+    if type(item) is np.ndarray:
+        return item.dtype.kind in "iub"
+    return type(item) in PLAIN or (type(item) is list and len(item) > 0 and _INTEGERS.issuperset(map(type, item)))
 
 
 def _native_key(x: Tensor, key: Any) -> Any:

@@ -399,7 +399,7 @@ def _sum_of_squares(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     if axes == (x.ndim - 1,) and thin_arrays(x) is not None and x.strides[-1] == x.itemsize:
         squares = vecdot(x, x)
         return cast(Tensor, xt.expand_dims(squares, axis=-1)) if keepdims else squares
-    return cast(Tensor, _sum(xt.square(x), axis=axes, keepdims=keepdims))
+    return _sum(xt.square(x), axis=axes, keepdims=keepdims)
 
 
 @differentiable(x=_of_vector_norm)

@@ -604,12 +604,10 @@ def small(x: Tensor, most: int = DIRECT_BELOW) -> Native | None:
 
 def thin_arrays(*operands: Any, most: float = inf) -> list[Native] | None:
     """Return the NumPy arrays of operands that are all thin faces of at most so many bytes; None where one is not."""
-    if thin_closed[0]:
-        return None
     natives = []
     for x in operands:
         native = x._data if type(x) is Tensor else None
-        if type(native) is not _ARRAY or native.nbytes > most:
+        if thin_closed[0] or type(native) is not _ARRAY or native.nbytes > most:
             return None
         natives.append(native)
     return natives

@@ -1087,10 +1087,54 @@ def test_an_expression_is_found_again_with_what_is_held_of_it() -> None:
         assert node.blob is not None and bool((node.blob.native() == 3.75).all())
         assert kept is None or (not kept.is_pending and bool((kept.numpy() == 2.0).all()))
     _, node = last(False)
-    found = replay.found_again(node, 0)
+    found = replay.found_again([node], 0)
     assert found is not None and len(found.plan.kept) == 1
     kept, node = last(True)
-    assert kept.is_pending and replay.found_again(node, 0) is None
+    assert kept.is_pending and replay.found_again([node], 0) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "together"),
+    [
+        (lambda x: (m := x > 0.5, xt.any(m), xt.all(m)), False),
+        (lambda x: (m := x > 0.5, xt.any(m), xt.all(m)), True),
+        (lambda x: (m := x * 2.0 + 1.0, xt.sum(m, axis=0), xt.max(m, axis=0)), False),
+        (lambda x: (m := x - 1.0, xt.exp(m) * x, m * m), True),
+    ],
+)
+def test_expressions_with_several_ends_are_found_again(
+    ends: Any, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is computed in one pass is planned once: ends asked for together, small ones beside another."""
+    planned, counts = replay.planned, []
+    monkeypatch.setattr(replay, "planned", lambda *args, **given: counts.append(1) or planned(*args, **given))
+    for run in range(8):
+        numbers = np.random.default_rng(run).standard_normal(150_000)
+        wanted = [np.asarray(one) for one in ends(xt.asarray(numbers, copy=True)) if one is not None]
+        counts.clear()
+        found = ends(xt.asarray(numbers, copy=True))
+        if together:
+            xt.evaluate(*found)
+        else:
+            found[1].evaluate()
+        for one, expected in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, expected, rtol=1e-12)
+    assert not counts
+    x = xt.asarray(numbers, copy=True)
+    value, first, second = ends(x)
+    other = value * 1.0 if value.dtype.kind == "f" else ~value  # is used by one more: it is another expression
+    xt.evaluate(first, second)
+    assert xt.all(other == (value if value.dtype.kind == "f" else ~value))
+
+
+def test_ends_of_other_shapes_are_another_expression() -> None:
+    """What one kernel computed where shapes were the same, two compute where they are not."""
+    for lengths in [(80_000, 80_000)] * 4 + [(80_000, 90_000), (70_000, 60_000)]:
+        x, y = [xt.ones(length) for length in lengths]
+        found = xt.exp(x - 1.0), y * 3.0
+        xt.evaluate(*found)
+        assert [one.shape for one in found] == [(length,) for length in lengths]
+        assert bool(xt.all(found[0] == 1.0)) and bool(xt.all(found[1] == 3.0))
 
 
 def test_an_expression_with_a_held_value_is_found_again() -> None:
@@ -1102,10 +1146,10 @@ def test_an_expression_with_a_held_value_is_found_again() -> None:
         z.evaluate()
     kept = x * 3.0
     z = xt.sqrt(kept + 1.0) - x
-    again = replay.found_again(z.value, 0)  # type: ignore[arg-type]
+    again = replay.found_again([z.value], 0)  # type: ignore[arg-type]
     assert again is not None and len(again.plan.kept) == 2
     kept.evaluate()
-    assert replay.found_again(z.value, 0) is None  # type: ignore[arg-type]
+    assert replay.found_again([z.value], 0) is None  # type: ignore[arg-type]
     assert bool((z.numpy() == 1.0).all())
 
 

@@ -21,6 +21,9 @@ import pytest
 
 import xtensor as xt
 from xtensor.base.options import thin_closed
+from xtensor.calls.library import on
+from xtensor.devices.cpu import CPU
+from xtensor.plan.costs import CHEAP_BELOW, cheap_below
 from xtensor.run import executor
 from xtensor.storage.storage import Guard, Storage
 
@@ -702,3 +705,123 @@ def test_a_row_assigned_to_a_column_that_it_crosses(dtype: str) -> None:
         right = a.copy()
         right[:35, column] = a[row, ::2].copy()
         np.testing.assert_array_equal(np.asarray(x), right)
+
+
+# ---- larger operands
+
+
+@pytest.mark.parametrize("size", [64, 200_000])
+def test_a_function_of_the_library_is_called_once(size: int) -> None:
+    """Also where its result is a view of memory of its own; one that shows an operand is copied."""
+    x, calls = xt.asarray(np.arange(float(size)), copy=True), []
+
+    def shifted(xp: Any, a: Any) -> Any:
+        calls.append(a)
+        return xp.reshape(a + 1, (-1, 1))
+
+    assert np.array_equal(on(x, "sort", shifted), np.arange(1.0, size + 1)[:, None])
+    assert len(calls) == 1
+    shown = on(x, "sort", lambda xp, a: a[::2])
+    x[0] = 5.0
+    assert float(shown[0]) == 0.0
+
+
+@pytest.fixture
+def cheap() -> Iterator[None]:
+    """Let cheap functions be computed at once as they are once NumPy's memory is kept."""
+    before, cheap_below[0] = cheap_below[0], CHEAP_BELOW
+    yield
+    cheap_below[0] = before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int32", "uint8"])
+@pytest.mark.parametrize("exponent", [2, 2.0])
+@pytest.mark.usefixtures("cheap")
+def test_squares_are_numpys(dtype: str, exponent: float) -> None:
+    """A power of two costs as little as a product, so it is computed at once where that is; the bits are the same."""
+    numbers = np.random.default_rng(3).integers(-90, 90, 400 * 1024 // np.dtype(dtype).itemsize).astype(dtype)
+    x = xt.asarray(numbers, copy=True)
+    is_cheap = type(exponent) is int or numbers.dtype.kind in "fc"
+    for square in (x**exponent, xt.pow(x, exponent)):
+        assert not (is_cheap and square.is_pending)
+        expected = numbers**exponent
+        assert square.dtype == expected.dtype
+        assert np.array_equal(square, expected)
+    with xt.options(lazy="always"):
+        recorded: Any = x**exponent
+        assert (recorded.value.op.name == "square") == is_cheap
+
+
+def test_squares_have_gradients() -> None:
+    """The derivative is that of the power."""
+    x = xt.asarray([1.0, -3.0])
+    assert np.array_equal(xt.grad(lambda x: xt.sum(x**2))(x), [2.0, -6.0])
+    assert np.array_equal(xt.grad(lambda x: xt.sum(xt.grad(lambda y: xt.sum(y**2))(x) * x))(x), [4.0, -12.0])
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [-1, 0, (0, 1), ()])
+@pytest.mark.parametrize("turned", [False, True])
+def test_norms_along_axes(axis: Any, keepdims: bool, lazy: Any, turned: bool) -> None:
+    """Norms of rows, packed in memory or not, and of other axes are the roots of sums of squares."""
+    numbers = np.random.default_rng(4).standard_normal((300, 40), dtype=np.float32)
+    numbers = numbers.T if turned else numbers
+    wanted = np.sqrt(np.sum(numbers.astype(np.float64) ** 2, axis=axis, keepdims=keepdims))
+    with xt.options(lazy=lazy):
+        found = xt.linalg.vector_norm(xt.asarray(numbers), axis=axis, keepdims=keepdims)
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+
+
+def test_room_is_made_for_functions_of_elements_alone() -> None:
+    """A function of whole rows has a result of another shape than its operands."""
+    rows = np.ones((200, 2000))
+    assert CPU.compute(np.vecdot, rows, rows).shape == (200,)
+
+
+def test_a_mask_without_axes_selects_as_numpys() -> None:
+    """As an axis of one element, or of none."""
+    x, numbers = xt.asarray([1.0, 2.0]), np.asarray([1.0, 2.0])
+    for truth in (True, False):
+        mask = np.asarray(truth)
+        assert np.array_equal(x[xt.asarray(mask)], numbers[mask])
+        assert x[xt.asarray(mask)].shape == numbers[mask].shape
+
+
+def test_numbers_of_numpys_among_tensors() -> None:
+    """NumPy's integers in keys, its arrays as keys, and its scalars before values give what NumPy gives."""
+    numbers = np.arange(1.0, 13.0).reshape(3, 4)
+    x = xt.asarray(numbers, copy=True)
+    for key in (
+        np.int64(1),
+        (slice(None), np.int32(2)),
+        (np.uint8(1), np.int64(2)),
+        np.asarray([2, 0]),
+        (0, np.asarray([1, 1])),
+    ):
+        found = x[key]
+        assert np.array_equal(found, numbers[key]) and found.shape == numbers[key].shape
+    x[:, np.int64(1)] = 5.0
+    x[np.int64(2)][0] = 7.0
+    numbers[:, 1], numbers[2, 0] = 5.0, 7.0
+    assert np.array_equal(x, numbers)
+    for scalar in (np.float64(2.5), np.float32(2.5), np.int8(3), np.bool_(True), np.complex64(1j)):
+        for call in (operator.add, operator.mul, operator.eq, operator.truediv):
+            for value, expected in ((x[1, 1], numbers[1, 1]), (x, numbers)):
+                found, wanted = call(scalar, value), call(scalar, expected)
+                assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+                found, wanted = call(value, scalar), call(expected, scalar)
+                assert found.dtype == wanted.dtype and np.array_equal(found, wanted)
+    with pytest.raises(IndexError):
+        x[np.asarray([1.5])]
+    with pytest.raises(IndexError):
+        x[np.int64(9)]
+
+
+def test_a_scalar_of_numpys_before_a_value_is_not_kept() -> None:
+    """It comes as an array, which may be written later."""
+    place, x = np.asarray(2.0), xt.asarray(3.0)
+    found = place * x
+    place[()] = 9.0
+    assert float(found) == 6.0

@@ -65,7 +65,7 @@ def _part(x: Tensor) -> Item:
 
 def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> tuple[str, Sketch]:
     """Return the graph below pending nodes and how it will run: by the plan of its like, if it comes again."""
-    again = found_again(nodes[0], DIRECT_BYTES) if len(nodes) == 1 else None
+    again = found_again(nodes, DIRECT_BYTES) if nodes else None
     if again is not None:
         spell_out(again.trace.values)
         return _described(again.trace, again.plan, show, limits)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..autograd.rules import Rule
-from ..autograd.tape import active, remember, steps_of
+from ..autograd.tape import active, is_recording, remember, steps_of
 from ..base.errors import REFUSED, prefixed
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
@@ -19,7 +19,7 @@ from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, thin_arrays, valued, wrap
 from ..tensor.operands import Operand, common_device
 
 
@@ -38,7 +38,7 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
     Tensor, or a tuple of them.
     """
     tensors = x if isinstance(x, tuple) else (x,)
-    device, natives = CPU_DEVICE, small_arrays(*tensors)
+    device, natives = CPU_DEVICE, thin_arrays(*tensors)
     if natives is not None:
         found = thin_call(function, natives, CPU.xp, *natives)
         if found is not None:
@@ -49,41 +49,36 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
         if capture is not None:
             return captured_call(capture, tensors, name, partial(function, device.backend.xp), device)
         natives = [native_of(tensor) for tensor in tensors]
-        if any(native.nbytes > DIRECT_BELOW for native in natives):
-            dismiss()  # a library has threads of its own
+        _make_way(natives)
     backend = device.backend
     compute = noting(backend.compute, backend, name) if observers else backend.compute
     try:
         result = compute(function, backend.xp, *natives)
     except (TypeError, ValueError, IndexError, OverflowError) as error:
         raise prefixed(name, error) from None
-    if isinstance(result, (tuple, list)):
-        return tuple(_owned(part, natives, device) for part in result)
-    owned = _owned(result, natives, device)
-    if active[0]:
-        steps = steps_of(tensors)
-        if steps is not None:  # no rule was found on the way here: going back says so
-            remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
-    return owned
+    return _without_rule(_owned_all(result, natives, device), name, tensors)
 
 
 def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) -> Any:
-    """Return what a function of NumPy's makes of small arrays, and perhaps others, as a tensor or a tuple of them.
+    """Return what a function of NumPy's makes of arrays of thin faces as a tensor or a tuple of them.
 
-    None where it refuses them, or shows their memory: the long way says what is wrong, or copies. So it does where
-    gradients are active.
+    None where it refuses them, as the long way says what is wrong, and where gradients are taken down.
     """
-    if observers or active[0]:
+    if observers or (active[0] and is_recording()):
         return None
     try:
-        result = quickly(function, *given)
+        return _owned_all((CPU.call if _make_way(natives) else quickly)(function, *given), natives, CPU_DEVICE)
     except REFUSED:
         return None
-    if type(result) is np.ndarray and result.base is None:
-        return None if is_shown(result, natives) else wrap(result, CPU_DEVICE)
-    if isinstance(result, np.generic):
-        return wrap(result, CPU_DEVICE)
-    return tuple([_owned(one, natives, CPU_DEVICE) for one in result]) if isinstance(result, (tuple, list)) else None
+
+
+def _make_way(natives: Iterable[Native]) -> bool:
+    """Leave the processors to the library's own threads where arrays are large; return whether they are."""
+    for native in natives:
+        if native.nbytes > DIRECT_BELOW:
+            dismiss()
+            return True
+    return False
 
 
 def thin_view(x: Any, function: Callable[..., Any], *given: Any) -> Tensor | None:
@@ -122,11 +117,15 @@ def captured_call(
         capture.called(function, blobs, found)
     if isinstance(result, (tuple, list)):
         return tuple([face(blob) for blob in found])
-    owned = face(found[0])
-    steps = steps_of(tensors) if active[0] else None
-    if steps is not None:  # no rule was found on the way here: going back says so
-        remember(Rule(name, {}), (("x", None),) * len(steps), steps, owned)
-    return owned
+    return _without_rule(face(found[0]), name, tensors)
+
+
+def _without_rule(found: Any, name: str, tensors: tuple[Tensor, ...]) -> Any:
+    """Return what a library function gave; going back from it to what has a gradient says that no rule is known."""
+    steps = steps_of(tensors) if active[0] and type(found) is Tensor else None
+    if steps is not None:
+        remember(Rule(name, {}), (("x", None),) * len(steps), steps, found)
+    return found
 
 
 def _holds_memory(function: Callable[..., Any]) -> bool:
@@ -134,6 +133,13 @@ def _holds_memory(function: Callable[..., Any]) -> bool:
     inner = function.func if isinstance(function, partial) else function
     cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
     return any(isinstance(value, (np.ndarray, Tensor, TBlob)) for value in cells)
+
+
+def _owned_all(result: Any, natives: list[Native], device: Device) -> Any:
+    """Return what a library function gave, perhaps several results, as a tensor or a tuple of them."""
+    if isinstance(result, (tuple, list)):
+        return tuple([_owned(one, natives, device) for one in result])
+    return _owned(result, natives, device)
 
 
 def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:

@@ -25,6 +25,7 @@ from ..devices.cpu import CPU, FAST, SLOW, quickly
 from ..graph.node import Macro, Node, Part, node_of, result_dtypes
 from ..plan.costs import (
     CHEAP,
+    CHEAP_LAUNCH_PAYS,
     CONTRACTION_WAITS,
     DIRECT_BELOW,
     FAST_LAUNCH_PAYS,
@@ -106,6 +107,7 @@ class Op:
         self.rule = Rule(self.name, {})
         self.slow = SLOW.get(self.name, "")
         self.below = cheap_below if self.name in CHEAP else costly_below
+        self.launched = CHEAP_LAUNCH_PAYS if self.name in CHEAP else LAUNCH_PAYS
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
         self.known_there: dict[tuple[Any, ...], Known] = {}
         self.ready: dict[tuple[Any, ...], Any] = {}
@@ -289,7 +291,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     if recorded is not None:
         return recorded
     if exposed and not op.slow and not thin_closed[0]:
-        native = _quickly(op, operands, LAUNCH_PAYS, CPU.compute)
+        native = _quickly(op, operands, op.launched, CPU.compute)
         if native is not None:
             return wrap(native, common_device(op.name, operands))
     near = common_device(op.name, operands)
@@ -499,7 +501,7 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
         return False
     if limits.reproducible and op.name in EXACT:
         return False
-    if exposed_memory(tensors) and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
+    if exposed_memory(tensors) and not pays_at_once(limits, nbytes, op.launched, pending):
         return False
     return all(isinstance(x, Tensor) or fits(x, kinds) for x in operands)
 
@@ -547,7 +549,8 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     if settings().reproducible and not (is_generated(x.dtype) and is_generated(dtype)):
         return None  # every library converts alike, but what is fused with it would be the library's as well
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
-    if not worth_recording(settings(), nbytes, is_node(x)):
+    below = DIRECT_BELOW if thin_closed[0] else cheap_below[0]
+    if not worth_recording(settings(), nbytes, is_node(x), below):
         return None
     if exposed_memory((x,)) and not pays_at_once(settings(), nbytes, LAUNCH_PAYS, is_node(x)):
         return None

@@ -16,7 +16,7 @@ from ..base.dtypes import DType, is_generated
 from ..base.layout import Shape, broadcast_shapes
 from ..base.options import Settings, irreproducible, settings
 from ..graph.node import COMBINING, NO_PARAMS, NOTHING_PENDING, Node, Part, count_up, node_of, result_dtypes, signatures
-from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES, LAUNCH_PAYS
+from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
 from ..run.executor import evaluate, ledger, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Storage
@@ -94,7 +94,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
     pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
     if not worth_recording(limits, nbytes, pending, op.most) or (limits.reproducible and op.name in EXACT):
         return None
-    if exposed and not pays_at_once(limits, nbytes, LAUNCH_PAYS, pending):
+    if exposed and not pays_at_once(limits, nbytes, op.launched, pending):
         return None
     return enter(node_of(op, tuple(inputs), NO_PARAMS, shape, dtype, device, signature, first, held), limits)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from ..autograd.rules import RULES, Pull, Rule, pull_of
+from ..autograd.rules import RULES, Pull, Rule, pull_of, xt
 from ..autograd.tape import active
 from ..base.dtypes import ANY, Category
 from ..base.errors import REFUSED, StrangerError, expected, one_of
@@ -127,6 +127,8 @@ def _unary(op: Op) -> Callable[..., Tensor]:
 
 
 def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> Callable[..., Tensor]:
+    if op.name == "pow":
+        long_way = _squares_first(long_way)
     kernel: Any = op.kernel(CPU)
     takes_arrays = type(kernel) is np.ufunc  # and looks at no type of a Python number
     of_items = _ITEMS.get(op.name) if takes_arrays else None
@@ -205,6 +207,20 @@ def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
             if type(x) is Tensor and small(x) is not None and pays_to_wait(op, x.dtype, x._data.nbytes):
                 return apply(op, operands)
         return call(*operands)
+
+    return choose
+
+
+def _squares_first(long_way: Callable[[Op, tuple[Any, ...]], Any]) -> Callable[[Op, tuple[Any, ...]], Any]:
+    """Return the long way of powers, where those of two are squares, as NumPy's operator has them: they cost as little
+    as a product.
+    """
+
+    def choose(op: Op, operands: tuple[Any, ...]) -> Any:
+        base, exponent = operands
+        is_two = type(exponent) in (int, float) and exponent == 2
+        is_square = is_two and type(base) is Tensor and base.dtype.kind in ("iufc" if type(exponent) is int else "fc")
+        return xt.square(base) if is_square else long_way(op, operands)
 
     return choose
 

@@ -23,7 +23,7 @@ from ..base.dtypes import ALL, canonical
 from ..base.errors import REFUSED
 from ..base.locks import fork_waiting_lock
 from ..base.options import settings, thin_closed
-from ..devices.cpu import DOUBLES, SINGLES, quiet
+from ..devices.cpu import DOUBLES, NUMBERS, SINGLES, quiet
 from ..plan.costs import THIN_CALLS, cheap_below, costly_below
 from ..storage.storage import Storage, watchers
 from ..tensor.face import Tensor
@@ -183,7 +183,7 @@ def _objects() -> dict[str, Any]:
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
     state = {"closed": thin_closed, "watchers": watchers, "context": quiet, "refused": REFUSED}
-    others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis"}
+    others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis", "scalar_types": frozenset(NUMBERS)}
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
     return types | singles | state | numbers | names | others

@@ -137,7 +137,7 @@ def _held(view: Any) -> Any:
 @lru_cache(maxsize=1024)
 def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
     """Return the dtype of what a ufunc makes of arrays and Python numbers of these kinds; None where it takes none."""
-    if kernel.nin != len(kinds) or kernel.nout != 1:
+    if kernel.nin != len(kinds) or kernel.nout != 1 or kernel.signature is not None:  # or one of whole rows
         return None
     try:
         return cast(DType, kernel.resolve_dtypes((*kinds, None))[-1])
@@ -304,8 +304,11 @@ class CPUBackend:
 
 # ---- views and assignments, which NumPy makes sooner than Layout does
 
-# The types of what basic keys are made of; an integer's subclasses, booleans say, go the long way.
-PLAIN = frozenset((int, slice, type(None), type(Ellipsis)))
+# The types of NumPy's own numbers, which have a dtype as arrays have, for the dtypes of the standard.
+NUMBERS = tuple(np.dtype(char).type for char in "?bBhHiIlLqQfdFD")
+
+# The types of what basic keys are made of; an integer's other subclasses, booleans say, go the long way.
+PLAIN = frozenset((int, slice, type(None), type(Ellipsis), *[one for one in NUMBERS if issubclass(one, np.integer)]))
 
 
 def is_plain(key: Any) -> bool:
@@ -317,9 +320,6 @@ def is_plain(key: Any) -> bool:
             return False
     return True
 
-
-# The types of NumPy's own numbers, which have a dtype as arrays have, for the dtypes of the standard.
-NUMBERS = tuple(np.dtype(char).type for char in "?bBhHiIlLqQfdFD")
 
 # Numbers that arrays of these dtypes take without a warning.
 _TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}

@@ -36,7 +36,10 @@ def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str,
             return getattr(xt.special, name)(*inputs)
         return through(name, getattr(ufunc, method), inputs, given)
     ours = getattr(xt.numpy, name)
-    return (ours if method == "__call__" else getattr(ours, method))(*inputs, **given)
+    if method != "__call__":
+        return getattr(ours, method)(*inputs, **given)
+    # NumPy's scalars come as arrays where they stand before a tensor
+    return ours(*[x[()] if type(x) is numpy.ndarray and not x.ndim else x for x in inputs], **given)
 
 
 def _is_special(ufunc: Any) -> bool:

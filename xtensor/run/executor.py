@@ -88,9 +88,7 @@ def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
     """
     try:
         with turn():
-            again = _loaded[0].found_again(nodes[0], DIRECT_BYTES) if _loaded and len(nodes) == 1 else None
-            if again is not None:
-                _loaded[0].run(again)
+            if _run_again(nodes):
                 return
             for order, wanted, is_last in rounds(nodes):
                 if goes_direct(order):
@@ -98,7 +96,8 @@ def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
                     continue
                 if is_last:
                     order, wanted = with_small_ends(order, wanted)
-                _planner().run(_planner().planned(order, wanted))
+                if not _run_again(wanted):
+                    _planner().run(_planner().planned(order, wanted))
         return
     except MemoryError as error:
         backend = nodes[0].device.backend
@@ -108,6 +107,14 @@ def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
     let_go(backend)
     evaluate_others(backend, nodes)
     evaluate([node for node in nodes if node.blob is None], is_again=True)
+
+
+def _run_again(nodes: Sequence[Node]) -> bool:
+    """Compute nodes by what was planned for an expression like theirs before; return whether there was one."""
+    again = _loaded[0].found_again(nodes, DIRECT_BYTES) if _loaded and nodes else None
+    if again is not None:
+        _loaded[0].run(again)
+    return again is not None
 
 
 def _is_outermost() -> bool:
@@ -293,7 +300,7 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
         face = None if passing is None else passing.face
         if passing is not None and not passing.is_seen():
             passing.face = None
-        again = None if any(map(_is_saved, others)) else _loaded[0].found_again(node, 0, blob)
+        again = None if any(map(_is_saved, others)) else _loaded[0].found_again([node], 0, blob)
         if again is not None:
             _count_write(blob.owner)
             _loaded[0].run(again)

@@ -65,8 +65,7 @@ def planned(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | No
     placed = None if into is None else (trace.numbers[into[0]], into[1])
     if limits.show:
         print(described(work_of(trace, plan, placed, limits), limits.show), file=sys.stderr)
-    if len(wanted) == 1:
-        _remember(wanted[0], trace, plan)
+    _remember(wanted, trace, plan)
     return _over(trace, plan, order[0].device, placed, limits)
 
 
@@ -90,25 +89,33 @@ def _over(trace: Trace, plan: Plan, device: Device, into: tuple[int, TBlob] | No
     return Planned(trace, plan, tuple(key), blobs, scalars, into, limits)
 
 
-def found_again(node: Node, small: int, into: TBlob | None = None) -> Planned | None:
-    """Return a node as an expression that was planned before; None where it is unknown or differs after all.
+def found_again(nodes: Sequence[Node], small: int, into: TBlob | None = None) -> Planned | None:
+    """Return nodes as an expression that was planned before; None where it is unknown or differs after all.
 
-    small: the bytes up to which library calls are made instead, unless an engine is asked for. into: memory for it,
-    which must not be read elsewhere than it is written.
+    small: the bytes up to which library calls are made instead, unless an engine is asked for. into: memory for the
+    only node, which must not be read elsewhere than it is written.
     """
-    expression = _known.get(node.signature)
+    expression = _known.get(_signature(nodes))
     limits = settings()
-    if expression is None or node.blob is not None or limits.engine == "direct" or limits.show:
+    if expression is None or limits.engine == "direct" or limits.show:
         return None
-    values = expression.find(node)
+    values = expression.find(nodes)
     if values is None or (into is not None and not expression.writes_in_place(values, into)):
         return None
-    plan, itemsize = expression.plan, node.dtype.itemsize
-    direct = into is None and limits.engine == "auto" and node.device.backend is CPU
-    if direct and prod(node.shape) * itemsize <= small and plan.largest(values) * itemsize <= small:
+    plan, device = expression.plan, nodes[0].device
+    direct = into is None and limits.engine == "auto" and device.backend is CPU
+    largest = max([prod(node.shape) * node.dtype.itemsize for node in nodes])
+    if direct and largest <= small and plan.largest(values) * nodes[0].dtype.itemsize <= small:
         return None
-    placed = None if into is None else (expression.root, into)
-    return _over(expression.trace.of(values), plan, node.device, placed, limits)
+    placed = None if into is None else (expression.roots[0], into)
+    return _over(expression.trace.of(values), plan, device, placed, limits)
+
+
+def _signature(nodes: Sequence[Node]) -> Any:
+    """Return what stands for the structure of an expression that ends in some nodes: several may be of one kernel where
+    their shapes are the same.
+    """
+    return nodes[0].signature if len(nodes) == 1 else tuple([(node.signature, node.shape) for node in nodes])
 
 
 def run(planned: Planned) -> None:
@@ -181,14 +188,14 @@ class Unpacked(NamedTuple):
 
 
 class Known(NamedTuple):
-    """An expression that was planned: the number of its last node, its nodes from that to the first, the trace it was
-    planned from, without values, the plan, and what stands for values that no node reads.
+    """An expression that was planned: the numbers of the nodes that it ends in, its nodes from the last to the first,
+    the trace it was planned from, without values, the plan, and what stands for values that no node reads.
 
-    mapped: the inputs that are read element by element alone, by steps of the last one's shape and dtype. held: the
+    mapped: the inputs that are read element by element alone, by steps of the only end's shape and dtype. held: the
     inner nodes whose values somebody holds.
     """
 
-    root: int
+    roots: tuple[int, ...]
     nodes: list[Unpacked]
     trace: Trace
     plan: Plan
@@ -196,20 +203,24 @@ class Known(NamedTuple):
     mapped: frozenset[int]
     held: frozenset[int]
 
-    def find(self, root: Node) -> list[Any] | None:
-        """Return the values of a graph of this structure.
+    def find(self, ends: Sequence[Node]) -> list[Any] | None:
+        """Return the values of a graph of this structure that ends in some pending nodes.
 
         None for a graph whose inner nodes are evaluated meanwhile, held by others, or used from outside, or that does
         not share its values as the first one did.
         """
         values = self.values.copy()
-        values[self.root] = root
+        for number, end in zip(self.roots, ends, strict=True):
+            if end.blob is not None:
+                return None
+            values[number] = end
         for number, inputs, uses, macro in self.nodes:
             node = values[number]
-            if node is not root and not (_is_inner(node, number in self.held) and len(node.readers) == uses):
-                return None
-            if node.saver is not None and node is not root and number in self.trace.costly:
-                return None
+            if number not in self.roots:
+                if not (_is_inner(node, number in self.held) and len(node.readers) == uses):
+                    return None
+                if node.saver is not None and number in self.trace.costly:
+                    return None
             if macro is not None and node.op is not macro:
                 return None
             for argument, value in zip(inputs, node.inputs, strict=True):
@@ -242,8 +253,8 @@ def _is_inner(node: Node, held: bool) -> bool:
     return (node.face is not None and node.face() is not None) is held
 
 
-_known: dict[int, Known] = {}
-_met: dict[int, int] = {}
+_known: dict[Any, Known] = {}
+_met: dict[Any, int] = {}
 
 
 def is_new(node: Node) -> bool:
@@ -251,28 +262,28 @@ def is_new(node: Node) -> bool:
     return node.signature not in _known and _met.get(node.signature, 0) < LEARNT
 
 
-def _remember(root: Node, trace: Trace, plan: Plan) -> None:
-    """Remember the plan of the expression that ends in a node, if all else that is kept of it is held by somebody.
+def _remember(ends: Sequence[Node], trace: Trace, plan: Plan) -> None:
+    """Remember the plan of the expression that ends in some nodes, if all else that is kept of it is held by somebody.
 
     That is worth it for an expression that is met a second time. One of which nothing else is held comes before others.
     """
-    held, known = frozenset(trace.kept - {trace.numbers[root]}), _known.get(root.signature)
-    if known is not None and (held or not known.held):
+    roots, signature = tuple([trace.numbers[end] for end in ends]), _signature(ends)
+    held, known = frozenset(trace.kept.difference(roots)), _known.get(signature)
+    if (known is not None and (held or not known.held)) or len(set(roots)) < len(roots):
         return
-    before = _met.get(root.signature, 0)
+    before = _met.get(signature, 0)
     if not before:
         make_room(_met, REMEMBERED)
-    _met[root.signature] = before + 1
+    _met[signature] = before + 1
     if not before or not all([_is_inner(trace.values[number], True) for number in held]):
         return
-    nodes = _unpacked(root, trace)
+    nodes = _unpacked(roots, trace)
     if nodes:
         make_room(_known, REMEMBERED)
-        named = {trace.numbers[root], *(n for node in nodes for n in node.inputs)}
+        named = {*roots, *(n for node in nodes for n in node.inputs)}
         values = [None if n in named else bare(value) for n, value in enumerate(trace.values)]
-        _known[root.signature] = Known(
-            nodes[0].number, nodes, trace.without_values(), plan, values, _mapped(trace, root), held
-        )
+        mapped = _mapped(trace, ends[0]) if len(ends) == 1 else frozenset[int]()
+        _known[signature] = Known(roots, nodes, trace.without_values(), plan, values, mapped, held)
 
 
 def _mapped(trace: Trace, root: Node) -> frozenset[int]:
@@ -286,10 +297,10 @@ def _mapped(trace: Trace, root: Node) -> frozenset[int]:
     )
 
 
-def _unpacked(root: Node, trace: Trace) -> list[Unpacked]:
+def _unpacked(roots: Sequence[int], trace: Trace) -> list[Unpacked]:
     """Return the nodes of a graph from the last to the first; none where an input was evaluated after it was used."""
     recorded = _recorded(trace)
-    if recorded is None or trace.values[next(reversed(trace.arguments))] is not root:
+    if recorded is None or next(reversed(trace.arguments)) not in roots:
         return []
     uses = Counter([argument for arguments in recorded.values() for argument in arguments])
     found = []

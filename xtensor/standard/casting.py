@@ -11,6 +11,7 @@ from ..base.options import thin_closed
 from ..calls.library import on, thin_call
 from ..calls.op import cast_later
 from ..devices import as_device
+from ..plan.costs import cheap_below
 from ..tensor.face import Tensor, is_value, small, valued
 from ..tensor.operands import SCALARS, DeviceLike, as_tensor
 
@@ -25,10 +26,11 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     Standard: Data Type Functions, astype.
     """
     target = canonical(dtype, "astype")
-    native = small(x) if type(x) is Tensor and device is None and not thin_closed[0] else None
+    native = small(x, cheap_below[0]) if type(x) is Tensor and device is None and not thin_closed[0] else None
     if native is not None and (target is not native.dtype or copy):
         check_real(native.dtype, target, "astype", "x")
-        found = thin_call(native.astype, [], target)
+        is_small = native.size * target.itemsize <= cheap_below[0]
+        found = thin_call(native.astype, [], target) if is_small else None
         if found is not None:
             return valued(cast(Tensor, found)) if is_value(x) else cast(Tensor, found)
     x = as_tensor(x, "astype")

@@ -7,7 +7,7 @@ integers) selects a copy, by NumPy's rules for advanced indexing.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,22 +15,22 @@ from ..autograd.history import refuse_leaf, written
 from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, differentiable, recording, step_of, steps_of
 from ..base.dtypes import INTEGER, check_real
-from ..base.errors import REFUSED, expected, prefixed
+from ..base.errors import expected, prefixed
 from ..base.layout import Layout, Shape, as_axis, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.elsewhere import assign_there, view_there
-from ..calls.library import on
+from ..calls.library import on, thin_call
 from ..calls.masked import is_same_mask, is_selection, selection
 from ..calls.op import cast_later
 from ..calls.writes import assign_captured, cast_now, computed_aside, store, writable, writable_blob, write_captured
 from ..devices import Backend
-from ..devices.cpu import CPU, PLAIN, assign, quickly
+from ..devices.cpu import CPU, PLAIN, assign
 from ..graph.node import Node, Part
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, is_value, small_arrays, valued, wrap
+from ..tensor.face import Tensor, face, from_native, is_value, thin_arrays, valued, wrap
 from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
 
 __all__ = ["take", "take_along_axis"]
@@ -48,12 +48,11 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     IndexError for an index out of range, TypeError for indices that are no integers. Standard: Indexing
     Functions, take.
     """
-    natives = small_arrays(x, indices)
+    natives = thin_arrays(x, indices)
     if natives is not None and (type(axis) is int or natives[0].ndim == 1) and natives[1].dtype.kind in "iu":
-        try:
-            return wrap(quickly(natives[0].take, natives[1], axis), CPU_DEVICE)
-        except REFUSED:
-            pass  # what follows says what is wrong
+        found = thin_call(natives[0].take, natives, natives[1], axis)
+        if found is not None:
+            return cast(Tensor, found)
     x, indices = as_tensors("take", x=x, indices=indices)
     if axis is None and x.ndim != 1:
         raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
@@ -573,19 +572,15 @@ _INTEGERS = frozenset((int,))
 
 
 def _thin_key(key: Any) -> tuple[Any, ...] | None:
-    """Return a key of thin faces, lists of integers and what basic keys hold as NumPy takes it, None for any other."""
-    found = []
-    for item in key if type(key) is tuple else (key,):
-        if type(item) is Tensor:
-            item = item._data
-            if type(item) is not np.ndarray or item.dtype.kind not in "iub":
-                return None
-        elif type(item) is list and item and _INTEGERS.issuperset(map(type, item)):
-            pass
-        elif type(item) not in PLAIN:
-            return None
-        found.append(item)
-    return tuple(found)
+    """Return a key of thin faces, arrays, lists of integers and what basic keys hold as NumPy takes it, or None."""
+    found = [item._data if type(item) is Tensor else item for item in (key if type(key) is tuple else (key,))]
+    return tuple(found) if all(map(_is_thin_item, found)) else None
+
+
+def _is_thin_item(item: Any) -> bool:
+    if type(item) is np.ndarray:
+        return item.dtype.kind in "iub"
+    return type(item) in PLAIN or (type(item) is list and len(item) > 0 and _INTEGERS.issuperset(map(type, item)))
 
 
 def _native_key(x: Tensor, key: Any) -> Any:

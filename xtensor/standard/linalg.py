@@ -16,7 +16,7 @@ from ..base.errors import check_choice, expected, mismatch
 from ..base.layout import as_axes, as_axis, as_index
 from ..calls.library import on
 from ..devices.cpu import diagonal as native_diagonal
-from ..tensor.face import Tensor
+from ..tensor.face import Tensor, thin_arrays
 from ..tensor.operands import as_tensor, as_tensors
 from . import factors
 from .linear import adjoint, along, matmul, matrix_transpose, tensordot, vecdot
@@ -394,6 +394,14 @@ def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool,
     return cast(Tensor, g * xt.sign(x) * xt.where(x == 0, 1, xt.abs(x) / y) ** (ord - 1))
 
 
+def _sum_of_squares(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """Return the sum of squares over axes: of what is there and packed along the last axis as products of its rows."""
+    if axes == (x.ndim - 1,) and thin_arrays(x) is not None and x.strides[-1] == x.itemsize:
+        squares = vecdot(x, x)
+        return cast(Tensor, xt.expand_dims(squares, axis=-1)) if keepdims else squares
+    return _sum(xt.square(x), axis=axes, keepdims=keepdims)
+
+
 @differentiable(x=_of_vector_norm)
 def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Tensor:
     """Return the norm over `axis` (None: all elements) for any real `ord`, inf and -inf included.
@@ -404,4 +412,6 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     if axis is None and ord == 2:  # a product with itself, which reads x once
         return on(x, "vector_norm", lambda xp, a: xp.linalg.norm(a, keepdims=keepdims))
     axes = None if axis is None else as_axes(axis, x.ndim, "vector_norm")
+    if axes is not None and ord == 2 and x.dtype.kind == "f":
+        return cast(Tensor, xt.sqrt(_sum_of_squares(x, axes, keepdims)))
     return on(x, "vector_norm", lambda xp, a: xp.linalg.vector_norm(a, axis=axes, keepdims=keepdims, ord=ord))

@@ -26,7 +26,7 @@ from ..devices.cpu import CPU, quickly
 from ..plan.costs import DIRECT_BELOW, PRODUCT_LEAST
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
-from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, thin_arrays, wrap
 from ..tensor.operands import Operand, as_tensor, as_tensors
 from ..tensor.operators import Operators
 
@@ -341,7 +341,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     axis counts from the end within both. Raises ValueError where the lengths differ. Standard: Linear Algebra
     Functions, vecdot.
     """
-    natives = small_arrays(x1, x2)
+    natives = thin_arrays(x1, x2)
     if natives is not None and natives[0].shape == natives[1].shape:
         found = thin_call(np.vecdot, natives, *natives) if axis == -1 else None
         if found is not None:
@@ -386,7 +386,7 @@ def dot(x1: Operand, x2: Operand) -> Tensor:
     """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, else a sum over the last
     axis of x1 and the last but one of x2.
     """
-    natives = small_arrays(x1, x2)
+    natives = thin_arrays(x1, x2)
     found = None if natives is None else thin_call(np.dot, natives, *natives)
     if found is not None:
         return cast(Tensor, found)

@@ -7,7 +7,7 @@ of the same memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,16 +15,17 @@ from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import differentiable
 from ..base import layout as layouts
 from ..base.dtypes import DType, promote
-from ..base.errors import REFUSED, expected, prefixed
+from ..base.errors import expected, prefixed
 from ..base.layout import INT, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
 from ..calls.elsewhere import reshaped_there
-from ..calls.library import on, thin_view
+from ..calls.library import on, thin_call, thin_view
 from ..calls.writes import assign_captured
-from ..devices.cpu import packed_copy, quickly
+from ..devices.cpu import packed_copy
+from ..plan.costs import DIRECT_BELOW
 from ..run.executor import seen_later
 from ..storage.storage import watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, small_arrays, wrap
+from ..tensor.face import Tensor, face, thin_arrays
 from ..tensor.operands import as_tensor, broadcast, common_device
 from .indexing import added
 
@@ -195,11 +196,9 @@ def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType) ->
 
 def _joined_at_once(function: Callable[..., Any], arrays: Any, axis: Any) -> Tensor | None:
     """Return small arrays joined by the library's function, None for what is unusual or refused."""
-    natives = small_arrays(*arrays) if type(arrays) in (list, tuple) and type(axis) is int else None
-    try:
-        return None if natives is None else wrap(quickly(function, natives, axis), CPU_DEVICE)
-    except REFUSED:
-        return None
+    usual = type(arrays) in (list, tuple) and type(axis) is int
+    natives = thin_arrays(*arrays, most=DIRECT_BELOW) if usual else None
+    return None if natives is None else cast(Tensor | None, thin_call(function, natives, natives, axis))
 
 
 def _joined(function: str, arrays: Any) -> tuple[Tensor, ...]:

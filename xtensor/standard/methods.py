@@ -15,6 +15,7 @@ from ..calls.library import on
 from ..calls.op import cast_later
 from ..devices import Device
 from ..devices.cpu import packed_copy
+from ..plan.costs import cheap_below
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
@@ -41,7 +42,7 @@ def resized(x: Tensor, shape: Any, keep_on_shrink: bool) -> Tensor:
 @differentiable(x=1)
 def copied(x: Tensor, order: str) -> Tensor:
     """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
-    native = None if thin_closed[0] else small(x)
+    native = None if thin_closed[0] else small(x, cheap_below[0])
     if native is not None:
         return wrap(native.copy(order), CPU_DEVICE)
     if watchers:

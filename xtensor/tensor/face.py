@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from math import prod
+from math import inf, prod
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final, cast
@@ -554,8 +554,8 @@ class Tensor(Operators, Methods):
 
     def _selected(self, data: Native, key: Any) -> Tensor:
         """Return the elements that a mask or integers select, for other keys than basic ones."""
-        index = key._data if type(key) is Tensor else None
-        if type(index) is _ARRAY and index.ndim and index.dtype.kind in "biu":
+        index = key._data if type(key) is Tensor else key
+        if type(index) is _ARRAY and index.dtype.kind in ("biu" if index.ndim else "b"):
             try:
                 return wrap(data[index] if data.nbytes <= DIRECT_BELOW else CPU.index(data, index), CPU_DEVICE)
             except IndexError:
@@ -596,20 +596,18 @@ def valued(x: Tensor) -> Tensor:
     return x
 
 
-def small(x: Tensor) -> Native | None:
-    """Return the NumPy array of a thin face for which calling the library at once is cheaper than recording."""
+def small(x: Tensor, most: int = DIRECT_BELOW) -> Native | None:
+    """Return the NumPy array of a thin face of at most so many bytes: calling the library is cheaper than recording."""
     data = x._data
-    return data if type(data) is _ARRAY and data.nbytes <= DIRECT_BELOW else None
+    return data if type(data) is _ARRAY and data.nbytes <= most else None
 
 
-def small_arrays(*operands: Any) -> list[Native] | None:
-    """Return the NumPy arrays of operands where all are thin faces, and small, and the thin way is open; else None."""
-    if thin_closed[0]:
-        return None
+def thin_arrays(*operands: Any, most: float = inf) -> list[Native] | None:
+    """Return the NumPy arrays of operands that are all thin faces of at most so many bytes; None where one is not."""
     natives = []
     for x in operands:
         native = x._data if type(x) is Tensor else None
-        if type(native) is not _ARRAY or native.nbytes > DIRECT_BELOW:
+        if thin_closed[0] or type(native) is not _ARRAY or native.nbytes > most:
             return None
         natives.append(native)
     return natives

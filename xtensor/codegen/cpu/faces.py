@@ -17,9 +17,9 @@ from .mailbox import load
 
 FUNCTIONS = (
     *("PyType_GenericAlloc", "PyObject_Vectorcall", "PyObject_GetItem", "PyObject_SetItem", "PyObject_GetAttr"),
-    *("PyObject_IsTrue", "PyBool_FromLong", "PyDict_GetItemWithError", "PyFloat_AsDouble", "PyList_GetItem"),
-    *("PyList_Size", "PyTuple_GetItem", "PyTuple_Size", "PyTuple_New", "PyTuple_SetItem", "PyNumber_Add"),
-    *("PyNumber_Index", "PyLong_AsLong", "PyLong_FromSsize_t", "PyContext_Enter", "PyContext_Exit"),
+    *("PyObject_IsTrue", "PyBool_FromLong", "PyDict_GetItemWithError", "PySet_Contains", "PyFloat_AsDouble"),
+    *("PyList_GetItem", "PyList_Size", "PyTuple_GetItem", "PyTuple_Size", "PyTuple_New", "PyTuple_SetItem"),
+    *("PyNumber_Add", "PyNumber_Index", "PyLong_AsLong", "PyLong_FromSsize_t", "PyContext_Enter", "PyContext_Exit"),
     *("PyErr_ExceptionMatches", "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyArray_FromScalar", "PyArray_Scalar"),
 )
 
@@ -27,11 +27,11 @@ FUNCTIONS = (
 # gives no warnings. refused: what NumPy raises for operands that are not for it. doubles, singles: dictionaries of
 # Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the names of a call that writes
 # into an array, same_kind: its value. owner: the name of a property, axis: of a parameter. may_share: NumPy's function
-# that tells whether two arrays may share memory.
+# that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own numbers.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
-    *("axis", "False", "may_share"),
+    *("axis", "False", "may_share", "scalar_types"),
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
 )
 

@@ -98,11 +98,15 @@ copied:
 
 
 def _operands(at: Offsets) -> str:
-    """Return @operand: what a NumPy function takes for a tensor or a Python number beside an array, a new reference."""
+    """Return @operand: what a NumPy function takes for a tensor or a number beside an array, a new reference.
+
+    Beside an array without axes that is the number itself where NumPy's scalars compute the result.
+    """
     return f"""
 define private ptr @number_beside(ptr %a, ptr %y, i1 %itself) {{
 {given("float", "int", "bool", "double", "single", "doubles", "singles", "plus_zero", "minus_zero")}\
-{given("PyFloat_AsDouble", "PyDict_GetItemWithError")}{load("dtype", "%a", at.dtype, "ptr")}\
+{given("PyFloat_AsDouble", "PyDict_GetItemWithError", "PySet_Contains", "PyErr_Clear", "scalar_types")}\
+{load("dtype", "%a", at.dtype, "ptr")}\
 {types("y", "float", "int", "bool")}\
   %is.double = icmp eq ptr %dtype, %double
   %is.single = icmp eq ptr %dtype, %single
@@ -122,16 +126,30 @@ look:
   %b = call ptr %PyDict_GetItemWithError(ptr %numbers, ptr %key)
   ret ptr %b
 other:
-  %number.itself = select i1 %is.one, ptr %y, ptr null
-  ret ptr %number.itself
+  br i1 %is.one, label %keep, label %ask
+ask:
+{load("own", "%y", at.type, "ptr")}\
+  %member = call i32 %PySet_Contains(ptr %scalar_types, ptr %own)
+  %numpys = icmp eq i32 %member, 1
+  br i1 %numpys, label %keep, label %unknown
+keep:
+  ret ptr %y
+unknown:
+  call void %PyErr_Clear()
+  ret ptr null
 }}
 define private ptr @operand(ptr %a, ptr %y, ptr %row, i1 %itself) {{
-{given("Tensor", "Py_IncRef")}{sure("tensor", "@is(ptr %y, ptr %Tensor)", "face", "number")}\
+{given("Tensor", "Py_IncRef")}{of_row("items")}{sure("tensor", "@is(ptr %y, ptr %Tensor)", "face", "number")}\
 {found("b", "@array_of(ptr %y)", "sized", "unknown")}{sure("small", "@is_small(ptr %b, ptr %row)", "hold", "unknown")}\
   call void %Py_IncRef(ptr %b)
   ret ptr %b
 number:
-{found("n", "@number_beside(ptr %a, ptr %y, i1 %itself)", "keep", "unknown")}\
+  %axes = call i32 @axes_of(ptr %a)
+  %single = icmp eq i32 %axes, 0
+  %computed = icmp ne ptr %items, null
+  %as.scalars = and i1 %single, %computed
+  %as.it.is = or i1 %itself, %as.scalars
+{found("n", "@number_beside(ptr %a, ptr %y, i1 %as.it.is)", "keep", "unknown")}\
   call void %Py_IncRef(ptr %n)
   ret ptr %n
 unknown:

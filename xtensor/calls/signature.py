@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from re import Pattern
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,19 @@ from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
-from .reach import MOST_OBJECTS, Reach, constant_of, is_code, is_open, is_plain, slots_of, stays, wrapped
+from .reach import (
+    MOST_OBJECTS,
+    Reach,
+    behind,
+    constant_of,
+    form_of,
+    is_code,
+    is_open,
+    is_plain,
+    slots_of,
+    stays,
+    wrapped,
+)
 
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor, and what is made does not lie on the CPU"
@@ -48,7 +60,7 @@ class _Key:
     __slots__ = ("arrays", "blobs", "device", "holders", "key", "reach", "reason", "seen", "tensors")
 
     def __init__(self, reach: Reach) -> None:
-        self.key: list[Any] = []
+        self.key: list[Any] = [reach.version]
         self.tensors: list[Tensor] = []
         self.blobs: list[TBlob] = []
         self.reach = reach
@@ -78,22 +90,24 @@ class _Key:
     def places(self, places: Sequence[list[Any]]) -> None:
         """Enter what is found in places now."""
         for place in places:
-            where, name, last, part = place
+            where, name, last, part, form = place
             try:
-                value = where.get(name) if type(where) is dict else where.cell_contents
+                value = where.cell_contents if type(where) is CellType else where.get(name)
             except ValueError:  # an empty cell
                 value = None
             if part is not None and value is last:
-                if type(value) is not FunctionType:
+                if form is None:
                     self.key += part
                     continue
-                if not value.__dict__:  # what it finds itself is in places of its own
-                    self.key += part
+                if value.__code__ is form[0] and value.__defaults__ is form[1] and not value.__dict__:
+                    self.key += part  # what it finds itself is in places of its own
                     self.seen.setdefault(id(value), len(self.seen))
                     continue
             self.enter(value, given=False)
-            if type(value) is FunctionType or (type(value) is not Tensor and is_plain(value)):
-                place[2:] = value, constant_of(value)
+            if type(value) is FunctionType:
+                place[2:] = value, constant_of(value), form_of(value)
+            elif type(value) is not Tensor and is_plain(value):
+                place[2:] = value, constant_of(value), None
 
     def enter(self, x: Any, *, given: bool) -> None:
         """Enter a tensor or another value. given: whether it is an argument."""
@@ -150,6 +164,10 @@ class _Key:
         elif wrapped(x) is not None:
             self.key.append(kind)
             self.enter(wrapped(x), given=given)
+        elif behind(x):
+            self.key.append(kind)
+            for part in behind(x):
+                self.enter(part, given=given)
         elif is_open(kind):
             self._object(x, kind)
         else:

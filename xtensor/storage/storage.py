@@ -130,7 +130,7 @@ def watching() -> Any:
 def is_in_step() -> bool:
     """Return whether this thread runs a step that somebody who watches it knows."""
     here = get_ident()
-    return any([one.thread == here and one.is_inside for one in tuple(watchers)])
+    return any(one.thread == here and one.is_inside for one in tuple(watchers))
 
 
 class Storage:

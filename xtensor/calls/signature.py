@@ -10,7 +10,7 @@ import sys
 from _thread import LockType, RLock
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from re import Pattern
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -45,6 +45,10 @@ ELSEWHERE = "[device] its arguments are on different devices"
 
 # Elements up to which a list or dict of constants is part of a signature, and bytes up to which a NumPy array is.
 MOST_ELEMENTS, MOST_BYTES = 64, 1024
+
+# Kinds of constants that are told apart by comparing them, and kinds that have elements.
+_COMPARED = frozenset((int, bool, str, bytes, type(None)))
+_ELEMENTS = (list, tuple, dict, set, frozenset, deque)
 
 # Kinds of objects of which no value is read, or always the same one.
 _IDENTITIES = (LockType, RLock, Pattern, range)
@@ -111,10 +115,15 @@ class _Key:
 
     def enter(self, x: Any, *, given: bool) -> None:
         """Enter a tensor or another value. given: whether it is an argument."""
-        if type(x) is Tensor:
+        kind = type(x)
+        if kind is Tensor:
             self.tensor(x)
             return
-        constant = constant_of(x)
+        if kind in _COMPARED or (kind is float and x and x == x):  # 0.0 is not -0.0, and NaN is NaN
+            self.key += (kind, x)
+            return
+        changes = kind is dict or kind is list
+        constant = None if changes else constant_of(x)
         if constant is not None:
             self.key += constant
             if is_plain(x):
@@ -125,6 +134,8 @@ class _Key:
             self.seen[id(x)] = len(self.seen)
             if len(self.seen) > MOST_OBJECTS:
                 self._refuse(x, given)
+            elif changes:
+                self._elements(x, given)
             elif constant is not None:
                 self._namespace(x)
             else:
@@ -151,11 +162,13 @@ class _Key:
     def _whole(self, x: Any, given: bool) -> None:
         """Enter what is no constant: its elements or attributes."""
         kind: Any = type(x)
-        if isinstance(x, (list, tuple, dict, set, frozenset, deque)):
+        if _has_attributes(kind) and wrapped(x) is None:
+            self._object(x, kind)
+        elif isinstance(x, _ELEMENTS):
             self._elements(x, given)
         elif isinstance(x, np.ndarray):
             self._contents(x, given)
-        elif isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False) or _is_log(x):
+        elif isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False) or _is_log(kind):
             self.key.append(x)  # of a generator of random numbers that draws in order: this very one
         elif isinstance(x, (MethodType, partial)):
             self.key.append(kind)
@@ -168,8 +181,6 @@ class _Key:
             self.key.append(kind)
             for part in behind(x):
                 self.enter(part, given=given)
-        elif is_open(kind):
-            self._object(x, kind)
         else:
             self._refuse(x, given)
 
@@ -189,7 +200,18 @@ class _Key:
             if None in constants:
                 self._refuse(x, given)
         else:
-            for part in (*x, *x.values()) if isinstance(x, dict) else x:
+            self._parts(x, given)
+            if isinstance(x, dict):
+                self._parts(x.values(), given)
+
+    def _parts(self, parts: Collection[Any], given: bool) -> None:
+        """Enter elements, those that are only compared together."""
+        kinds = [*map(type, parts)]
+        if _COMPARED.issuperset(kinds):
+            self.key += kinds
+            self.key += parts
+        else:
+            for part in (*parts,):
                 self.enter(part, given=given)
 
     def _contents(self, x: Any, given: bool) -> None:
@@ -228,15 +250,23 @@ class _Key:
         """Enter those of some attributes that are mentioned, or every one."""
         names = own if every else self.reach.names
         for name, value in list(own.items()) if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
-            if name in names and not stays(value):
+            if name in names and (type(value) is Tensor or not stays(value)):
                 self.key.append(name)
                 self.enter(value, given=False)
 
 
-def _is_log(x: Any) -> bool:
-    """Return whether this is a log, to which is written only. Who has one has imported `logging`; here it is not."""
+@lru_cache(maxsize=1024)
+def _has_attributes(kind: Any) -> bool:
+    """Return whether objects of a class are what their attributes are."""
+    others = (*_ELEMENTS, *_IDENTITIES, np.ndarray, MethodType, partial, property, staticmethod, classmethod)
+    named = kind is object or getattr(kind, "draws", False) or _is_log(kind)
+    return not (named or issubclass(kind, others)) and is_open(kind)
+
+
+def _is_log(kind: Any) -> bool:
+    """Return whether objects of a class are logs, to which is written only. Who has one has imported `logging`."""
     logging = sys.modules.get("logging")
-    return logging is not None and isinstance(x, logging.Logger)
+    return logging is not None and issubclass(kind, logging.Logger)
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:

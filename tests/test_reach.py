@@ -10,7 +10,7 @@ from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, update_wrapper, wraps
 from itertools import count
 from random import gauss
 from time import perf_counter
@@ -45,6 +45,9 @@ class Model:
 
     def __getitem__(self, key: str) -> float:
         return self.k
+
+    def hidden(self, x: Any) -> Any:
+        return x * 2.0
 
     @property
     def double(self) -> float:
@@ -97,8 +100,36 @@ def with_constant(x: Any, k: float = 2.0) -> Any:
     return x * k
 
 
+def with_keyword(x: Any, *, k: float = 2.0) -> Any:
+    return x * k
+
+
 def reloaded(x: Any) -> Any:
     return x * 2.0
+
+
+def decorated(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A decorator that finds more than the function does."""
+
+    @wraps(function)
+    def call(x: Any) -> Any:
+        return function(x) * WHERE.k
+
+    return call
+
+
+class Decorator:
+    """One that is an object."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        update_wrapper(self, function)
+        self.function, self.k = function, 2.0
+
+    def __call__(self, x: Any) -> Any:
+        return self.function(x) * self.k
+
+
+PLAIN, OBJECT = decorated(lambda x: x + 1.0), Decorator(lambda x: x + 1.0)
 
 
 Pair = namedtuple("Pair", "a b")
@@ -159,7 +190,13 @@ def set_all(k: float) -> None:
     Replaced.size = property(lambda self, k=k: k)
     Replaced.scaled = lambda self, x, k=k: x * k
     Replaced.shrunk = staticmethod(lambda x, k=k: x / k)
+    if "hidden" in vars(Heir):
+        del Heir.hidden
+    if k != 2.0:
+        Heir.hidden = lambda self, x, k=k: x * k  # type: ignore[method-assign]
+    OBJECT.k = k
     with_constant.__defaults__ = (k,)
+    with_keyword.__kwdefaults__ = {"k": k}
     reloaded.__code__ = eval(f"lambda x: x * {k}").__code__
     os.environ["XTENSOR_TEST_K"] = str(k)
     BYTES[0] = int(k)
@@ -217,6 +254,12 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "a static method that is replaced": lambda x: Replaced.shrunk(x),
     "a property that is replaced": lambda x: x * REPLACED.size,
     "a constant default that is replaced": lambda x: with_constant(x),
+    "a method that another hides": lambda x: HEIR.hidden(x),
+    "a keyword's default that is replaced": lambda x: with_keyword(x),
+    "what a decorator finds": lambda x: PLAIN(x),
+    "what its own decorator finds": PLAIN,
+    "a decorator's attribute": lambda x: OBJECT(x),
+    "its own decorator's attribute": OBJECT,
     "code that is replaced": lambda x: reloaded(x),
     "its own code that is replaced": reloaded,
     "the environment": lambda x: x * float(os.environ["XTENSOR_TEST_K"]),

@@ -98,10 +98,8 @@ class Reach:
         self._methods: set[tuple[type, str]] = set()
         self.grown = self.version = 0
         self.varying = ""
-        if not hasattr(wrapped(function) or function, "__code__"):  # an object that is called
-            self._found_in({"self": function})
-        elif isinstance(function, FunctionType):
-            self._found_in({"": function})
+        if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
+            self._found_in({"self": function})  # else it is what it stands for, and that is taken in
         self.take(function)
 
     def take(self, function: Any) -> bool:
@@ -122,7 +120,7 @@ class Reach:
             self._found_in({"self": function.__self__})
             return self.take(function.__func__)
         inner = wrapped(function)
-        if inner is not None:
+        if inner is not None and not isinstance(function, FunctionType):  # else it calls that by one of its names
             return self.take(inner)
         if isinstance(getattr(function, "__code__", None), CodeType):
             self._take_code(function)
@@ -178,20 +176,19 @@ class Reach:
             self._take_methods(kind, {"__new__", "__init__", "__post_init__"})
 
     def _take_methods(self, kind: type, names: set[str]) -> None:
-        for base in kind.__mro__:
-            if base is not object and not stays(base):
-                every = vars(base)
-                for name in names & every.keys():
-                    if (base, name) not in self._methods:
-                        self._methods.add((base, name))
-                        self._take_method(every, name)
-
-    def _take_method(self, every: Mapping[str, Any], name: str) -> None:
-        functions = behind(every[name])
-        if functions:
-            self._found_in(every, [name])
-        for function in functions:
-            self.take(function)
+        """Take in methods of a class, and where others of these names would be found before them."""
+        own = [base for base in kind.__mro__ if base is not object and not stays(base)]
+        for at, base in enumerate(own):
+            every = vars(base)
+            for name in names & every.keys():
+                functions = [] if (base, name) in self._methods else behind(every[name])
+                if functions:
+                    places = [one for one in own[: at + 1] if (one, name) not in self._methods]
+                    self._methods.update([(one, name) for one in places])
+                    for one in places:
+                        self._found_in(vars(one), [name])
+                for function in functions:
+                    self.take(function)
 
 
 def _content_of(cell: CellType) -> Any:

@@ -103,7 +103,8 @@ class _Key:
                 if form is None:
                     self.key += part
                     continue
-                if value.__code__ is form[0] and value.__defaults__ is form[1] and not value.__dict__:
+                same = value.__code__ is form[0] and value.__defaults__ is form[1] and value.__kwdefaults__ is form[2]
+                if same and not value.__dict__:
                     self.key += part  # what it finds itself is in places of its own
                     self.seen.setdefault(id(value), len(self.seen))
                     continue
@@ -162,7 +163,7 @@ class _Key:
     def _whole(self, x: Any, given: bool) -> None:
         """Enter what is no constant: its elements or attributes."""
         kind: Any = type(x)
-        if _has_attributes(kind) and wrapped(x) is None:
+        if _has_attributes(kind) and (not stays(kind) or wrapped(x) is None):
             self._object(x, kind)
         elif isinstance(x, _ELEMENTS):
             self._elements(x, given)

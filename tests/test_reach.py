@@ -222,6 +222,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "a bound method of an owner": OWNER.run,
     "an object itself": MODEL,
     "a partial of a method": partial(Model.apply, MODEL),
+    "a partial of an object": partial(MODEL),
     "a dataclass": lambda x: x * CONFIG.k,
     "a cached property": lambda x: x * CACHED.k,
     "a list": lambda x: x * LIST[0],

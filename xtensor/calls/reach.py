@@ -114,7 +114,7 @@ class Reach:
         self._functions[id(function)] = function, form
         self.grown += 1
         if isinstance(function, partial):
-            self._found_in(dict(enumerate(function.args)) | function.keywords)
+            self._found_in({"": function.func} | dict(enumerate(function.args)) | function.keywords)
             return self.take(function.func)
         if isinstance(function, MethodType):
             self._found_in({"self": function.__self__})

@@ -147,7 +147,7 @@ class Reach:
         if not any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values()):
             return  # there is no need to look at each instruction, which takes as long as running some
         for name, attribute in _loads(code):
-            module = modules.get(name)
+            module = modules.get(name, "")
             if module in _VARYING:
                 self.varying = self.varying or module
             elif attribute in _VARYING_OF.get(module, ()):

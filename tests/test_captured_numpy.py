@@ -79,7 +79,38 @@ def product(x: Any, i: Any) -> Any:
     return out + 1.0
 
 
-@pytest.mark.parametrize("function", [made, argument, masked, put, windows, bins, product])
+def lists(x: Any, i: Any) -> Any:
+    rows, p = x.reshape(4, 10), np.argmax(x[:4])
+    taken = rows[[0, p]] * 1.0
+    rows[[p, 3]] = rows[[3, p]]
+    rows[[p, 1], [2, p]] += 2.0
+    return taken, rows[:, [p, 0]]
+
+
+def counts(x: Any, i: Any) -> Any:
+    return np.bincount(i, minlength=12) * 2, np.bincount(i, weights=x, minlength=12)
+
+
+def subscripts(x: Any, i: Any) -> Any:
+    square = x[:36].reshape(6, 6)
+    np.einsum("ii->i", square)[...] = 1.0
+    line = np.einsum("iji->ji", x[:36].reshape(3, 4, 3))
+    line += np.einsum("ij->ji", line[:3].copy()).sum()
+    return np.einsum("ij->i", square)
+
+
+def parts(x: Any, i: Any) -> Any:
+    z = x + 1j * x[::-1]
+    z.imag *= 2.0
+    z[::2].real = i[::2]
+    x.real += 1.0
+    return z, z.real
+
+
+NAMES = [made, argument, masked, put, windows, bins, product, lists, counts, subscripts, parts]
+
+
+@pytest.mark.parametrize("function", NAMES)
 def test_beside_numpy(function: Callable[..., Any]) -> None:
     fused = xt.fuse(function, strict=True)
     for call in range(4):
@@ -90,6 +121,25 @@ def test_beside_numpy(function: Callable[..., Any]) -> None:
         for one, other in zip(mine, right, strict=True) if isinstance(right, tuple) else [(mine, right)]:
             if other is not None:
                 np.testing.assert_allclose(np.asarray(one), other, rtol=1e-14, strict=True)
+
+
+def test_more_counts_than_were_captured() -> None:
+    """Beyond `minlength` the function itself is called; one that writes as well must not be called twice."""
+
+    def function(i: Any) -> Any:
+        return np.bincount(i, minlength=12) + 1
+
+    def writes(i: Any) -> Any:
+        i += 1
+        return np.bincount(i, minlength=12) + 1
+
+    fused, writing = xt.fuse(function), xt.fuse(writes)
+    for call, high in enumerate((12, 12, 12, 30, 12, 13)):
+        i = indices(call, high=high)
+        np.testing.assert_array_equal(np.asarray(fused(xt.asarray(i))), function(i), strict=True)
+        np.testing.assert_array_equal(np.asarray(writing(xt.asarray(i.copy()))), function(i + 1), strict=True)
+    assert fused.why(xt.asarray(i)) == ""
+    assert writing.why(xt.asarray(i)).startswith("[values]")
 
 
 def test_a_write_out_of_bounds_is_an_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from array import array
@@ -9,7 +10,7 @@ from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, update_wrapper, wraps
 from itertools import count
 from random import gauss
 from time import perf_counter
@@ -44,6 +45,9 @@ class Model:
 
     def __getitem__(self, key: str) -> float:
         return self.k
+
+    def hidden(self, x: Any) -> Any:
+        return x * 2.0
 
     @property
     def double(self) -> float:
@@ -84,12 +88,57 @@ class Cached:
         return 2.0
 
 
+class Replaced:
+    """A class whose methods others replace."""
+
+    size: Any
+    scaled: Any
+    shrunk: Any
+
+
+def with_constant(x: Any, k: float = 2.0) -> Any:
+    return x * k
+
+
+def with_keyword(x: Any, *, k: float = 2.0) -> Any:
+    return x * k
+
+
+def reloaded(x: Any) -> Any:
+    return x * 2.0
+
+
+def decorated(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A decorator that finds more than the function does."""
+
+    @wraps(function)
+    def call(x: Any) -> Any:
+        return function(x) * WHERE.k
+
+    return call
+
+
+class Decorator:
+    """One that is an object."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        update_wrapper(self, function)
+        self.function, self.k = function, 2.0
+
+    def __call__(self, x: Any) -> Any:
+        return self.function(x) * self.k
+
+
+PLAIN, OBJECT = decorated(lambda x: x + 1.0), Decorator(lambda x: x + 1.0)
+
+
 Pair = namedtuple("Pair", "a b")
 WHERE = SimpleNamespace(k=2.0)
 MODULE = ModuleType("somebodys")
 exec("k = 2.0\ndef helper(x):\n    return x * k", MODULE.__dict__)
 sys.modules["somebodys"] = MODULE
 SLOTS, MODEL, HEIR, OWNER, CONFIG, CACHED = Slots(), Model(), Heir(), Owner(), Config(), Cached()
+REPLACED = Replaced()
 DEQUE, ARRAY, BYTES = deque([2.0]), array("d", [2.0]), bytearray(b"\2")
 LIST, DICT, ORDERED, SET = [2.0], {"k": 2.0}, OrderedDict(k=2.0), {2.0}
 SMALL, LARGE, LISTED = np.array([2.0]), np.full(1000, 2.0), [np.array([2.0])]
@@ -138,6 +187,18 @@ def set_all(k: float) -> None:
     Model.shared = k
     for box in (DEQUE, ARRAY, LIST, SMALL, LARGE, LISTED[0], OTHER, PAIR.a, with_default.__defaults__[0]):  # type: ignore[index]
         box[0] = k
+    Replaced.size = property(lambda self, k=k: k)
+    Replaced.scaled = lambda self, x, k=k: x * k
+    Replaced.shrunk = staticmethod(lambda x, k=k: x / k)
+    if "hidden" in vars(Heir):
+        del Heir.hidden
+    if k != 2.0:
+        Heir.hidden = lambda self, x, k=k: x * k  # type: ignore[method-assign]
+    OBJECT.k = k
+    with_constant.__defaults__ = (k,)
+    with_keyword.__kwdefaults__ = {"k": k}
+    reloaded.__code__ = eval(f"lambda x: x * {k}").__code__
+    os.environ["XTENSOR_TEST_K"] = str(k)
     BYTES[0] = int(k)
     DICT["k"] = ORDERED["k"] = k
     SET.clear()
@@ -161,6 +222,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "a bound method of an owner": OWNER.run,
     "an object itself": MODEL,
     "a partial of a method": partial(Model.apply, MODEL),
+    "a partial of an object": partial(MODEL),
     "a dataclass": lambda x: x * CONFIG.k,
     "a cached property": lambda x: x * CACHED.k,
     "a list": lambda x: x * LIST[0],
@@ -189,6 +251,19 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "a library's function": lambda x: FUNCTION(x),
     "a fused function": xt.fuse(lambda x: x * WHERE.k),
     "a function defined later": lambda x: defined_later(x),
+    "a method that is replaced": lambda x: REPLACED.scaled(x),
+    "a static method that is replaced": lambda x: Replaced.shrunk(x),
+    "a property that is replaced": lambda x: x * REPLACED.size,
+    "a constant default that is replaced": lambda x: with_constant(x),
+    "a method that another hides": lambda x: HEIR.hidden(x),
+    "a keyword's default that is replaced": lambda x: with_keyword(x),
+    "what a decorator finds": lambda x: PLAIN(x),
+    "what its own decorator finds": PLAIN,
+    "a decorator's attribute": lambda x: OBJECT(x),
+    "its own decorator's attribute": OBJECT,
+    "code that is replaced": lambda x: reloaded(x),
+    "its own code that is replaced": reloaded,
+    "the environment": lambda x: x * float(os.environ["XTENSOR_TEST_K"]),
 }
 
 
@@ -203,7 +278,7 @@ def test_what_changes_between_calls_is_seen(case: str) -> None:
     set_all(2.0)
 
 
-STILL = [case for case in CASES if case not in ("an array of the standard library", "bytes")]
+STILL = [case for case in CASES if case not in ("an array of the standard library", "bytes", "the environment")]
 
 
 @pytest.mark.parametrize("case", [case for case in STILL if "large" not in case and "remembered" not in case])

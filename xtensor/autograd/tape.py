@@ -25,7 +25,7 @@ from ..base.options import settings, thin_closed
 from ..graph.node import Node, View
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
-from ..storage.storage import histories
+from ..storage.storage import histories, watchers, watching
 from ..tensor.face import Tensor, face
 from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
 
@@ -152,7 +152,16 @@ class Saved:
         blob = self.value
         assert type(blob) is TBlob
         blob.saver = None
-        self.hold(TBlob.adopt(blob.device.backend.call(blob.native().copy), blob.device))
+        self.hold(_copied(blob))
+
+
+def _copied(blob: TBlob) -> TBlob:
+    """Return a copy of bytes, which is a step of a function that is being captured."""
+    if watchers and watching() is not None:
+        with recording(OFF):
+            copied: Tensor = xt.astype(face(blob), blob.dtype)
+        return copied.blob
+    return TBlob.adopt(blob.device.backend.call(blob.native().copy), blob.device)
 
 
 class Kept:

@@ -419,8 +419,9 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
     faults = ((WRITES, capture.wrote_otherwise), (KEEPS, partial(capture.kept_besides, blobs)))
     reason = capture.reason or next((reason for reason, is_so in faults if is_so()), "" if capture.steps else NOTHING)
     captured = None if reason else Captured(capture, blobs)
-    if captured is None or capture.reason:  # a result is of unknown memory
-        return _Known(None, (), done.build, reason or capture.reason)
+    reason = reason or capture.reason  # a result is of unknown memory
+    if captured is None or reason or (capture.checked and not captured.may_be_repeated):
+        return _Known(None, (), done.build, reason or capture.checked)
     known = ((_given, same), (_result, places), (_holder, done.numbers))
     ways = [
         next((partial(way, numbers[id(leaf)]) for way, numbers in known if id(leaf) in numbers), partial(_fixed, leaf))

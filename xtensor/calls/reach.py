@@ -7,11 +7,13 @@ mentions, that of functions among what it finds, and that of methods that it can
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property, lru_cache, partial
+from operator import is_
 from types import (
     BuiltinFunctionType,
+    CellType,
     CodeType,
     FunctionType,
     MethodDescriptorType,
@@ -31,8 +33,9 @@ MOST_OBJECTS = 512
 # Modules whose functions and constants stay what they are.
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "xtensor", "numpy", "scipy", "cupy", "array_api_compat", "tqdm"))
 
-# Modules of libraries whose functions return something else at each call; of NumPy, the part of this name.
-_VARYING, _DRAWS = frozenset(("datetime", "random", "secrets", "time", "uuid")), "random"
+# Modules of libraries whose functions return something else at each call, and such attributes of other modules.
+_VARYING = frozenset(("datetime", "random", "secrets", "time", "uuid"))
+_VARYING_OF = {"numpy": frozenset(("random",)), "os": frozenset(("environ", "getenv", "urandom"))}
 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
@@ -82,37 +85,42 @@ class Reach:
     met at calls.
 
     names: all that its code mentions, and that of functions that it finds and of methods that it can call. places:
-    where values are found, each a dict and a key or a cell, with the last constant found there and what tells that from
-    others. grown: a count of what came to these. varying: what it can call that returns something else each time.
+    where values are found, each a dict and a key or a cell, with the last constant found there, what tells that from
+    others, and of a function its form. grown: a count of what came to these; version: of functions whose form changed.
+    varying: what it can call that returns something else each time.
     """
 
     def __init__(self, function: Any) -> None:
         self.names: set[str] = set()
         self.places: list[list[Any]] = []
-        self._functions: dict[int, Any] = {}  # held, so that no other one gets its number
+        self._functions: dict[int, Any] = {}  # with their forms; held, so that no other one gets its number
         self._classes: set[type] = set()
-        self.grown = 0
+        self._methods: set[tuple[type, str]] = set()
+        self.grown = self.version = 0
         self.varying = ""
-        if not hasattr(wrapped(function) or function, "__code__"):  # an object that is called
-            self._found_in({"self": function})
+        if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
+            self._found_in({"self": function})  # else it is what it stands for, and that is taken in
         self.take(function)
 
     def take(self, function: Any) -> bool:
         """Take in what a function finds; return False where there are too many functions."""
-        if id(function) in self._functions:
-            return True
-        if len(self._functions) >= MOST_OBJECTS:
+        known, form = self._functions.get(id(function)), form_of(function)
+        if known is not None:
+            if all(map(is_, known[1], form)):
+                return True
+            self.version += 1
+        elif len(self._functions) >= MOST_OBJECTS:
             return False
-        self._functions[id(function)] = function
+        self._functions[id(function)] = function, form
         self.grown += 1
         if isinstance(function, partial):
-            self._found_in(dict(enumerate(function.args)) | function.keywords)
+            self._found_in({"": function.func} | dict(enumerate(function.args)) | function.keywords)
             return self.take(function.func)
         if isinstance(function, MethodType):
             self._found_in({"self": function.__self__})
             return self.take(function.__func__)
         inner = wrapped(function)
-        if inner is not None:
+        if inner is not None and not isinstance(function, FunctionType):  # else it calls that by one of its names
             return self.take(inner)
         if isinstance(getattr(function, "__code__", None), CodeType):
             self._take_code(function)
@@ -122,9 +130,9 @@ class Reach:
         """Take in a function's names, and where it finds values by them."""
         names, spread = set(_names(function.__code__)), function.__globals__
         for found in (spread, sys.modules):  # modules can be imported inside a function
-            self.places += [[found, one, None, None] for one in sorted(names & found.keys()) if not stays(found[one])]
+            self._found_in(found, [one for one in sorted(names & found.keys()) if not stays(found[one])])
             names = names - found.keys()
-        self.places += [[cell, "", None, None] for cell in function.__closure__ or ()]
+        self.places += [[cell, "", None, None, None] for cell in function.__closure__ or ()]
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         self._found_in({n: value for n, value in enumerate(defaults) if constant_of(value) is None})
         self._look_for_varying(function)
@@ -132,15 +140,18 @@ class Reach:
 
     def _look_for_varying(self, function: Any) -> None:
         """Take note of what a function can call that returns something else each time."""
-        names = _names(function.__code__)
+        names, code = _names(function.__code__), function.__code__
         found = {name: function.__globals__.get(name, sys.modules.get(name)) for name in names}
-        varying = {name: module for name, value in found.items() if (module := _module_of(value)) in _VARYING}
-        if _DRAWS in names:
-            varying |= {name: f"numpy.{_DRAWS}" for name, value in found.items() if value is np}
-        if varying:  # else there is no need to look at each instruction, which takes as long as running some
-            for name, attribute in _loads(function.__code__):
-                if name in varying and (found[name] is not np or attribute == _DRAWS):
-                    self.varying = self.varying or varying[name]
+        found |= dict(zip(code.co_freevars, map(_content_of, function.__closure__ or ()), strict=True))
+        modules = {name: _module_of(value) for name, value in found.items()}
+        if not any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values()):
+            return  # there is no need to look at each instruction, which takes as long as running some
+        for name, attribute in _loads(code):
+            module = modules.get(name, "")
+            if module in _VARYING:
+                self.varying = self.varying or module
+            elif attribute in _VARYING_OF.get(module, ()):
+                self.varying = self.varying or f"{module}.{attribute}"
 
     def _name(self, names: set[str]) -> None:
         """Take in names, and the methods of classes that are called so."""
@@ -149,8 +160,8 @@ class Reach:
         for kind in list(self._classes) if new else ():
             self._take_methods(kind, new)
 
-    def _found_in(self, values: dict[Any, Any]) -> None:
-        self.places += [[values, key, None, None] for key in values]
+    def _found_in(self, values: Mapping[Any, Any], keys: Iterable[Any] | None = None) -> None:
+        self.places += [[values, key, None, None, None] for key in (values if keys is None else keys)]
 
     def meet(self, kind: type, *, makes: bool = False) -> None:
         """Take in the methods of a class that can be called: by the names that are mentioned, and by operators.
@@ -165,16 +176,39 @@ class Reach:
             self._take_methods(kind, {"__new__", "__init__", "__post_init__"})
 
     def _take_methods(self, kind: type, names: set[str]) -> None:
-        for base in kind.__mro__:
-            if base is not object and not stays(base):
-                for name in names & vars(base).keys():
-                    for function in _behind(vars(base)[name]):
-                        self.take(function)
+        """Take in methods of a class, and where others of these names would be found before them."""
+        own = [base for base in kind.__mro__ if base is not object and not stays(base)]
+        for at, base in enumerate(own):
+            every = vars(base)
+            for name in names & every.keys():
+                functions = [] if (base, name) in self._methods else behind(every[name])
+                if functions:
+                    places = [one for one in own[: at + 1] if (one, name) not in self._methods]
+                    self._methods.update([(one, name) for one in places])
+                    for one in places:
+                        self._found_in(vars(one), [name])
+                for function in functions:
+                    self.take(function)
 
 
-def _module_of(value: Any) -> str | None:
-    """Return the name of a module, or of that which a function or a class is from."""
-    return value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+def _content_of(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return None
+
+
+def form_of(function: Any) -> tuple[Any, ...]:
+    """Return what of a function others can replace, as reloading does."""
+    if type(function) is not FunctionType:
+        return ()
+    return function.__code__, function.__defaults__, function.__kwdefaults__
+
+
+def _module_of(value: Any) -> str:
+    """Return the name of a module, or of that which a function or a class is from; "" for none."""
+    found = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    return found if isinstance(found, str) else ""
 
 
 def _operators(kind: type) -> set[str]:
@@ -193,16 +227,15 @@ _NEVER = frozenset(
 )
 
 
-def _behind(attribute: Any) -> Iterator[Any]:
-    """Yield the functions behind an attribute of a class: of a method, a property."""
+def behind(attribute: Any) -> list[Any]:
+    """Return the functions behind an attribute of a class: of a method, a property."""
     if isinstance(attribute, property):
-        yield from [one for one in (attribute.fget, attribute.fset) if one is not None]
-    elif isinstance(attribute, (staticmethod, classmethod)):
-        yield attribute.__func__
-    elif isinstance(attribute, cached_property):
-        yield attribute.func
-    elif isinstance(attribute, FunctionType) or wrapped(attribute) is not None:
-        yield attribute
+        return [one for one in (attribute.fget, attribute.fset) if one is not None]
+    if isinstance(attribute, (staticmethod, classmethod)):
+        return [attribute.__func__]
+    if isinstance(attribute, cached_property):
+        return [attribute.func]
+    return [attribute] if isinstance(attribute, FunctionType) or wrapped(attribute) is not None else []
 
 
 def stays(value: Any) -> bool:
@@ -232,7 +265,7 @@ def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
 
     instructions = [*get_instructions(code)]
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME"):
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "IMPORT_NAME"):
             taken = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
             yield one.argval, str(following.argval) if following is not None and taken else ""
     for inner in code.co_consts:

@@ -6,8 +6,9 @@ is a result as what is returned is one, and later calls put theirs there.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
-from types import ModuleType
+from types import CellType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from .reach import Reach, constant_of, is_open, slots_of, stays
@@ -30,9 +31,9 @@ class Left(NamedTuple):
         holder = holders[self.where] if isinstance(self.where, int) else self.where[0]
         if isinstance(self.where, list) and not isinstance(holder, dict):
             holder.cell_contents = value
-        elif isinstance(holder, list) and self.is_there and self.key >= len(holder):
+        elif isinstance(holder, (list, deque)) and self.is_there and self.key >= len(holder):
             holder.append(value)
-        elif isinstance(holder, (list, dict)):
+        elif isinstance(holder, (list, deque, dict)):
             if self.is_there:
                 holder[self.key] = value
             else:
@@ -62,6 +63,7 @@ class Contents:
             now = _value_at(place)
             if now is not value:
                 found.append((Left(place, place[1], True), now))
+                complete &= type(place[0]) is not MappingProxyType  # of a class
         for number, holder in enumerate(self._holders):
             before, after = self._before[number], _inside(holder, self._names)
             new = [key for key in after if after[key] is not before.get(key, _ABSENT)]
@@ -106,7 +108,7 @@ def _can_be_put(holder: Any, before: dict[Any, Any], after: dict[Any, Any]) -> b
     if isinstance(holder, dict):
         stay = [key for key in before if key in after]
         return stay == list(after)[: len(stay)] and all(constant_of(key) is not None for key in after)
-    if isinstance(holder, list):
+    if isinstance(holder, (list, deque)):
         return True
     kind: Any = type(holder)
     if isinstance(holder, type) or not is_open(kind):
@@ -120,6 +122,6 @@ def _value_at(place: list[Any]) -> Any:
     """Return what is found in a place of a Reach, None for nothing."""
     where = place[0]
     try:
-        return where.get(place[1]) if type(where) is dict else where.cell_contents
+        return where.cell_contents if type(where) is CellType else where.get(place[1])
     except ValueError:  # an empty cell
         return None

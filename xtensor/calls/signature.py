@@ -10,9 +10,9 @@ import sys
 from _thread import LockType, RLock
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from re import Pattern
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,19 @@ from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
-from .reach import MOST_OBJECTS, Reach, constant_of, is_code, is_open, is_plain, slots_of, stays, wrapped
+from .reach import (
+    MOST_OBJECTS,
+    Reach,
+    behind,
+    constant_of,
+    form_of,
+    is_code,
+    is_open,
+    is_plain,
+    slots_of,
+    stays,
+    wrapped,
+)
 
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor, and what is made does not lie on the CPU"
@@ -33,6 +45,10 @@ ELSEWHERE = "[device] its arguments are on different devices"
 
 # Elements up to which a list or dict of constants is part of a signature, and bytes up to which a NumPy array is.
 MOST_ELEMENTS, MOST_BYTES = 64, 1024
+
+# Kinds of constants that are told apart by comparing them, and kinds that have elements.
+_COMPARED = frozenset((int, bool, str, bytes, type(None)))
+_ELEMENTS = (list, tuple, dict, set, frozenset, deque)
 
 # Kinds of objects of which no value is read, or always the same one.
 _IDENTITIES = (LockType, RLock, Pattern, range)
@@ -48,7 +64,7 @@ class _Key:
     __slots__ = ("arrays", "blobs", "device", "holders", "key", "reach", "reason", "seen", "tensors")
 
     def __init__(self, reach: Reach) -> None:
-        self.key: list[Any] = []
+        self.key: list[Any] = [reach.version]
         self.tensors: list[Tensor] = []
         self.blobs: list[TBlob] = []
         self.reach = reach
@@ -78,29 +94,37 @@ class _Key:
     def places(self, places: Sequence[list[Any]]) -> None:
         """Enter what is found in places now."""
         for place in places:
-            where, name, last, part = place
+            where, name, last, part, form = place
             try:
-                value = where.get(name) if type(where) is dict else where.cell_contents
+                value = where.cell_contents if type(where) is CellType else where.get(name)
             except ValueError:  # an empty cell
                 value = None
             if part is not None and value is last:
-                if type(value) is not FunctionType:
+                if form is None:
                     self.key += part
                     continue
-                if not value.__dict__:  # what it finds itself is in places of its own
-                    self.key += part
+                same = value.__code__ is form[0] and value.__defaults__ is form[1] and value.__kwdefaults__ is form[2]
+                if same and not value.__dict__:
+                    self.key += part  # what it finds itself is in places of its own
                     self.seen.setdefault(id(value), len(self.seen))
                     continue
             self.enter(value, given=False)
-            if type(value) is FunctionType or (type(value) is not Tensor and is_plain(value)):
-                place[2:] = value, constant_of(value)
+            if type(value) is FunctionType:
+                place[2:] = value, constant_of(value), form_of(value)
+            elif type(value) is not Tensor and is_plain(value):
+                place[2:] = value, constant_of(value), None
 
     def enter(self, x: Any, *, given: bool) -> None:
         """Enter a tensor or another value. given: whether it is an argument."""
-        if type(x) is Tensor:
+        kind = type(x)
+        if kind is Tensor:
             self.tensor(x)
             return
-        constant = constant_of(x)
+        if kind in _COMPARED or (kind is float and x and x == x):  # 0.0 is not -0.0, and NaN is NaN
+            self.key += (kind, x)
+            return
+        changes = kind is dict or kind is list
+        constant = None if changes else constant_of(x)
         if constant is not None:
             self.key += constant
             if is_plain(x):
@@ -111,6 +135,8 @@ class _Key:
             self.seen[id(x)] = len(self.seen)
             if len(self.seen) > MOST_OBJECTS:
                 self._refuse(x, given)
+            elif changes:
+                self._elements(x, given)
             elif constant is not None:
                 self._namespace(x)
             else:
@@ -137,11 +163,13 @@ class _Key:
     def _whole(self, x: Any, given: bool) -> None:
         """Enter what is no constant: its elements or attributes."""
         kind: Any = type(x)
-        if isinstance(x, (list, tuple, dict, set, frozenset, deque)):
+        if _has_attributes(kind) and (not stays(kind) or wrapped(x) is None):
+            self._object(x, kind)
+        elif isinstance(x, _ELEMENTS):
             self._elements(x, given)
         elif isinstance(x, np.ndarray):
             self._contents(x, given)
-        elif isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False) or _is_log(x):
+        elif isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False) or _is_log(kind):
             self.key.append(x)  # of a generator of random numbers that draws in order: this very one
         elif isinstance(x, (MethodType, partial)):
             self.key.append(kind)
@@ -150,8 +178,10 @@ class _Key:
         elif wrapped(x) is not None:
             self.key.append(kind)
             self.enter(wrapped(x), given=given)
-        elif is_open(kind):
-            self._object(x, kind)
+        elif behind(x):
+            self.key.append(kind)
+            for part in behind(x):
+                self.enter(part, given=given)
         else:
             self._refuse(x, given)
 
@@ -171,7 +201,18 @@ class _Key:
             if None in constants:
                 self._refuse(x, given)
         else:
-            for part in (*x, *x.values()) if isinstance(x, dict) else x:
+            self._parts(x, given)
+            if isinstance(x, dict):
+                self._parts(x.values(), given)
+
+    def _parts(self, parts: Collection[Any], given: bool) -> None:
+        """Enter elements, those that are only compared together."""
+        kinds = [*map(type, parts)]
+        if _COMPARED.issuperset(kinds):
+            self.key += kinds
+            self.key += parts
+        else:
+            for part in (*parts,):
                 self.enter(part, given=given)
 
     def _contents(self, x: Any, given: bool) -> None:
@@ -210,15 +251,23 @@ class _Key:
         """Enter those of some attributes that are mentioned, or every one."""
         names = own if every else self.reach.names
         for name, value in list(own.items()) if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
-            if name in names and not stays(value):
+            if name in names and (type(value) is Tensor or not stays(value)):
                 self.key.append(name)
                 self.enter(value, given=False)
 
 
-def _is_log(x: Any) -> bool:
-    """Return whether this is a log, to which is written only. Who has one has imported `logging`; here it is not."""
+@lru_cache(maxsize=1024)
+def _has_attributes(kind: Any) -> bool:
+    """Return whether objects of a class are what their attributes are."""
+    others = (*_ELEMENTS, *_IDENTITIES, np.ndarray, MethodType, partial, property, staticmethod, classmethod)
+    named = kind is object or getattr(kind, "draws", False) or _is_log(kind)
+    return not (named or issubclass(kind, others)) and is_open(kind)
+
+
+def _is_log(kind: Any) -> bool:
+    """Return whether objects of a class are logs, to which is written only. Who has one has imported `logging`."""
     logging = sys.modules.get("logging")
-    return logging is not None and isinstance(x, logging.Logger)
+    return logging is not None and issubclass(kind, logging.Logger)
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:

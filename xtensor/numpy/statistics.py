@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, differentiable, steps_of
+from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
+from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, created, valued
 from .common import as_array, give, numbers, refuse_capture
 from .door import through
@@ -218,9 +221,17 @@ def _counted(x: Tensor, weights: Tensor, minlength: int) -> Tensor:
     return on((x, weights), "bincount", lambda xp, a, w: xp.bincount(a, w, minlength))
 
 
+def _check_below(count: int, native: Any) -> None:
+    """Raise ValueError where there are integers beyond a count, for which more places would be made."""
+    if native.size and native.max() >= count:
+        raise ValueError(expected("bincount", "x", f"be below minlength {count}", int(native.max())))
+
+
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     x = as_array(x, "bincount")
-    refuse_capture("bincount")
+    capture = watching() if watchers else None
+    if capture is not None and not (minlength and capture.holds(partial(_check_below, minlength), x.blob, "bincount")):
+        capture.refuse_call("bincount")
     if weights is None:
         return on(x, "bincount", lambda xp, a: xp.bincount(a, minlength=minlength))
     return _counted(x, xt.astype(as_array(weights), xt.float64, copy=False), minlength)

@@ -146,11 +146,12 @@ class Capture:
     reason: why this is not all that happened, "" as long as it may be. arguments: their blobs; device: theirs, or the
     CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
     that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them. given_up: called when the
-    thread that is watched has given a reason, perhaps once more.
+    thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does what
+    must not be done twice, as it looks into values and may be called after all.
     """
 
     def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = ()) -> None:
-        self.reason = ""
+        self.reason = self.checked = ""
         self.given_up: Callable[[], None] = lambda: None
         self.thread = get_ident()
         self.arguments = list(arguments)
@@ -217,14 +218,26 @@ class Capture:
         if reason == DISTURBED:
             self.reason = reason
         elif not self.reason:
-            line = users_line()
-            self.reason = f"{reason}, at {line}" if line else reason
+            self.reason = _at_users_line(reason)
         if get_ident() == self.thread and not self._inside:
             self.given_up()
 
     def refuse_call(self, name: str) -> None:
         """Refuse a library function of which the shapes depend on values, or that knows more than it is given."""
         self.refuse(f"{LOOKED} ({name})")
+
+    def holds(self, check: Callable[..., Any], blob: TBlob, name: str) -> bool:
+        """Return whether a check, which raises ValueError, passes; each call makes it before it goes on, and is a plain
+        one where it does not pass.
+        """
+        with self.inside():
+            try:
+                self.device.backend.call(check, blob.shallow_copy().native())
+            except ValueError:
+                return False
+        self.checked = self.checked or _at_users_line(f"{LOOKED} ({name}, and writes or draws)")
+        self.called(check, (blob,), ())
+        return True
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -515,6 +528,11 @@ class Capture:
         """Return whether somebody holds memory that was made, other than these results."""
         owners = {blob.owner for blob in results}
         return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
+
+
+def _at_users_line(reason: str) -> str:
+    line = users_line()
+    return f"{reason}, at {line}" if line else reason
 
 
 # Stands for a computed place in a key.

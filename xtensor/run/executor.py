@@ -20,7 +20,7 @@ from ..devices.cuda_memory import bare, evaluating, let_go
 from ..graph.node import VIEWS, Masked, Node, Part, last_users, pending_below, rounds, with_small_ends
 from ..plan.costs import ASK_BYTES, DIRECT_BYTES, FREE_PART
 from ..storage.blob import TBlob
-from ..storage.storage import Guard, Native, Storage, first_use, trusted, watchers, watching
+from ..storage.storage import Guard, Native, Storage, first_use, is_in_step, trusted, watchers, watching
 from .steps import step
 
 _evaluating = fork_waiting_lock()
@@ -180,7 +180,7 @@ def before_write(owner: Storage) -> None:
         owner.count_write()
         return
     with turn():
-        for other in trusted.owners:  # which may be the same memory
+        for other in () if is_in_step() else trusted.owners:  # a step writes to its own; others may be the same memory
             _serve(other.guard)
         _release(owner)
         owner.count_write()

@@ -231,7 +231,10 @@ def _listless(x: Tensor, key: Any) -> tuple[Any, ...]:
 
 
 def _listed(x: Tensor, item: Any) -> Tensor:
-    """Return a nested sequence of a key as a tensor."""
+    """Return a nested sequence of a key as a tensor: a stack, where it has tensors in it."""
+    if any(type(one) is Tensor for one in item):
+        stack: Tensor = _checked_key(xt.asarray(item, device=x.device))
+        return stack
     return asarray_host(_array_key(item), "index", "key", device=x.device)
 
 

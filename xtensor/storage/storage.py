@@ -127,6 +127,12 @@ def watching() -> Any:
     return next((one for one in tuple(watchers) if one.thread == here and not one.is_inside), None)
 
 
+def is_in_step() -> bool:
+    """Return whether this thread runs a step that somebody who watches it knows."""
+    here = get_ident()
+    return any(one.thread == here and one.is_inside for one in tuple(watchers))
+
+
 class Storage:
     """One allocation on one device, the owner of the memory that tensors show.
 

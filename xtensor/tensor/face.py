@@ -340,11 +340,21 @@ class Tensor(Operators, Methods):
         found = xt.standard.methods.part(self, 0) if self.dtype.kind == "c" else self[...]
         return valued(found) if is_value(self) else found
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
+
     @property
     def imag(self) -> Tensor:
         """The imaginary part, as a view; zeros for a real tensor."""
         found = xt.standard.methods.part(self, 1) if self.dtype.kind == "c" else xt.imag(self)
         return valued(found) if is_value(self) else found
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError(expected("imag", "x", "be complex to be set", self.dtype))
+        self.imag[...] = value
 
     # ---- the standard's protocol methods
 

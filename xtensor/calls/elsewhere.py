@@ -261,54 +261,43 @@ def view_there(x: Tensor, key: Any) -> Tensor | None:
     """Return the view that a basic key selects of a tensor on another device than the CPU, or the value of one element;
     None for any other tensor, and for a key that the library refuses.
     """
-    blob = blob_there(x)
-    if blob is None or x._step is not None or blob.constant or blob.fixed:
+    blob = x._data if type(x._data) is TBlob else blob_there(x)
+    if blob is None or blob.device is CPU_DEVICE or x._step is not None:
         return None
     try:
-        native = blob.native()[key]
+        native = blob._native[key] if blob._native is not None else blob.native()[key]
     except REFUSED:
         return None
     if native.ndim or key is Ellipsis or (type(key) is tuple and any(one is Ellipsis for one in key)):
-        return face(TBlob.of(blob.owner, native, blob.device, writeable=blob.writeable))
+        return x.window(native)
+    if observers:
+        return None
     backend: Any = blob.device.backend
     tensor = face(TBlob.of(None, backend.element(native), blob.device, writeable=True))
     tensor._is_value = True
     return tensor
 
 
-def reshaped_there(x: Tensor, shape: Any) -> Tensor | None:
-    """Return a tensor of another device than the CPU that is in C order under another shape; None for any other, and
-    for a shape that is not a tuple of its size.
-    """
-    blob = blob_there(x)
-    if blob is None or x._step is not None or blob.constant or blob.fixed or type(shape) is not tuple:
-        return None
-    native = blob.native()
-    if not native._c_contiguous or not all(type(length) is int for length in shape):
-        return None
-    try:
-        seen = native.reshape(shape)
-    except REFUSED:
-        return None
-    return face(TBlob.of(blob.owner, seen, blob.device, writeable=blob.writeable))
-
-
 def assign_there(x: Tensor, key: Any, value: Any) -> bool:
     """Assign a number, or what lies in other memory, to a basic key of a tensor on another device than the CPU, by one
-    call of its library; return whether it took the call. What it refuses the long way says.
+    call of its library, where nothing has a gradient; return whether it took the call. What it refuses the long way
+    says.
     """
-    blob = blob_there(x)
-    if blob is None or not blob.writeable or blob.owner.shared:
+    blob = x._data if type(x._data) is TBlob else blob_there(x)
+    if blob is None or blob.device is CPU_DEVICE or x._step is not None or observers:
+        return False
+    owner = blob._owner or blob.owner
+    if not blob.writeable or owner.shared:
         return False
     given, kind = value, type(value)
     if kind is Tensor:
         source = blob_there(value)
-        if source is None or source.device is not blob.device or source.dtype != blob.dtype:
+        if source is None or source.device is not blob.device or source.dtype != blob.dtype or value._step is not None:
             return False
-        given = source.native()
-        if source is blob or source.owner.shared:
+        given, lender = source.native(), source.owner
+        if source is blob or lender.shared:
             return False
-        if source.owner is blob.owner:
+        if lender is owner:
             apart = _apart(given, blob, key)
             if not apart:
                 return apart is None
@@ -316,8 +305,8 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
         kind is int and 0 <= value <= 127 and blob.dtype.kind in "iuf"
     ):  # -0.0 and what may not fit are for the long way
         return False
-    native = blob.native()
-    before_write(blob.owner)
+    native = blob.native() if blob._native is None else blob._native
+    before_write(owner)
     try:
         blob.device.backend.call(native.__setitem__, key, given)
     except REFUSED:

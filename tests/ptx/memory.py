@@ -231,16 +231,25 @@ def together(these: np.ndarray, those: np.ndarray) -> np.ndarray:
 class Shared(PerOwner):
     """Shared memory, one for each block, which notices when barriers are missing.
 
-    For each byte it keeps who wrote it and who read it last, and when: a moment of a thread is (barriers of its
-    block, barriers of its warp). The lanes of one instruction run at once here, but not on a GPU.
+    For each grain of four bytes - for each byte, once fewer are used at a time - it keeps who wrote it and who read it
+    last, and when: a moment of a thread is (barriers of its block, barriers of its warp). The lanes of one instruction
+    run at once here, but not on a GPU.
     """
 
     def __init__(self, blocks: int, length: int) -> None:
         super().__init__("shared", blocks, length)
-        self.writer = np.full(self.data.size, -1)
-        self.reader = np.full(self.data.size, -1)
-        self.written = np.zeros((2, self.data.size), np.int64)
-        self.read = np.zeros((2, self.data.size), np.int64)
+        self.grain = 4
+        self.writer = np.full(self.data.size // self.grain, -1)
+        self.reader = np.full(self.data.size // self.grain, -1)
+        self.written = np.zeros((2, self.data.size // self.grain), np.int64)
+        self.read = np.zeros((2, self.data.size // self.grain), np.int64)
+
+    def _by_bytes(self) -> None:
+        """Keep the same of each byte."""
+        self.writer, self.reader, self.written, self.read = (
+            np.repeat(kept, self.grain, axis=-1) for kept in (self.writer, self.reader, self.written, self.read)
+        )
+        self.grain = 1
 
     def check(self, places: np.ndarray, threads: np.ndarray, moments: np.ndarray, writes: bool) -> None:
         """Raise RaceError where a thread meets another's write (or a write another's read) of the same moment."""
@@ -252,7 +261,7 @@ class Shared(PerOwner):
             clash = (them != -1) & (them != threads) & same_block & same_warp
             if clash.any():
                 lane = int(np.argmax(clash.any(axis=-1)))
-                place = int(places[lane][0] % self.stride)
+                place = int(places[lane][0] * self.grain % self.stride)
                 raise RaceError(f"byte {place} of shared memory is used by two threads with no barrier between", lane)
 
     def note(self, places: np.ndarray, threads: np.ndarray, moments: np.ndarray, writes: bool) -> None:
@@ -285,7 +294,9 @@ class Shared(PerOwner):
     ) -> np.ndarray:
         """Check one access of each lane and return its offsets."""
         offsets = self.offsets(owners, addresses, size)
-        places = offsets[:, None] + np.arange(size)
+        if size % self.grain:
+            self._by_bytes()
+        places = (offsets // self.grain)[:, None] + np.arange(size // self.grain)
         self.check(places, threads[:, None], moments[:, :, None], writes)
         self.note(places, threads[:, None], moments[:, :, None], writes)
         return offsets

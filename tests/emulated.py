@@ -149,7 +149,7 @@ class Module:
         return SimpleNamespace(ptr=len(_codes))
 
 
-@lru_cache(maxsize=8)  # a module is some hundred times as large as its text
+@lru_cache(maxsize=64)  # a module is many times as large as its text
 def module_of(code: bytes) -> ptx.Module:
     """Return PTX ready to run."""
     return ptx.Module(code)

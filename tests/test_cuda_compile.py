@@ -90,12 +90,14 @@ def compiles(texts: list[str], compiler: Compiler, *, contract: bool = False) ->
 
 def own_part(texts: list[str], compiler: Compiler) -> list[str]:
     """Return what of many texts, which say nothing of architectures, a compiler takes: every release all of them for
-    its oldest and newest architecture; the newest release one half for each of the two between those.
+    its oldest architecture, the newest for its newest too; one half of them the newest release for each of those
+    between, and the others for their newest, for which the newest release takes the other half.
     """
     between = ARCHITECTURES[1:-1]
-    if compiler.version != max(releases()) or compiler.architecture not in between:
-        return texts
-    return texts[between.index(compiler.architecture) :: len(between)]
+    if compiler.version == max(releases()) and compiler.architecture in between:
+        return texts[between.index(compiler.architecture) :: len(between)]
+    others_newest = compiler.version != max(releases()) and compiler.architecture != ARCHITECTURES[0]
+    return texts[:: len(between)] if others_newest else texts
 
 
 # ---- elementwise

@@ -92,8 +92,10 @@ def fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str) -> np.ndarray:
     product, wide = a.astype(F64) * b.astype(F64), c.astype(F64)
     if mode == "rn":
         total = product + wide
-        half = (total.view(np.int64) & _BEHIND_F32) == _HALF_F32
-        if not (half | ((np.abs(total) < _NORMAL_F32) & (total != 0))).any():
+        size = np.abs(total)
+        if not np.count_nonzero((total.view(np.int64) & _BEHIND_F32) == _HALF_F32) and (
+            np.minimum.reduce(size) >= _NORMAL_F32 or not np.count_nonzero((size < _NORMAL_F32) & (size != 0))
+        ):
             return total.astype(F32)
     product, wide = np.broadcast_arrays(product, wide)
     return _zero_of_sum(rounded32(odd_sum(product, wide), mode), product, wide, mode).astype(F32)

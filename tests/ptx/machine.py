@@ -162,10 +162,10 @@ class Frame:
 
     def _run_from(self, counter: int, limit: int, selection: Selection) -> None:
         """Run lanes that stand together until they divide, wait, end, or reach others."""
-        batch, code = self.batch, self.code
+        batch, code, instructions = self.batch, self.code, self.function.code
         while counter < limit:
             batch.steps += 1
-            batch.where = self.function.code[counter]
+            batch.where = instructions[counter]
             try:
                 following = code[counter](self, selection)
             except KernelError as fault:

@@ -19,6 +19,7 @@ WINDOW_BYTES = 1 << 32
 GARBAGE = 0xA5  # what memory holds that nobody wrote
 
 Rows = np.ndarray  # one row of unsigned numbers for each lane, a column for each part of a vector
+Moments = tuple[np.ndarray, np.ndarray]  # how many barriers of its block, and of its warp, a thread has passed
 
 
 class Buffer(NamedTuple):
@@ -251,7 +252,7 @@ class Shared(PerOwner):
         )
         self.grain = 1
 
-    def check(self, places: np.ndarray, threads: np.ndarray, moments: np.ndarray, writes: bool) -> None:
+    def check(self, places: np.ndarray, threads: np.ndarray, moments: Moments, writes: bool) -> None:
         """Raise RaceError where a thread meets another's write (or a write another's read) of the same moment."""
         pairs = [(self.writer, self.written)] + ([(self.reader, self.read)] if writes else [])
         for other, when in pairs:
@@ -264,7 +265,7 @@ class Shared(PerOwner):
                 place = int(places[lane][0] * self.grain % self.stride)
                 raise RaceError(f"byte {place} of shared memory is used by two threads with no barrier between", lane)
 
-    def note(self, places: np.ndarray, threads: np.ndarray, moments: np.ndarray, writes: bool) -> None:
+    def note(self, places: np.ndarray, threads: np.ndarray, moments: Moments, writes: bool) -> None:
         """Remember an access that has been checked."""
         who, when = (self.writer, self.written) if writes else (self.reader, self.read)
         noted = np.broadcast_to(threads, places.shape)
@@ -277,7 +278,7 @@ class Shared(PerOwner):
             lost = who[places] != noted  # lanes of this instruction that read what another one reads too
             np.minimum.at(who, places[lost], together(who[places[lost]], noted[lost]))
 
-    def _with_earlier_readers(self, places: np.ndarray, threads: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    def _with_earlier_readers(self, places: np.ndarray, threads: np.ndarray, moments: Moments) -> np.ndarray:
         them = self.reader[places]
         same = (them != -1) & (them != threads) & (self.read[0][places] == moments[0])
         same &= (self.read[1][places] == moments[1]) | (warp_of(them) != threads // 32)
@@ -289,7 +290,7 @@ class Shared(PerOwner):
         addresses: np.ndarray,
         size: int,
         threads: np.ndarray,
-        moments: np.ndarray,
+        moments: Moments,
         writes: bool,
     ) -> np.ndarray:
         """Check one access of each lane and return its offsets."""
@@ -297,8 +298,9 @@ class Shared(PerOwner):
         if size % self.grain:
             self._by_bytes()
         places = (offsets // self.grain)[:, None] + np.arange(size // self.grain)
-        self.check(places, threads[:, None], moments[:, :, None], writes)
-        self.note(places, threads[:, None], moments[:, :, None], writes)
+        when = moments[0][:, None], moments[1][:, None]
+        self.check(places, threads[:, None], when, writes)
+        self.note(places, threads[:, None], when, writes)
         return offsets
 
     def store_at(self, offsets: np.ndarray, values: Rows) -> None:

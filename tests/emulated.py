@@ -43,14 +43,15 @@ _codes: list[bytes] = []
 class Launches:
     """What was launched, and the parts of CuPy that load and launch, with an interpreter in the driver's place.
 
-    grids: of what was launched kernel by kernel; graphs: the kernels of each graph. threads: those that have the
-    device's context. limits: how much shared memory functions were allowed.
+    grids: of what was launched kernel by kernel; graphs: the kernels of each graph. instructions: that threads
+    executed, those that were idle meanwhile among them. threads: those that have the device's context. limits: how much
+    shared memory functions were allowed.
     """
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.grids: list[tuple[tuple[int, ...], int, int]] = []
-        self.steps = 0
+        self.instructions = 0
         self.threads: set[int] = set()
         self.limits: dict[int, int] = {}
         self.parts = {
@@ -109,7 +110,8 @@ class Launches:
         words = struct.unpack(f"{len(packed) // 8}Q", packed[: len(packed) // 8 * 8])
         tables = [] if not words or not words[0] else self.named(words[:1])
         entries = [entry for table in tables for entry in table[: table.size // 8 * 8].view(np.uint64).tolist()]
-        self.steps += module.run("kernel", grid, block, arguments, shared, self.named([*words, *entries]))
+        steps = module.run("kernel", grid, block, arguments, shared, self.named([*words, *entries]))
+        self.instructions += steps * min(max(ptx.machine.LANES // block, 1), grid[0] * grid[1]) * block
 
     @property
     def graphs(self) -> list[int]:
@@ -147,7 +149,7 @@ class Module:
         return SimpleNamespace(ptr=len(_codes))
 
 
-@lru_cache(maxsize=8)  # a module is some hundred times as large as its text
+@lru_cache(maxsize=64)  # a module is many times as large as its text
 def module_of(code: bytes) -> ptx.Module:
     """Return PTX ready to run."""
     return ptx.Module(code)

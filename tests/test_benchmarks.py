@@ -155,8 +155,17 @@ def test_the_report_counts_at_its_end_and_goes_on_after_failures(tmp_path: Path)
     assert summary.splitlines()[:3] == [  # compute-sanitizer comes after them, where there is one
         "Tests on the device (pytest -m gpu): exit status 1, 3 failed, 7 passed in 1.00s",
         "Conformance, 200 examples: exit status 0, 10 tests in 0:01: 10 passed, 0 failed",
-        "Benchmarks: exit status 0",
+        "Benchmarks: exit status 0, 0 lines say Error or wrong",
     ]
+
+    def summed(**given: str) -> list[str]:
+        environment = {**os.environ, "PYTHON": str(python), **given}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        return done.stderr.splitlines() or report.read_text(encoding="utf-8").split("=== Summary\n")[1].splitlines()
+
+    assert summed(PARTS="benchmarks") == ["Benchmarks: exit status 0, 0 lines say Error or wrong"]
+    assert summed(PARTS="tests", WITHIN="40") == ["Tests on the device (pytest -m gpu): not begun, 40 seconds are over"]
+    assert summed(PARTS="benchmark")[0].startswith("PARTS must be of tests conformance")
 
 
 def test_engine_runs_every_workload_with_every_peer(tmp_path: Path) -> None:

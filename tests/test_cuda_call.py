@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from tests.test_cuda_backend import entered
+from xtensor.autograd.tape import active
 from xtensor.calls import elsewhere
 
 pytestmark = pytest.mark.skipif(bool(emulated.MISSING), reason=emulated.MISSING or "never")
@@ -88,6 +90,28 @@ def test_a_small_call_is_one_launch(calls: emulated.Launches) -> None:
         before = len(calls.texts)
         call()
         assert len(calls.texts) == before + 1
+
+
+# How many functions of the package a call enters that is a kernel of its own, the launch's two among them.
+ENTERED: dict[str, tuple[Callable[..., Any], int]] = {
+    "x + y": (lambda x, y: x + y, 9),
+    "x * 2.5": (lambda x, y: x * 2.5, 12),
+    "x * 2.5 + x": (lambda x, y: x * 2.5 + x, 21),
+    "exp": (lambda x, y: xt.exp(x), 9),
+    "sum": (lambda x, y: xt.sum(x), 12),
+    "x += y": (lambda x, y: x.__iadd__(y), 12),
+    "x *= 0.5": (lambda x, y: x.__imul__(0.5), 13),
+}
+
+
+@pytest.mark.parametrize("name", ENTERED)
+def test_a_small_call_enters_few_functions(name: str, calls: emulated.Launches) -> None:
+    """Two more where gradients were asked for before, of anything, for each operator."""
+    call, most = ENTERED[name]
+    x, y = (given("cuda:0")[name] for name in "xy")
+    call(x, y)
+    found = entered(lambda: call(x, y))
+    assert len(found) <= most + 3 * (active[0] > 0) * (1 + ("+ x" in name)), found
 
 
 UPDATES: dict[str, Callable[..., Any]] = {

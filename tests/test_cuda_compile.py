@@ -24,7 +24,7 @@ from xtensor.codegen.cpu.primitives import LacksError
 from xtensor.codegen.cuda import kernel as cuda
 from xtensor.codegen.cuda import library
 from xtensor.codegen.cuda import nvrtc as cuda_build
-from xtensor.codegen.cuda.kernel import COLUMN, MAP, ROW, Form, lanes_of
+from xtensor.codegen.cuda.kernel import COLUMN, MAP, ROW, THREADS, Form, lanes_of
 from xtensor.graph.node import pending_below
 from xtensor.plan.fusion import plan_of
 from xtensor.plan.program import Kernel, Named, Plan, Program, Reduction, Step, loop_of, program
@@ -92,12 +92,14 @@ def compiles(texts: list[str], compiler: Compiler, *, contract: bool = False) ->
 
 def own_part(texts: list[str], compiler: Compiler) -> list[str]:
     """Return what of many texts, which say nothing of architectures, a compiler takes: every release all of them for
-    its oldest and newest architecture; the newest release one half for each of the two between those.
+    its oldest architecture, the newest for its newest too; one half of them the newest release for each of those
+    between, and the others for their newest, for which the newest release takes the other half.
     """
     between = ARCHITECTURES[1:-1]
-    if compiler.version != max(releases()) or compiler.architecture not in between:
-        return texts
-    return texts[between.index(compiler.architecture) :: len(between)]
+    if compiler.version == max(releases()) and compiler.architecture in between:
+        return texts[between.index(compiler.architecture) :: len(between)]
+    others_newest = compiler.version != max(releases()) and compiler.architecture != ARCHITECTURES[0]
+    return texts[:: len(between)] if others_newest else texts
 
 
 # ---- elementwise
@@ -353,56 +355,63 @@ def test_library(compiler: Compiler) -> None:
         compiles(texts + scans()[:4], compiler)
 
 
-# Of one thread for the words of SECTIONS[...][0]: registers, of which 64 let 1024 threads share a processor, 168 three
-# blocks of 128 threads, and 255 two.
-REGISTERS = {
-    "turn": 32,
-    "gather": 32,
-    "scan rows": 40,
-    "select": 64,
-    "sort": 32,
-    "columns": 40,
-    "direct": 40,
-    "weights": 64,
-    "attention": 168,
-    "attention back": 255,
+# What a processor of compute capability 9.0 has for the blocks that share it.
+PROCESSOR_REGISTERS, PROCESSOR_SHARED, MOST_WARPS, MOST_BLOCKS = 65536, 228 << 10, 64, 32
+
+# For the words of SECTIONS[...][0]: the threads of a block, the bytes of shared memory that its launch asks for (of a
+# sort, rows of 8192 elements and their places), and how many warps share a processor at least.
+WARPS = {
+    "turn": (256, 0, 64),
+    "gather": (256, 0, 64),
+    "scan rows": (256, 0, 64),
+    "select": (256, 0, 32),
+    "sort": (1024, 8 * 8192, 64),
+    "columns": (256, 0, 64),
+    "direct": (256, 0, 64),
+    "weights": (256, 0, 48),
+    "attention": (128, 4 * 64 * 3 * 68, 12),
+    "attention back": (128, 4 * 64 * 5 * 68, 8),
 }
 
 
-@pytest.mark.parametrize("name", REGISTERS)
+@pytest.mark.parametrize("name", WARPS)
 @pytest.mark.skipif(bool(missing()), reason=missing())
-def test_registers(name: str) -> None:
-    """Nothing is spilled, and the registers leave room for as many threads as hide the memory's delays."""
+def test_occupancy(name: str) -> None:
+    """Nothing is spilled, and there is room for as many threads as hide the memory's delays."""
     words = SECTIONS[name][0] if name in SECTIONS else None
     float32 = np.dtype(np.float32)
     before = [library.conversion("xt_converted", float32, float32), library.joining("xt_join", "add", float32)]
     scan = {"T": "float", "S": "float", "A": "float", "xt_start": "0"}
-    assert registers(library.text_of(name, words or scan, False, () if words else before)) <= REGISTERS[name]
+    threads, shared, least = WARPS[name]
+    assert warps(library.text_of(name, words or scan, False, () if words else before), threads, shared) >= least
 
 
-# Of row programs of float32 with rows of 1000 cells and of 8192 in registers, 8 or 32 cells a thread: 32 let 2048
-# threads share a processor, 64 half of them, 128 a quarter.
-ROW_REGISTERS = {"softmax": (32, 64), "layer_norm": (40, 128), "var": (32, 48)}
+# The same of row programs of float32 with rows of 1000 cells and of 8192 in registers, 8 or 32 cells a thread.
+ROW_WARPS = {"softmax": (64, 32), "layer_norm": (48, 16), "var": (64, 40)}
 
 
-@pytest.mark.parametrize("name", ROW_REGISTERS)
+@pytest.mark.parametrize("name", ROW_WARPS)
 @pytest.mark.skipif(bool(missing()), reason=missing())
-def test_registers_of_row_programs(name: str) -> None:
-    """The rows themselves are among them, and nothing is spilled."""
+def test_occupancy_of_row_programs(name: str) -> None:
+    """The rows themselves are among the registers, and nothing is spilled."""
     function, count = {**ROWS, "var": (lambda x: xt.var(x, axis=-1, keepdims=True), 1)}[name]
-    for cells, most in zip((1000, 8192), ROW_REGISTERS[name], strict=True):
+    for cells, least in zip((1000, 8192), ROW_WARPS[name], strict=True):
         trace, plan = expressed(function, *((1024, cells), (cells,), (cells,))[:count])
         rows, form, _ = cuda_rows._formed(plan, (1024, cells), trace.values, lambda number: 0, 0)
         assert form.held
-        assert registers(cuda_rows.source(rows, form)) <= most
+        assert warps(cuda_rows.source(rows, form), THREADS, 0) >= least
 
 
-def registers(text: str) -> int:
-    """Return the registers of one thread of a kernel, which spills none."""
+def warps(text: str, threads: int, shared: int) -> int:
+    """Return how many warps of a kernel, which spills no registers, share a processor. threads, shared: of a block."""
     release = releases()[max(releases())]
     program = release.createProgram(text, "kernel.cu", (), ())
     release.compileProgram(program, (*cuda_build.options_of("sm_90", True), "--ptxas-options=-v"))
     log = release.getProgramLog(program)
     release.destroyProgram(program)
     assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in log
-    return int(re.search(r"Used (\d+) registers", log)[1])
+    registers = -(-int(re.search(r"Used (\d+) registers", log)[1]) // 8) * 8  # as they are given to a warp
+    declared = re.search(r"(\d+) bytes smem", log)
+    shared += 1024 + (int(declared[1]) if declared else 0)  # of which the system has the first 1024
+    blocks = min(PROCESSOR_REGISTERS // (registers * threads), PROCESSOR_SHARED // shared, MOST_BLOCKS)
+    return min(blocks * threads // 32, MOST_WARPS)

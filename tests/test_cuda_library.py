@@ -357,17 +357,41 @@ def test_transposed_copies(cuda: emulated.Launches, turn: str, dtype: Any) -> No
 
 
 class Cost:
-    """What the last kernel took, for each of some elements: instructions of emulated threads, and bytes moved."""
+    """What kernels took, for each of some elements: instructions of emulated threads, and bytes moved."""
 
     def __init__(self, cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._cuda, self._before = cuda, cuda.steps
+        self._cuda, self._before = cuda, cuda.instructions
         self._traffic = emulated.Traffic(monkeypatch)
 
     def each(self, elements: int) -> tuple[float, float, float]:
-        """Return instructions, bytes read and bytes written; of one kernel alone."""
-        (blocks, more), threads, _ = self._cuda.grids[-1]
-        instructions = (self._cuda.steps - self._before) * blocks * more * threads
+        """Return instructions, bytes read and bytes written."""
+        instructions = self._cuda.instructions - self._before
         return instructions / elements, self._traffic.read / elements, self._traffic.written / elements
+
+
+# Calls of x, 4 x 8192 float32, beside which m says where it is above 0, and i are its rows in another order. Their
+# kernels, and for each element at most so many instructions, bytes read and bytes written. Half of x is above 0.
+COSTS: dict[str, tuple[Callable[..., Any], set[str], tuple[float, float, float]]] = {
+    "sort": (lambda x, m, i: xt.sort(x), {"sort"}, (1940, 8, 4)),
+    "argsort": (lambda x, m, i: xt.argsort(x), {"sort"}, (1940, 4, 8)),
+    "cumulative sum": (lambda x, m, i: xt.cumulative_sum(x[:, :4096], axis=1), {"scan rows"}, (38, 4, 4)),
+    "of columns": (lambda x, m, i: xt.cumulative_sum(xt.reshape(x, (128, 256)), axis=0), {"scan columns"}, (28, 4, 4)),
+    "mask": (lambda x, m, i: x[m], {"mark", "select"}, (46, 4.5, 2)),
+    "rows at indices": (lambda x, m, i: x[i], {"gather"}, (12, 6, 4)),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_what_a_call_takes(name: str, cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, kernels, most = COSTS[name]
+    rows = np.random.default_rng(0).standard_normal((4, 8192)).astype(np.float32)
+    x, m, i = there(rows), there(rows > 0), there(np.array([2, 0, 3, 1]))
+    monkeypatch.setattr(library, "most_shared", lambda like: emulated.MOST_SHARED)
+    before, cost = len(cuda.texts), Cost(cuda, monkeypatch)
+    found = call(x, m, i).evaluate()
+    assert launched(cuda, before) == kernels
+    elements = rows.size if name == "mask" else found.size
+    assert all(one <= limit for one, limit in zip(cost.each(elements), most, strict=True)), cost.each(elements)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

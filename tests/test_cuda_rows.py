@@ -90,14 +90,20 @@ COUNTS = {
 
 @pytest.mark.parametrize("program", COUNTS)
 @pytest.mark.parametrize("cells", [128, 1000, 8192])
-def test_instructions_an_element(program: Callable[[Any, Any], Any], cells: int, cuda: emulated.Launches) -> None:
+def test_instructions_an_element(
+    program: Callable[[Any, Any], Any], cells: int, cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And bytes, of which each is read and written once."""
     rows = 16
     x = there(np.random.default_rng(0).uniform(-3, 3, (rows, cells)).astype(np.float32))
     made = program(x, xt)
-    before = cuda.steps
+    before, traffic = cuda.instructions, emulated.Traffic(monkeypatch)
     made.evaluate()
-    (blocks, _), threads, _ = cuda.grids[-1]
-    assert (cuda.steps - before) * blocks * threads / (rows * cells) <= COUNTS[program][cells]
+    assert (cuda.instructions - before) / (rows * cells) <= COUNTS[program][cells]
+    written = 4 / cells if program is spread else 4.0
+    assert traffic.written / x.size == written
+    each = 4 * (1 + (program is scaled_norm))  # the weight, which all rows share
+    assert each <= traffic.read / x.size <= each * 1.025  # idle threads read what others do
     text = build.compiled(cuda.texts[-1])
     loads = set(re.findall(r"\bld\.global\S*", text)) - {"ld.global.u64"}  # which reads a table of addresses
     assert loads and all("v4" in load for load in loads)

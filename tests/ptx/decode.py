@@ -149,12 +149,17 @@ def _register_reader(context: Context, operand: Register, dtype: np.dtype) -> Ru
     same = narrow == bits
 
     def read(frame: Any, selection: Any) -> np.ndarray:
-        values = frame.register(slot)
+        values = frame.registers[slot]
+        if values is None:
+            values = frame.register(slot)
         if selection is not None:
             values = values[selection]
         return values.view(dtype) if same else values.astype(narrow).view(dtype)
 
     return read
+
+
+_EVERY = slice(None)
 
 
 def writer(context: Context, operand: Any, dtype: np.dtype) -> Callable[[Any, Any, np.ndarray], None]:
@@ -171,7 +176,10 @@ def writer(context: Context, operand: Any, dtype: np.dtype) -> Callable[[Any, An
         if values.dtype != dtype:
             raise TypeError(f"{context.instruction.where()}: made {values.dtype}")
         values = values.view(bits) if dtype.itemsize == bits.itemsize else _wider(values, bits)
-        frame.register(slot)[slice(None) if selection is None else selection] = values
+        kept = frame.registers[slot]
+        if kept is None:
+            kept = frame.register(slot)
+        kept[_EVERY if selection is None else selection] = values
 
     return write
 
@@ -191,7 +199,14 @@ def simple(context: Context, compute: Callable[..., np.ndarray], inputs: list[np
     def run(frame: Any, selection: Any) -> None:
         write(frame, selection, compute(*[read(frame, selection) for read in reads]))
 
-    return run
+    def of_two(frame: Any, selection: Any) -> None:
+        write(frame, selection, compute(first(frame, selection), second(frame, selection)))
+
+    def of_three(frame: Any, selection: Any) -> None:
+        write(frame, selection, compute(first(frame, selection), second(frame, selection), third(frame, selection)))
+
+    first, second, third = [*reads, run, run, run][:3]  # the usual numbers, which take less time than any
+    return {2: of_two, 3: of_three}.get(len(reads), run)
 
 
 def address_reader(context: Context, operand: Any, base_dtype: np.dtype = DTYPES["u64"]) -> Run:
@@ -207,6 +222,7 @@ def address_reader(context: Context, operand: Any, base_dtype: np.dtype = DTYPES
 
     def addresses(frame: Any, selection: Any) -> np.ndarray:
         found = (read(frame, selection).astype(np.uint64) + offset) & wrap
-        return np.broadcast_to(found, frame.threads(selection).shape)
+        shape = frame.threads(selection).shape
+        return found if found.shape == shape else np.broadcast_to(found, shape)
 
     return addresses

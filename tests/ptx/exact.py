@@ -16,6 +16,10 @@ import numpy as np
 
 F32, F64 = np.dtype("f4"), np.dtype("f8")
 
+# The bits of a double that a float32 has no room for, those that say that they are half of its last place, and where
+# its normal numbers begin, with some room.
+_BEHIND_F32, _HALF_F32, _NORMAL_F32 = (1 << 29) - 1, 1 << 28, 2.0**-120
+
 
 def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rounded sum and what rounding took away."""
@@ -80,8 +84,20 @@ def mul32(a: np.ndarray, b: np.ndarray, mode: str) -> np.ndarray:
 
 
 def fma32(a: np.ndarray, b: np.ndarray, c: np.ndarray, mode: str) -> np.ndarray:
-    """a * b + c in float32, rounded once."""
-    product, wide = np.broadcast_arrays(a.astype(F64) * b.astype(F64), c.astype(F64))
+    """a * b + c in float32, rounded once.
+
+    To the nearest number, the sum in double precision may be rounded again, unless it lies half way between two
+    float32, where what was taken from it decides, or is so small that these lie otherwise.
+    """
+    product, wide = a.astype(F64) * b.astype(F64), c.astype(F64)
+    if mode == "rn":
+        total = product + wide
+        size = np.abs(total)
+        if not np.count_nonzero((total.view(np.int64) & _BEHIND_F32) == _HALF_F32) and (
+            np.minimum.reduce(size) >= _NORMAL_F32 or not np.count_nonzero((size < _NORMAL_F32) & (size != 0))
+        ):
+            return total.astype(F32)
+    product, wide = np.broadcast_arrays(product, wide)
     return _zero_of_sum(rounded32(odd_sum(product, wide), mode), product, wide, mode).astype(F32)
 
 

@@ -52,6 +52,9 @@ def float_arithmetic(context: Context) -> Run:
         sign = -1 if name == "sub" else 1
         compute = lambda a, b: inner(a, b if sign == 1 else -b, mode)  # noqa: E731
 
+    if not (flush or saturate):
+        return simple(context, compute, [dtype, dtype], dtype)
+
     def run(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return saturated(flushed(compute(flushed(a, flush), flushed(b, flush)), flush), saturate)
 

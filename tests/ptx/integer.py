@@ -153,6 +153,8 @@ def fused(context: Context) -> Run:
     mode, flush, saturate = modes(context)
     dtype = context.dtype
     compute = {4: fma32, 8: fma64}[dtype.itemsize]
+    if not (flush or saturate):
+        return simple(context, lambda a, b, c: compute(a, b, c, mode), [dtype] * 3, dtype)
 
     def fma(*operands: np.ndarray) -> np.ndarray:
         values = [flushed(operand, flush) for operand in operands]

@@ -162,10 +162,10 @@ class Frame:
 
     def _run_from(self, counter: int, limit: int, selection: Selection) -> None:
         """Run lanes that stand together until they divide, wait, end, or reach others."""
-        batch, code = self.batch, self.code
+        batch, code, instructions = self.batch, self.code, self.function.code
         while counter < limit:
             batch.steps += 1
-            batch.where = self.function.code[counter]
+            batch.where = instructions[counter]
             try:
                 following = code[counter](self, selection)
             except KernelError as fault:
@@ -269,13 +269,24 @@ class Module:
         self.memory = Global()
 
     def code(self, name: str) -> list[Callable[..., Any]]:
-        """Return the instructions of a function as Python functions."""
+        """Return the instructions of a function as Python functions, each of which is made when it first runs."""
         if name not in self.codes:
             if name not in self.functions:
                 raise NotImplementedError(f"call of {name}, which has no body in this module")
             function = self.functions[name]
-            self.codes[name] = [decode.decoded(self, function, counter) for counter in range(len(function.code))]
+            code: list[Callable[..., Any]] = []
+            code.extend(self._later(code, function, counter) for counter in range(len(function.code)))
+            self.codes[name] = code
         return self.codes[name]
+
+    def _later(self, code: list[Callable[..., Any]], function: Function, counter: int) -> Callable[..., Any]:
+        """Return what makes an instruction's function, takes its own place by it, and runs it."""
+
+        def run(frame: Frame, selection: Selection) -> Any:
+            code[counter] = decode.decoded(self, function, counter)
+            return code[counter](frame, selection)
+
+        return run
 
     def address(self, function: Function, name: str) -> int:
         """Return the address of a variable in its own space."""

@@ -19,6 +19,7 @@ WINDOW_BYTES = 1 << 32
 GARBAGE = 0xA5  # what memory holds that nobody wrote
 
 Rows = np.ndarray  # one row of unsigned numbers for each lane, a column for each part of a vector
+Moments = tuple[np.ndarray, np.ndarray]  # how many barriers of its block, and of its warp, a thread has passed
 
 
 class Buffer(NamedTuple):
@@ -231,18 +232,27 @@ def together(these: np.ndarray, those: np.ndarray) -> np.ndarray:
 class Shared(PerOwner):
     """Shared memory, one for each block, which notices when barriers are missing.
 
-    For each byte it keeps who wrote it and who read it last, and when: a moment of a thread is (barriers of its
-    block, barriers of its warp). The lanes of one instruction run at once here, but not on a GPU.
+    For each grain of four bytes - for each byte, once fewer are used at a time - it keeps who wrote it and who read it
+    last, and when: a moment of a thread is (barriers of its block, barriers of its warp). The lanes of one instruction
+    run at once here, but not on a GPU.
     """
 
     def __init__(self, blocks: int, length: int) -> None:
         super().__init__("shared", blocks, length)
-        self.writer = np.full(self.data.size, -1)
-        self.reader = np.full(self.data.size, -1)
-        self.written = np.zeros((2, self.data.size), np.int64)
-        self.read = np.zeros((2, self.data.size), np.int64)
+        self.grain = 4
+        self.writer = np.full(self.data.size // self.grain, -1)
+        self.reader = np.full(self.data.size // self.grain, -1)
+        self.written = np.zeros((2, self.data.size // self.grain), np.int64)
+        self.read = np.zeros((2, self.data.size // self.grain), np.int64)
 
-    def check(self, places: np.ndarray, threads: np.ndarray, moments: np.ndarray, writes: bool) -> None:
+    def _by_bytes(self) -> None:
+        """Keep the same of each byte."""
+        self.writer, self.reader, self.written, self.read = (
+            np.repeat(kept, self.grain, axis=-1) for kept in (self.writer, self.reader, self.written, self.read)
+        )
+        self.grain = 1
+
+    def check(self, places: np.ndarray, threads: np.ndarray, moments: Moments, writes: bool) -> None:
         """Raise RaceError where a thread meets another's write (or a write another's read) of the same moment."""
         pairs = [(self.writer, self.written)] + ([(self.reader, self.read)] if writes else [])
         for other, when in pairs:
@@ -252,10 +262,10 @@ class Shared(PerOwner):
             clash = (them != -1) & (them != threads) & same_block & same_warp
             if clash.any():
                 lane = int(np.argmax(clash.any(axis=-1)))
-                place = int(places[lane][0] % self.stride)
+                place = int(places[lane][0] * self.grain % self.stride)
                 raise RaceError(f"byte {place} of shared memory is used by two threads with no barrier between", lane)
 
-    def note(self, places: np.ndarray, threads: np.ndarray, moments: np.ndarray, writes: bool) -> None:
+    def note(self, places: np.ndarray, threads: np.ndarray, moments: Moments, writes: bool) -> None:
         """Remember an access that has been checked."""
         who, when = (self.writer, self.written) if writes else (self.reader, self.read)
         noted = np.broadcast_to(threads, places.shape)
@@ -268,7 +278,7 @@ class Shared(PerOwner):
             lost = who[places] != noted  # lanes of this instruction that read what another one reads too
             np.minimum.at(who, places[lost], together(who[places[lost]], noted[lost]))
 
-    def _with_earlier_readers(self, places: np.ndarray, threads: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    def _with_earlier_readers(self, places: np.ndarray, threads: np.ndarray, moments: Moments) -> np.ndarray:
         them = self.reader[places]
         same = (them != -1) & (them != threads) & (self.read[0][places] == moments[0])
         same &= (self.read[1][places] == moments[1]) | (warp_of(them) != threads // 32)
@@ -280,14 +290,17 @@ class Shared(PerOwner):
         addresses: np.ndarray,
         size: int,
         threads: np.ndarray,
-        moments: np.ndarray,
+        moments: Moments,
         writes: bool,
     ) -> np.ndarray:
         """Check one access of each lane and return its offsets."""
         offsets = self.offsets(owners, addresses, size)
-        places = offsets[:, None] + np.arange(size)
-        self.check(places, threads[:, None], moments[:, :, None], writes)
-        self.note(places, threads[:, None], moments[:, :, None], writes)
+        if size % self.grain:
+            self._by_bytes()
+        places = (offsets // self.grain)[:, None] + np.arange(size // self.grain)
+        when = moments[0][:, None], moments[1][:, None]
+        self.check(places, threads[:, None], when, writes)
+        self.note(places, threads[:, None], when, writes)
         return offsets
 
     def store_at(self, offsets: np.ndarray, values: Rows) -> None:

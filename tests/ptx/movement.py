@@ -178,7 +178,7 @@ def store(frame: Any, selection: Any, space: str, addresses: np.ndarray, rows: n
 
 def shared_offsets(batch: Any, threads: np.ndarray, addresses: np.ndarray, size: int, writes: bool) -> np.ndarray:
     """Check accesses to shared memory and return where they lie."""
-    moments = np.stack([batch.barriers[threads], batch.warp_barriers[threads]])
+    moments = batch.barriers[threads], batch.warp_barriers[threads]
     return batch.shared.access(batch.owner[threads], addresses, size, batch.thread[threads], moments, writes)
 
 
@@ -217,8 +217,10 @@ def store_instruction(context: Context) -> Run:
 
     def run(frame: Any, selection: Any) -> None:
         lanes = frame.threads(selection).shape
-        columns = [np.broadcast_to(read(frame, selection), lanes) for read in reads]
-        access.store(frame, selection, np.stack(columns, axis=1))
+        rows = np.empty((*lanes, len(reads)), bits_of(context.dtype))
+        for number, read in enumerate(reads):
+            rows[:, number] = read(frame, selection)
+        access.store(frame, selection, rows)
 
     return run
 

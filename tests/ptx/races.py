@@ -24,9 +24,9 @@ class Use(NamedTuple):
     barriers: np.ndarray
     instruction: Instruction | None
 
-    def places(self) -> np.ndarray:
-        """Return the bytes, a row for each lane."""
-        return self.offsets[:, None] + np.arange(self.size)
+    def places(self, grain: int) -> np.ndarray:
+        """Return the grains of so many bytes, a row for each lane."""
+        return (self.offsets // grain)[:, None] + np.arange(self.size // grain)
 
 
 class Uses:
@@ -41,21 +41,25 @@ class Uses:
         """Raise RaceError where threads met."""
         if not self.writes:
             return
-        self.last = np.full((3, self.size), -1)  # of each byte: who wrote it, in which block, after which barrier
+        in_fours = all(use.size % 4 == 0 and not (use.offsets % 4).any() for use in self.writes + self.reads)
+        self.grain = 4 if in_fours else 1
+        # of each grain: who wrote it, in which block, after which barrier
+        self.last = np.full((3, -(-self.size // self.grain)), -1)
         for use in self.writes:
             self._meet(use, "writes")
-            self.last[:, use.places()] = np.stack([use.threads, use.blocks, use.barriers])[:, :, None]
+            self.last[:, use.places(self.grain)] = np.stack([use.threads, use.blocks, use.barriers])[:, :, None]
             self._meet(use, "writes")  # lanes of the same instruction
         for use in self.reads:
             self._meet(use, "reads")
 
     def _meet(self, use: Use, verb: str) -> None:
-        places = use.places()
+        places = use.places(self.grain)
         writer, block, barriers = self.last[:, places]
         apart = (block == use.blocks[:, None]) & (barriers != use.barriers[:, None])
         clash = (writer != -1) & (writer != use.threads[:, None]) & ~apart
         if clash.any():
-            lane, byte = (int(number) for number in np.argwhere(clash)[0])
-            who = f"thread {int(use.threads[lane])} of the launch {verb} byte {int(places[lane, byte])} of {self.name}"
+            lane, place = (int(number) for number in np.argwhere(clash)[0])
+            byte = int(places[lane, place]) * self.grain
+            who = f"thread {int(use.threads[lane])} of the launch {verb} byte {byte} of {self.name}"
             where = use.instruction.where() if use.instruction else "a launch"
-            raise RaceError(f"{who}, which thread {int(writer[lane, byte])} writes ({where})")
+            raise RaceError(f"{who}, which thread {int(writer[lane, place])} writes ({where})")

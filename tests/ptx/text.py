@@ -239,10 +239,14 @@ class Body:
         self.latest = ""
         self.tables: dict[str, list[str]] = {}
         self.cuda_line = 0
+        self.known: dict[
+            str, Operand | None
+        ] = {}  # operands, as long as no name is declared and no scope begins or ends
 
     def declare(self, text: str) -> None:
         """Enter a `.reg`, `.param`, `.local` or `.shared` declaration in the innermost scope."""
         space, rest = text[1:].split(maxsplit=1)
+        self.known.clear()
         if space == "reg":
             word, names = rest.split(maxsplit=1)
             for name in names.split(","):  # `%r<19>` declares the family `%r<`
@@ -283,7 +287,12 @@ class Body:
         return self.slots[scope, name]
 
     def operand(self, text: str) -> Operand | None:
-        """Read one operand."""
+        """Return one operand, read before or now."""
+        if text not in self.known:
+            self.known[text] = self._operand(text)
+        return self.known[text]
+
+    def _operand(self, text: str) -> Operand | None:
         if text == "_":
             return None
         if text[0] == "{":
@@ -353,11 +362,13 @@ class Body:
             self.labels[text] = len(self.function.code)
             self.latest = text
         elif what == "open":
+            self.known.clear()
             self.unique += 1
             self.scopes.append({})
             self.names.append({})
             self.scope_ids.append(self.unique)
         elif what == "close":
+            self.known.clear()
             self.scopes.pop()
             self.names.pop()
             self.scope_ids.pop()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -54,17 +55,25 @@ class Known(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A call of operands that lie in some way: what computes native arrays and numbers, and where."""
+    """A call of operands that lie in some way: what computes native arrays and numbers, and where.
+
+    placement: of results that begin where vectors do, None where it is not known, or they are not small.
+    """
 
     run: Callable[[Sequence[Native], Sequence[Any]], Native | None]
     device: Device
+    placement: tuple[Any, ...] | None = None
 
     def __call__(self, natives: Sequence[Native], numbers: Sequence[Any]) -> Tensor | None:
         """Return the result; None for what the library refuses: the long way says what is wrong."""
         native = self.device.backend.compute(self.run, natives, numbers)
         if native is None:
             return None
-        tensor = face(TBlob.of(None, native, self.device, writeable=True))
+        tensor = Tensor()  # as `face` makes it, which is spared
+        blob = tensor._data = TBlob(None, native.dtype, None, self.device, native=native)
+        if self.placement is not None and not native.data.ptr % VECTOR:
+            blob._placement = self.placement
+        tensor._owner = tensor._blob = tensor._step = None
         if not native.ndim:
             tensor._is_value = True
         return tensor
@@ -88,6 +97,9 @@ def placed_there(x: Tensor) -> TBlob | None:
     """Return what is behind a small tensor on another device, its `_placement` noted: the backend, the dtype, and all
     of how it lies that a kernel is made for. None for any other tensor.
     """
+    found: Any = x._data
+    if type(found) is TBlob and found._placement is not None and not observers:
+        return found
     blob = small_blob(x)
     if blob is not None and blob._placement is None:
         native = blob.native()
@@ -141,7 +153,14 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
     run = _generated(known, natives)
     if run is None:
         run = partial(_by_library, known, device.backend, [type(x) is Tensor for x in operands])
-    return _noted(op.ready, key, Ready(run, device))
+    return _noted(op.ready, key, Ready(run, device, _placement(run, device)))
+
+
+def _placement(run: Any, device: Device) -> tuple[Any, ...] | None:
+    """Return the placement of what a kernel makes, as `placed_there` notes it; None where it is not known, or large."""
+    if isinstance(run, partial) or prod(run.shape) * run.call.dtype.itemsize > DIRECT_BELOW:
+        return None
+    return device.backend, run.call.dtype.num, run.shape, run.strides, 0
 
 
 def _noted(table: dict[Any, Any], key: Any, found: T) -> T:
@@ -171,23 +190,25 @@ def update_known(op: Op, target: Tensor, other: Any) -> bool:
     whether there was a kernel for it, else nothing is done.
     """
     blob = placed_there(target)
-    if blob is None or not blob.writeable or blob.owner.shared or not is_plain(other):
+    if blob is None or not blob.writeable or not is_plain(other):
+        return False
+    owner = blob._owner or blob.owner
+    if owner.shared:
         return False
     beside: Any = type(other)
     natives, numbers = [blob._native], [other]
     if type(other) is Tensor:
         source = placed_there(other)
-        if source is None or source.owner.shared or (source.owner is blob.owner and not _is_same(source, blob)):
+        lender = source and (source._owner or source.owner)
+        if source is None or lender.shared or (lender is owner and not _is_same(source, blob)):
             return False
         beside, natives, numbers = source._placement, [blob._native, source._native], []
-    if not _is_kept(op, (target, other), blob):
-        return False
     limits = settings()
     key = (limits.fast_math, limits.engine, "into", blob._placement, beside)
     run = op.ready[key] if key in op.ready else _noted(op.ready, key, _updating(op, (target, other), natives))
     if run is None:
         return False
-    before_write(blob.owner)
+    before_write(owner)
     blob.device.backend.call(run, natives, numbers, blob._native)
     return True
 
@@ -197,8 +218,9 @@ def _is_same(one: TBlob, other: TBlob) -> bool:
     return one._native.data.ptr == other._native.data.ptr and one._placement == other._placement
 
 
-def _is_kept(op: Op, operands: tuple[Any, ...], blob: TBlob) -> bool:
+def _is_kept(op: Op, operands: tuple[Any, ...]) -> bool:
     """Return whether a call of a target and another operand is known, or found out, to come to the target's dtype."""
+    blob = operands[0]._data
     key = (blob.device.backend, *_kinds(operands))
     if key not in op.known_there:
         try:
@@ -210,8 +232,10 @@ def _is_kept(op: Op, operands: tuple[Any, ...], blob: TBlob) -> bool:
 
 
 def _updating(op: Op, operands: tuple[Any, ...], natives: Sequence[Native]) -> Callable[..., Native] | None:
-    """Return the kernel that computes into the first of some arrays, None where there is none, or not on one device."""
-    if len({x._data.device for x in operands if type(x) is Tensor}) > 1:
+    """Return the kernel that computes into the first of some arrays, None where there is none, or not on one device, or
+    another dtype comes out.
+    """
+    if len({x._data.device for x in operands if type(x) is Tensor}) > 1 or not _is_kept(op, operands):
         return None  # which the long way says
     known = op.known_there[operands[0]._data.device.backend, *_kinds(operands)]
     return _generated(known, natives, natives[0])
@@ -241,7 +265,7 @@ def reduce_known(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     limits = settings()
     try:
-        given = tuple(map(_told, params.values()))
+        given = tuple([(type(value), value) for value in params.values()])  # see `_told`
         ready = op.ready.get((limits.fast_math, limits.engine, blob._placement, given))
     except TypeError:  # a parameter that does not hash
         return None
@@ -252,7 +276,8 @@ def reduce_known(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         run = _generated(known, [blob._native])
         if run is None:
             run = partial(_by_library, known, blob.device.backend, (True,))
-        ready = _noted(op.ready, (limits.fast_math, limits.engine, blob._placement, given), Ready(run, blob.device))
+        ready = Ready(run, blob.device, _placement(run, blob.device))
+        _noted(op.ready, (limits.fast_math, limits.engine, blob._placement, given), ready)
     return ready([blob._native], ())
 
 
@@ -260,54 +285,43 @@ def view_there(x: Tensor, key: Any) -> Tensor | None:
     """Return the view that a basic key selects of a tensor on another device than the CPU, or the value of one element;
     None for any other tensor, and for a key that the library refuses.
     """
-    blob = blob_there(x)
-    if blob is None or x._step is not None or blob.constant or blob.fixed:
+    blob = x._data if type(x._data) is TBlob else blob_there(x)
+    if blob is None or blob.device is CPU_DEVICE or x._step is not None:
         return None
     try:
-        native = blob.native()[key]
+        native = blob._native[key] if blob._native is not None else blob.native()[key]
     except REFUSED:
         return None
     if native.ndim or key is Ellipsis or (type(key) is tuple and any(one is Ellipsis for one in key)):
-        return face(TBlob.of(blob.owner, native, blob.device, writeable=blob.writeable))
+        return x.window(native)
+    if observers:
+        return None
     backend: Any = blob.device.backend
     tensor = face(TBlob.of(None, backend.element(native), blob.device, writeable=True))
     tensor._is_value = True
     return tensor
 
 
-def reshaped_there(x: Tensor, shape: Any) -> Tensor | None:
-    """Return a tensor of another device than the CPU that is in C order under another shape; None for any other, and
-    for a shape that is not a tuple of its size.
-    """
-    blob = blob_there(x)
-    if blob is None or x._step is not None or blob.constant or blob.fixed or type(shape) is not tuple:
-        return None
-    native = blob.native()
-    if not native._c_contiguous or not all(type(length) is int for length in shape):
-        return None
-    try:
-        seen = native.reshape(shape)
-    except REFUSED:
-        return None
-    return face(TBlob.of(blob.owner, seen, blob.device, writeable=blob.writeable))
-
-
 def assign_there(x: Tensor, key: Any, value: Any) -> bool:
     """Assign a number, or what lies in other memory, to a basic key of a tensor on another device than the CPU, by one
-    call of its library; return whether it took the call. What it refuses the long way says.
+    call of its library, where nothing has a gradient; return whether it took the call. What it refuses the long way
+    says.
     """
-    blob = blob_there(x)
-    if blob is None or not blob.writeable or blob.owner.shared:
+    blob = x._data if type(x._data) is TBlob else blob_there(x)
+    if blob is None or blob.device is CPU_DEVICE or x._step is not None or observers:
+        return False
+    owner = blob._owner or blob.owner
+    if not blob.writeable or owner.shared:
         return False
     given, kind = value, type(value)
     if kind is Tensor:
         source = blob_there(value)
-        if source is None or source.device is not blob.device or source.dtype != blob.dtype:
+        if source is None or source.device is not blob.device or source.dtype != blob.dtype or value._step is not None:
             return False
-        given = source.native()
-        if source is blob or source.owner.shared:
+        given, lender = source.native(), source.owner
+        if source is blob or lender.shared:
             return False
-        if source.owner is blob.owner:
+        if lender is owner:
             apart = _apart(given, blob, key)
             if not apart:
                 return apart is None
@@ -315,8 +329,8 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
         kind is int and 0 <= value <= 127 and blob.dtype.kind in "iuf"
     ):  # -0.0 and what may not fit are for the long way
         return False
-    native = blob.native()
-    before_write(blob.owner)
+    native = blob.native() if blob._native is None else blob._native
+    before_write(owner)
     try:
         blob.device.backend.call(native.__setitem__, key, given)
     except REFUSED:

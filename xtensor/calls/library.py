@@ -15,8 +15,9 @@ from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..base.threads import dismiss
 from ..devices import Device
-from ..devices.cpu import CPU, quickly
+from ..devices.cpu import CPU, WAYS, quickly
 from ..plan.costs import DIRECT_BELOW
+from ..run.executor import seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, face, thin_arrays, valued, wrap
@@ -81,15 +82,37 @@ def _make_way(natives: Iterable[Native]) -> bool:
     return False
 
 
-def thin_view(x: Any, function: Callable[..., Any], *given: Any) -> Tensor | None:
-    """Return the view of a thin face that a function of NumPy's makes; None of any other, and for what NumPy refuses:
-    the long way says what is wrong.
+def shown(x: Tensor) -> Native | None:
+    """Return the array whose views are those of a tensor: of a thin face, or of what is there on another device and has
+    no gradient; None for any other.
     """
-    native = x.thin() if type(x) is Tensor and not thin_closed[0] else None
+    data: Any = x._data
+    if type(data) is TBlob and data.device is not CPU_DEVICE:
+        return None if x._step is not None else data.native() if data._native is None else data._native
+    return x.thin()
+
+
+def thin_view(x: Any, method: str, *given: Any) -> Tensor | None:
+    """Return the view that a method of its array makes of such a tensor; None of any other, and for what the library
+    refuses: the long way says what is wrong.
+    """
+    native = shown(x) if type(x) is Tensor and not thin_closed[0] else None
     try:
-        return None if native is None else x.window(function(native, *given))
+        return None if native is None else x.window(getattr(native, method)(*given))
     except REFUSED:
         return None
+
+
+def rearranged(x: Tensor, way: str, given: Any) -> Tensor:
+    """Return the view that a method of Layout makes, of such a tensor by the library's own, which is cheaper.
+
+    way: "permute", "flip", "insert" or "drop". given: its axes.
+    """
+    native = shown(x)
+    if native is not None:
+        return x.window(WAYS[way](native, given))
+    later = seen_later(x._data, way, given)
+    return x.viewed(getattr(x.blob.layout, way)(given)) if later is None else face(later)
 
 
 # Library functions the shapes of whose results depend on values.

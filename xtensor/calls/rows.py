@@ -26,7 +26,7 @@ from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
 from ..tensor.methods import Methods
 from ..tensor.operands import SCALARS, chosen_device
 from ..tensor.operators import COMPARED, SPELLED, Operators
-from .elsewhere import call_known
+from .elsewhere import call_known, update_known
 from .op import Op, apply, reduce, reduce_on_tape, reduce_small
 from .record import pays_to_wait
 from .thin import Door, add_door
@@ -113,8 +113,8 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                     return wrap(quickly(kernel, a), CPU_DEVICE)
                 except REFUSED:
                     pass
-            elif type(a) is TBlob:
-                found = _there(op, (x,))
+            elif type(a) is TBlob and op.ready and not (active[0] or thin_closed[0]):
+                found = call_known(op, (x,))
                 if found is not None:
                     return found
         elif type(x) in _NUMBERS:
@@ -163,8 +163,8 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 tensor._data = native
                 tensor._owner = tensor._blob = tensor._step = None
                 return tensor
-            if type(a) is TBlob:
-                found = _there(op, (x1, x2))
+            if type(a) is TBlob and op.ready and not (active[0] or thin_closed[0]):
+                found = call_known(op, (x1, x2))
                 if found is not None:
                     return found
         elif type(x2) is Tensor and type(x1) in _NUMBERS and not thin_closed[0]:
@@ -192,11 +192,6 @@ def _alone(number: Any) -> Tensor | None:
     if thin_closed[0] or native.dtype.kind == "O" or chosen_device(None, "asarray") is not CPU_DEVICE:
         return None
     return wrap(native, CPU_DEVICE)
-
-
-def _there(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
-    """Compute a small call on another device than the CPU, where nobody asks for gradients; None for any other."""
-    return call_known(op, operands) if op.ready and not (active[0] or thin_closed[0]) else None
 
 
 def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -276,7 +271,11 @@ def _in_place(op: Op) -> Callable[..., Any]:
                     if owner is not None:
                         owner.version += 1
                     return self
-        return changed_value(self, op, other) if is_value(self) else update(self, op, other)
+        if is_value(self):
+            return changed_value(self, op, other)
+        if type(a) is TBlob and not (active[0] or thin_closed[0]) and update_known(op, self, other):
+            return self
+        return update(self, op, other)
 
     return change
 

@@ -404,10 +404,10 @@ def diagonal(native: Any, offset: int) -> Any:
     return view
 
 
-# What methods of Layout do, as views of NumPy's.
+# What methods of Layout do, as views of NumPy's, or of any library's arrays.
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
-    "permute": np.ndarray.transpose,
-    "drop": np.ndarray.squeeze,
+    "permute": lambda native, axes: native.transpose(axes),
+    "drop": lambda native, axes: native.squeeze(axes),
     "insert": _insert,
     "flip": _flip,
 }

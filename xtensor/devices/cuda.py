@@ -123,9 +123,13 @@ class CUDA:
     def compute(self, kernel: Any, *natives: Any, **params: Any) -> Any:
         """Call what makes new arrays and writes to no others: once more where there was no room for them."""
         try:
+            if self._current() == self.number:  # as in `call`, which would be one more
+                return kernel(*natives, **params)
             return self.call(kernel, *natives, **params)
         except MemoryError as error:
-            refused = bare(error)
+            refused = bare(self._said(error))
+        except RuntimeError as error:
+            raise self._said(error)  # noqa: B904 - it has its cause
         return again(self, refused, partial(kernel, *natives, **params))
 
     def borrowed(self, native: Any) -> None:
@@ -227,12 +231,20 @@ class CUDA:
                 return function(*args, **params)
             with self.library.cuda.Device(self.number):
                 return function(*args, **params)
-        except self.library.cuda.memory.OutOfMemoryError as error:
-            raise MemoryError(f"cuda:{self.number}: {error}") from None
-        except RuntimeError as error:
-            if "CUDA headers" in str(error):  # without which CuPy compiles nothing
-                raise RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})") from error
-            raise of_device(self.number, error)  # noqa: B904 - it has its cause
+        except (MemoryError, RuntimeError) as error:
+            raise self._said(error)  # noqa: B904 - it has its cause
+
+    def _said(self, error: Any) -> Any:
+        """Return an error of CuPy's or of the driver's with the name of this device; any other as it is."""
+        if isinstance(error, self.library.cuda.memory.OutOfMemoryError):
+            named = MemoryError(f"cuda:{self.number}: {error}")
+            named.__suppress_context__ = True
+            return named
+        if isinstance(error, RuntimeError) and "CUDA headers" in str(error) and error.__cause__ is None:
+            named = RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})")
+            named.__cause__ = error
+            return named
+        return of_device(self.number, error)
 
     def current_stream(self) -> Any:
         """Return CuPy's current stream of this device."""

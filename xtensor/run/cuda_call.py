@@ -72,11 +72,14 @@ class Way(NamedTuple):
         """Launch it, and return the result."""
         call = self.call
         backend = call.backend
-        result = self._new(backend.library) if target is None else target
+        result = target
+        if result is None:  # `ndarray` is what `empty` calls
+            packed = self.strides is None
+            result = backend.library.ndarray(self.shape, call.dtype) if packed else self._strided(backend.library)
         addresses = [native.data.ptr for native in natives]
         addresses.append(result.data.ptr)
         told = scalar_words(numbers, call.program.scalars) if numbers else b""
-        stream = backend.current_stream().ptr
+        stream = backend.library.cuda.get_current_stream(backend.number).ptr
         launches, between = self.launches
         memory = [backend.library.empty(nbytes, np.uint8) for nbytes in between]  # not let go before the last launch
         if memory:
@@ -85,9 +88,7 @@ class Way(NamedTuple):
             launch(addresses, told, stream)
         return result
 
-    def _new(self, library: Any) -> Native:
-        if self.strides is None:
-            return library.ndarray(self.shape, self.call.dtype)  # what `empty` calls
+    def _strided(self, library: Any) -> Native:
         memory = library.empty(prod(self.shape) * self.call.dtype.itemsize, np.uint8)
         return library.ndarray(self.shape, self.call.dtype, memory.data, self.strides)
 

@@ -176,8 +176,8 @@ def is_small(node: Node) -> bool:
 
 def before_write(owner: Storage) -> None:
     """Serve everybody who waits for some memory as it is, so that no write changes what they saw; count the write."""
-    if owner.guard is None and not trusted.owners:
-        owner.count_write()
+    if owner.guard is None and not trusted.owners and not watchers:
+        owner.version += 1  # as `count_write` does
         return
     with turn():
         for other in () if is_in_step() else trusted.owners:  # a step writes to its own; others may be the same memory

@@ -143,8 +143,12 @@ def subscript(x: Tensor, key: Any) -> Tensor:
 
     Where a function is watched nobody asks for them: one element is a copy anyway.
     """
+    basic = type(key) in PLAIN or _is_basic(key)
+    there = view_there(x, key) if basic and not thin_closed[0] else None
+    if there is not None:
+        return there
     whole = key if type(key) is tuple else (key,)
-    if _is_basic(key) or not _has_values_for_integers(x, whole):
+    if basic or not _has_values_for_integers(x, whole):
         found: Tensor = getitem(x, key)
         return found
     if watchers and watching() is not None:
@@ -202,12 +206,7 @@ def _blobs_in(key: tuple[Any, ...]) -> tuple[Any, ...]:
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, no view."""
-    basic = _is_basic(key)
-    if basic and type(x._data) is TBlob and not thin_closed[0]:
-        there = view_there(x, key)
-        if there is not None:
-            return there
-    if not basic:
+    if not _is_basic(key):
         if watchers and watching() is not None:
             key = _listless(x, key)
             later = _selected_later(x, key)
@@ -373,8 +372,10 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.
     """
-    if not thin_closed[0] and (_set_at_once(x, key, value) or _set_there(x, key, value)):
-        return
+    if not thin_closed[0]:
+        basic = type(key) in PLAIN or _is_basic(key)
+        if (basic and assign_there(x, key, value)) or _set_at_once(x, key, value):
+            return
     if isinstance(value, (list, tuple)):
         value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
     elif isinstance(value, np.integer):  # refused where it does not fit, as by NumPy
@@ -538,13 +539,6 @@ def _set_at_once(x: Tensor, key: Any, value: Any) -> bool:
         return False
     before_write(x.owner)
     return assign(native, native_key, given, basic=basic)
-
-
-def _set_there(x: Tensor, key: Any, value: Any) -> bool:
-    """Assign to a basic key of a tensor that is there on another device; return whether it was of that kind."""
-    if active[0] and steps_of((x, value)) is not None:
-        return False
-    return _is_basic(key) and assign_there(x, key, value)
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:

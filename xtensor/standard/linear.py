@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..base.errors import REFUSED, StrangerError, expected, mismatch
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes, product_strides
 from ..base.options import thin_closed
 from ..base.threads import dismiss
-from ..calls.library import on, thin_call, thin_view
+from ..calls.library import on, rearranged, thin_call, thin_view
 from ..calls.op import library_later
 from ..calls.record import is_node
 from ..calls.thin import Door, add_door
@@ -243,22 +242,19 @@ def update_matmul(target: Tensor, other: Operand) -> Tensor:
     return target
 
 
-_transposed: Callable[[Any], Any] = attrgetter("mT")
-
-
 @differentiable(x=lambda g: xt.matrix_transpose(g), view=True)
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """Return a stack of matrices (..., n, m) transposed to (..., m, n), as a view.
 
     Raises ValueError for fewer than 2 axes. Standard: Linear Algebra Functions, matrix_transpose.
     """
-    seen = thin_view(x, _transposed)
+    seen = thin_view(x, "swapaxes", -2, -1)
     if seen is not None:
         return seen
     x = as_tensor(x, "matrix_transpose")
     if x.ndim < 2:
         raise ValueError(expected("matrix_transpose", "x", "have at least 2 axes", f"shape {x.shape}"))
-    return x.rearranged("permute", (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return rearranged(x, "permute", (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def _tensordot_by_x1(g: Tensor, x2: Any, like: Like, axes: Any) -> Tensor:

@@ -18,8 +18,7 @@ from ..base.dtypes import DType, promote
 from ..base.errors import expected, prefixed
 from ..base.layout import INT, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
-from ..calls.elsewhere import reshaped_there
-from ..calls.library import on, thin_call, thin_view
+from ..calls.library import on, rearranged, shown, thin_call, thin_view
 from ..calls.writes import assign_captured
 from ..devices.cpu import packed_copy
 from ..plan.costs import DIRECT_BELOW
@@ -230,7 +229,7 @@ def expand_dims(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """
     x = as_tensor(x, "expand_dims")
     added = len(axis) if isinstance(axis, (tuple, list)) else 1
-    return x.rearranged("insert", as_axes(axis, x.ndim + added, "expand_dims", none_is_all=False))
+    return rearranged(x, "insert", as_axes(axis, x.ndim + added, "expand_dims", none_is_all=False))
 
 
 @differentiable(x=lambda g, axis: xt.flip(g, axis=axis), view=True)
@@ -240,7 +239,7 @@ def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
     Standard: Manipulation Functions, flip.
     """
     x = as_tensor(x, "flip")
-    return x.rearranged("flip", as_axes(axis, x.ndim, "flip"))
+    return rearranged(x, "flip", as_axes(axis, x.ndim, "flip"))
 
 
 @differentiable(x=lambda g, source, destination: xt.moveaxis(g, destination, source), view=True)
@@ -257,7 +256,7 @@ def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[
     order = [axis for axis in range(x.ndim) if axis not in sources]
     for target, axis in sorted(zip(targets, sources, strict=True)):
         order.insert(target, axis)
-    return x.rearranged("permute", order)
+    return rearranged(x, "permute", order)
 
 
 @differentiable(x=lambda g, axes: xt.permute_dims(g, _inverse(axes)), view=True)
@@ -266,7 +265,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
 
     Raises ValueError unless each axis is named once. Standard: Manipulation Functions, permute_dims.
     """
-    seen = _seen(x, np.ndarray.transpose, axes)
+    seen = _seen(x, "transpose", axes)
     if seen is not None:
         return seen
     x = as_tensor(x, "permute_dims")
@@ -275,7 +274,7 @@ def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
     order = as_axes(tuple(axes), x.ndim, "permute_dims", "axes")
     if len(order) != x.ndim:
         raise ValueError(expected("permute_dims", "axes", f"name each of the {x.ndim} axes once", tuple(axes)))
-    return x.rearranged("permute", order)
+    return rearranged(x, "permute", order)
 
 
 def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
@@ -320,16 +319,13 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     return on((x, times), "repeat", lambda xp, a, n: xp.repeat(a, n, axis=along))
 
 
-def _seen(x: Any, function: Callable[..., Any], numbers: Any) -> Tensor | None:
-    """Return the view of a thin face that a function of NumPy's makes, given a tuple of integers; else None."""
+def _seen(x: Any, method: str, numbers: Any) -> Tensor | None:
+    """Return the view that a method of its array makes of a tensor that is there (see `thin_view`), given a tuple of
+    integers; else None.
+    """
     if type(numbers) is tuple and INT.issuperset(map(type, numbers)):
-        return thin_view(x, function, numbers)
+        return thin_view(x, method, numbers)
     return None
-
-
-def _is_even(native: Any) -> bool:
-    """Return whether elements follow each other at one distance: then any shape of them is a view."""
-    return native.ndim == 1 or bool(native.flags.c_contiguous)
 
 
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
@@ -339,16 +335,12 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
     A view where strides allow it unless copy=True. Raises ValueError where the size differs, or where
     copy=False and a copy is needed. Standard: Manipulation Functions, reshape.
     """
-    native = None if copy or thin_closed[0] or type(x) is not Tensor else x.thin()
-    if native is not None and _is_even(native):
+    native = None if copy or thin_closed[0] or type(x) is not Tensor else shown(x)
+    if native is not None and (native.flags.c_contiguous or (native.ndim == 1 and type(native) is np.ndarray)):
         given: Any = (shape,) if type(shape) is int else shape
-        seen = _seen(x, np.ndarray.reshape, given)
+        seen = _seen(x, "reshape", given)  # elements follow each other at one distance: any shape of them is a view
         if seen is not None and min(given, default=0) >= -1:
             return seen  # NumPy takes any negative length for the one that is left
-    if native is None and not (copy or thin_closed[0]) and type(x) is Tensor:
-        there = reshaped_there(x, shape)
-        if there is not None:
-            return there
     x = as_tensor(x, "reshape")
     lengths = resolve_shape(shape, x.size, "reshape")
     later = None if copy is not None else seen_later(x._data, "reshape", lengths)
@@ -408,7 +400,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
 
     Standard: Manipulation Functions, squeeze.
     """
-    seen = _seen(x, np.ndarray.squeeze, (axis,) if type(axis) is int else axis)
+    seen = _seen(x, "squeeze", (axis,) if type(axis) is int else axis)
     if seen is not None and x.shape:  # without axes NumPy takes 0 and -1
         return seen
     x = as_tensor(x, "squeeze")
@@ -416,7 +408,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     for a in axes:
         if x.shape[a] != 1:
             raise ValueError(expected("squeeze", "axis", "name axes of length 1", f"axis {a} of shape {x.shape}"))
-    return x.rearranged("drop", axes)
+    return rearranged(x, "drop", axes)
 
 
 def _of_tiled(g: Tensor, like: Like, repetitions: Sequence[int]) -> Tensor:

@@ -52,17 +52,24 @@ class TBlob:
     )
 
     def __init__(
-        self, owner: Storage | None, dtype: DType, layout: Layout | None, device: Device, *, writeable: bool = True
+        self,
+        owner: Storage | None,
+        dtype: DType,
+        layout: Layout | None,
+        device: Device,
+        *,
+        writeable: bool = True,
+        native: Native = None,
     ) -> None:
         self._owner = owner
         self._layout = layout
-        self._native: Native = None
+        self._native = native
         self._packed: bool | None = None
         self._address: int | None = None
         self._kind: tuple[Any, ...] | None = None
         self._placement: tuple[Any, ...] | None = None
         self._span: tuple[int, int] | None = None
-        self.shape: Shape = () if layout is None else layout.shape
+        self.shape: Shape = native.shape if layout is None else layout.shape
         self.dtype = dtype
         self.device = device
         self.writeable = writeable
@@ -104,10 +111,7 @@ class TBlob:
         writeable: as the array says if not given.
         """
         may = bool(getattr(native.flags, "writeable", True)) if writeable is None else writeable
-        blob = cls(owner, native.dtype, None, device, writeable=may)
-        blob._native = native
-        blob.shape = native.shape
-        return blob
+        return cls(owner, native.dtype, None, device, writeable=may, native=native)
 
     @property
     def owner(self) -> Storage:
@@ -202,6 +206,12 @@ class TBlob:
         if given is None:
             return self.native()
         return self.device.backend.view(given, self.dtype, self.layout, self.writeable)
+
+    def window(self, native: Native) -> TBlob:
+        """Return another view of the same memory, given as a view of its array."""
+        view = TBlob(self._owner or self.owner, self.dtype, None, self.device, writeable=self.writeable, native=native)
+        view.constant, view.fixed = self.constant, self.fixed
+        return view
 
     def view(self, layout: Layout, *, writeable: bool = True, dtype: DType | None = None) -> TBlob:
         """Return another view of the same memory; read-only views stay read-only."""

@@ -21,7 +21,7 @@ from ..base.layout import Layout, Shape, dense_like
 from ..base.options import active, settings, thin_closed
 from ..base.profiling import noting, observers
 from ..devices import Device, as_device
-from ..devices.cpu import CPU, PLAIN, WAYS, assign, is_plain
+from ..devices.cpu import CPU, PLAIN, assign, is_plain
 from ..graph.node import Node, Part, View
 from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
@@ -167,23 +167,14 @@ class Tensor(Operators, Methods):
         """Return another view of this tensor's memory."""
         return face(self.blob.view(layout, writeable=writeable, dtype=dtype))
 
-    def rearranged(self, way: str, given: Any) -> Tensor:
-        """Return the view that a method of Layout makes, of a thin face by NumPy's own, which is cheaper.
-
-        way: "permute", "flip", "insert" or "drop". given: its axes.
-        """
-        native = self.thin()
-        if native is not None:
-            return self.window(WAYS[way](native, given))
-        later = run.seen_later(self._data, way, given)
-        return self.viewed(getattr(self.blob.layout, way)(given)) if later is None else face(later)
-
     def window(self, native: Native) -> Tensor:
-        """Return a view of this thin face, given as a view of its array."""
-        tensor = Tensor()
-        tensor._data = native
-        tensor._owner = self._owner or self.owner
-        tensor._blob = tensor._step = None
+        """Return a view of this thin face, or of what is there on another device, given as a view of its array."""
+        tensor, data = Tensor(), self._data
+        tensor._owner = tensor._blob = tensor._step = None
+        if type(data) is TBlob:
+            tensor._data = data.window(native)
+        else:
+            tensor._data, tensor._owner = native, self._owner or self.owner
         return tensor
 
     def view(self, dtype: Any = None) -> Tensor:

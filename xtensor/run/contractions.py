@@ -114,16 +114,22 @@ class Product:
         self.block = ceil(depth / ceil(depth / self.form.deepest))
         self.panels = ceil(columns / self.form.width)
         panel = self.form.width * self.block * dtype.itemsize
-        self.together = max(min(self.panels, PACKED_BYTES // panel), 1)
+        chunks = ceil(self.panels / max(self._packed_bytes // panel, 1))
+        self.together = ceil(self.panels / chunks)
 
     @property
     def code(self) -> Code:
         return kernel_of(self.form, self.finish)
 
+    @property
+    def _packed_bytes(self) -> int:
+        """Bytes of B that are packed at a time."""
+        return PACKED_BYTES[self.form.lanes * self.form.itemsize]
+
     def scratch(self, packed: bool) -> int:
         """Return the bytes of scratch that a call takes, which are not less for a larger product of as wide tiles."""
         panel = self.form.width * min(self.depth, self.form.deepest)
-        block = 0 if packed else min(self.panels * panel, max(PACKED_BYTES // self.dtype.itemsize, panel))
+        block = 0 if packed else min(self.panels * panel, max(self._packed_bytes // self.dtype.itemsize, panel))
         return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
 
     @property

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.strips import (
+    STRIP_WORDS,
     Strip,
     outputs_first_kernel,
     outputs_kernel,
@@ -193,16 +195,20 @@ class _Outputs(NamedTuple):
             own = np.arange(groups) * group, np.arange(outputs) * output
             found.append(matrix(self.bias, *own, sweep.pitch, sheet, shift))
         parts = sweep.parts(sheet.threads)
-        slots = [self._slots(part, sheet) for part in parts]
+        slots = slots_of(self.ending, parts, sheet)
         return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), slots)]
 
-    def _slots(self, part: Part, sheet: Sheet) -> tuple[int, int]:
-        """Return where the slots of what follows a part lie, and how many a group has."""
-        if self.ending is None:
-            return 0, 0
-        own = self.ending.seen(lambda array: array[part[0].start :])
-        slots = np.stack([own.slots(group) for group in part[1]])
-        return sheet.keep(slots), slots.shape[1]
+
+def slots_of(ending: Ending | None, parts: Sequence[Part], sheet: Sheet) -> list[tuple[int, int]]:
+    """Return where the slots of what follows parts lie, and how many a group has."""
+    if ending is None:
+        return [(0, 0)] * len(parts)
+    found = []
+    for images, groups, *_ in parts:
+        own = ending.seen(itemgetter(slice(images.start, None)))
+        slots = np.stack([own.slots(group) for group in groups])
+        found.append((sheet.keep(slots), slots.shape[1]))
+    return found
 
 
 def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
@@ -426,7 +432,7 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
     pixels = (windows - 1) * axis.stride + axis.span
     length = -(-channels * pixels // own.lanes) * own.lanes
     along = np.add.outer(np.arange(axis.kernel) * axis.dilation * channels, np.arange(channels)).ravel()
-    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1))
+    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1), ROOM_BYTES)
     turned = own.turned[0]
     ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered or turned else channels
     lies = -axis.low * one, axis.stride * one, axis.size * one
@@ -435,16 +441,18 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
 
 
 @lru_cache(256)
-def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
-    """Return how rows are laid out whose channels come first; most: positions of a strip."""
+def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62, nbytes: int = 0) -> Room:
+    """Return how rows are laid out whose channels come first; most: positions of a strip; nbytes: of its rows, where
+    these need not stay in the second cache.
+    """
     axis, width = axes[-1], own.registers * own.lanes
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
     furthest = int(further[-1])
     rows = prod(one.kernel for one in axes[:-1]) * channels * own.phases * np.dtype(own.char).itemsize
-    wide = _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
+    wide = axis.out if nbytes else _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
     length = -(-(wide + furthest) // own.lanes) * own.lanes
     row = channels * own.phases * length
-    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1))
+    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1), nbytes or ROOM_BYTES)
     along = np.add.outer(under * row, phase * length + further)
     ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
     return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
@@ -458,15 +466,15 @@ def _even(length: int, most: int, block: int) -> int:
     return -(-length // (parts * block)) * block
 
 
-def _strip(own: Strip, axes: Axes, row: int, most: int = 1 << 62) -> tuple[int, Array]:
+def _strip(own: Strip, axes: Axes, row: int, most: int, nbytes: int) -> tuple[int, Array]:
     """Return how many rows of outputs a strip has, and which of the rows under it those under its first one are.
 
-    row: elements from a row under it to the next. most: rows of a strip.
+    row: elements from a row under it to the next. most: rows of a strip; nbytes: of those under it.
     """
     if not axes:
         return 1, np.zeros(1, np.int64)
     planes, axis = prod(one.kernel for one in axes[:-1]), axes[-1]
-    fitting = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes) - axis.span
+    fitting = nbytes // (row * np.dtype(own.char).itemsize * planes) - axis.span
     strip = _even(axis.out, min(max(fitting // axis.stride + 1, 1), most), 1)
     return strip, np.add.outer(np.arange(planes) * _tall(axis, strip), np.arange(axis.kernel) * axis.dilation).ravel()
 
@@ -510,7 +518,7 @@ def _far(place: Sequence[int], steps: Shape) -> int:
 
 class Weights(NamedTuple):
     """Where weights, or sums of the gradient, lie, biases, and room for sums; from one range of images, and from one
-    thread, to the next ones in bytes.
+    thread, to the next ones in bytes. product, columns: as codegen/cpu/strip_products.py is told.
     """
 
     w: Word
@@ -518,17 +526,31 @@ class Weights(NamedTuple):
     sums: Word = 0
     lane: int = 0
     thread: int = 0
+    product: int = 0
+    columns: int = 0
 
 
 class _Sweep:
     """What kernels are told of arrays.
 
-    depth, pitch: elements of a window, and outputs that weights have room for. turned: whether y is.
+    depth, pitch: elements of a window, and outputs that weights have room for. turned: whether y is. strips: where they
+    are no rows.
     """
 
-    def __init__(self, room: Room, x: View, y: View, axes: Axes, depth: int, pitch: int, turned: bool) -> None:
+    def __init__(
+        self,
+        room: Room,
+        x: View,
+        y: View,
+        axes: Axes,
+        depth: int,
+        pitch: int,
+        turned: bool,
+        strips: Strips | None = None,
+    ) -> None:
         self.x, self.y, self.room, self.depth, self.pitch = x, y, room, depth, pitch
-        self.strips, self.columns = _strips(axes[:-1], x.steps[3:-1], y.steps[3:-1], room.strip), axes[-1].out
+        self.strips = strips or _strips(axes[:-1], x.steps[3:-1], y.steps[3:-1], room.strip)
+        self.columns = axes[-1].out if strips is None else room.wide
         self.y_step = y.steps[-1 if room.pixels and not turned else 2]  # one channel may lie any step apart
 
     @property
@@ -571,7 +593,8 @@ class _Sweep:
         of_w = behind(given.w, groups.start * self.depth * self.pitch * item)
         places = of_x, of_w, of_y, behind(given.bias, groups.start * self.pitch * item), room, given.sums
         xs, ys, begins, ks = tables
-        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, slots[0]
+        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, slots[0], given.product
+        rows = *rows, given.columns + 8 * STRIP_WORDS * own.start
         counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
         lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]

@@ -195,7 +195,7 @@ class Product:
             step,
             of_b is None,
         ]
-        numbers += [fresh, count, *nexts]
+        numbers += [fresh, count, *nexts, 0]
         assert len(pointers) == len(POINTERS)
         return struct.pack(f"={WORDS}q", *pointers, *numbers)
 

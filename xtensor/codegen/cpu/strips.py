@@ -30,17 +30,21 @@ from .turning import transposed
 #   begins    of each strip, and behind the last: its first row of outputs
 #   ks        of each element of a window: where it lies in the room
 #   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group
+#   product   and `columns`, of each strip: what strip_products.py is told besides
 #   first     and `end`: columns of outputs, of which so many are made at a time: wide
 #   size      elements of a row of the input; start: which one stands first in the room, for the first column of all;
 #             along: how many further that is for the next column
 #   room.step from the rows under a row of outputs to those under the next one
 #   x.pixel   between neighbours of a row of the input that is gathered, of which there are so many in the room: pixels
-POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish")
+POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish", "product", "columns")
 NUMBERS = (
     *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
     *("y.step", "span", "room.step", "images", "x.image", "y.image", "channels", "x.channel", "x.pixel"),
     *("groups", "x.group", "y.group", "w.group", "slot.count"),
 )
+
+# Words of each strip in `columns`: its pieces and panels (see gemm.py), and how many of the latter there are.
+STRIP_WORDS = 3
 
 
 class Strip(NamedTuple):

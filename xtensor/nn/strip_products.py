@@ -24,7 +24,7 @@ from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y
 from ..run.native import Launch
 from .contraction import Array, pays, readable, rounded
 from .panels import matrix, offsets
-from .strips import Room, Strips, Weights, _even, _lie, _room_first, _strips, _Sweep, slots_of
+from .strips import Room, Strips, Weights, _even, _lie, _room_first, _strips, _Sweep
 from .windows import Axes, Axis, phases
 
 # Bytes of the rows under a strip, which are read once; positions of a strip that are worth packing the weights for.
@@ -62,7 +62,7 @@ def products_of(
     if found is None:
         return None
     most = (budget - found.fixed) // found.each
-    return Launches([found.launches], 4, work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
+    return Launches([found.launches], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
 
 
 def _fits(x: Array, w: Array, y: Array, axes: Axes) -> bool:
@@ -108,7 +108,8 @@ def _products_of(
     one = Product(y.dtype, w.shape[1], max(map(prod, shapes)), depth, finish=finish)
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
     code = products_kernel(own, one.form, there is None, finish)
-    return _Products(code, sweep, one, shapes, apart, View(w, W, bases[1]), bias, ending)
+    slots = 0 if ending is None else len(ending.slots(0))
+    return _Products(code, sweep, one, shapes, apart, View(w, W, bases[1]), bias, slots)
 
 
 def _in_place(x: Array, y: Array, axes: Axes) -> tuple[Array, Array] | None:
@@ -138,7 +139,7 @@ class _Products(NamedTuple):
     """A convolution: its code, and what that is told.
 
     shapes: rows and columns of the positions of each strip; apart: elements from one of these rows to the next, of what
-    is packed and of y.
+    is packed and of y. slots: of what follows a group.
     """
 
     code: Code
@@ -148,7 +149,7 @@ class _Products(NamedTuple):
     apart: tuple[int, int]
     w: View
     bias: View | None
-    ending: Ending | None
+    slots: int
 
     @property
     def is_laid_out(self) -> bool:
@@ -183,7 +184,7 @@ class _Products(NamedTuple):
         parts, room = sweep.parts(sheet.threads), rounded(self.product.scratch(False))
         sums = sheet.take(min(sheet.threads, len(parts)) * room, np.dtype(np.uint8))
         given = Weights(weights, shift, sums, 0, room, self._told(sheet), self._columns(sheet))
-        return [*found, sweep.launch(self.code, parts, sheet, given, slots_of(self.ending, parts, sheet))]
+        return [*found, sweep.launch(self.code, parts, sheet, given, self.slots)]
 
     def _told(self, sheet: Sheet) -> int:
         """Return where the words of the product lie."""

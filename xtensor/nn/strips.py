@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import product
 from math import prod
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from ..codegen.cpu.strips import (
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import PRODUCT_SECONDS
 from ..run.joined import Ending
-from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
+from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
 from .panels import matrix, panels
@@ -137,7 +136,7 @@ def strips_of(
     if len(found) < len(made):
         return None
     most = min([one.most for one in found])
-    return Launches([one.launches for one in found], 4, work * PRODUCT_SECONDS[y.dtype.char], most)
+    return Launches([one.launches for one in found], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most)
 
 
 def _outputs_of(
@@ -167,12 +166,13 @@ def _outputs_of(
     sweep = _Sweep(room, *views, axes, len(room.ks), -(-outputs // panel) * panel, lies.turned[1])
     most = (budget - w.shape[0] * sweep.depth * sweep.pitch * y.itemsize) // sweep.room_bytes
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
-    return _Outputs(code, sweep, View(w, W, bases[1]), panel, bias, ending, most) if most > 0 else None
+    slots = 0 if ending is None else len(ending.slots(0))
+    return _Outputs(code, sweep, View(w, W, bases[1]), panel, bias, slots, most) if most > 0 else None
 
 
 class _Outputs(NamedTuple):
-    """A convolution: its code, and what that is told. panel: outputs whose weights lie side by side; most: threads that
-    there is room for.
+    """A convolution: its code, and what that is told. panel: outputs whose weights lie side by side; slots: of what
+    follows a group; most: threads that there is room for.
     """
 
     code: Code
@@ -180,7 +180,7 @@ class _Outputs(NamedTuple):
     w: View
     panel: int
     bias: View | None
-    ending: Ending | None
+    slots: int
     most: int
 
     def launches(self, sheet: Sheet) -> list[Launch]:
@@ -195,20 +195,7 @@ class _Outputs(NamedTuple):
             own = np.arange(groups) * group, np.arange(outputs) * output
             found.append(matrix(self.bias, *own, sweep.pitch, sheet, shift))
         parts = sweep.parts(sheet.threads)
-        slots = slots_of(self.ending, parts, sheet)
-        return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), slots)]
-
-
-def slots_of(ending: Ending | None, parts: Sequence[Part], sheet: Sheet) -> list[tuple[int, int]]:
-    """Return where the slots of what follows parts lie, and how many a group has."""
-    if ending is None:
-        return [(0, 0)] * len(parts)
-    found = []
-    for images, groups, *_ in parts:
-        own = ending.seen(itemgetter(slice(images.start, None)))
-        slots = np.stack([own.slots(group) for group in groups])
-        found.append((sheet.keep(slots), slots.shape[1]))
-    return found
+        return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), self.slots)]
 
 
 def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
@@ -277,7 +264,7 @@ class StripSums:
         parts = [(*part, *whole) for part in product(_cut(sweep.y.shape[0], self._images), _cut(groups, some))]
         item = sweep.y.dtype.itemsize
         given = Weights(Place(W), 0, Place(BIAS), groups * depth * outputs * item, self._beside * item)
-        return [sweep.launch(self._code, parts, sheet, given, [(0, 0)] * len(parts))]
+        return [sweep.launch(self._code, parts, sheet, given)]
 
 
 def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
@@ -568,23 +555,21 @@ class _Sweep:
         columns = _cut(self.columns, step)
         return [(images, groups, strips, some) for images, groups, strips in product(*ranges) for some in columns]
 
-    def launch(
-        self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: Sequence[tuple[int, int]]
-    ) -> Launch:
-        """Return a kernel on all parts. slots: where those of each part lie, and how many a group has."""
+    def launch(self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: int = 0) -> Launch:
+        """Return a kernel on all parts. slots: of what follows a group."""
         threads = min(sheet.threads, len(parts))
         rooms = [sheet.take(self.room_bytes, np.dtype(np.uint8)) for _ in range(threads)]
         tables = [sheet.keep(table) for table in (*self.strips[:3], self.room.ks)]
         firsts = sorted({images.start for images, *_ in parts})
         calls = []
-        for n, (part, own) in enumerate(zip(parts, slots, strict=True)):
+        for n, part in enumerate(parts):
             w = behind(given.w, firsts.index(part[0].start) * given.lane)
             weights = given._replace(w=w, sums=behind(given.sums, n % threads * given.thread))
-            calls.append(self._told(part, weights, rooms[n % threads], tables, own))
+            calls.append(self._told(part, weights, rooms[n % threads], tables, slots))
         return shared(code, calls, threads)
 
     def _told(
-        self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: tuple[int, int]
+        self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: int
     ) -> tuple[Word, ...]:
         """Return the words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.dtype.itemsize
@@ -593,11 +578,12 @@ class _Sweep:
         of_w = behind(given.w, groups.start * self.depth * self.pitch * item)
         places = of_x, of_w, of_y, behind(given.bias, groups.start * self.pitch * item), room, given.sums
         xs, ys, begins, ks = tables
-        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, slots[0], given.product
+        finish = Place(SLOTS, 8 * slots * groups.start) if slots else 0
+        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, finish, given.product
         rows = *rows, given.columns + 8 * STRIP_WORDS * own.start
         counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
         lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]
         others = lies.channels, x.steps[2], x.steps[-1]
-        last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots[1]
+        last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots, images.start * y.steps[0]
         return (*places, *rows, *counts, *lengths, *steps, *others, *last)

@@ -30,9 +30,9 @@ THIN_OUTPUTS = 4
 class Runs(Protocol):
     """What runs on arrays that lie as those do that it was made for."""
 
-    def run(self, x: Array, w: Array, y: Array, bias: Any = None, /) -> bool | None:
-        """Write outputs, or weights, or, going back, what outputs stand for; return False where that has to be done
-        another way.
+    def run(self, x: Array, w: Array, y: Array, bias: Any = None, /, *slots: Array) -> bool | None:
+        """Write outputs, or weights, or, going back, what outputs stand for, and what follows, whose slots are given;
+        return False where that has to be done another way.
         """
         ...
 
@@ -139,7 +139,7 @@ def sweep(
     if budget > 0:
         found = sweep_of(x, w, y, bias, axes, budget, back=back, thin=thin, ending=ending)
     if found is not None:
-        found.run(x, w, y, bias)
+        found.run(x, w, y, bias, *([] if ending is None else [ending.slots_of(y.shape[1])]))
     return found is not None
 
 

@@ -266,7 +266,7 @@ PRODUCT_LEAST = 1 << 10
 
 # Multiplications from which on a contraction waits for what follows it: to record it and find its plan takes 10 us, a
 # fiftieth of what as many take on two cores.
-CONTRACTION_WAITS = 1 << 27
+CONTRACTION_WAITS = 1 << 24
 
 # Seconds of a multiplication in a product of matrices on one thread, by the character of its dtype; the part by which
 # ours takes longer than the library's, and what preparing ours takes. (A bias and a rectifier with float32 products of

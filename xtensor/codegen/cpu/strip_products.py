@@ -60,7 +60,7 @@ class _Products(_Text):
             room = "%x.s"
         yield from self.words("%begins.this", "y.rows")
         yield f"  %y.s = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
-        yield "  %y.far = add i64 %y.n.far, %y.rows.this"
+        yield "  %y.own = add i64 %y.begin, %y.n.far\n  %y.far = add i64 %y.own, %y.rows.this"
         yield f"  %own.at = mul i64 %s, {STRIP_WORDS}\n  %own = getelementptr i64, ptr %columns, i64 %own.at"
         for place, (name, kind) in enumerate((("pieces", "ptr"), ("panels", "ptr"), ("panel.count", "i64"))):
             yield f"  %own.{name}.at = getelementptr i64, ptr %own, i64 {place}"

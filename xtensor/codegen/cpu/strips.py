@@ -29,7 +29,8 @@ from .turning import transposed
 #   y.rows    of each row of outputs: where it lies
 #   begins    of each strip, and behind the last: its first row of outputs
 #   ks        of each element of a window: where it lies in the room
-#   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group
+#   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group; y.begin: elements from
+#             where the arrays of those begin to y
 #   product   and `columns`, of each strip: what strip_products.py is told besides
 #   first     and `end`: columns of outputs, of which so many are made at a time: wide
 #   size      elements of a row of the input; start: which one stands first in the room, for the first column of all;
@@ -40,7 +41,7 @@ POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins",
 NUMBERS = (
     *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
     *("y.step", "span", "room.step", "images", "x.image", "y.image", "channels", "x.channel", "x.pixel"),
-    *("groups", "x.group", "y.group", "w.group", "slot.count"),
+    *("groups", "x.group", "y.group", "w.group", "slot.count", "y.begin"),
 )
 
 # Words of each strip in `columns`: its pieces and panels (see gemm.py), and how many of the latter there are.
@@ -352,9 +353,28 @@ class _Ending(_Text):
             yield f"  %tile{n} = getelementptr {self.kind}, ptr %tile, i64 {n * self.lanes}"
             yield f"  store {self.vector} {self._value(line, v)}, ptr %tile{n}, align {self.form.itemsize}"
         left, most = "%left.o" if self.of_outputs else "%left.p", 1 + self.lines[-1][0]
-        yield "  %place.n = add i64 %y.n.far, %y.r.at\n  %place.o = add i64 %place.n, %y.o.far"
-        yield f"  %place.p = add i64 %place.o, %to0.far\n  %lines = call i64 @llvm.smin.i64(i64 {left}, i64 {most})"
+        yield from self._place("place")
+        yield f"  %lines = call i64 @llvm.smin.i64(i64 {left}, i64 {most})"
         yield from self.loop("ending", "q", "%lines", self._ending())
+
+    def _place(self, name: str) -> Iterator[str]:
+        """Yield where the first element of what is stored lies in arrays of what follows: %name.p."""
+        yield f"  %{name}.y = add i64 %y.begin, %y.n.far\n  %{name}.n = add i64 %{name}.y, %y.r.at"
+        yield f"  %{name}.o = add i64 %{name}.n, %y.o.far\n  %{name}.p = add i64 %{name}.o, %to0.far"
+
+    def _fetched(self) -> Iterator[str]:
+        """Yield what has lines that are read in the end fetched while sums are added up."""
+        if self.steps is None:
+            return
+        yield from self._place("ahead")
+        places = []
+        for line, v in self.lines:
+            places.append(f"%ahead{line}.{v}")
+            yield f"  %ahead.far{line}.{v} = mul i64 %y.step, {line}"
+            yield f"  %ahead.at{line}.{v} = add i64 %ahead.far{line}.{v}, {v * self.lanes}"
+            yield f"  {places[-1]} = add i64 %ahead.p, %ahead.at{line}.{v}"
+        self.steps.fetch(places)
+        yield from self._taken()
 
     def _ending(self) -> Iterator[str]:
         assert self.steps is not None
@@ -402,9 +422,10 @@ class _Outputs(_Ending):
 
     def _block(self) -> Iterator[str]:
         yield from self.far("x.p", "%room.r", "%p", self.own.apart)
+        yield from self.far("to0", "%y.o", "%p", self.y_step)
+        yield from self._fetched()
         yield from self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
         yield "  %left.p = sub i64 %positions, %p"
-        yield from self.far("to0", "%y.o", "%p", self.y_step)
         if self.own.turned[1]:
             yield from self._turned_back()
         yield from self._stored() if self.steps is None else self._ended()
@@ -482,9 +503,10 @@ class _OutputsFirst(_Ending):
 
     def _block(self) -> Iterator[str]:
         yield f"  %x.p = getelementptr {self.kind}, ptr %room.r, i64 %p"
+        yield from self.far("to0", "%y.o", "%p", self.own.scattered)
+        yield from self._fetched()
         yield from self._added_up(self._multiplied(), [f"%b{b}.all" for b, _ in self.cells])
         yield from self._masks("%p", "%positions")
-        yield from self.far("to0", "%y.o", "%p", self.own.scattered)
         yield from self._stored() if self.steps is None else self._ended()
 
     def _stored(self) -> Iterator[str]:

@@ -312,6 +312,11 @@ class _Ending(_Text):
     lines: list[tuple[int, int]]
     of_outputs = True
 
+    @property
+    def windows(self) -> int:
+        """The windows of a block."""
+        return self.own.block
+
     def __init__(self, own: Strip, finish: Finish | None) -> None:
         super().__init__(own)
         self.steps = None if finish is None else Steps(finish, own.lanes)
@@ -363,16 +368,17 @@ class _Ending(_Text):
         yield f"  %{name}.o = add i64 %{name}.n, %y.o.far\n  %{name}.p = add i64 %{name}.o, %to0.far"
 
     def _fetched(self) -> Iterator[str]:
-        """Yield what has lines that are read in the end fetched while sums are added up."""
+        """Yield what has lines fetched that are read at the end of the next block: one takes less than memory does."""
         if self.steps is None:
             return
         yield from self._place("ahead")
+        yield f"  %ahead.block = mul i64 {self.y_step}, {self.windows}\n  %ahead.b = add i64 %ahead.p, %ahead.block"
         places = []
         for line, v in self.lines:
             places.append(f"%ahead{line}.{v}")
             yield f"  %ahead.far{line}.{v} = mul i64 %y.step, {line}"
             yield f"  %ahead.at{line}.{v} = add i64 %ahead.far{line}.{v}, {v * self.lanes}"
-            yield f"  {places[-1]} = add i64 %ahead.p, %ahead.at{line}.{v}"
+            yield f"  {places[-1]} = add i64 %ahead.b, %ahead.at{line}.{v}"
         self.steps.fetch(places)
         yield from self._taken()
 
@@ -473,6 +479,10 @@ class _OutputsFirst(_Ending):
     def __init__(self, own: Strip, finish: Finish | None) -> None:
         super().__init__(own, finish)
         self.lines = self.cells
+
+    @property
+    def windows(self) -> int:
+        return self.own.registers * self.lanes
 
     @property
     def y_step(self) -> str:

@@ -62,7 +62,11 @@ def products_of(
     if found is None:
         return None
     most = (budget - found.fixed) // found.each
-    return Launches([found.launches], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
+    return (
+        Launches([found.launches], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most)
+        if most > 0
+        else None
+    )
 
 
 def _fits(x: Array, w: Array, y: Array, axes: Axes) -> bool:
@@ -84,8 +88,7 @@ def _products_of(
     bases: tuple[Array, Array, Array, Array | None],
     ending: Ending | None,
 ) -> _Products | None:
-    """Return a convolution of views of the bases x, w, y and bias, None where to pack its windows would take too long.
-    """
+    """Return a convolution of views of the bases x, w, y and bias, None where to pack its windows would take too long."""
     channels, depth = x.shape[2], prod(w.shape[2:])
     own = Strip(y.dtype.char, _lanes(y), 1, 1, 1, axes[-1].stride)
     there = _in_place(x, y, axes)

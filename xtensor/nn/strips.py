@@ -20,14 +20,8 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import COLUMNS, ROWS
-from ..codegen.cpu.strips import (
-    STRIP_WORDS,
-    Strip,
-    outputs_first_kernel,
-    outputs_kernel,
-    weights_first_kernel,
-    weights_kernel,
-)
+from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
+from ..codegen.cpu.strips import STRIP_WORDS, Strip, outputs_first_kernel, outputs_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import PRODUCT_SECONDS
 from ..run.joined import Ending
@@ -136,7 +130,9 @@ def strips_of(
     if len(found) < len(made):
         return None
     most = min([one.most for one in found])
-    return Launches([one.launches for one in found], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most)
+    return Launches(
+        [one.launches for one in found], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most
+    )
 
 
 def _outputs_of(
@@ -568,9 +564,7 @@ class _Sweep:
             calls.append(self._told(part, weights, rooms[n % threads], tables, slots))
         return shared(code, calls, threads)
 
-    def _told(
-        self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: int
-    ) -> tuple[Word, ...]:
+    def _told(self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: int) -> tuple[Word, ...]:
         """Return the words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.dtype.itemsize
         images, groups, own, columns = part

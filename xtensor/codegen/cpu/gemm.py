@@ -680,6 +680,7 @@ def _ending(finishes: bool) -> list[str]:
         lines = [
             "  br i1 %last, label %finished, label %stored\nstored:",
             *lines,
-            f"finished:\n  call void @finish.pieces({pieces}, i64 %i, i64 %j, i64 %begin, ptr %finish)\n  br label %panel.next",
+            f"finished:\n  call void @finish.pieces({pieces}, i64 %i, i64 %j, i64 %begin, ptr %finish)",
+            "  br label %panel.next",
         ]
     return ["  br i1 %is.whole, label %panel.next, label %write\nwrite:", *lines]

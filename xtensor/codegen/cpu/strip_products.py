@@ -74,4 +74,5 @@ class _Products(_Text):
         """Yield the lines that write words of the product's table."""
         for name, value in words.items():
             place, kind = (*POINTERS, *NUMBERS).index(name), "ptr" if name in POINTERS else "i64"
-            yield f"  %tell.{name} = getelementptr i64, ptr %words, i64 {place}\n  store {kind} {value}, ptr %tell.{name}"
+            yield f"  %tell.{name} = getelementptr i64, ptr %words, i64 {place}"
+            yield f"  store {kind} {value}, ptr %tell.{name}"

@@ -1,7 +1,7 @@
 """Convolutions whose channels come first, by strips: what codegen/cpu/strip_products.py is told.
 
-x, w and y are as in `contraction`. It is for processors with few registers; with more of them, squares of registers that
-are turned on their way (strips.py) take no longer.
+x, w and y are as in `contraction`. It is for registers of fewer than 64 bytes: of those strips.py turns squares of rows
+and columns on their way, which takes no longer.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _products_of(
     bases: tuple[Array, Array, Array, Array | None],
     ending: Ending | None,
 ) -> _Products | None:
-    """Return a convolution of views of the bases x, w, y and bias, None where to pack its windows would take too long."""
+    """Return a convolution of views of the bases x, w, y and bias, None where packing its windows would not pay."""
     channels, depth = x.shape[2], prod(w.shape[2:])
     own = Strip(y.dtype.char, _lanes(y), 1, 1, 1, axes[-1].stride)
     there = _in_place(x, y, axes)
@@ -116,7 +116,7 @@ def _products_of(
 
 
 def _in_place(x: Array, y: Array, axes: Axes) -> tuple[Array, Array] | None:
-    """Return views (1, groups, channels, images, places) of x and y where windows are read where they lie, else None."""
+    """Return views (1, groups, channels, images, places) of x and y where windows are read where they lie."""
     if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         return None
     turned = [a.transpose(1, 2, 0, *range(3, a.ndim)) for a in (x, y)]

@@ -2,7 +2,7 @@
 
 In the room of a strip all windows lie alike, and nothing is packed. Where channels come last, every element of some
 windows is multiplied with registers of outputs; where they come first, registers of positions are with a weight of some
-outputs. The gradients of weights go the same ways, and have their sums in registers over a strip.
+outputs.
 """
 
 from __future__ import annotations

@@ -30,6 +30,9 @@ from .implicit import (
 from .panels import offsets
 from .windows import Axes, kernels
 
+# The least terms of the sums in a lane: to add up lanes takes as long as some terms do.
+LANE_TERMS = 1 << 10
+
 # Where there are few tiles, threads share lines of the sums, so many at least for each.
 SHARED_LINES = 24
 
@@ -179,7 +182,8 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
         return False
     dtype = summing_dtype(w.dtype, y.size * w[0, 0].size)
     one = rounded(w.size * dtype.itemsize)
-    lanes = max(1, min(LANES, budget // (4 * one)))
+    terms = y.size // (w.shape[0] * w.shape[1])
+    lanes = max(1, min(LANES, budget // (4 * one), terms // LANE_TERMS))
     if channels_last(y):
         total = WeightsLast(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes)
         w[...] = np.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)

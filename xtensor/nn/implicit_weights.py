@@ -28,7 +28,7 @@ from .implicit import (
     plane_of,
 )
 from .panels import offsets
-from .windows import Axes, kernels
+from .windows import Axes, Axis, kernels
 
 # The least terms of the sums in a lane: to add up lanes takes as long as some terms do.
 LANE_TERMS = 1 << 10
@@ -56,7 +56,8 @@ class Weights(Implicit):
         raise NotImplementedError
 
     def _shares(self, positions: int) -> int:
-        return TILES  # sums are cut where tiles are: never by the number of threads
+        terms = positions // max(self.x.shape[1], 1)
+        return max(1, min(TILES, terms // LANE_TERMS))  # sums are cut where tiles are: never by the number of threads
 
     def _bytes(self, sizes: Sizes) -> int:
         """Return the most scratch that a tile takes: padded input, and outputs copied and turned."""
@@ -187,6 +188,8 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     if channels_last(y):
         total = WeightsLast(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes)
         w[...] = np.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)
+    elif all(axis == Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):  # y may stand for x
+        w[...] = WeightsFirst(function, y, x, axes, dtype, budget, lanes * one).add_up(lanes).reshape(w.shape)
     else:
         w[...] = WeightsFirst(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes).mT.reshape(w.shape)
     return True

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from operator import itemgetter
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
 from ..run.joined import Ending
-from ..run.launches import Begun
+from ..run.launches import Begun, Launches
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, pays, summing_dtype
@@ -285,7 +285,7 @@ def _joined(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: 
     found = remembered(kind, make) if type(x) is np.ndarray else None
     if found is None:
         return sweep(x, w, y, bias, *given, ending=ending)
-    found.run(x, w, y, bias, ending.slots_of(y.shape[1]))
+    cast(Launches, found).run(x, w, y, bias, ending.slots_of(y.shape[1]))
     return True
 
 

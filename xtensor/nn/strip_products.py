@@ -98,7 +98,7 @@ def _products_of(
         room = _room_first(own, axes, channels, nbytes=ROOM_BYTES)
         of_x, of_y = View(x, X, bases[0]), View(y, Y, bases[2])
         strips = _strips(axes[:-1], of_x.steps[3:-1], of_y.steps[3:-1], room.strip)
-        shapes = [(int(rows), axes[-1].out) for rows in np.diff(strips.begins)]
+        shapes: list[Shape] = [(int(rows), axes[-1].out) for rows in np.diff(strips.begins)]
         apart = strips.step * room.row, of_y.steps[-2] if len(axes) > 1 else 0
     else:
         x, y = there
@@ -134,7 +134,7 @@ def _segments(counts: Shape, of_x: int, of_y: int) -> tuple[Strips, list[Shape]]
     rows, columns = (_even(images, most // places, 1), places) if places <= most else (1, _even(places, most, 64))
     begins = list(product(range(0, images, rows), range(0, places, columns)))
     xs, ys = (np.array([n * step + first for n, first in begins], np.int64) for step in (of_x, of_y))
-    shapes = [(min(rows, images - n), min(columns, places - first)) for n, first in begins]
+    shapes: list[Shape] = [(min(rows, images - n), min(columns, places - first)) for n, first in begins]
     return Strips(xs, ys, np.arange(len(begins) + 1), len(begins), 1, 0), shapes
 
 
@@ -201,7 +201,8 @@ class _Products(NamedTuple):
 
     def _table(self, shape: Shape, sheet: Sheet) -> Columns:
         """Return the table of columns of a strip."""
-        found = columns_of(*[offsets(shape, (step, 1)) for step in self.apart], self.product.form)
+        sources, targets = [offsets(shape, (step, 1)) for step in self.apart]
+        found = columns_of(sources, targets, self.product.form)
         for table in found:
             sheet.keep(table)
         return found

@@ -573,11 +573,11 @@ class _Sweep:
         places = of_x, of_w, of_y, behind(given.bias, groups.start * self.pitch * item), room, given.sums
         xs, ys, begins, ks = tables
         finish = Place(SLOTS, 8 * slots * groups.start) if slots else 0
-        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, finish, given.product
-        rows = *rows, given.columns + 8 * STRIP_WORDS * own.start
+        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, finish
+        products = given.product, given.columns + 8 * STRIP_WORDS * own.start
         counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
         lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]
         others = lies.channels, x.steps[2], x.steps[-1]
         last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots, images.start * y.steps[0]
-        return (*places, *rows, *counts, *lengths, *steps, *others, *last)
+        return (*places, *rows, *products, *counts, *lengths, *steps, *others, *last)

@@ -30,9 +30,9 @@ THIN_OUTPUTS = 4
 class Runs(Protocol):
     """What runs on arrays that lie as those do that it was made for."""
 
-    def run(self, x: Array, w: Array, y: Array, bias: Any = None, /, *slots: Array) -> bool | None:
-        """Write outputs, or weights, or, going back, what outputs stand for, and what follows, whose slots are given;
-        return False where that has to be done another way.
+    def run(self, x: Array, w: Array, y: Array, bias: Any = None, /) -> bool | None:
+        """Write outputs, or weights, or, going back, what outputs stand for; return False where that has to be done
+        another way.
         """
         ...
 
@@ -111,8 +111,8 @@ def sweep_of(
             found = planes_of(x, w, y, bias, axes, back=back, often=often)
         found = found or channels_of(x, w, y, bias, axes, back=back, often=often)
     if found is None and not thin:
-        rest = {"back": back, "often": often, "ending": ending}
-        found = products_of(x, w, y, bias, axes, budget, **rest) or strips_of(x, w, y, bias, axes, budget, **rest)
+        for made_of in (products_of, strips_of):
+            found = found or made_of(x, w, y, bias, axes, budget, back=back, often=often, ending=ending)
     return found
 
 

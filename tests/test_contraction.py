@@ -56,8 +56,7 @@ def offsets(array: Array, axis: int) -> Array:
 def pack(one: Product, turned: Array, order: Array, panels: Array) -> None:
     """Write B (columns, depth), whose terms go in an order, into panels."""
     places = np.ascontiguousarray(order * one.form.width)
-    for call in one.packing(turned, places, panels):
-        turning_of(one.form).call(call)
+    turning_of(one.form).call(one.packing(turned, places, panels))
 
 
 def multiply(a: Array, b: Array, c: Array, *, packed: bool = False, **more: Any) -> Product:

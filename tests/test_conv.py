@@ -15,6 +15,7 @@ import pytest
 
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
+from xtensor.codegen.cpu import gemm
 from xtensor.nn import (
     channelwise,
     contraction,
@@ -26,6 +27,7 @@ from xtensor.nn import (
     implicit,
     pad,
     planes,
+    strip_products,
     strips,
     unfold,
     windows,
@@ -59,6 +61,22 @@ def by_loops(x: Array, w: Array, stride: int = 1, pads: Any = (0, 0), dilation: 
         channels = slice(group * w.shape[1], (group + 1) * w.shape[1])
         y[(slice(None), k, *place)] = (x[(slice(None), channels, *window)] * w[k]).sum(axis=tuple(range(1, rank + 2)))
     return y
+
+
+def by_products(monkeypatch: Any, seed: int) -> Mock:
+    """Have all that may be products by strips go that way, in parts of some size; return what will be called for it."""
+    machine = compile_.host()
+    assert machine is not None
+    for module in (gemm, strip_products):
+        monkeypatch.setattr(module, "host", lambda: machine._replace(vector_bytes=min(machine.vector_bytes, 32)))
+    monkeypatch.setattr(strip_products, "FEWEST", 1)
+    monkeypatch.setattr(strip_products, "ROOM_BYTES", 1 << (8 + seed % 3 * 5))
+    monkeypatch.setattr(strip_products, "POSITIONS", 4 << (seed % 4))
+    monkeypatch.setattr(strips, "FEW", 0)
+    monkeypatch.setattr(strips, "GROUPED", 0)
+    kernel = Mock(wraps=strip_products.products_kernel)
+    monkeypatch.setattr(strip_products, "products_kernel", kernel)
+    return kernel
 
 
 def counted(monkeypatch: Any) -> list[Any]:
@@ -564,6 +582,50 @@ def test_several_axes(shapes: Any) -> None:
         np.testing.assert_allclose(valid, signal.convolve(a, v, "valid", method="direct"), rtol=1e-10, atol=1e-12)
     else:
         assert valid.size == 0
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("seed", range(24))
+def test_products_by_strips_are_those_of_columns(monkeypatch: Any, seed: int, last: bool) -> None:
+    """Where channels come first, strips are multiplied as matrices: windows of one element in place, and others copied;
+    with what follows, for any number of threads, the same bits, in strips of any size.
+    """
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    strips._room_first.cache_clear()
+    kernel = by_products(monkeypatch, seed)
+    rng = np.random.default_rng(seed)
+    rank, groups, deep, outputs = 1 + seed % 3, 1 + seed % 2, int(rng.integers(1, 20)), int(rng.integers(1, 20))
+    window = [1] * rank if seed % 4 < 2 else [int(n) for n in rng.integers(1, 4, rank)]
+    how: dict[str, Any] = {
+        "groups": groups,
+        "stride": 1 + seed // 8 % 2,
+        "padding": int(rng.integers(0, 2)) * (seed % 4 > 1),
+    }
+    lengths = [int(n) for n in rng.integers(5, 60 if rank == 1 else 12, rank)]
+    x, w = normal(3, deep * groups, *lengths), normal(outputs * groups, deep, *window)
+    how["layout"] = ("NWC", "NHWC", "NDHWC")[rank - 1] if last else None
+    given = np.moveaxis(x, 1, -1).copy() if last else x
+    shift = normal(outputs * groups, *[1] * (0 if last else rank))
+
+    def fused() -> Array:
+        y = conv(xt.asarray(given), xt.asarray(w), **how)
+        return (xt.nn.relu(y + xt.asarray(shift)) * 2 + y).numpy()
+
+    found = []
+    for threads in (1, 3):
+        with xt.options(threads=threads, lazy="always", engine="llvm"):
+            found.append(fused())
+    assert kernel.called is not last
+    with xt.options(engine="direct"):
+        y = conv(*[xt.asarray(a.astype("float64")) for a in (given, w)], **how).numpy()
+    expected = np.maximum(y + shift, 0) * 2 + y
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(
+        found[0], expected, rtol=0, atol=64 * np.finfo(found[0].dtype).eps * max(np.abs(y).max(), 1)
+    )
+    strips._room_first.cache_clear()
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from operator import itemgetter
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
 from ..run.joined import Ending
-from ..run.launches import Begun
+from ..run.launches import Begun, Launches
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, pays, summing_dtype
@@ -247,7 +247,7 @@ def _forward(
     bias = None if bias is None else bias.reshape(w.shape[:2])
     if ending is not None:
         joined = plan.algorithm in JOINED and _choice(x, w, y, axes, plan)[0] == "im2col"
-        if not joined or not sweep(x, w, y, bias, axes, plan.budget, ending=ending):
+        if not joined or not _joined(x, w, y, bias, plan, axes, ending):
             _forward(x, w, y, bias, plan, axes)
             ending.write()
         return
@@ -270,6 +270,23 @@ def _forward(
         run(_tuned(kind, run, candidates, y))
     else:
         run(_choice(x, w, y, axes, plan)[0])
+
+
+def _joined(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending) -> bool:
+    """Write outputs and what follows by code that goes on from them, remembered for arrays that lie so; return whether
+    there is such.
+    """
+    given = axes, plan.budget
+    kind = "joined", *given, *map(lying, (x, w, y)), None if bias is None else lying(bias), ending.finish
+
+    def make(often: bool) -> Runs | None:
+        return sweep_of(x, w, y, bias, *given, often=often, ending=ending)
+
+    found = remembered(kind, make) if type(x) is np.ndarray else None
+    if found is None:
+        return sweep(x, w, y, bias, *given, ending=ending)
+    cast(Launches, found).run(x, w, y, bias, ending.slots_of(y.shape[1]))
+    return True
 
 
 def chosen(plan: Plan, x: Array, w: Array, bias: Array | None = None) -> str:

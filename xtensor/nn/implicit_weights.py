@@ -28,7 +28,10 @@ from .implicit import (
     plane_of,
 )
 from .panels import offsets
-from .windows import Axes, kernels
+from .windows import Axes, Axis, kernels
+
+# The least terms of the sums in a lane: to add up lanes takes as long as some terms do.
+LANE_TERMS = 1 << 10
 
 # Where there are few tiles, threads share lines of the sums, so many at least for each.
 SHARED_LINES = 24
@@ -53,7 +56,8 @@ class Weights(Implicit):
         raise NotImplementedError
 
     def _shares(self, positions: int) -> int:
-        return TILES  # sums are cut where tiles are: never by the number of threads
+        terms = positions // max(self.x.shape[1], 1)
+        return max(1, min(TILES, terms // LANE_TERMS))  # sums are cut where tiles are: never by the number of threads
 
     def _bytes(self, sizes: Sizes) -> int:
         """Return the most scratch that a tile takes: padded input, and outputs copied and turned."""
@@ -88,16 +92,6 @@ class Weights(Implicit):
             totals[0] += other
         return totals[0]
 
-    def _outputs(self, tile: Tile, scratch: Scratch) -> Array:
-        """Return a tile of y as matrices whose rows are contiguous."""
-        part = self.outputs(tile)
-        found = self.matrix(part)
-        if found is not None and found.strides[2] == found.itemsize and found.flags.aligned:
-            return found
-        copied = scratch.array(part.shape, self.dtype)
-        np.copyto(copied, part, casting="unsafe")
-        return copied.reshape(part.shape[0], *((-1, part.shape[-1]) if self.rows else (part.shape[1], -1)))
-
 
 class WeightsFirst(Weights, ChannelsFirst):
     """The sums where channels come first: their rows are elements of the window."""
@@ -109,21 +103,31 @@ class WeightsFirst(Weights, ChannelsFirst):
     def _part(self, lines: int, positions: int) -> Product:
         return self._sum(lines, self.y.shape[2], positions)
 
+    def _outputs(self, tile: Tile, image: int, scratch: Scratch) -> Array:
+        """Return an image of a tile of y as matrices whose rows are contiguous."""
+        part = self.outputs(tile._replace(batch=slice(image, image + 1)))
+        found = self.matrix(part)
+        if found is not None and found.strides[2] == found.itemsize and found.flags.aligned:
+            return found
+        copied = scratch.array(part.shape, self.dtype)
+        np.copyto(copied, part, casting="unsafe")
+        return copied.reshape(*part.shape[:2], -1)
+
     def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
         parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
         plane = plane_of(self._axes, parts)
         given = self._given(tile, plane, scratch)
-        outputs = self._outputs(tile, scratch)
+        images = [self._outputs(tile, image, scratch) for image in range(*parts[0])]
         one = self._part(lines.stop - lines.start, tile.positions)
-        panels = scratch.array(one.packed_shape, self.dtype)
+        panels, each = scratch.array(one.packed_shape, self.dtype), tile.positions // len(images)
         room = scratch.array((one.scratch(True),), np.dtype(np.uint8))
         counts = tuple(stop - start for start, stop in parts)
         of_x = rows_of(_inner(self._axes, parts, self.x.shape[2], given.channel)[lines], offsets(counts, given.strides))
         columns, tos = _columns((one.columns,), (1,), (1,), one.form), steps(tile.positions, one.form.width)
         targets = steps(one.rows, total.strides[1] // total.itemsize)
-        for x, y, sums in zip(given.groups, outputs, total, strict=True):
-            for call in one.packing(y, tos, panels):
-                self.turning.call(call)
+        for group, (x, sums) in enumerate(zip(given.groups, total, strict=True)):
+            for n, image in enumerate(images):
+                self.turning.call(one.packing(image[group], tos[n * each :], panels))
             told = one.told(
                 *(address(x), of_x, address(panels), None, columns, address(sums), targets, address(room)), fresh=False
             )
@@ -179,10 +183,13 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
         return False
     dtype = summing_dtype(w.dtype, y.size * w[0, 0].size)
     one = rounded(w.size * dtype.itemsize)
-    lanes = max(1, min(LANES, budget // (4 * one)))
+    terms = y.size // (w.shape[0] * w.shape[1])
+    lanes = max(1, min(LANES, budget // (4 * one), terms // LANE_TERMS))
     if channels_last(y):
         total = WeightsLast(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes)
         w[...] = np.moveaxis(total.reshape(*w.shape[:2], *w.shape[3:], w.shape[2]), -1, 2)
+    elif not channels_last(x) and all(axis == Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
+        w[...] = WeightsFirst(function, y, x, axes, dtype, budget, lanes * one).add_up(lanes).reshape(w.shape)
     else:
         w[...] = WeightsFirst(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes).mT.reshape(w.shape)
     return True

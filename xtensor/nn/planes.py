@@ -269,7 +269,9 @@ def form_of(
     machine = host()
     assert machine is not None
     lanes, out = machine.vector_bytes // dtype.itemsize, -(-lengths[0] // len(ways))
-    sums, most = (16, 4) if machine.vector_bytes == 64 else (8, 2)
+    # Of rows in several blocks, registers between two of them are read twice, and all masked; that takes longer than to
+    # keep sums in the nearest cache, where there are few registers.
+    sums, most = (16, 4) if machine.vector_bytes == 64 else (24, 8)
     most = min(most, max(sums // (-(-high.kernel // high.stride) * len(ways)), 1))
     needed = -(-out // lanes)
     registers = -(-needed // -(-needed // most))

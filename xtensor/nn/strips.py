@@ -20,17 +20,12 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import COLUMNS, ROWS
-from ..codegen.cpu.strips import (
-    Strip,
-    outputs_first_kernel,
-    outputs_kernel,
-    weights_first_kernel,
-    weights_kernel,
-)
+from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
+from ..codegen.cpu.strips import STRIP_WORDS, Strip, outputs_first_kernel, outputs_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import PRODUCT_SECONDS
 from ..run.joined import Ending
-from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
+from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
 from .panels import matrix, panels
@@ -135,7 +130,9 @@ def strips_of(
     if len(found) < len(made):
         return None
     most = min([one.most for one in found])
-    return Launches([one.launches for one in found], 4, work * PRODUCT_SECONDS[y.dtype.char], most)
+    return Launches(
+        [one.launches for one in found], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most
+    )
 
 
 def _outputs_of(
@@ -165,12 +162,13 @@ def _outputs_of(
     sweep = _Sweep(room, *views, axes, len(room.ks), -(-outputs // panel) * panel, lies.turned[1])
     most = (budget - w.shape[0] * sweep.depth * sweep.pitch * y.itemsize) // sweep.room_bytes
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
-    return _Outputs(code, sweep, View(w, W, bases[1]), panel, bias, ending, most) if most > 0 else None
+    slots = 0 if ending is None else len(ending.slots(0))
+    return _Outputs(code, sweep, View(w, W, bases[1]), panel, bias, slots, most) if most > 0 else None
 
 
 class _Outputs(NamedTuple):
-    """A convolution: its code, and what that is told. panel: outputs whose weights lie side by side; most: threads that
-    there is room for.
+    """A convolution: its code, and what that is told. panel: outputs whose weights lie side by side; slots: of what
+    follows a group; most: threads that there is room for.
     """
 
     code: Code
@@ -178,7 +176,7 @@ class _Outputs(NamedTuple):
     w: View
     panel: int
     bias: View | None
-    ending: Ending | None
+    slots: int
     most: int
 
     def launches(self, sheet: Sheet) -> list[Launch]:
@@ -193,16 +191,7 @@ class _Outputs(NamedTuple):
             own = np.arange(groups) * group, np.arange(outputs) * output
             found.append(matrix(self.bias, *own, sweep.pitch, sheet, shift))
         parts = sweep.parts(sheet.threads)
-        slots = [self._slots(part, sheet) for part in parts]
-        return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), slots)]
-
-    def _slots(self, part: Part, sheet: Sheet) -> tuple[int, int]:
-        """Return where the slots of what follows a part lie, and how many a group has."""
-        if self.ending is None:
-            return 0, 0
-        own = self.ending.seen(lambda array: array[part[0].start :])
-        slots = np.stack([own.slots(group) for group in part[1]])
-        return sheet.keep(slots), slots.shape[1]
+        return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), self.slots)]
 
 
 def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
@@ -271,7 +260,7 @@ class StripSums:
         parts = [(*part, *whole) for part in product(_cut(sweep.y.shape[0], self._images), _cut(groups, some))]
         item = sweep.y.dtype.itemsize
         given = Weights(Place(W), 0, Place(BIAS), groups * depth * outputs * item, self._beside * item)
-        return [sweep.launch(self._code, parts, sheet, given, [(0, 0)] * len(parts))]
+        return [sweep.launch(self._code, parts, sheet, given)]
 
 
 def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
@@ -426,7 +415,7 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
     pixels = (windows - 1) * axis.stride + axis.span
     length = -(-channels * pixels // own.lanes) * own.lanes
     along = np.add.outer(np.arange(axis.kernel) * axis.dilation * channels, np.arange(channels)).ravel()
-    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1))
+    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1), ROOM_BYTES)
     turned = own.turned[0]
     ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered or turned else channels
     lies = -axis.low * one, axis.stride * one, axis.size * one
@@ -435,16 +424,18 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
 
 
 @lru_cache(256)
-def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
-    """Return how rows are laid out whose channels come first; most: positions of a strip."""
+def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62, nbytes: int = 0) -> Room:
+    """Return how rows are laid out whose channels come first; most: positions of a strip; nbytes: of its rows, where
+    these need not stay in the second cache.
+    """
     axis, width = axes[-1], own.registers * own.lanes
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
     furthest = int(further[-1])
     rows = prod(one.kernel for one in axes[:-1]) * channels * own.phases * np.dtype(own.char).itemsize
-    wide = _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
+    wide = axis.out if nbytes else _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
     length = -(-(wide + furthest) // own.lanes) * own.lanes
     row = channels * own.phases * length
-    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1))
+    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1), nbytes or ROOM_BYTES)
     along = np.add.outer(under * row, phase * length + further)
     ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
     return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
@@ -458,15 +449,15 @@ def _even(length: int, most: int, block: int) -> int:
     return -(-length // (parts * block)) * block
 
 
-def _strip(own: Strip, axes: Axes, row: int, most: int = 1 << 62) -> tuple[int, Array]:
+def _strip(own: Strip, axes: Axes, row: int, most: int, nbytes: int) -> tuple[int, Array]:
     """Return how many rows of outputs a strip has, and which of the rows under it those under its first one are.
 
-    row: elements from a row under it to the next. most: rows of a strip.
+    row: elements from a row under it to the next. most: rows of a strip; nbytes: of those under it.
     """
     if not axes:
         return 1, np.zeros(1, np.int64)
     planes, axis = prod(one.kernel for one in axes[:-1]), axes[-1]
-    fitting = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes) - axis.span
+    fitting = nbytes // (row * np.dtype(own.char).itemsize * planes) - axis.span
     strip = _even(axis.out, min(max(fitting // axis.stride + 1, 1), most), 1)
     return strip, np.add.outer(np.arange(planes) * _tall(axis, strip), np.arange(axis.kernel) * axis.dilation).ravel()
 
@@ -510,7 +501,7 @@ def _far(place: Sequence[int], steps: Shape) -> int:
 
 class Weights(NamedTuple):
     """Where weights, or sums of the gradient, lie, biases, and room for sums; from one range of images, and from one
-    thread, to the next ones in bytes.
+    thread, to the next ones in bytes. product, columns: as codegen/cpu/strip_products.py is told.
     """
 
     w: Word
@@ -518,17 +509,31 @@ class Weights(NamedTuple):
     sums: Word = 0
     lane: int = 0
     thread: int = 0
+    product: int = 0
+    columns: int = 0
 
 
 class _Sweep:
     """What kernels are told of arrays.
 
-    depth, pitch: elements of a window, and outputs that weights have room for. turned: whether y is.
+    depth, pitch: elements of a window, and outputs that weights have room for. turned: whether y is. strips: where they
+    are no rows.
     """
 
-    def __init__(self, room: Room, x: View, y: View, axes: Axes, depth: int, pitch: int, turned: bool) -> None:
+    def __init__(
+        self,
+        room: Room,
+        x: View,
+        y: View,
+        axes: Axes,
+        depth: int,
+        pitch: int,
+        turned: bool,
+        strips: Strips | None = None,
+    ) -> None:
         self.x, self.y, self.room, self.depth, self.pitch = x, y, room, depth, pitch
-        self.strips, self.columns = _strips(axes[:-1], x.steps[3:-1], y.steps[3:-1], room.strip), axes[-1].out
+        self.strips = strips or _strips(axes[:-1], x.steps[3:-1], y.steps[3:-1], room.strip)
+        self.columns = axes[-1].out if strips is None else room.wide
         self.y_step = y.steps[-1 if room.pixels and not turned else 2]  # one channel may lie any step apart
 
     @property
@@ -546,24 +551,20 @@ class _Sweep:
         columns = _cut(self.columns, step)
         return [(images, groups, strips, some) for images, groups, strips in product(*ranges) for some in columns]
 
-    def launch(
-        self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: Sequence[tuple[int, int]]
-    ) -> Launch:
-        """Return a kernel on all parts. slots: where those of each part lie, and how many a group has."""
+    def launch(self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: int = 0) -> Launch:
+        """Return a kernel on all parts. slots: of what follows a group."""
         threads = min(sheet.threads, len(parts))
         rooms = [sheet.take(self.room_bytes, np.dtype(np.uint8)) for _ in range(threads)]
         tables = [sheet.keep(table) for table in (*self.strips[:3], self.room.ks)]
         firsts = sorted({images.start for images, *_ in parts})
         calls = []
-        for n, (part, own) in enumerate(zip(parts, slots, strict=True)):
+        for n, part in enumerate(parts):
             w = behind(given.w, firsts.index(part[0].start) * given.lane)
             weights = given._replace(w=w, sums=behind(given.sums, n % threads * given.thread))
-            calls.append(self._told(part, weights, rooms[n % threads], tables, own))
+            calls.append(self._told(part, weights, rooms[n % threads], tables, slots))
         return shared(code, calls, threads)
 
-    def _told(
-        self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: tuple[int, int]
-    ) -> tuple[Word, ...]:
+    def _told(self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: int) -> tuple[Word, ...]:
         """Return the words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.dtype.itemsize
         images, groups, own, columns = part
@@ -571,10 +572,12 @@ class _Sweep:
         of_w = behind(given.w, groups.start * self.depth * self.pitch * item)
         places = of_x, of_w, of_y, behind(given.bias, groups.start * self.pitch * item), room, given.sums
         xs, ys, begins, ks = tables
-        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, slots[0]
+        finish = Place(SLOTS, 8 * slots * groups.start) if slots else 0
+        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, finish
+        products = given.product, given.columns + 8 * STRIP_WORDS * own.start
         counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
         lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]
         others = lies.channels, x.steps[2], x.steps[-1]
-        last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots[1]
-        return (*places, *rows, *counts, *lengths, *steps, *others, *last)
+        last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots, images.start * y.steps[0]
+        return (*places, *rows, *products, *counts, *lengths, *steps, *others, *last)

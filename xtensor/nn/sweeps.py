@@ -19,6 +19,7 @@ from ..run.launches import Launches
 from .channelwise import WIDEST, channel_sums_of, channels_of
 from .contraction import Array, readable
 from .planes import plane_sums_of, planes_of
+from .strip_products import products_of
 from .strips import strips_of
 from .windows import Axes
 
@@ -110,7 +111,8 @@ def sweep_of(
             found = planes_of(x, w, y, bias, axes, back=back, often=often)
         found = found or channels_of(x, w, y, bias, axes, back=back, often=often)
     if found is None and not thin:
-        found = strips_of(x, w, y, bias, axes, budget, back=back, often=often, ending=ending)
+        for made_of in (products_of, strips_of):
+            found = found or made_of(x, w, y, bias, axes, budget, back=back, often=often, ending=ending)
     return found
 
 
@@ -137,7 +139,7 @@ def sweep(
     if budget > 0:
         found = sweep_of(x, w, y, bias, axes, budget, back=back, thin=thin, ending=ending)
     if found is not None:
-        found.run(x, w, y, bias)
+        found.run(x, w, y, bias, *([] if ending is None else [ending.slots_of(y.shape[1])]))
     return found is not None
 
 

@@ -255,8 +255,9 @@ CONTRACTION_COMPILED = 1 << 23
 # and more, the code 20.
 CALLS_COMPILED = 16
 
-# Bytes of B that are packed at a time, for half of a core's own cache.
-PACKED_BYTES = 640 * 1024
+# Bytes of B that are packed at a time, by the bytes of a register: for half of a core's own cache of 1 MiB, or, where
+# that is smaller, for the last one, from which B comes fast enough; A is packed again for each time.
+PACKED_BYTES = {16: 640 * 1024, 32: 3 << 19, 64: 640 * 1024}
 
 # The same of integers, for which NumPy has loops that take a nanosecond each; seconds of one in generated code.
 INTEGERS_COMPILED, INTEGER_SECONDS = 1 << 20, 3e-11
@@ -266,7 +267,7 @@ PRODUCT_LEAST = 1 << 10
 
 # Multiplications from which on a contraction waits for what follows it: to record it and find its plan takes 10 us, a
 # fiftieth of what as many take on two cores.
-CONTRACTION_WAITS = 1 << 27
+CONTRACTION_WAITS = 1 << 24
 
 # Seconds of a multiplication in a product of matrices on one thread, by the character of its dtype; the part by which
 # ours takes longer than the library's, and what preparing ours takes. (A bias and a rectifier with float32 products of

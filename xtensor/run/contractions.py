@@ -114,16 +114,22 @@ class Product:
         self.block = ceil(depth / ceil(depth / self.form.deepest))
         self.panels = ceil(columns / self.form.width)
         panel = self.form.width * self.block * dtype.itemsize
-        self.together = max(min(self.panels, PACKED_BYTES // panel), 1)
+        chunks = ceil(self.panels / max(self._packed_bytes // panel, 1))
+        self.together = ceil(self.panels / chunks)
 
     @property
     def code(self) -> Code:
         return kernel_of(self.form, self.finish)
 
+    @property
+    def _packed_bytes(self) -> int:
+        """Bytes of B that are packed at a time."""
+        return PACKED_BYTES[self.form.lanes * self.form.itemsize]
+
     def scratch(self, packed: bool) -> int:
         """Return the bytes of scratch that a call takes, which are not less for a larger product of as wide tiles."""
         panel = self.form.width * min(self.depth, self.form.deepest)
-        block = 0 if packed else min(self.panels * panel, max(PACKED_BYTES // self.dtype.itemsize, panel))
+        block = 0 if packed else min(self.panels * panel, max(self._packed_bytes // self.dtype.itemsize, panel))
         return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
 
     @property
@@ -131,16 +137,15 @@ class Product:
         """The shape of the panels of all of B."""
         return self.panels, self.depth, self.form.width
 
-    def packing(self, turned: Array, tos: Array, into: Array) -> list[bytes]:
-        """Return what `turning_of` is told to write B (columns, depth), whose columns are contiguous, into panels.
+    def packing(self, turned: Array, tos: Array, into: Array) -> bytes:
+        """Return what `turning_of` is told to write B, or some terms of it (columns, terms), whose columns are
+        contiguous, into all panels.
 
         tos: where each term goes in a panel. Columns that there are not become zeros.
         """
-        width, calls = self.form.width, []
-        for first, panel in zip(range(0, self.columns, width), into, strict=True):
-            places = address(turned[first:]), address(tos), address(panel)
-            calls.append(turning(*places, min(width, self.columns - first), turned, width))
-        return calls
+        step, width = turned.strides[0] // turned.itemsize, self.form.width
+        places = address(turned), address(tos), address(into)
+        return struct.pack("=8q", *places, *turned.shape, step, width, self.depth * width)
 
     def told(
         self,
@@ -189,14 +194,9 @@ class Product:
             step,
             of_b is None,
         ]
-        numbers += [fresh, count, *nexts]
+        numbers += [fresh, count, *nexts, 0]
         assert len(pointers) == len(POINTERS)
         return struct.pack(f"={WORDS}q", *pointers, *numbers)
-
-
-def turning(b: int, tos: int, into: int, columns: int, turned: Array, width: int) -> bytes:
-    """Return what `turning_of` is told to write so many columns (turned: contiguous rows) across, as so many."""
-    return struct.pack("=8q", b, tos, into, columns, turned.shape[1], turned.strides[0] // turned.itemsize, width, 0)
 
 
 def address(array: Array) -> int:

@@ -77,6 +77,10 @@ class Ending(NamedTuple):
         """Return what code is told where channels are rows, or columns."""
         return self.finish._replace(lies=tuple([lie if one == CHANNELS else one for one in self.finish.lies]))
 
+    def slots_of(self, groups: int) -> Array:
+        """Return what the code is told: a row for each group."""
+        return np.stack([self.slots(group) for group in range(groups)])
+
     def slots(self, group: int) -> Array:
         """Return what the code of one group is told; the second axis of all arrays is that of groups."""
         places = [0 if array is None else address(array[:, group]) for array in self.arrays]

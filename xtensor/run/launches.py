@@ -19,8 +19,8 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 # A word that a call is told: a number, or where an operand, or the scratch memory, begins, and bytes behind that.
 Word = int | Place
 
-# The operands of convolutions and the like: inputs, weights, outputs, biases.
-X, W, Y, BIAS = range(4)
+# The operands of convolutions and the like: inputs, weights, outputs, biases, and the slots of what follows them.
+X, W, Y, BIAS, SLOTS = range(5)
 
 
 class Sheet:

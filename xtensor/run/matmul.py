@@ -4,13 +4,14 @@ one matrix, stacks of small matrices (codegen/cpu/stack.py), and a long matrix w
 
 from __future__ import annotations
 
+import struct
 from itertools import pairwise
 from math import ceil, prod
 from typing import Any
 
 import numpy as np
 
-from ..base.layout import Shape
+from ..base.layout import Shape, broadcast_shapes
 from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import host
@@ -90,7 +91,7 @@ def is_stack(a: Array, b: Array) -> bool:
     (rows, depth), columns = a.shape[-2:], b.shape[-1]
     if not 1 <= min(rows, depth, columns) <= max(rows, depth, columns) <= STACK_LARGEST or _is_narrow(a, columns):
         return False
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     count = prod(lead)
     if count <= NATIVE_PRODUCTS or count * (STACK_CALL + rows * depth * columns) < STACK_COMPILED:
         return False
@@ -106,7 +107,12 @@ def _step(x: Array, lead: Shape) -> int | None:
     """Return the elements from matrix to matrix of a stack that lies as the kernel needs it, else None: however each
     matrix lies, all are as far from the one before.
     """
-    if not x.flags.aligned or any(step % x.itemsize for step in x.strides):
+    flags = x.flags
+    if not flags.aligned:
+        return None
+    if flags.c_contiguous and x.shape[:-2] == lead:
+        return int(x.shape[-2] * x.shape[-1])
+    if any(step % x.itemsize for step in x.strides):
         return None
     if prod(x.shape[:-2]) == 1:
         return 0
@@ -121,22 +127,22 @@ def _step(x: Array, lead: Shape) -> int | None:
 
 def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:
     """Return the products of stacks of which `is_stack` is true; out: where they go, in C order."""
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
     c: Array = np.empty(shape, a.dtype) if out is None else out
     (rows, depth), columns, count = a.shape[-2:], b.shape[-1], prod(lead)
     steps = [_step(a, lead) or 0, _step(b, lead) or 0, rows * columns]
     seconds = count * rows * depth * columns * PRODUCT_SECONDS["f"] * a.itemsize / 4  # of parts twice as often
     threads = min(worth(max(seconds, moving_seconds(a.nbytes + b.nbytes + c.nbytes))), count)
-    firsts = np.arange(threads + 1) * count // threads
-    words = np.empty((threads, 7), np.int64)
-    for place, (x, step) in enumerate(zip((a, b, c), steps, strict=True)):
-        words[:, place] = address(x) + firsts[:-1] * step * x.itemsize
-    words[:, 3] = np.diff(firsts)
-    words[:, 4:] = np.multiply(steps, 2 if a.dtype.kind == "c" else 1)
+    nexts = [(2 if a.dtype.kind == "c" else 1) * step for step in steps]
+    begins = [(address(x), step * x.itemsize) for x, step in zip((a, b, c), steps, strict=True)]
+    told = []
+    for n in range(threads):
+        first, after = n * count // threads, (n + 1) * count // threads
+        told.append([struct.pack("=7q", *[at + first * far for at, far in begins], after - first, *nexts)])
     a_row, a_term, b_term, b_column = [step // a.itemsize for step in (*a.strides[-2:], *b.strides[-2:])]
     code = stack_kernel(a.dtype.char, rows, depth, columns, (a_row, a_term, b_term, b_column))
-    run_calls(code, [[told.tobytes()] for told in words])
+    run_calls(code, told)
     return c
 
 

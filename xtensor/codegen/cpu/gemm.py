@@ -42,13 +42,14 @@ TALLEST = 12
 #   fresh        whether C is written; else it is added to
 #   a.next       elements from one of several matrices A to the next
 #   finish       the slots of what becomes of sums (see finish.py), where there is a single matrix
+#   begin        elements from where the arrays of those begin to C
 POINTERS = (
     *("a.0", "a.rows", "a.ks", "a.runs", "b.0", "b.ks", "pieces", "panels"),
     *("c.0", "c.rows", "bias.rows", "bias.columns", "scratch", "finish"),
 )
 NUMBERS = (
     *("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh"),
-    *("matrices", "a.next", "b.next", "c.next"),
+    *("matrices", "a.next", "b.next", "c.next", "begin"),
 )
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 3
@@ -253,17 +254,24 @@ def pack_rows(form: Form) -> str:
         *_words(["offset"], "%row.at"),
         f"  %from = getelementptr {form.kind}, ptr %a, i64 %offset\n  %out.at = mul i64 %r, {form.leading}",
         f"  %out = getelementptr {form.kind}, ptr %to, i64 %out.at\n  br label %some",
-        "some:\n  %k = phi i64 [0, %row], [%k.n, %some]",
+        "some:\n  %k = phi i64 [0, %row], [%k.n, %some.next]",
         "  %run.at = getelementptr i64, ptr %runs, i64 %k\n  %run = load i64, ptr %run.at",
         "  %ks.at = getelementptr i64, ptr %ks, i64 %k\n  %ks.k = load i64, ptr %ks.at",
-        f"  %left = sub i64 %depth, %k\n  %less = call i64 @llvm.smin.i64(i64 %left, i64 {form.lanes})",
-        "  %count = call i64 @llvm.smin.i64(i64 %less, i64 %run)",
-        *first_lanes(form, "mask", "%count"),
+        "  %left = sub i64 %depth, %k\n  %count = call i64 @llvm.smin.i64(i64 %left, i64 %run)",
         f"  %some.at = getelementptr {form.kind}, ptr %from, i64 %ks.k",
-        _masked_load(form, "%some.x", "%some.at", "%mask"),
         f"  %some.to = getelementptr {form.kind}, ptr %out, i64 %k",
-        f"  store {_vector(form)} %some.x, ptr %some.to, align {form.itemsize}",
-        "  %k.n = add i64 %k, %count\n  %more = icmp slt i64 %k.n, %depth\n  br i1 %more, label %some, label %row.next",
+        f"  %is.long = icmp sge i64 %count, {form.lanes}\n  br i1 %is.long, label %long, label %short",
+        f"long:\n  %j = phi i64 [0, %some], [%j.n, %long]\n  %j.n = add i64 %j, {form.lanes}",
+        f"  %long.at = getelementptr {form.kind}, ptr %some.at, i64 %j",
+        f"  %long.to = getelementptr {form.kind}, ptr %some.to, i64 %j",
+        f"  %long.x = load {_vector(form)}, ptr %long.at, align {form.itemsize}",
+        f"  store {_vector(form)} %long.x, ptr %long.to, align {form.itemsize}\n  %j.left = sub i64 %count, %j.n",
+        f"  %j.more = icmp sge i64 %j.left, {form.lanes}\n  br i1 %j.more, label %long, label %some.next\nshort:",
+        *first_lanes(form, "mask", "%count"),
+        _masked_load(form, "%some.x", "%some.at", "%mask"),
+        f"  store {_vector(form)} %some.x, ptr %some.to, align {form.itemsize}\n  br label %some.next\nsome.next:",
+        "  %went = phi i64 [%j.n, %long], [%count, %short]",
+        "  %k.n = add i64 %k, %went\n  %more = icmp slt i64 %k.n, %depth\n  br i1 %more, label %some, label %row.next",
         "row.next:\n  %r.n = add i64 %r, 1\n  %again = icmp slt i64 %r.n, %height",
         "  br i1 %again, label %row, label %done\ndone:\n  ret void\n}",
     ]
@@ -325,8 +333,14 @@ def _pack_columns(form: Form) -> str:
                 f"  {x} = load {_vector(form)}, ptr {x}.at, align {form.itemsize}",
                 f"  store {_vector(form)} {x}, ptr {to}, align {form.itemsize}",
             ]
-        else:
-            lines += [_masked_load(form, x, f"{x}.at", "%mask"), _masked_store(form, x, to, "%mask")]
+        else:  # what lies behind is stored again: masked stores take many times as long on some processors
+            vector, mask = _vector(form), f"<{form.lanes} x i1> %mask"
+            lines += [
+                _masked_load(form, f"{x}.own", f"{x}.at", "%mask"),
+                f"  {x}.old = load {vector}, ptr {to}, align {form.itemsize}",
+                f"  {x} = select {mask}, {vector} {x}.own, {vector} {x}.old",
+                f"  store {vector} {x}, ptr {to}, align {form.itemsize}",
+            ]
         lines += [
             f"  %{name}.n = add i64 %{name}.k, 1\n  %{name}.more = icmp slt i64 %{name}.n, %depth",
             f"  br i1 %{name}.more, label %{name}, label %piece.next",
@@ -396,11 +410,11 @@ def _finish_pieces(form: Form, steps: Steps) -> str:
     steps.writer.block = "piece"
     lines += [
         _masked_load(form, "%x", "%in.tile", "%mask"),
-        "  %place = add i64 %row.offset, %target\n  %j.piece = add i64 %j, %lane",
+        "  %in.row = add i64 %row.offset, %target\n  %place = add i64 %in.row, %begin\n  %j.piece = add i64 %j, %lane",
     ]
     steps.write("%x", "%place", "%j.piece", "", "%mask")
     row.insert(0, "  %i.row = add i64 %i, %r")
-    return _pieces(form, "finish.pieces", lines, Around(", i64 %i, i64 %j, ptr %slots", begin, row))
+    return _pieces(form, "finish.pieces", lines, Around(", i64 %i, i64 %j, i64 %begin, ptr %slots", begin, row))
 
 
 def micro(form: Form, height: int, registers: int, steps: Steps | None = None, name: str = "micro") -> str:
@@ -627,7 +641,7 @@ def _over_panels(form: Form, finish: Finish | None) -> list[str]:
     goes_on = str(finish is None or finish.in_registers).lower()
     given = (
         "ptr %b.panel, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, ptr %b.ks.at, i64 0, "
-        "i1 %ends, i64 %i, i64 %j, i64 %target, ptr %finish"
+        "i1 %ends, i64 %i, i64 %j, i64 %place, ptr %finish"
     )
     return [
         "  %p = phi i64 [0, %rows], [%p.n, %panel.next]\n  %p.own = add i64 %p0, %p",
@@ -638,7 +652,7 @@ def _over_panels(form: Form, finish: Finish | None) -> list[str]:
         f"  %p.step = mul i64 %p, %b.step\n  %b.panel = getelementptr {kind}, ptr %b.from, i64 %p.step",
         f"  %j = mul i64 %p.own, {form.width}\n  %bias.j = getelementptr {kind}, ptr %bias.columns, i64 %j",
         "  %target.at = getelementptr i64, ptr %own, i64 3\n  %target = load i64, ptr %target.at",
-        f"  %c.p = getelementptr {kind}, ptr %c, i64 %target",
+        f"  %c.p = getelementptr {kind}, ptr %c, i64 %target\n  %place = add i64 %target, %begin",
         f"  %in.c = icmp eq i64 %whole, {WHOLE}\n  %to.c = select i1 {goes_on}, i1 %in.c, i1 false",
         "  %is.whole = select i1 %last, i1 %to.c, i1 %in.c\n  br i1 %is.whole, label %go, label %part\npart:",
         "  br i1 %first, label %go, label %read\nread:",
@@ -666,6 +680,7 @@ def _ending(finishes: bool) -> list[str]:
         lines = [
             "  br i1 %last, label %finished, label %stored\nstored:",
             *lines,
-            f"finished:\n  call void @finish.pieces({pieces}, i64 %i, i64 %j, ptr %finish)\n  br label %panel.next",
+            f"finished:\n  call void @finish.pieces({pieces}, i64 %i, i64 %j, i64 %begin, ptr %finish)",
+            "  br label %panel.next",
         ]
     return ["  br i1 %is.whole, label %panel.next, label %write\nwrite:", *lines]

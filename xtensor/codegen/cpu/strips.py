@@ -2,7 +2,7 @@
 
 In the room of a strip all windows lie alike, and nothing is packed. Where channels come last, every element of some
 windows is multiplied with registers of outputs; where they come first, registers of positions are with a weight of some
-outputs. The gradients of weights go the same ways, and have their sums in registers over a strip.
+outputs.
 """
 
 from __future__ import annotations
@@ -29,18 +29,23 @@ from .turning import transposed
 #   y.rows    of each row of outputs: where it lies
 #   begins    of each strip, and behind the last: its first row of outputs
 #   ks        of each element of a window: where it lies in the room
-#   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group
+#   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group; y.begin: elements from
+#             where the arrays of those begin to y
+#   product   and `columns`, of each strip: what strip_products.py is told besides
 #   first     and `end`: columns of outputs, of which so many are made at a time: wide
 #   size      elements of a row of the input; start: which one stands first in the room, for the first column of all;
 #             along: how many further that is for the next column
 #   room.step from the rows under a row of outputs to those under the next one
 #   x.pixel   between neighbours of a row of the input that is gathered, of which there are so many in the room: pixels
-POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish")
+POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish", "product", "columns")
 NUMBERS = (
     *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
     *("y.step", "span", "room.step", "images", "x.image", "y.image", "channels", "x.channel", "x.pixel"),
-    *("groups", "x.group", "y.group", "w.group", "slot.count"),
+    *("groups", "x.group", "y.group", "w.group", "slot.count", "y.begin"),
 )
+
+# Words of each strip in `columns`: its pieces and panels (see gemm.py), and how many of the latter there are.
+STRIP_WORDS = 3
 
 
 class Strip(NamedTuple):
@@ -82,18 +87,6 @@ def outputs_kernel(own: Strip, finish: Finish | None = None) -> Code:
 def outputs_first_kernel(own: Strip, finish: Finish | None = None) -> Code:
     """Return the code of a convolution where channels come first. Biases are whole blocks of outputs."""
     return handmade("\n".join(_OutputsFirst(own, finish).text()))
-
-
-@lru_cache(256)
-def weights_kernel(own: Strip) -> Code:
-    """Return the code of the gradient of its weights: y is given, and w is added to."""
-    return handmade("\n".join(_Weights(own).text()))
-
-
-@lru_cache(256)
-def weights_first_kernel(own: Strip) -> Code:
-    """Return the code of that gradient where channels come first: outputs are whole blocks, and windows whole terms."""
-    return handmade("\n".join(_WeightsFirst(own).text()))
 
 
 class _Text(Sweeping):
@@ -307,6 +300,11 @@ class _Ending(_Text):
     lines: list[tuple[int, int]]
     of_outputs = True
 
+    @property
+    def windows(self) -> int:
+        """The windows of a block."""
+        return self.own.block
+
     def __init__(self, own: Strip, finish: Finish | None) -> None:
         super().__init__(own)
         self.steps = None if finish is None else Steps(finish, own.lanes)
@@ -348,9 +346,29 @@ class _Ending(_Text):
             yield f"  %tile{n} = getelementptr {self.kind}, ptr %tile, i64 {n * self.lanes}"
             yield f"  store {self.vector} {self._value(line, v)}, ptr %tile{n}, align {self.form.itemsize}"
         left, most = "%left.o" if self.of_outputs else "%left.p", 1 + self.lines[-1][0]
-        yield "  %place.n = add i64 %y.n.far, %y.r.at\n  %place.o = add i64 %place.n, %y.o.far"
-        yield f"  %place.p = add i64 %place.o, %to0.far\n  %lines = call i64 @llvm.smin.i64(i64 {left}, i64 {most})"
+        yield from self._place("place")
+        yield f"  %lines = call i64 @llvm.smin.i64(i64 {left}, i64 {most})"
         yield from self.loop("ending", "q", "%lines", self._ending())
+
+    def _place(self, name: str) -> Iterator[str]:
+        """Yield where the first element of what is stored lies in arrays of what follows: %name.p."""
+        yield f"  %{name}.y = add i64 %y.begin, %y.n.far\n  %{name}.n = add i64 %{name}.y, %y.r.at"
+        yield f"  %{name}.o = add i64 %{name}.n, %y.o.far\n  %{name}.p = add i64 %{name}.o, %to0.far"
+
+    def _fetched(self) -> Iterator[str]:
+        """Yield what has lines fetched that are read at the end of the next block: one takes less than memory does."""
+        if self.steps is None:
+            return
+        yield from self._place("ahead")
+        yield f"  %ahead.block = mul i64 {self.y_step}, {self.windows}\n  %ahead.b = add i64 %ahead.p, %ahead.block"
+        places = []
+        for line, v in self.lines:
+            places.append(f"%ahead{line}.{v}")
+            yield f"  %ahead.far{line}.{v} = mul i64 %y.step, {line}"
+            yield f"  %ahead.at{line}.{v} = add i64 %ahead.far{line}.{v}, {v * self.lanes}"
+            yield f"  {places[-1]} = add i64 %ahead.b, %ahead.at{line}.{v}"
+        self.steps.fetch(places)
+        yield from self._taken()
 
     def _ending(self) -> Iterator[str]:
         assert self.steps is not None
@@ -398,9 +416,10 @@ class _Outputs(_Ending):
 
     def _block(self) -> Iterator[str]:
         yield from self.far("x.p", "%room.r", "%p", self.own.apart)
+        yield from self.far("to0", "%y.o", "%p", self.y_step)
+        yield from self._fetched()
         yield from self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
         yield "  %left.p = sub i64 %positions, %p"
-        yield from self.far("to0", "%y.o", "%p", self.y_step)
         if self.own.turned[1]:
             yield from self._turned_back()
         yield from self._stored() if self.steps is None else self._ended()
@@ -450,6 +469,10 @@ class _OutputsFirst(_Ending):
         self.lines = self.cells
 
     @property
+    def windows(self) -> int:
+        return self.own.registers * self.lanes
+
+    @property
     def y_step(self) -> str:
         return str(self.own.scattered)
 
@@ -478,9 +501,10 @@ class _OutputsFirst(_Ending):
 
     def _block(self) -> Iterator[str]:
         yield f"  %x.p = getelementptr {self.kind}, ptr %room.r, i64 %p"
+        yield from self.far("to0", "%y.o", "%p", self.own.scattered)
+        yield from self._fetched()
         yield from self._added_up(self._multiplied(), [f"%b{b}.all" for b, _ in self.cells])
         yield from self._masks("%p", "%positions")
-        yield from self.far("to0", "%y.o", "%p", self.own.scattered)
         yield from self._stored() if self.steps is None else self._ended()
 
     def _stored(self) -> Iterator[str]:
@@ -501,174 +525,3 @@ class _OutputsFirst(_Ending):
             yield from self.spread(f"w{b}", "%w.k", b)
             for v in range(self.own.registers):
                 yield self.multiply_add(f"%sum{b}.{v}", f"%x{v}", f"%w{b}.all", f"%old{b}.{v}")
-
-
-class _Weights(_Text):
-    """The text of the gradient of weights: the sums of a strip, added to those in memory."""
-
-    def _computed(self) -> Iterator[str]:
-        if self.own.turned[1]:
-            yield from self.loop("turn", "r.t", "%row.count", self._turned_row())
-        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.registers * self.lanes)
-
-    def _turned_row(self) -> Iterator[str]:
-        """Yield the copy of a row of outputs, turned."""
-        yield "  %turn.number = add i64 %begins.this, %r.t"
-        yield from self.words("%turn.number", "y.rows", way="turn.")
-        yield "  %turn.at = add i64 %turn.y.rows.this, %col"
-        yield f"  %y.turn = getelementptr {self.kind}, ptr %y.n, i64 %turn.at"
-        yield from self._row_aside("to.turn", "%r.t")
-        places = self.loop("turn.places", "t.y", "%positions", self._turned_places(), step=self.lanes)
-        yield from self.loop("turn.outputs", "o.t", "%outputs", places, step=self.lanes)
-
-    def _turned_places(self) -> Iterator[str]:
-        yield "  %left.t = sub i64 %positions, %t.y\n  %left.o = sub i64 %outputs, %o.t"
-        yield from first_lanes(self.form, "mask.t", "%left.t")
-        yield f"  %y.place = getelementptr {self.kind}, ptr %y.turn, i64 %t.y"
-        yield from self.far("y.square", "%y.place", "%o.t", "%y.step")
-        yield f"  %to.output = getelementptr {self.kind}, ptr %to.turn, i64 %o.t"
-        yield from self.far("aside.square", "%to.output", "%t.y", "%outputs")
-        yield from self._square(("%y.square", "%y.step"), "%mask.t", "%left.o", ("%aside.square", "%outputs"), "y")
-
-    def _row_aside(self, name: str, number: str) -> Iterator[str]:
-        """Yield what makes a pointer to a row of turned outputs."""
-        yield f"  %{name}.place = mul i64 {number}, %wide"
-        yield from self.far(name, "%sums", f"%{name}.place", "%outputs")
-
-    @property
-    def y_step(self) -> str:
-        return "1" if self.own.turned[1] else "%y.step"
-
-    def _some(self) -> Iterator[str]:
-        yield from self._masks("%o", "%outputs")
-        yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o"
-        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
-
-    def _terms(self) -> Iterator[str]:
-        yield from self.words("%k", "ks")
-        carried = [(f"row{t}.{v}", self.vector, "zeroinitializer", f"%sum{t}.{v}") for t, v in self.cells]
-        yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
-        for t, v in self.cells:
-            name = f"%total{t}.{v}"
-            yield f"  {name}.k = add i64 %k, {t}\n  {name}.row = mul i64 {name}.k, %pitch"
-            yield f"  {name}.far = add i64 {name}.row, {v * self.lanes}"
-            yield f"  {name}.at = getelementptr {self.kind}, ptr %w.o, i64 {name}.far"
-            yield _masked_load(self.form, f"{name}.old", f"{name}.at", f"%mask{v}")
-            yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{v}"
-            yield _masked_store(self.form, name, f"{name}.at", f"%mask{v}")
-
-    def _row(self) -> Iterator[str]:
-        yield from self._at_row()
-        yield f"  %x.k = getelementptr {self.kind}, ptr %room.r, i64 %ks.this"
-        turned = self.own.turned[1]
-        if turned:
-            yield from self._row_aside("aside", "%r")
-        yield f"  %y.o = getelementptr {self.kind}, ptr {'%aside' if turned else '%y.r'}, i64 %o"
-        carried = [("x.p", "ptr", "%x.k", "%x.p.n"), ("y.p", "ptr", "%y.o", "%y.p.n")]
-        carried += [(f"old{t}.{v}", self.vector, f"%row{t}.{v}", f"%sum{t}.{v}") for t, v in self.cells]
-        yield from self.loop("one", "p", "%positions", self._one(), carried=carried)
-
-    def _one(self) -> Iterator[str]:
-        yield from self._registers("y", "%y.p")
-        for t in range(self.own.block):
-            yield from self.spread(f"x{t}", "%x.p", t)
-            for v in range(self.own.registers):
-                yield self.multiply_add(f"%sum{t}.{v}", f"%x{t}.all", f"%y{v}", f"%old{t}.{v}")
-        yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.own.apart}"
-        step = "%outputs" if self.own.turned[1] else "%y.step"
-        yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 {step}"
-
-
-class _WeightsFirst(_Text):
-    """The text of that gradient where channels come first: lanes of sums are added up when a group is done.
-
-    What is in no window is masked out in the windows too, as it may be infinite.
-    """
-
-    @property
-    def y_step(self) -> str:
-        return "1"
-
-    def __init__(self, own: Strip) -> None:
-        super().__init__(own)
-        self.cells = [(t, b) for t in range(own.terms) for b in range(own.block)]
-
-    def _group(self) -> Iterator[str]:
-        yield from super()._group()
-        yield "  %number = mul i64 %depth, %outputs"
-        yield from self.loop("across", "i", "%number", self._across(), step=self.lanes)
-
-    def _across(self) -> Iterator[str]:
-        """Yield the sums of the lanes of as many registers, which become zeros again."""
-        yield from self.far("sums.i", "%sums", "%i", self.lanes)
-        names = []
-        for lane in range(self.lanes):
-            names.append(f"%across{lane}")
-            yield f"  %sums.i{lane} = getelementptr {self.kind}, ptr %sums.i, i64 {lane * self.lanes}"
-            yield f"  {names[-1]} = load {self.vector}, ptr %sums.i{lane}, align {self.form.itemsize}"
-            yield f"  store {self.vector} zeroinitializer, ptr %sums.i{lane}, align {self.form.itemsize}"
-        while len(names) > 1:
-            half = len(names) // 2
-            for n in range(half):
-                yield from self._folded(names[n], names[n + half], f"%half{half}.{n}", half)
-            names = [f"%half{half}.{n}" for n in range(half)]
-        yield f"  %w.i = getelementptr {self.kind}, ptr %w.g, i64 %i\n  %left.i = sub i64 %number, %i"
-        yield from first_lanes(self.form, "mask.i", "%left.i")
-        yield _masked_store(self.form, names[0], "%w.i", "%mask.i")
-
-    def _folded(self, low: str, high: str, name: str, half: int) -> Iterator[str]:
-        """Yield what adds up pairs of lanes so far apart of two registers: the first's go where `half` is not in the
-        lane's number.
-        """
-        for way in (0, half):
-            places = (lane & ~half | way | (self.lanes if lane & half else 0) for lane in range(self.lanes))
-            order = ", ".join(f"i32 {place}" for place in places)
-            pair = f"{self.vector} {low}, {self.vector} {high}"
-            yield f"  {name}.{way} = shufflevector {pair}, <{self.lanes} x i32> <{order}>"
-        yield f"  {name} = fadd {self.vector} {name}.0, {name}.{half}"
-
-    def _computed(self) -> Iterator[str]:
-        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.block)
-
-    def _some(self) -> Iterator[str]:
-        yield "  %y.far.o = mul i64 %o, %y.step"
-        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.terms)
-
-    def _terms(self) -> Iterator[str]:
-        own = self.own
-        for t in range(own.terms):
-            yield f"  %k{t} = add i64 %k, {t}"
-            yield from self.words(f"%k{t}", "ks", way=f"of{t}.")
-        carried = [(f"row{t}.{b}", self.vector, "zeroinitializer", f"%sum{t}.{b}") for t, b in self.cells]
-        yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
-        for t, b in self.cells:
-            name = f"%total{t}.{b}"
-            if not b:
-                yield f"  {name}.row = mul i64 %k{t}, %outputs\n  {name}.o = add i64 {name}.row, %o"
-                yield from self.far(f"total{t}", "%sums", f"{name}.o", self.lanes)
-            yield f"  {name}.at = getelementptr {self.kind}, ptr %total{t}, i64 {b * self.lanes}"
-            yield f"  {name}.old = load {self.vector}, ptr {name}.at, align {self.form.itemsize}"
-            yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{b}"
-            yield f"  store {self.vector} {name}, ptr {name}.at, align {self.form.itemsize}"
-
-    def _row(self) -> Iterator[str]:
-        yield from self._at_row()
-        yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %y.far.o"
-        for t in range(self.own.terms):
-            yield f"  %x{t}.r = getelementptr {self.kind}, ptr %room.r, i64 %of{t}.ks.this"
-        carried = [(f"old{t}.{b}", self.vector, f"%row{t}.{b}", f"%sum{t}.{b}") for t, b in self.cells]
-        yield from self.loop("one", "p", "%positions", self._one(), step=self.lanes, carried=carried)
-
-    def _one(self) -> Iterator[str]:
-        yield "  %left.p = sub i64 %positions, %p"
-        yield from first_lanes(self.form, "mask", "%left.p")
-        for t in range(self.own.terms):
-            yield f"  %x{t}.p = getelementptr {self.kind}, ptr %x{t}.r, i64 %p"
-            yield _masked_load(self.form, f"%x{t}", f"%x{t}.p", "%mask")
-        yield f"  %y0.p = getelementptr {self.kind}, ptr %y.o, i64 %p"
-        for b in range(self.own.block):
-            if b:
-                yield f"  %y{b}.p = getelementptr {self.kind}, ptr %y{b - 1}.p, i64 %y.step"
-            yield _masked_load(self.form, f"%y{b}", f"%y{b}.p", "%mask")
-            for t in range(self.own.terms):
-                yield self.multiply_add(f"%sum{t}.{b}", f"%x{t}", f"%y{b}", f"%old{t}.{b}")

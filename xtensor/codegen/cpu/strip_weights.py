@@ -1,0 +1,193 @@
+"""Gradients of the weights of convolutions, by strips as in strips.py: their sums are in registers over a strip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from .compile import Code, handmade
+from .gemm import _masked_load, _masked_store, first_lanes
+from .strips import Strip, _Text
+
+
+@lru_cache(256)
+def weights_kernel(own: Strip) -> Code:
+    """Return the code of the gradient of its weights: y is given, and w is added to."""
+    return handmade("\n".join(_Weights(own).text()))
+
+
+@lru_cache(256)
+def weights_first_kernel(own: Strip) -> Code:
+    """Return the code of that gradient where channels come first: outputs are whole blocks, and windows whole terms."""
+    return handmade("\n".join(_WeightsFirst(own).text()))
+
+
+class _Weights(_Text):
+    """The text of the gradient of weights: the sums of a strip, added to those in memory."""
+
+    def _computed(self) -> Iterator[str]:
+        if self.own.turned[1]:
+            yield from self.loop("turn", "r.t", "%row.count", self._turned_row())
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.registers * self.lanes)
+
+    def _turned_row(self) -> Iterator[str]:
+        """Yield the copy of a row of outputs, turned."""
+        yield "  %turn.number = add i64 %begins.this, %r.t"
+        yield from self.words("%turn.number", "y.rows", way="turn.")
+        yield "  %turn.at = add i64 %turn.y.rows.this, %col"
+        yield f"  %y.turn = getelementptr {self.kind}, ptr %y.n, i64 %turn.at"
+        yield from self._row_aside("to.turn", "%r.t")
+        places = self.loop("turn.places", "t.y", "%positions", self._turned_places(), step=self.lanes)
+        yield from self.loop("turn.outputs", "o.t", "%outputs", places, step=self.lanes)
+
+    def _turned_places(self) -> Iterator[str]:
+        yield "  %left.t = sub i64 %positions, %t.y\n  %left.o = sub i64 %outputs, %o.t"
+        yield from first_lanes(self.form, "mask.t", "%left.t")
+        yield f"  %y.place = getelementptr {self.kind}, ptr %y.turn, i64 %t.y"
+        yield from self.far("y.square", "%y.place", "%o.t", "%y.step")
+        yield f"  %to.output = getelementptr {self.kind}, ptr %to.turn, i64 %o.t"
+        yield from self.far("aside.square", "%to.output", "%t.y", "%outputs")
+        yield from self._square(("%y.square", "%y.step"), "%mask.t", "%left.o", ("%aside.square", "%outputs"), "y")
+
+    def _row_aside(self, name: str, number: str) -> Iterator[str]:
+        """Yield what makes a pointer to a row of turned outputs."""
+        yield f"  %{name}.place = mul i64 {number}, %wide"
+        yield from self.far(name, "%sums", f"%{name}.place", "%outputs")
+
+    @property
+    def y_step(self) -> str:
+        return "1" if self.own.turned[1] else "%y.step"
+
+    def _some(self) -> Iterator[str]:
+        yield from self._masks("%o", "%outputs")
+        yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o"
+        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
+
+    def _terms(self) -> Iterator[str]:
+        yield from self.words("%k", "ks")
+        carried = [(f"row{t}.{v}", self.vector, "zeroinitializer", f"%sum{t}.{v}") for t, v in self.cells]
+        yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
+        for t, v in self.cells:
+            name = f"%total{t}.{v}"
+            yield f"  {name}.k = add i64 %k, {t}\n  {name}.row = mul i64 {name}.k, %pitch"
+            yield f"  {name}.far = add i64 {name}.row, {v * self.lanes}"
+            yield f"  {name}.at = getelementptr {self.kind}, ptr %w.o, i64 {name}.far"
+            yield _masked_load(self.form, f"{name}.old", f"{name}.at", f"%mask{v}")
+            yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{v}"
+            yield _masked_store(self.form, name, f"{name}.at", f"%mask{v}")
+
+    def _row(self) -> Iterator[str]:
+        yield from self._at_row()
+        yield f"  %x.k = getelementptr {self.kind}, ptr %room.r, i64 %ks.this"
+        turned = self.own.turned[1]
+        if turned:
+            yield from self._row_aside("aside", "%r")
+        yield f"  %y.o = getelementptr {self.kind}, ptr {'%aside' if turned else '%y.r'}, i64 %o"
+        carried = [("x.p", "ptr", "%x.k", "%x.p.n"), ("y.p", "ptr", "%y.o", "%y.p.n")]
+        carried += [(f"old{t}.{v}", self.vector, f"%row{t}.{v}", f"%sum{t}.{v}") for t, v in self.cells]
+        yield from self.loop("one", "p", "%positions", self._one(), carried=carried)
+
+    def _one(self) -> Iterator[str]:
+        yield from self._registers("y", "%y.p")
+        for t in range(self.own.block):
+            yield from self.spread(f"x{t}", "%x.p", t)
+            for v in range(self.own.registers):
+                yield self.multiply_add(f"%sum{t}.{v}", f"%x{t}.all", f"%y{v}", f"%old{t}.{v}")
+        yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.own.apart}"
+        step = "%outputs" if self.own.turned[1] else "%y.step"
+        yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 {step}"
+
+
+class _WeightsFirst(_Text):
+    """The text of that gradient where channels come first: lanes of sums are added up when a group is done.
+
+    What is in no window is masked out in the windows too, as it may be infinite.
+    """
+
+    @property
+    def y_step(self) -> str:
+        return "1"
+
+    def __init__(self, own: Strip) -> None:
+        super().__init__(own)
+        self.cells = [(t, b) for t in range(own.terms) for b in range(own.block)]
+
+    def _group(self) -> Iterator[str]:
+        yield from super()._group()
+        yield "  %number = mul i64 %depth, %outputs"
+        yield from self.loop("across", "i", "%number", self._across(), step=self.lanes)
+
+    def _across(self) -> Iterator[str]:
+        """Yield the sums of the lanes of as many registers, which become zeros again."""
+        yield from self.far("sums.i", "%sums", "%i", self.lanes)
+        names = []
+        for lane in range(self.lanes):
+            names.append(f"%across{lane}")
+            yield f"  %sums.i{lane} = getelementptr {self.kind}, ptr %sums.i, i64 {lane * self.lanes}"
+            yield f"  {names[-1]} = load {self.vector}, ptr %sums.i{lane}, align {self.form.itemsize}"
+            yield f"  store {self.vector} zeroinitializer, ptr %sums.i{lane}, align {self.form.itemsize}"
+        while len(names) > 1:
+            half = len(names) // 2
+            for n in range(half):
+                yield from self._folded(names[n], names[n + half], f"%half{half}.{n}", half)
+            names = [f"%half{half}.{n}" for n in range(half)]
+        yield f"  %w.i = getelementptr {self.kind}, ptr %w.g, i64 %i\n  %left.i = sub i64 %number, %i"
+        yield from first_lanes(self.form, "mask.i", "%left.i")
+        yield _masked_store(self.form, names[0], "%w.i", "%mask.i")
+
+    def _folded(self, low: str, high: str, name: str, half: int) -> Iterator[str]:
+        """Yield what adds up pairs of lanes so far apart of two registers: the first's go where `half` is not in the
+        lane's number.
+        """
+        for way in (0, half):
+            places = (lane & ~half | way | (self.lanes if lane & half else 0) for lane in range(self.lanes))
+            order = ", ".join(f"i32 {place}" for place in places)
+            pair = f"{self.vector} {low}, {self.vector} {high}"
+            yield f"  {name}.{way} = shufflevector {pair}, <{self.lanes} x i32> <{order}>"
+        yield f"  {name} = fadd {self.vector} {name}.0, {name}.{half}"
+
+    def _computed(self) -> Iterator[str]:
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.block)
+
+    def _some(self) -> Iterator[str]:
+        yield "  %y.far.o = mul i64 %o, %y.step"
+        yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.terms)
+
+    def _terms(self) -> Iterator[str]:
+        own = self.own
+        for t in range(own.terms):
+            yield f"  %k{t} = add i64 %k, {t}"
+            yield from self.words(f"%k{t}", "ks", way=f"of{t}.")
+        carried = [(f"row{t}.{b}", self.vector, "zeroinitializer", f"%sum{t}.{b}") for t, b in self.cells]
+        yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
+        for t, b in self.cells:
+            name = f"%total{t}.{b}"
+            if not b:
+                yield f"  {name}.row = mul i64 %k{t}, %outputs\n  {name}.o = add i64 {name}.row, %o"
+                yield from self.far(f"total{t}", "%sums", f"{name}.o", self.lanes)
+            yield f"  {name}.at = getelementptr {self.kind}, ptr %total{t}, i64 {b * self.lanes}"
+            yield f"  {name}.old = load {self.vector}, ptr {name}.at, align {self.form.itemsize}"
+            yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{b}"
+            yield f"  store {self.vector} {name}, ptr {name}.at, align {self.form.itemsize}"
+
+    def _row(self) -> Iterator[str]:
+        yield from self._at_row()
+        yield f"  %y.o = getelementptr {self.kind}, ptr %y.r, i64 %y.far.o"
+        for t in range(self.own.terms):
+            yield f"  %x{t}.r = getelementptr {self.kind}, ptr %room.r, i64 %of{t}.ks.this"
+        carried = [(f"old{t}.{b}", self.vector, f"%row{t}.{b}", f"%sum{t}.{b}") for t, b in self.cells]
+        yield from self.loop("one", "p", "%positions", self._one(), step=self.lanes, carried=carried)
+
+    def _one(self) -> Iterator[str]:
+        yield "  %left.p = sub i64 %positions, %p"
+        yield from first_lanes(self.form, "mask", "%left.p")
+        for t in range(self.own.terms):
+            yield f"  %x{t}.p = getelementptr {self.kind}, ptr %x{t}.r, i64 %p"
+            yield _masked_load(self.form, f"%x{t}", f"%x{t}.p", "%mask")
+        yield f"  %y0.p = getelementptr {self.kind}, ptr %y.o, i64 %p"
+        for b in range(self.own.block):
+            if b:
+                yield f"  %y{b}.p = getelementptr {self.kind}, ptr %y{b - 1}.p, i64 %y.step"
+            yield _masked_load(self.form, f"%y{b}", f"%y{b}.p", "%mask")
+            for t in range(self.own.terms):
+                yield self.multiply_add(f"%sum{t}.{b}", f"%x{t}", f"%y{b}", f"%old{t}.{b}")

@@ -93,6 +93,7 @@ class _Key:
 
     def places(self, places: Sequence[list[Any]]) -> None:
         """Enter what is found in places now."""
+        value: Any
         for place in places:
             where, name, last, part, form = place
             try:
@@ -109,7 +110,7 @@ class _Key:
                     self.seen.setdefault(id(value), len(self.seen))
                     continue
             self.enter(value, given=False)
-            if type(value) is FunctionType:
+            if isinstance(value, FunctionType):
                 place[2:] = value, constant_of(value), form_of(value)
             elif type(value) is not Tensor and is_plain(value):
                 place[2:] = value, constant_of(value), None

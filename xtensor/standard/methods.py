@@ -19,7 +19,7 @@ from ..plan.costs import cheap_below
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import watchers
-from ..tensor.face import CPU_DEVICE, Tensor, dense_copy, from_native, small, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, dense_copy, from_native, is_value, small, valued, wrap
 
 Version = tuple[int, int] | None  # of DLPack
 
@@ -100,6 +100,12 @@ def part(x: Tensor, which: int) -> Tensor:
     """Return the real (0) or imaginary (1) part of a complex tensor, as a view."""
     dtype, layout = real_of(x.dtype), x.blob.layout
     return x.viewed(Layout(layout.shape, layout.strides, layout.offset + which * dtype.itemsize), dtype=dtype)
+
+
+def part_of(x: Tensor, which: int) -> Tensor:
+    """Return the real or imaginary part of any tensor; of a value a value."""
+    found = part(x, which) if x.dtype.kind == "c" else xt.imag(x) if which else x[...]
+    return valued(found) if is_value(x) else found
 
 
 def _read_back(g: Tensor, like: Like) -> Tensor:

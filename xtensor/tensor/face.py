@@ -325,28 +325,6 @@ class Tensor(Operators, Methods):
         """The transpose of a stack of matrices, shape (..., n, m), as a view."""
         return xt.matrix_transpose(self)
 
-    @property
-    def real(self) -> Tensor:
-        """The real part, as a view."""
-        found = xt.standard.methods.part(self, 0) if self.dtype.kind == "c" else self[...]
-        return valued(found) if is_value(self) else found
-
-    @real.setter
-    def real(self, value: Any) -> None:
-        self.real[...] = value
-
-    @property
-    def imag(self) -> Tensor:
-        """The imaginary part, as a view; zeros for a real tensor."""
-        found = xt.standard.methods.part(self, 1) if self.dtype.kind == "c" else xt.imag(self)
-        return valued(found) if is_value(self) else found
-
-    @imag.setter
-    def imag(self, value: Any) -> None:
-        if self.dtype.kind != "c":
-            raise TypeError(expected("imag", "x", "be complex to be set", self.dtype))
-        self.imag[...] = value
-
     # ---- the standard's protocol methods
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:

@@ -261,6 +261,27 @@ class Methods:
         return xt.numpy.trace(self, offset, axis1, axis2, dtype, out)
 
     @property
+    def real(self) -> Tensor:
+        """The real part, as a view, to be assigned too."""
+        return cast("Tensor", xt.standard.methods.part_of(self, 0))
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        cast(Any, self).real[...] = value
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part, as a view, to be assigned too; zeros for a real tensor."""
+        return cast("Tensor", xt.standard.methods.part_of(self, 1))
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        x = cast(Any, self)
+        if x.dtype.kind != "c":
+            raise TypeError(expected("imag", "x", "be complex to be assigned", x.dtype))
+        x.imag[...] = value
+
+    @property
     def data(self) -> memoryview:
         """The memory as a buffer; errors as of `__array__`."""
         return memoryview(cast(Any, self).__array__())

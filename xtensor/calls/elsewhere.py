@@ -199,8 +199,10 @@ def update_known(op: Op, target: Tensor, other: Any) -> bool:
     natives, numbers = [blob._native], [other]
     if type(other) is Tensor:
         source = placed_there(other)
-        lender = source and (source._owner or source.owner)
-        if source is None or lender.shared or (lender is owner and not _is_same(source, blob)):
+        if source is None:
+            return False
+        lender = source._owner or source.owner
+        if lender.shared or (lender is owner and not _is_same(source, blob)):
             return False
         beside, natives, numbers = source._placement, [blob._native, source._native], []
     limits = settings()
@@ -228,7 +230,7 @@ def _is_kept(op: Op, operands: tuple[Any, ...]) -> bool:
         except TypeError:
             return False
         remember_call(op, operands, dtype, blob.device)
-    return op.known_there[key].dtype == blob.dtype
+    return bool(op.known_there[key].dtype == blob.dtype)
 
 
 def _updating(op: Op, operands: tuple[Any, ...], natives: Sequence[Native]) -> Callable[..., Native] | None:

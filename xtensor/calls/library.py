@@ -88,7 +88,9 @@ def shown(x: Tensor) -> Native | None:
     """
     data: Any = x._data
     if type(data) is TBlob and data.device is not CPU_DEVICE:
-        return None if x._step is not None else data.native() if data._native is None else data._native
+        if x._step is not None or watchers:  # a look at the bytes is no step of a function that is captured
+            return None
+        return data.native() if data._native is None else data._native
     return x.thin()
 
 

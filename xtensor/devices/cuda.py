@@ -236,15 +236,16 @@ class CUDA:
 
     def _said(self, error: Any) -> Any:
         """Return an error of CuPy's or of the driver's with the name of this device; any other as it is."""
+        named: Exception
         if isinstance(error, self.library.cuda.memory.OutOfMemoryError):
             named = MemoryError(f"cuda:{self.number}: {error}")
             named.__suppress_context__ = True
-            return named
-        if isinstance(error, RuntimeError) and "CUDA headers" in str(error) and error.__cause__ is None:
+        elif isinstance(error, RuntimeError) and "CUDA headers" in str(error) and error.__cause__ is None:
             named = RuntimeError(f"cuda:{self.number}: CuPy finds no CUDA headers ({INSTALL})")
             named.__cause__ = error
-            return named
-        return of_device(self.number, error)
+        else:
+            return of_device(self.number, error)
+        return named
 
     def current_stream(self) -> Any:
         """Return CuPy's current stream of this device."""

@@ -347,9 +347,8 @@ class Capture:
     def created(self, native: Native, device: Device) -> TBlob:
         """Return memory with contents that only Python's constants tell: each call begins with a copy of them."""
         native = device.backend.asarray(native)
-        blob = TBlob(Storage.of(native, device), native.dtype, None, device)
+        blob = TBlob(Storage.of(native, device), native.dtype, Layout(native.shape, native.strides), device)
         with self.inside():
-            blob._layout, blob.shape = Layout(native.shape, native.strides), native.shape
             constant = TBlob.adopt(device.backend.call(native.copy, "K"), device)
             constant.fixed = True
             self._enter_root(blob.owner, Root(None, constant, blob.owner.nbytes))

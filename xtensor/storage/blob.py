@@ -63,7 +63,7 @@ class TBlob:
     ) -> None:
         self._owner = owner
         self._layout = layout
-        self._native = native
+        self._native: Native = native
         self._packed: bool | None = None
         self._address: int | None = None
         self._kind: tuple[Any, ...] | None = None

@@ -303,6 +303,15 @@ def _masked(pointers: Value, mask: Value, kind: Type, *, apart: bool, writes: bo
         touch(at, size, writes=writes)
 
 
+def _copy(into: Value, source: Value, nbytes: Value) -> None:
+    """Copy so many bytes, and what is known of the words in them."""
+    assert type(nbytes) is int
+    there, here = touch(source, nbytes, writes=False), touch(into, nbytes, writes=True)
+    assert there.region is not None and here.region is not None and type(here.offset) is int
+    words = there.region.integers(there.offset, 8, nbytes // 8)
+    here.region.words |= {here.offset + 8 * n: word for n, word in enumerate(words or ())}
+
+
 # ---- calls
 
 _QUIET = ("@llvm.prefetch", "@llvm.x86.sse.sfence", "@llvm.lifetime", "@llvm.assume")
@@ -324,6 +333,9 @@ def _call(machine: Machine, one: Instruction, given: list[Value]) -> Value:
         choose, kind = (least if "smin" in name else greatest), one.type
         assert kind is not None
         return lanewise(lambda x, y: choose(x, y, kind.bits), *given)
+    if name.startswith("@llvm.memcpy"):
+        _copy(given[0], given[1], given[2])
+        return None
     if name.startswith(_QUIET):
         return None
     if name.startswith("@llvm.vector.reduce"):

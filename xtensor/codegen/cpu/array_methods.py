@@ -15,7 +15,7 @@ def array_methods(at: Offsets) -> str:
     """Return the code of these kinds: "fresh" (a new array, where nothing is given), "reduced" (perhaps along an axis),
     "seen" (a view, where nothing is given), "reshape", "cast" (to what a row's items, a dictionary, have a dtype for).
     """
-    parts = (_given_more(at), _fresh(), _reduced(), _seen(at), _shapes(), _joining(), _reshape(), _cast(at))
+    parts = (_given_more(at), _fresh(), _reduced(), _seen(at), _lengths(), _shapes(), _joining(), _reshape(), _cast(at))
     return "".join(parts)
 
 
@@ -190,10 +190,8 @@ define private ptr @seen(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {_AS_VIEW}{ENDING}""")
 
 
-def _shapes() -> str:
-    """Return @is_length: whether something is an integer, of at least -1; @shape_of: the tuple of such integers that a
-    method was given, apart or as one, a new reference; null for anything else.
-    """
+def _lengths() -> str:
+    """Return @is_length: whether something is an integer, of at least -1; @is_shape: whether all of a tuple are."""
     return f"""
 define private i1 @is_length(ptr %n) {{
 {given("int", "PyLong_AsLong", "PyErr_Clear")}{sure("integer", "@is(ptr %n, ptr %int)", "asked", "no")}\
@@ -228,6 +226,14 @@ yes:
 no:
   ret i1 false
 }}
+"""
+
+
+def _shapes() -> str:
+    """Return @shape_of: the tuple of lengths that a method was given, apart or as one, a new reference; null for
+    anything else.
+    """
+    return f"""
 define private ptr @shape_of(ptr %y, i64 %count) {{
 {given("tuple", "Py_IncRef", "Py_DecRef")}\
   %some = icmp sgt i64 %count, 0

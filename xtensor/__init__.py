@@ -16,8 +16,6 @@ _check_interpreter()
 
 from . import autograd as autograd
 from . import memory as memory
-from . import random as random
-from .autograd import *
 from .base.dtypes import *
 from .base.options import options as options
 from .devices import Device as Device
@@ -52,8 +50,10 @@ if _TYPE_CHECKING:
     from . import linalg as linalg
     from . import nn as nn
     from . import numpy as numpy
+    from . import random as random
     from . import special as special
     from . import testing as testing
+    from .autograd import *
     from .calls.capture import fuse as fuse
     from .calls.mapped import vmap as vmap
     from .numpy.algebra import cross as cross
@@ -65,13 +65,18 @@ if _TYPE_CHECKING:
     from .numpy.statistics import median as median
     from .numpy.statistics import quantile as quantile
 
-_LATER = ("fft", "linalg", "nn", "numpy", "special", "testing")
+_LATER = ("fft", "linalg", "nn", "numpy", "random", "special", "testing")
 
 # Names of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
 _NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median", "pad", "quantile")
 
 # Where names are found that are loaded when they are asked for.
-_HOMES = {"fuse": ".calls.capture", "vmap": ".calls.mapped", **dict.fromkeys(_NUMPYS, ".numpy")}
+_HOMES = {
+    "fuse": ".calls.capture",
+    "vmap": ".calls.mapped",
+    **dict.fromkeys(autograd.__all__, ".autograd"),
+    **dict.fromkeys(_NUMPYS, ".numpy"),
+}
 
 
 def __getattr__(name: str) -> object:
@@ -80,6 +85,7 @@ def __getattr__(name: str) -> object:
         return _import_module(f".{name}", __name__)
     if name in _HOMES:
         found: object = getattr(_import_module(_HOMES[name], __name__), name)
+        globals()[name] = found
         return found
     hint = "; NumPy's names are in xtensor.numpy" if name in _import_module("numpy").__all__ else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)

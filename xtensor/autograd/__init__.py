@@ -1,5 +1,37 @@
 """Derivative rules, the tape of steps, the way back along it, and the transforms that users call."""
 
-from .checking import check_grads as check_grads
-from .transforms import *
-from .transforms import __all__ as __all__
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from .checking import check_grads as check_grads
+    from .transforms import *
+
+__all__ = [
+    "checkpoint",
+    "custom_vjp",
+    "grad",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
+    "no_grad",
+    "stop_gradient",
+    "value_and_grad",
+    "vjp",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load what users call when it is asked for: the steps of a tape, which every call is, need none of it."""
+    if name in ("checking", "transforms"):
+        return _import_module(f".{name}", __name__)
+    if name not in __all__ and name != "check_grads":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    found: object = getattr(_import_module(".checking" if name == "check_grads" else ".transforms", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "check_grads", "checking", "transforms"})

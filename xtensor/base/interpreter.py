@@ -21,6 +21,15 @@ def check_interpreter() -> None:
         warnings.warn(f"xtensor: {text}", RuntimeWarning, stacklevel=3)
 
 
+def has_known_objects() -> bool:
+    """Return whether Python's objects lie in memory as machine code here reads them: CPython's with its global lock."""
+    if sys.implementation.name != "cpython":
+        return False
+    import sysconfig  # not at import, where nobody asks yet
+
+    return not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
 def _is_main() -> bool:
     """Return whether this is the main interpreter, as far as Python tells."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before

@@ -7,7 +7,6 @@ A layout is (shape, strides, offset); strides and offset count bytes, as NumPy's
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from operator import index
@@ -25,13 +24,25 @@ Pairs = tuple[tuple[int, int], ...]
 MAX_NDIM = 64  # NumPy's and CuPy's
 
 
-@dataclass(slots=True, unsafe_hash=True)
 class Layout:
-    """Shape, strides (bytes) and offset (bytes) of a view."""
+    """Shape, strides (bytes) and offset (bytes) of a view. Never changed once made."""
 
-    shape: Shape
-    strides: Shape
-    offset: int = 0
+    __slots__ = ("offset", "shape", "strides")
+
+    def __init__(self, shape: Shape, strides: Shape, offset: int = 0) -> None:
+        self.shape, self.strides, self.offset = shape, strides, offset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash(self._parts())
+
+    def __repr__(self) -> str:
+        return f"Layout(shape={self.shape}, strides={self.strides}, offset={self.offset})"
+
+    def _parts(self) -> tuple[Shape, Shape, int]:
+        return self.shape, self.strides, self.offset
 
     @property
     def ndim(self) -> int:

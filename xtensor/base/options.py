@@ -10,8 +10,7 @@ import os
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from contextvars import ContextVar, Token
-from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from .errors import check_choice, expected, one_of
 from .locks import fork_safe_lock
@@ -32,8 +31,7 @@ _REPRODUCIBLE = {"lazy": "always", "engine": "llvm", "fast_math": False}
 _PINNED = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """Every switch, as one immutable value.
 
     lazy: when calls are recorded: "auto" (where the data is large enough to gain), "always", "never".
@@ -61,7 +59,7 @@ class Settings:
     lazy: Lazy = "auto"
     engine: Engine = "auto"
     device: str = "cpu"
-    threads: int | None = field(default=None, metadata={"environment": "XTENSOR_NUM_THREADS"})
+    threads: int | None = None
     fast_math: bool = False
     tf32: bool = False
     reproducible: bool = False
@@ -72,36 +70,6 @@ class Settings:
     gradients: Gradients = "asked"
     numpy: Numpy = "stay"
 
-    def __post_init__(self) -> None:
-        for name, words in (("lazy", LAZY), ("engine", ENGINES), ("gradients", GRADIENTS), ("numpy", NUMPY)):
-            check_choice("options", name, getattr(self, name), words)
-        if not isinstance(self.device, str):
-            raise TypeError(expected("options", "device", "be a string", repr(self.device)))
-        for name in ("fast_math", "tf32", "reproducible"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(expected("options", name, "be True or False", repr(getattr(self, name))))
-        for name in ("fuse_limit", "pinned_limit", "threads"):
-            value = getattr(self, name)
-            if name != "fuse_limit" and value is None:
-                continue
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(expected("options", name, "be a positive integer", repr(value)))
-        if not isinstance(self.cache_dir, (str, type(None))):
-            raise TypeError(expected("options", "cache_dir", "be a string or None", repr(self.cache_dir)))
-        if not set(filter(None, self.show.split(","))) <= set(SHOWN):
-            raise ValueError(expected("options", "show", f"name some of {', '.join(SHOWN)}", repr(self.show)))
-
-        if self.reproducible:
-            self._make_reproducible()
-
-    def _make_reproducible(self) -> None:
-        """Record every call, for generated code without contraction."""
-        for name, wanted in _REPRODUCIBLE.items():
-            given, default = getattr(self, name), type(self).__dataclass_fields__[name].default
-            if given not in (wanted, default):
-                raise ValueError(expected("options", name, f"be {wanted!r} where reproducible=True", repr(given)))
-            object.__setattr__(self, name, wanted)
-
     @property
     def most_pinned(self) -> int | None:
         """The bytes that pending work may keep alive; where bits must not depend on the machine, it is never asked."""
@@ -111,6 +79,41 @@ class Settings:
     def takes_no_shortcut(self) -> bool:
         """Whether small operands, too, go where calls are recorded."""
         return self.lazy == "always" or self.gradients == "always"
+
+
+# The environment variables that have other names than their settings.
+_VARIABLES = {"threads": "XTENSOR_NUM_THREADS"}
+
+
+def _checked(given: Settings) -> Settings:
+    """Return settings that can be; raises TypeError or ValueError for a value that one of them cannot take."""
+    for name, words in (("lazy", LAZY), ("engine", ENGINES), ("gradients", GRADIENTS), ("numpy", NUMPY)):
+        check_choice("options", name, getattr(given, name), words)
+    if not isinstance(given.device, str):
+        raise TypeError(expected("options", "device", "be a string", repr(given.device)))
+    for name in ("fast_math", "tf32", "reproducible"):
+        if not isinstance(getattr(given, name), bool):
+            raise TypeError(expected("options", name, "be True or False", repr(getattr(given, name))))
+    for name in ("fuse_limit", "pinned_limit", "threads"):
+        value = getattr(given, name)
+        if name != "fuse_limit" and value is None:
+            continue
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(expected("options", name, "be a positive integer", repr(value)))
+    if not isinstance(given.cache_dir, (str, type(None))):
+        raise TypeError(expected("options", "cache_dir", "be a string or None", repr(given.cache_dir)))
+    if not set(filter(None, given.show.split(","))) <= set(SHOWN):
+        raise ValueError(expected("options", "show", f"name some of {', '.join(SHOWN)}", repr(given.show)))
+    return _made_reproducible(given) if given.reproducible else given
+
+
+def _made_reproducible(given: Settings) -> Settings:
+    """Record every call, for generated code without contraction."""
+    for name, wanted in _REPRODUCIBLE.items():
+        value = getattr(given, name)
+        if value not in (wanted, Settings._field_defaults[name]):
+            raise ValueError(expected("options", name, f"be {wanted!r} where reproducible=True", repr(value)))
+    return given._replace(**_REPRODUCIBLE)
 
 
 # How many reasons there are, in any thread, for calls not to go the thin way, straight to NumPy: options that record
@@ -137,21 +140,21 @@ def _defaults() -> Settings:
     """Return the settings the environment asks for (`XTENSOR_LAZY`, ...), read once."""
     with counting:
         if not _from_environment:
-            given = {one.name: value for one in fields(Settings) if (value := _environment(one)) is not None}
-            _from_environment.append(Settings(**given))
+            given = {name: value for name in Settings._fields if (value := _environment(name)) is not None}
+            _from_environment.append(_checked(Settings(**given)))
             active[0] = active[0] or _from_environment[0].gradients == "always"
             if not _from_environment[0].takes_no_shortcut:
                 count_always(-1)
     return _from_environment[0]
 
 
-def _environment(setting: Field[Any]) -> Any:
+def _environment(setting: str) -> Any:
     """Return what the environment says of one setting, None where it says nothing."""
-    name = setting.metadata.get("environment", f"XTENSOR_{setting.name.upper()}")
-    text = os.environ.get(name)
-    if text is None or "str" in str(setting.type) or "Literal" in str(setting.type) or isinstance(setting.default, str):
+    name = _VARIABLES.get(setting, f"XTENSOR_{setting.upper()}")
+    text, default = os.environ.get(name), Settings._field_defaults[setting]
+    if text is None or isinstance(default, str) or "str" in str(Settings.__annotations__[setting]):
         return text
-    if isinstance(setting.default, bool):
+    if isinstance(default, bool):
         check_choice("options", name, text, _SWITCHES)
         return _SWITCHES[text]
     try:
@@ -202,16 +205,15 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
     """
 
     def __init__(self, **changes: Any) -> None:
-        known = [one.name for one in fields(Settings)]
         for name in changes:
-            if name not in known:
-                raise TypeError(expected("options", "a setting", one_of(known), repr(name)))
+            if name not in Settings._fields:
+                raise TypeError(expected("options", "a setting", one_of(Settings._fields), repr(name)))
         self._changes = changes
         self._entered: list[tuple[Token[Settings | None], bool]] = []
-        replace(settings(), **changes)  # so that a wrong value is refused here, not when the block is entered
+        _checked(settings()._replace(**changes))  # so that a wrong value is refused here, not when the block is entered
 
     def __enter__(self) -> Settings:
-        changed = replace(settings(), **self._changes)
+        changed = _checked(settings()._replace(**self._changes))
         always = changed.takes_no_shortcut
         active[0] = active[0] or changed.gradients == "always"
         count_always(always)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
@@ -242,7 +241,7 @@ class _Watch:
         for context in (uncollected(), self._capture):
             self._until_end.enter_context(context)
         self._before = in_force.get()
-        self._settings = replace(settings(), lazy="always", fuse_limit=steps)
+        self._settings = settings()._replace(lazy="always", fuse_limit=steps)
         in_force.set(self._settings)
         count_always(1)
         self._until_end.callback(self._restore)

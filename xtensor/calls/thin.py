@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -21,6 +19,7 @@ import numpy as np
 
 from ..base.dtypes import ALL, canonical
 from ..base.errors import REFUSED
+from ..base.interpreter import has_known_objects
 from ..base.locks import fork_waiting_lock
 from ..base.options import settings, thin_closed
 from ..devices.cpu import DOUBLES, NUMBERS, SINGLES, quiet
@@ -106,8 +105,7 @@ _methods: list[Any] = []
 
 def _compiled() -> list[Any]:
     """Return the methods in machine code, in the order of doors; none where there can be none."""
-    locked = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
-    if not (locked and ctypes.sizeof(ctypes.c_void_p) == _WORD and can_generate()):
+    if not (has_known_objects() and ctypes.sizeof(ctypes.c_void_p) == _WORD and can_generate()):
         return []
     from ..codegen.cpu.compile import handmade, host, kept_for_ever
     from ..codegen.cpu.kept import keep

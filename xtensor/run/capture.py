@@ -12,7 +12,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache, partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -567,7 +566,7 @@ def renewed(key: tuple[Any, ...], own: Native, base: Native, *places: Native) ->
 def with_kernels(limits: Settings, device: Device) -> Settings:
     """Return settings under which machine code is made at once for what may be left to others at first."""
     made = limits.engine == "auto" and device.backend is CPU and host() is not None
-    return replace(limits, engine="llvm") if made else limits
+    return limits._replace(engine="llvm") if made else limits
 
 
 def stop_all() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from string import ascii_letters
 from typing import Any, cast
 
 from ..autograd.rules import Like, conjugate, sum_to, xt
@@ -18,6 +17,9 @@ from ..tensor.operands import as_tensor
 from .linear import _multiplied, on_diagonal
 
 __all__ = ["diag", "einsum"]
+
+# What may stand for an axis, as in string.ascii_letters, whose module takes longer to import than this one.
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _of_diag(g: Tensor, like: Like, k: int) -> Tensor:
@@ -73,7 +75,7 @@ def _einsum_back(factors: list[tuple[str, Tensor]], labels: str, shape: Shape, o
     A label that stands twice in the operand goes on a diagonal; one that stands nowhere else was summed over, and
     stretches.
     """
-    unused = iter([letter for letter in ascii_letters if letter not in labels + "".join(one for one, _ in factors)])
+    unused = iter([letter for letter in _LETTERS if letter not in labels + "".join(one for one, _ in factors)])
     found, missing = "", []
     for axis, label in enumerate(labels):
         if label in found:
@@ -94,7 +96,7 @@ def _spelled_out(subscripts: str, ndims: Sequence[int]) -> list[str]:
     """Return the labels of each operand and of the result, one for each axis: no ellipsis is left."""
     inputs, arrow, output = subscripts.replace(" ", "").partition("->")
     terms = inputs.split(",")
-    unused = [letter for letter in ascii_letters if letter not in subscripts]
+    unused = [letter for letter in _LETTERS if letter not in subscripts]
     dots = [n + 3 - len(term) if "." in term else 0 for term, n in zip(terms, ndims, strict=True)]
     most = "".join(unused[: max(dots)])
     spelled = [term.replace("...", most[len(most) - count :]) for term, count in zip(terms, dots, strict=True)]
@@ -153,7 +155,7 @@ def _labels_of_product(subscripts: str, *shapes: Shape) -> tuple[str, str, str, 
     first, second, output = spelled = _spelled_out(subscripts, [len(shape) for shape in shapes])
     lengths: dict[str, int] = {}
     for labels, shape in zip(spelled, shapes, strict=False):
-        fits = len(labels) == len(set(labels)) == len(shape) and set(labels) <= set(ascii_letters)
+        fits = len(labels) == len(set(labels)) == len(shape) and set(labels) <= set(_LETTERS)
         if not fits or any(lengths.setdefault(x, n) != n for x, n in zip(labels, shape, strict=True)):
             return None
     return first, second, output, lengths

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from copy import copy
-from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from .face import Tensor
@@ -55,7 +54,9 @@ def _opened(tree: Any) -> tuple[Iterator[str], Sequence[Any], Callable[[list[Any
         return (f".{name}" for name in named._fields), tree, lambda parts: type(tree)(*parts)
     if isinstance(tree, (list, tuple)):
         return (f"[{place}]" for place in range(len(tree))), tree, type(tree)
-    if is_dataclass(tree) and not isinstance(tree, type):
+    if hasattr(type(tree), "__dataclass_fields__"):
+        from dataclasses import fields, replace  # not at import, which need not wait for it
+
         names = [one.name for one in fields(tree)]
         labels, values = (f".{name}" for name in names), [getattr(tree, name) for name in names]
         return labels, values, lambda parts: replace(tree, **dict(zip(names, parts, strict=True)))

@@ -12,8 +12,6 @@ nothing is kept. Source: NEP 49 (Data allocation strategies).
 from __future__ import annotations
 
 import ctypes
-import sys
-import sysconfig
 from typing import Any
 
 import numpy as np
@@ -42,7 +40,7 @@ _SET, _DEFAULT = 304, 306
 
 def keep() -> None:
     """Let NumPy keep the memory of its results from now on, where that can be: from then on larger calls are thin."""
-    if _kept or sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if _kept or not has_known_objects():
         return
     own = _own_allocator()
     if own is None:

@@ -217,7 +217,7 @@ def test_no_chapter_is_forgotten() -> None:
     source = (ROOT / "xtensor" / "__init__.py").read_text(encoding="utf-8")
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom) and node.module]
     starred = {node.module.rpartition(".")[2] for node in imports if node.names[0].name == "*"}
-    assert starred == {*CHAPTERS, "dtypes", "autograd"}
+    assert starred == {*CHAPTERS, "dtypes"}
 
 
 def test_every_function_of_the_standard_is_there() -> None:

@@ -19,7 +19,7 @@ import pytest
 import xtensor as xt
 from xtensor.base.options import Settings, settings
 from xtensor.codegen.cpu.compile import host, wait_for_better_code
-from xtensor.explain import CacheInfo
+from xtensor.explaining import CacheInfo
 from xtensor.run import describe, engines
 
 N = 100_000

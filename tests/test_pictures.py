@@ -15,7 +15,7 @@ import pytest
 import xtensor as xt
 from xtensor import drawing
 from xtensor.codegen.cpu.compile import host
-from xtensor.explain import Explanation
+from xtensor.explaining import Explanation
 from xtensor.run.sketch import Item, Sketch, column_of
 from xtensor.tensor.picture import CELLS, COLORS, NOT_FINITE
 

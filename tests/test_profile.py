@@ -22,7 +22,7 @@ from xtensor.base.profiling import Entry
 from xtensor.calls.op import REGISTRY
 from xtensor.codegen.cpu.compile import host
 from xtensor.devices import blas
-from xtensor.profile import LINES
+from xtensor.profiler import LINES
 from xtensor.run import executor
 from xtensor.timeline import ENTRIES
 

@@ -15,14 +15,9 @@ from .base.interpreter import check_interpreter as _check_interpreter
 _check_interpreter()
 
 from . import autograd as autograd
-from . import memory as memory
 from .base.dtypes import *
 from .base.options import options as options
 from .devices import Device as Device
-from .explain import cache_info as cache_info
-from .explain import explain as explain
-from .explain import named as named
-from .profile import profile as profile
 from .standard.casting import *
 from .standard.creation import *
 from .standard.elementwise import *
@@ -48,6 +43,7 @@ if _TYPE_CHECKING:
 
     from . import fft as fft
     from . import linalg as linalg
+    from . import memory as memory
     from . import nn as nn
     from . import numpy as numpy
     from . import random as random
@@ -56,6 +52,9 @@ if _TYPE_CHECKING:
     from .autograd import *
     from .calls.capture import fuse as fuse
     from .calls.mapped import vmap as vmap
+    from .explaining import cache_info as cache_info
+    from .explaining import explain as explain
+    from .explaining import named as named
     from .numpy.algebra import cross as cross
     from .numpy.creation import logspace as logspace
     from .numpy.folding import cumprod as cumprod
@@ -64,8 +63,9 @@ if _TYPE_CHECKING:
     from .numpy.statistics import gradient as gradient
     from .numpy.statistics import median as median
     from .numpy.statistics import quantile as quantile
+    from .profiler import profile as profile
 
-_LATER = ("fft", "linalg", "nn", "numpy", "random", "special", "testing")
+_LATER = ("fft", "linalg", "memory", "nn", "numpy", "random", "special", "testing")
 
 # Names of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
 _NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median", "pad", "quantile")
@@ -74,6 +74,8 @@ _NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median"
 _HOMES = {
     "fuse": ".calls.capture",
     "vmap": ".calls.mapped",
+    "profile": ".profiler",
+    **dict.fromkeys(("cache_info", "explain", "named"), ".explaining"),
     **dict.fromkeys(autograd.__all__, ".autograd"),
     **dict.fromkeys(_NUMPYS, ".numpy"),
 }

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
     from .checking import check_grads as check_grads
-    from .transforms import *
+    from .transforms import checkpoint as checkpoint
+    from .transforms import custom_vjp as custom_vjp
+    from .transforms import grad as grad
+    from .transforms import hessian as hessian
+    from .transforms import hvp as hvp
+    from .transforms import jacobian as jacobian
+    from .transforms import jvp as jvp
+    from .transforms import no_grad as no_grad
+    from .transforms import stop_gradient as stop_gradient
+    from .transforms import value_and_grad as value_and_grad
+    from .transforms import vjp as vjp
 
 __all__ = [
     "checkpoint",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -206,6 +205,8 @@ def pays_to_wait(op: Op, dtype: DType, nbytes: int) -> bool:
 @cache
 def can_generate() -> bool:
     """Return whether there may be a compiler."""
+    from importlib.util import find_spec  # not at import, where nobody asks yet
+
     return find_spec("llvmlite") is not None
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...base.interpreter import has_known_objects
 from ...devices.cpu import allocate_by
 from ...plan.costs import CHEAP_BELOW, cheap_below
 from ...storage.pool import POOL, POOLED

@@ -71,7 +71,8 @@ OPTIONAL = {
 }
 NOT_AT_IMPORT = [
     *("llvmlite", "cupy", "cupyx", "cudnn", "dask", "einops", "scipy", "sklearn", "array_api_compat"),
-    *("logging", "pathlib", "tempfile", "xtensor.run.native", "xtensor.codegen.cpu.compile"),
+    *("dataclasses", "logging", "pathlib", "string", "sysconfig", "tempfile"),
+    *("xtensor.autograd.transforms", "xtensor.codegen.cpu.compile", "xtensor.run.native"),
 ]
 
 FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 37_100

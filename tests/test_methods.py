@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import inspect
 import operator
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.base.options import converting
 from xtensor.calls import thin
 from xtensor.codegen.cpu.compile import host
 from xtensor.tensor.face import Tensor, is_value
@@ -25,7 +27,8 @@ from xtensor.tensor.face import Tensor, is_value
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 
 DTYPES = "?bBhHiIlLqQfdFD"
-BINARY = ("add", "sub", "mul", "truediv", "mod", "and_", "or_", "xor", "lshift", "rshift")
+INTEGERS = ("and_", "or_", "xor", "lshift", "rshift")
+BINARY = ("add", "sub", "mul", "truediv", "mod", *INTEGERS)
 COMPARED = ("lt", "le", "gt", "ge", "eq", "ne")
 UPDATES = ("iadd", "isub", "imul", "itruediv", "imod", "iand", "ior", "ixor", "ilshift", "irshift")
 NUMBERS = (
@@ -234,6 +237,40 @@ def test_a_computed_place_enters_no_python() -> None:
         sys.setprofile(None)
     assert (int(found), entered) == (int(program(expected)), [])
     assert np.array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", [*BINARY, *COMPARED])
+def test_numpys_numbers_before_tensors_enter_no_python(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy asks tensors what its function makes of its own number and a tensor: the operator with both exchanged."""
+    monkeypatch.setitem(converting, 0, 0)  # whatever other tests have asked for
+    call, native, entered = getattr(operator, name), np.arange(1, 7), list[str]()
+    x = xt.asarray(native)
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            entered.append(frame.f_code.co_name)
+
+    for number in (np.int64(3), np.int8(2), *([] if name in INTEGERS else [np.float64(0.3), np.float32(2)])):
+        call(number, x)  # from now on it is known
+        sys.setprofile(note)
+        try:
+            found = call(number, x)
+        finally:
+            sys.setprofile(None)
+        expected = call(number, native)
+        assert (found.dtype, entered) == (expected.dtype, [])
+        assert np.array_equal(found.numpy(), expected)
+
+
+def test_numpys_functions_convert_where_asked_for() -> None:
+    """Where NumPy's functions are to make arrays, they do, in contexts, too, that outlive the option; not elsewhere."""
+    x, number = xt.asarray([1.0, 2.0]), np.float64(2)
+    assert type(number * x) is Tensor
+    with xt.options(numpy="convert"):
+        assert type(number * x) is np.ndarray
+        inside = contextvars.copy_context()
+    assert type(number * x) is Tensor
+    assert type(inside.run(lambda: number * x)) is np.ndarray
 
 
 def test_views_at_computed_places() -> None:

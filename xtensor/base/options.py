@@ -121,6 +121,10 @@ def _made_reproducible(given: Settings) -> Settings:
 # because the environment has not been asked yet.
 thin_closed = [1]
 
+# 1 as soon as NumPy's own functions have been asked, anywhere in this process, to make arrays of tensors: contexts keep
+# that for as long as they live.
+converting = [0]
+
 # Whether anything in this process has required a gradient yet: until then nobody looks for steps.
 active = [False]
 
@@ -142,10 +146,17 @@ def _defaults() -> Settings:
         if not _from_environment:
             given = {name: value for name in Settings._fields if (value := _environment(name)) is not None}
             _from_environment.append(_checked(Settings(**given)))
-            active[0] = active[0] or _from_environment[0].gradients == "always"
+            _note_for_ever(_from_environment[0])
             if not _from_environment[0].takes_no_shortcut:
                 count_always(-1)
     return _from_environment[0]
+
+
+def _note_for_ever(given: Settings) -> None:
+    """Note what settings ask for that must be looked for from now on."""
+    active[0] = active[0] or given.gradients == "always"
+    if given.numpy == "convert":
+        converting[0] = 1
 
 
 def _environment(setting: str) -> Any:
@@ -215,7 +226,7 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
     def __enter__(self) -> Settings:
         changed = _checked(settings()._replace(**self._changes))
         always = changed.takes_no_shortcut
-        active[0] = active[0] or changed.gradients == "always"
+        _note_for_ever(changed)
         count_always(always)
         self._entered.append((in_force.set(changed), always))
         return changed

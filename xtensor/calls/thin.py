@@ -21,7 +21,7 @@ from ..base.dtypes import ALL, canonical
 from ..base.errors import REFUSED
 from ..base.interpreter import has_known_objects
 from ..base.locks import fork_waiting_lock
-from ..base.options import settings, thin_closed
+from ..base.options import converting, settings, thin_closed
 from ..devices.cpu import DOUBLES, NUMBERS, SINGLES, quiet
 from ..plan.costs import THIN_CALLS, cheap_below, costly_below
 from ..storage.storage import Storage, watchers
@@ -180,10 +180,17 @@ def _objects() -> dict[str, Any]:
     """Return the objects that methods ask for."""
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
-    state = {"closed": thin_closed, "watchers": watchers, "context": quiet, "refused": REFUSED}
+    state = {
+        "closed": thin_closed,
+        "converting": converting,
+        "watchers": watchers,
+        "context": quiet,
+        "refused": REFUSED,
+    }
     others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis", "scalar_types": frozenset(NUMBERS)}
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
+    names["__call__"] = "__call__"
     return types | singles | state | numbers | names | others
 
 
@@ -270,6 +277,11 @@ _DTYPES = {
     one: canonical(one) for one in (*ALL.values(), *[one.type for one in ALL.values()], bool, int, float, complex)
 }
 
+# The names of the operators that NumPy's universal functions come to where a number stands before a tensor: of those that
+# were called so before (numpy/protocols.py).
+reflected: dict[Any, str] = {}
+
+add_door(Door(Methods, "__array_ufunc__", vars(Methods)["__array_ufunc__"], "universal", None, reflected))
 add_door(Door(Methods, "astype", Methods.astype, "cast", np.ndarray.astype, _DTYPES))
 for _home, _name, _kind, _function in (
     (Methods, "copy", "fresh", np.ndarray.copy),

@@ -481,6 +481,14 @@ def _round(x: Any) -> Any:
 # Whole powers of floats that are computed as products, everywhere.
 SMALL_POWERS = (2, 3, 4)
 
+# The dtypes of which NumPy's library is asked for products, by the exponent's type and whether it is 2.
+_AS_PRODUCTS = {
+    (float, False): "fd",
+    (float, True): "fdFD",
+    (int, False): "fdbhilqBHILQ",
+    (int, True): "fdFDbhilqBHILQ",
+}
+
 
 def _pow(x1: Any, x2: Any) -> Any:
     """Powers; for a lone exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's.
@@ -488,9 +496,9 @@ def _pow(x1: Any, x2: Any) -> Any:
     Small whole ones are products, as in generated code: NumPy takes 300 times as long where bases are negative, and 5
     times for integers; so are squares of complex numbers, as with NumPy's operator.
     """
-    kinds = "fdFD" if type(x2) in (int, float) and x2 == 2 else "fd"
-    kinds += "bhilqBHILQ" if type(x2) is int else ""
-    if type(x2) in (int, float) and x2 in SMALL_POWERS and type(x1) is np.ndarray and x1.dtype.char in kinds:
+    kind = type(x2)
+    whole = (kind is int or kind is float) and x2 in SMALL_POWERS and type(x1) is np.ndarray
+    if whole and x1.dtype.char in _AS_PRODUCTS[kind, x2 == 2]:
         result = np.square(x1)
         return result if x2 == 2 else np.multiply(result, x1 if x2 == 3 else result)
     result = np.power(x1, x2)

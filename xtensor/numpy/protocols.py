@@ -14,7 +14,11 @@ import numpy
 
 from ..autograd.rules import xt
 from ..base.options import settings
+from ..calls.thin import reflected
+from ..devices.cpu import NUMBERS
 from ..tensor.face import Tensor
+from ..tensor.operands import SCALARS
+from ..tensor.operators import MIRRORED, SPELLED
 from .common import answers_itself
 from .door import found_in, through
 from .views import sliding_window_view
@@ -23,8 +27,22 @@ from .views import sliding_window_view
 _PLAIN = (Tensor, numpy.ndarray, numpy.generic)
 
 
+# The functions here that NumPy's universal functions have come to, and the types of operands with no say of their own.
+_ours: dict[Any, Any] = {}
+_QUIET = frozenset((Tensor, numpy.ndarray, *SCALARS, *NUMBERS))
+
+
 def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Answer a universal function of NumPy's that was called with a tensor among its operands or results."""
+    ours = _ours.get(ufunc)
+    if ours is None or given or method != "__call__" or not _QUIET.issuperset(map(type, inputs)) or _converts(()):
+        return _universal(ufunc, method, inputs, given)
+    # NumPy's scalars come as arrays where they stand before a tensor
+    return ours(*[x[()] if type(x) is numpy.ndarray and not x.ndim else x for x in inputs])
+
+
+def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """Answer one that was not called before, or not on arrays and numbers alone."""
     outs = given.get("out", ())
     if any(answers_itself(x) for x in (*inputs, *outs)):
         return NotImplemented
@@ -38,7 +56,10 @@ def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str,
     ours = getattr(xt.numpy, name)
     if method != "__call__":
         return getattr(ours, method)(*inputs, **given)
-    # NumPy's scalars come as arrays where they stand before a tensor
+    _ours[ufunc] = ours
+    spelled = SPELLED.get(ours.function.__name__)
+    if spelled is not None and ours.function is getattr(xt, ours.function.__name__) and ufunc.nin == 2:
+        reflected[ufunc] = f"__{MIRRORED.get(spelled, f'r{spelled}')}__"
     return ours(*[x[()] if type(x) is numpy.ndarray and not x.ndim else x for x in inputs], **given)
 
 

@@ -49,12 +49,17 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        if thin_closed[0] or len(args) > (limits or _limited(limits, native))[0] or not _WRITING.isdisjoint(given):
+        if (
+            thin_closed[0]
+            or len(args) > (limits or _limited(limits, native, function))[0]
+            or not _WRITING.isdisjoint(given)
+        ):
             return function(*args, **given)
         natives: list[Native] = []
         try:
             taken = _taken(args, natives)
-            options = dict(zip(given, _taken(given.values(), natives), strict=True)) if given else given
+            plain = _PLAIN.issuperset(map(type, given.values()))
+            options = given if plain else dict(zip(given, _taken(given.values(), natives), strict=True))
             if natives:
                 return _tensors(quickly(native, *taken, **options), natives)
         except _REFUSED:
@@ -64,13 +69,12 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
     return call
 
 
-def _limited(limits: list[int], native: Any) -> list[int]:
+def _limited(limits: list[int], native: Any, ours: Callable[..., Any]) -> list[int]:
     """Note how many positional arguments a function of NumPy's takes before the first that has it write another."""
     try:
         parameters = inspect.signature(native).parameters.values()
-    except ValueError:  # of a built-in function nothing is known
-        limits.append(0)
-        return limits
+    except ValueError:  # built-in functions may tell nothing of theirs, which ours takes too
+        parameters = inspect.signature(ours).parameters.values()
     names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     several = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     most = _MANY if several else len(names)

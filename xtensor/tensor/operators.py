@@ -19,6 +19,7 @@ xt: Any = sys.modules[__name__.partition(".")[0]]
 
 # How functions are spelled as operators: calls/rows.py gives tensors those of the functions it makes.
 COMPARED = {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne"}
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}  # with operands exchanged
 SPELLED = COMPARED | {
     "add": "add",
     "subtract": "sub",

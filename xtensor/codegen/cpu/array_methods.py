@@ -5,18 +5,19 @@ They may be given arguments of any number, and by names; what they are not made 
 
 from __future__ import annotations
 
-from .faces import ENDING, SPARE, Offsets, found, given, of_row, sure
+from .faces import ENDING, SPARE, Offsets, arguments, found, given, of_row, sure
 from .mailbox import load
 
-GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast")
+GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast", "universal")
 
 
 def array_methods(at: Offsets) -> str:
     """Return the code of these kinds: "fresh" (a new array, where nothing is given), "reduced" (perhaps along an axis),
-    "seen" (a view, where nothing is given), "reshape", "cast" (to what a row's items, a dictionary, have a dtype for).
+    "seen" (a view, where nothing is given), "reshape", "cast" (to what a row's items, a dictionary, have a dtype for),
+    "universal" (NumPy's protocol: a row's items have names of operators for functions).
     """
     parts = (_given_more(at), _fresh(), _reduced(), _seen(at), _lengths(), _shapes(), _joining(), _reshape(), _cast(at))
-    return "".join(parts)
+    return "".join((*parts, _scalar_in(at), _universal()))
 
 
 # The lines that give NumPy's result %r as a view of %x, and go to the door where it is a copy.
@@ -326,3 +327,69 @@ unknown:
   call void %PyErr_Clear()
   br label %long
 {ENDING}""")
+
+
+def _scalar_in(at: Offsets) -> str:
+    """Return @scalar_in: the number of NumPy's that an operand is, or is as an array without axes, a new reference; null
+    for all else.
+    """
+    return f"""
+define private ptr @scalar_in(ptr %x) {{
+{given("ndarray", "scalar_types", "PySet_Contains", "PyErr_Clear", "PyArray_Scalar", "Py_IncRef")}\
+{sure("array", "@is(ptr %x, ptr %ndarray)", "axes", "number")}\
+  %count = call i32 @axes_of(ptr %x)
+  %single = icmp eq i32 %count, 0
+  br i1 %single, label %element, label %no
+element:
+{load("memory", "%x", at.memory, "ptr")}{load("dtype", "%x", at.dtype, "ptr")}\
+  %s = call ptr %PyArray_Scalar(ptr %memory, ptr %dtype, ptr %x)
+  ret ptr %s
+number:
+{load("own", "%x", at.type, "ptr")}\
+  %member = call i32 %PySet_Contains(ptr %scalar_types, ptr %own)
+  %numpys = icmp eq i32 %member, 1
+  br i1 %numpys, label %itself, label %unknown
+itself:
+  call void %Py_IncRef(ptr %x)
+  ret ptr %x
+unknown:
+  call void %PyErr_Clear()
+  br label %no
+no:
+  ret ptr null
+}}
+"""
+
+
+def _universal() -> str:
+    """Return the method that NumPy asks what a function of its own makes of a number of its own before a tensor."""
+    return _past_given(f"""
+define private ptr @universal(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
+{given("Tensor", "converting", "__call__", "PyDict_GetItemWithError", "PyErr_Clear", "Py_DecRef")}\
+{given("PyObject_VectorcallMethod", "PyUnicode_Compare")}{of_row("items")}\
+  %unnamed = icmp eq ptr %names, null
+  %two = icmp eq i64 %count, 4
+  %bare = and i1 %unnamed, %two
+  br i1 %bare, label %look, label %long
+look:
+{load("function", "%y", 0, "ptr")}{load("method", "%y", 1, "ptr")}{load("a", "%y", 2, "ptr")}{load("b", "%y", 3, "ptr")}\
+{sure("tensor", "@is(ptr %b, ptr %Tensor)", "named", "long")}\
+  %order = call i32 %PyUnicode_Compare(ptr %method, ptr %__call__)
+  %called = icmp eq i32 %order, 0
+  br i1 %called, label %ask, label %unknown
+ask:
+{sure("stays", "@is_zero(ptr %converting)", "known", "long")}\
+{found("operator", "%PyDict_GetItemWithError(ptr %items, ptr %function)", "number", "unknown")}\
+{found("s", "@scalar_in(ptr %a)", "go", "long")}\
+{arguments("b", "s")}\
+  %r = call ptr %PyObject_VectorcallMethod(ptr %operator, ptr %to1, i64 {2 | SPARE}, ptr null)
+  call void %Py_DecRef(ptr %s)
+  ret ptr %r
+unknown:
+  call void %PyErr_Clear()
+  br label %long
+long:
+  %l = call ptr @past(ptr %row, ptr %x, ptr %y)
+  ret ptr %l
+}}
+""")

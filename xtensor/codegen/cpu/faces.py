@@ -21,9 +21,11 @@ FUNCTIONS = (
     *("PyList_GetItem", "PyList_Size", "PyTuple_GetItem", "PyTuple_Size", "PyTuple_New", "PyTuple_SetItem"),
     *("PyNumber_Add", "PyNumber_Index", "PyLong_AsLong", "PyLong_FromSsize_t", "PyContext_Enter", "PyContext_Exit"),
     *("PyErr_ExceptionMatches", "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyArray_FromScalar", "PyArray_Scalar"),
+    *("PyObject_VectorcallMethod", "PyUnicode_Compare"),
 )
 
-# closed: a list whose first element is `zero` while the thin way is open. watchers: a list. context: one in which NumPy
+# closed: a list whose first element is `zero` while the thin way is open; converting: one while nobody has
+# asked for arrays from NumPy's functions. __call__: a name. watchers: a list. context: one in which NumPy
 # gives no warnings. refused: what NumPy raises for operands that are not for it. doubles, singles: dictionaries of
 # Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the names of a call that writes
 # into an array, same_kind: its value. owner: the name of a property, axis: of a parameter. may_share: NumPy's function
@@ -31,7 +33,7 @@ FUNCTIONS = (
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
-    *("axis", "False", "may_share", "scalar_types"),
+    *("axis", "False", "may_share", "scalar_types", "converting", "__call__"),
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
 )
 
@@ -203,14 +205,19 @@ counted:
 
 
 def _of_use(at: Offsets) -> str:
-    """Return @is_open: whether the thin way is; @ready: a tensor's array where it is open and that is small; @is_free:
+    """Return @is_zero: whether a list's first element is; @is_open: whether the thin way is; @ready: a tensor's array where it is open and that is small; @is_free:
     whether nobody waits for a thin face's bytes; @unwatched: its array where nobody watches who asks for values.
     """
     return f"""
+define private i1 @is_zero(ptr %list) {{
+{given("zero", "PyList_GetItem")}\
+  %first = call ptr %PyList_GetItem(ptr %list, i64 0)
+  %same = icmp eq ptr %first, %zero
+  ret i1 %same
+}}
 define private i1 @is_open() {{
-{given("closed", "zero", "PyList_GetItem")}\
-  %reasons = call ptr %PyList_GetItem(ptr %closed, i64 0)
-  %open = icmp eq ptr %reasons, %zero
+{given("closed")}\
+  %open = call i1 @is_zero(ptr %closed)
   ret i1 %open
 }}
 define private ptr @ready(ptr %x, ptr %row) {{

@@ -239,10 +239,18 @@ def test_a_computed_place_enters_no_python() -> None:
     assert np.array_equal(x.numpy(), expected)
 
 
+@pytest.fixture
+def nothing_converted() -> Iterator[None]:
+    """Nobody has asked NumPy's functions for arrays yet, nor has anybody afterwards whom this test asked for it."""
+    before, converting[0] = converting[0], 0
+    yield
+    converting[0] = before
+
+
 @pytest.mark.parametrize("name", [*BINARY, *COMPARED])
-def test_numpys_numbers_before_tensors_enter_no_python(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("nothing_converted")
+def test_numpys_numbers_before_tensors_enter_no_python(name: str) -> None:
     """NumPy asks tensors what its function makes of its own number and a tensor: the operator with both exchanged."""
-    monkeypatch.setitem(converting, 0, 0)  # whatever other tests have asked for
     call, native, entered = getattr(operator, name), np.arange(1, 7), list[str]()
     x = xt.asarray(native)
 
@@ -262,6 +270,7 @@ def test_numpys_numbers_before_tensors_enter_no_python(name: str, monkeypatch: p
         assert np.array_equal(found.numpy(), expected)
 
 
+@pytest.mark.usefixtures("nothing_converted")
 def test_numpys_functions_convert_where_asked_for() -> None:
     """Where NumPy's functions are to make arrays, they do, in contexts, too, that outlive the option; not elsewhere."""
     x, number = xt.asarray([1.0, 2.0]), np.float64(2)

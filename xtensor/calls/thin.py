@@ -180,14 +180,9 @@ def _objects() -> dict[str, Any]:
     """Return the objects that methods ask for."""
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
-    state = {
-        "closed": thin_closed,
-        "converting": converting,
-        "watchers": watchers,
-        "context": quiet,
-        "refused": REFUSED,
-    }
+    state = {"closed": thin_closed, "converting": converting, "watchers": watchers, "context": quiet}
     others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis", "scalar_types": frozenset(NUMBERS)}
+    others["refused"] = REFUSED
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
     names["__call__"] = "__call__"
@@ -277,8 +272,8 @@ _DTYPES = {
     one: canonical(one) for one in (*ALL.values(), *[one.type for one in ALL.values()], bool, int, float, complex)
 }
 
-# The names of the operators that NumPy's universal functions come to where a number stands before a tensor: of those that
-# were called so before (numpy/protocols.py).
+# The names of the operators that NumPy's universal functions come to where a number stands before a tensor: of those
+# that were called so before (numpy/protocols.py).
 reflected: dict[Any, str] = {}
 
 add_door(Door(Methods, "__array_ufunc__", vars(Methods)["__array_ufunc__"], "universal", None, reflected))

@@ -330,8 +330,8 @@ unknown:
 
 
 def _scalar_in(at: Offsets) -> str:
-    """Return @scalar_in: the number of NumPy's that an operand is, or is as an array without axes, a new reference; null
-    for all else.
+    """Return @scalar_in: the number of NumPy's that an operand is, or is as an array without axes, a new reference;
+    null for all else.
     """
     return f"""
 define private ptr @scalar_in(ptr %x) {{
@@ -372,7 +372,8 @@ define private ptr @universal(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) 
   %bare = and i1 %unnamed, %two
   br i1 %bare, label %look, label %long
 look:
-{load("function", "%y", 0, "ptr")}{load("method", "%y", 1, "ptr")}{load("a", "%y", 2, "ptr")}{load("b", "%y", 3, "ptr")}\
+{load("function", "%y", 0, "ptr")}{load("method", "%y", 1, "ptr")}\
+{load("a", "%y", 2, "ptr")}{load("b", "%y", 3, "ptr")}\
 {sure("tensor", "@is(ptr %b, ptr %Tensor)", "named", "long")}\
   %order = call i32 %PyUnicode_Compare(ptr %method, ptr %__call__)
   %called = icmp eq i32 %order, 0

@@ -27,7 +27,7 @@ SHOWN = ("plan", "llvm")
 
 
 # What `reproducible` stands for, and the bytes that pending work may then keep alive where no limit is set.
-_REPRODUCIBLE = {"lazy": "always", "engine": "llvm", "fast_math": False}
+_REPRODUCIBLE: dict[str, Any] = {"lazy": "always", "engine": "llvm", "fast_math": False}
 _PINNED = 1 << 30
 
 

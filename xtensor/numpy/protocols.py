@@ -58,7 +58,7 @@ def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str
         return getattr(ours, method)(*inputs, **given)
     _ours[ufunc] = ours
     spelled = SPELLED.get(ours.function.__name__)
-    if spelled is not None and ours.function is getattr(xt, ours.function.__name__) and ufunc.nin == 2:
+    if spelled is not None and ours.function is getattr(xt, ours.function.__name__) and ours.nin == 2:
         reflected[ufunc] = f"__{MIRRORED.get(spelled, f'r{spelled}')}__"
     return ours(*[x[()] if type(x) is numpy.ndarray and not x.ndim else x for x in inputs], **given)
 

@@ -205,8 +205,9 @@ counted:
 
 
 def _of_use(at: Offsets) -> str:
-    """Return @is_zero: whether a list's first element is; @is_open: whether the thin way is; @ready: a tensor's
-    array where it is open and that is small; @is_free: whether nobody waits for a thin face's bytes; @unwatched: its array where nobody watches who asks for values.
+    """Return @is_zero: whether a list's first element is; @is_open: whether the thin way is; @ready: a tensor's array
+    where it is open and that is small; @is_free: whether nobody waits for a thin face's bytes; @unwatched: its array
+    where nobody watches who asks for values.
     """
     return f"""
 define private i1 @is_zero(ptr %list) {{

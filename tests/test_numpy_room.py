@@ -270,6 +270,45 @@ def test_reductions_as_methods_write_into_out(name: str) -> None:
 # ---- errors
 
 
+@pytest.mark.parametrize("size", [5, 40_000, 300_000])
+@pytest.mark.parametrize("how", ["own", "view", "shared", "wider", "overlapping", "awaited", "positional"])
+@pytest.mark.parametrize("name", ["add", "multiply", "divide", "less", "hypot"])
+def test_results_are_written_into_arrays(name: str, how: str, size: int) -> None:
+    """NumPy writes the same, whatever the size; who waited for the bytes has what was there before."""
+    made = []
+    for library in (numpy, np):
+        function, x = getattr(library, name), library.linspace(1.0, 2.0, size)
+        base = numpy.zeros((2, 2 * size), bool if name == "less" else float)
+        if library is np:
+            base = np.from_dlpack(base) if how == "shared" else np.asarray(base, copy=True)
+        out = base if how == "wider" else base[0, ::2] if how == "view" else base[0, :size]
+        if how == "wider":
+            x = library.concatenate([x, x])
+        if how == "overlapping" and name != "less":
+            base[:] = library.concatenate([x, x])
+            out, x = base[0, 1 : size + 1], base[0, :size]
+        before = out + 1 if how == "awaited" else None
+        result = function(x, 1.5, out) if how == "positional" else function(x, 1.5, out=out)
+        assert result is out
+        made.append([numpy.asarray(one) for one in (base, out, *([] if before is None else [before]))])
+    for ours, theirs in zip(made[1], made[0], strict=True):
+        numpy.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+def test_a_written_array_is_known_to_gradients() -> None:
+    """What a way back needs is found changed, or kept, when a function writes over it."""
+    x, y = draw(4), draw(4)
+
+    def f(x: Any) -> Any:
+        z = x * y
+        w = np.sin(z)
+        np.multiply(z, 2, out=z)
+        return np.sum(w * z)
+
+    found = xt.grad(f)(x)
+    numpy.testing.assert_allclose(found, xt.grad(lambda x: xt.sum(xt.sin(x * y) * (x * y) * 2))(x), rtol=1e-14)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [

@@ -12,13 +12,16 @@ from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import canonical
 from ..base.errors import expected
+from ..base.layout import Shape
 from ..calls.library import on
-from ..devices.cpu import NUMBERS
+from ..devices.cpu import CPU, NUMBERS
+from ..plan.costs import CHEAP, cheap_below, costly_below
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
 from .common import SPELLED, answers_itself, as_array, as_condition, beside, give
 from .door import door, summary, through
+from .thin import written_at_once
 
 # The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.
 FOLDS = {
@@ -47,6 +50,8 @@ class Ufunc:
         self.__doc__ = summary(native)
         self.function = function
         self.native = native
+        self.below = cheap_below if function.__name__ in CHEAP else costly_below
+        self.is_native = native.nout == 1 and CPU.kernel(function.__name__) is native
         self.nin, self.nout, self.nargs = native.nin, native.nout, native.nargs
         self.identity, self.signature, self.types, self.ntypes = (
             native.identity,
@@ -63,7 +68,11 @@ class Ufunc:
 
     def __call__(self, *operands: Any, **options: Any) -> Any:
         """Compute the function of operands that broadcast; out, where, dtype and casting are NumPy's."""
-        if not options and len(operands) == self.nin:
+        out = operands[self.nin] if len(operands) == self.nargs and not options else options.get("out")
+        if type(out) is Tensor and len(options) <= 1 and self.is_native:
+            if written_at_once(self.native, operands[: self.nin], out, self.below[0]):
+                return out
+        elif not options and len(operands) == self.nin:
             if not _PLAIN.issuperset(map(type, operands)):
                 if any(answers_itself(x) for x in operands):
                     return self.native(*operands)
@@ -104,6 +113,8 @@ class Ufunc:
         if out is None and where is not True:  # where NumPy leaves memory as it is
             condition = as_condition(where)
             return xt.where(condition, result, xt.zeros((), dtype=result.dtype, device=result.device))
+        if type(out) is Tensor and out.shape != result.shape and _fits(result.shape, out.shape):
+            result = xt.broadcast_to(result, out.shape)
         return give(self.__name__, result, out, where, casting)
 
     def _cast(self, operands: tuple[Any, ...], dtype: Any, casting: str) -> tuple[Any, ...]:
@@ -165,6 +176,12 @@ class Ufunc:
 
     def _method(self, method: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         return through(f"{self.__name__}.{method}", None, args, given)
+
+
+def _fits(shape: Shape, wider: Shape) -> bool:
+    """Return whether arrays of one shape broadcast to another one."""
+    ends = zip(reversed(shape), reversed(wider), strict=False)
+    return len(shape) <= len(wider) and all(n in (1, m) for n, m in ends)
 
 
 def folded(

@@ -309,10 +309,24 @@ def _unary() -> str:
     """Return the method of an operator with one operand."""
     return f"""
 define private ptr @unary(ptr %x, ptr %y, ptr %row) {{
-{given("Py_IncRef", "Py_DecRef")}{of_row("function")}{found("a", "@ready(ptr %x, ptr %row)", "go", "long")}\
+{given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
+{found("a", "@ready(ptr %x, ptr %row)", "ask", "long")}\
+  %axes = call i32 @axes_of(ptr %a)
+  %some = icmp ne i32 %axes, 0
+  %unknown = icmp eq ptr %items, null
+  %array = or i1 %some, %unknown
+  br i1 %array, label %arrays, label %scalars
+arrays:
   call void %Py_IncRef(ptr %a)
-  %r = call ptr @quietly(ptr %function, ptr %a, ptr null)
-  call void %Py_DecRef(ptr %a)
+  br label %go
+scalars:
+  %s = call ptr @scalar_of(ptr %x, ptr %a)
+  br label %go
+go:
+  %one = phi ptr [%a, %arrays], [%s, %scalars]
+  %computing = phi ptr [%function, %arrays], [%items, %scalars]
+  %r = call ptr @quietly(ptr %computing, ptr %one, ptr null)
+  call void %Py_DecRef(ptr %one)
   %failed = icmp eq ptr %r, null
   br i1 %failed, label %failure, label %made
 made:

@@ -35,7 +35,7 @@ from ..plan.costs import (
 )
 from ..run.executor import at_once
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage, watchers, watching
+from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, valued, wrap
 from ..tensor.operands import SCALARS, as_operand, as_tensor, broadcast, common_device
 from . import compositions
@@ -49,6 +49,7 @@ from .record import (
     enter,
     exposed_memory,
     is_node,
+    others_write,
     pays_at_once,
     pays_to_wait,
     read_later,
@@ -286,14 +287,13 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     known = call_known(op, operands) if op.known_there and not thin_closed[0] else None
     if known is not None:
         return known
-    exposed: list[Storage] = []
-    recorded = recorded_before(op, operands, exposed)
-    if recorded is not None:
-        return recorded
-    if exposed and not op.slow and not thin_closed[0]:
+    if not op.slow and not thin_closed[0] and others_write(operands):
         native = _quickly(op, operands, op.launched, CPU.compute)
         if native is not None:
-            return wrap(native, common_device(op.name, operands))
+            return wrap(native, CPU_DEVICE)
+    recorded = recorded_before(op, operands)
+    if recorded is not None:
+        return recorded
     near = common_device(op.name, operands)
     operands = tuple(as_operand(x, op.name, name, near) for x, name in zip(operands, op.parameters, strict=True))
     if not any(isinstance(x, Tensor) for x in operands):

@@ -11,6 +11,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+import numpy as np
+
 from ..base.dtypes import DType, is_generated
 from ..base.layout import Shape, broadcast_shapes
 from ..base.options import Settings, irreproducible, settings
@@ -33,15 +35,13 @@ def _mark_of(op: Op, number: Any) -> Any:
     return (kind, number) if op.name == "pow" else kind
 
 
-def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -> Tensor | None:
+def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     """Record the commonest calls without further questions: large or pending tensors, and Python numbers, in a
     structure that the op has recorded before. None for any other call.
-
-    exposed: takes the memory that others can write to.
     """
     shape: Any = None
     device: Any = None
-    same, pending = True, False
+    same, pending, exposed = True, False, False
     first, held, widest = NOTHING_PENDING, 0, 0
     structure: list[Any] = [op]
     inputs: list[Any] = []
@@ -60,7 +60,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...], exposed: list[Storage]) -
                     return None
                 owner = value._owner or value.owner
                 if owner.shared and owner.is_exposed():
-                    exposed.append(owner)
+                    exposed = True
                 held += owner.nbytes
                 structure.append(value.dtype.num)
             if shape is None:
@@ -124,6 +124,17 @@ def is_node(x: Tensor) -> bool:
     """Return whether a tensor is a pending node, which recording spares from being computed now."""
     data = x._data
     return type(data) is Node and data.blob is None
+
+
+def others_write(operands: Iterable[Any]) -> bool:
+    """Return whether one of the operands is computed, in memory that others can write to."""
+    for x in operands:
+        if type(x) is Tensor:
+            data: Any = x._data
+            owner = data._owner if type(data) is TBlob else x._owner if type(data) is np.ndarray else None
+            if owner is not None and owner.shared and owner.is_exposed():
+                return True
+    return False
 
 
 def exposed_memory(operands: Iterable[Any]) -> list[Storage]:

@@ -26,14 +26,14 @@ from ..graph.node import NO_PARAMS, Node, node_of, result_dtypes
 from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage, watchers, watching
+from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, valued
 from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
 from .elsewhere import update_known
 from .library import native_of
 from .masked import apply_selected, is_selection, selection
 from .op import CAST, Op, apply, fits, value_of
-from .record import check_reproducible, enter, exposed_memory, is_node, recorded_before
+from .record import check_reproducible, enter, exposed_memory, is_node, others_write, recorded_before
 from .thin import held_beside
 
 
@@ -155,9 +155,8 @@ def _update_again(target: Tensor, op: Op, other: Any) -> bool:
     blob: Any = target.value
     if type(blob) is not TBlob or not blob.writeable or blob.owner.is_exposed():
         return False
-    exposed: list[Storage] = []
-    result = recorded_before(op, (target, other), exposed)
-    if result is None or exposed or result.dtype != target.dtype or result.shape != target.shape:
+    result = None if others_write((other,)) else recorded_before(op, (target, other))
+    if result is None or result.dtype != target.dtype or result.shape != target.shape:
         return False
     passing: Any = other._data if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN + held_beside[0] else None
     return write_again(cast(Node, result._data), blob, passing if type(passing) is Node else None)

@@ -50,20 +50,6 @@ from .tape import (
     steps_of,
 )
 
-__all__ = [
-    "checkpoint",
-    "custom_vjp",
-    "grad",
-    "hessian",
-    "hvp",
-    "jacobian",
-    "jvp",
-    "no_grad",
-    "stop_gradient",
-    "value_and_grad",
-    "vjp",
-]
-
 Function = Callable[..., Any]
 
 # A function that has a parameter to differentiate by. The cases are spelled out for type checkers, which learn by the

@@ -5,7 +5,7 @@ They may be given arguments of any number, and by names; what they are not made 
 
 from __future__ import annotations
 
-from .faces import ENDING, SPARE, Offsets, arguments, found, given, of_row, sure
+from .faces import ENDING, MADE, SPARE, Offsets, arguments, found, given, of_row, sure
 from .mailbox import load
 
 GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast", "universal")
@@ -109,12 +109,7 @@ define private ptr @fresh(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
   call void %Py_IncRef(ptr %a)
   %r = call ptr @quietly(ptr %function, ptr %a, ptr null)
   call void %Py_DecRef(ptr %a)
-  %failed = icmp eq ptr %r, null
-  br i1 %failed, label %failure, label %made
-made:
-  %tensor = call ptr @result(ptr %r)
-  ret ptr %tensor
-{ENDING}""")
+{MADE}{ENDING}""")
 
 
 def _reduced() -> str:
@@ -155,12 +150,7 @@ define private ptr @reduced(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
   call void %Py_IncRef(ptr %a)
   %r = call ptr @quietly(ptr %function, ptr %a, ptr %axis)
   call void %Py_DecRef(ptr %a)
-  %failed = icmp eq ptr %r, null
-  br i1 %failed, label %failure, label %made
-made:
-  %tensor = call ptr @result(ptr %r)
-  ret ptr %tensor
-{ENDING}""")
+{MADE}{ENDING}""")
 
 
 def _seen(at: Offsets) -> str:
@@ -318,12 +308,7 @@ look:
   call void %Py_IncRef(ptr %a)
   %r = call ptr @quietly(ptr %function, ptr %a, ptr %target)
   call void %Py_DecRef(ptr %a)
-  %failed = icmp eq ptr %r, null
-  br i1 %failed, label %failure, label %made
-made:
-  %tensor = call ptr @result(ptr %r)
-  ret ptr %tensor
-unknown:
+{MADE}unknown:
   call void %PyErr_Clear()
   br label %long
 {ENDING}""")

@@ -116,6 +116,14 @@ def store(value: str, base: str, word: int) -> str:
     return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  store ptr %{value}, ptr {at}, align 8\n"
 
 
+# How they go on with NumPy's result %r, which becomes a tensor.
+MADE = """  %failed = icmp eq ptr %r, null
+  br i1 %failed, label %failure, label %made
+made:
+  %tensor = call ptr @result(ptr %r)
+  ret ptr %tensor
+"""
+
 # How methods end: NumPy's exceptions, too, are the door's business.
 ENDING = """failure:
   %expected = call i1 @refused()

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from .array_methods import GIVEN_MORE, array_methods
 from .faces import (
     ENDING,
+    MADE,
     PLACES,
     ROW,
     SPARE,
@@ -216,19 +217,14 @@ define private ptr @binary(ptr %x, ptr %y, ptr %row, i1 %reflected, i1 %itself) 
   br i1 %array, label %arrays, label %scalars
 arrays:
   call void %Py_IncRef(ptr %a)
-  %r = call ptr @ordered(ptr %function, ptr %a, ptr %b, i1 %reflected)
+  %native = call ptr @ordered(ptr %function, ptr %a, ptr %b, i1 %reflected)
   br label %computed
 scalars:
   %v = call ptr @of_scalars(ptr %items, ptr %x, ptr %a, ptr %y, ptr %b, i1 %reflected)
   br label %computed
 computed:
-  %native = phi ptr [%r, %arrays], [%v, %scalars]
-  %failed = icmp eq ptr %native, null
-  br i1 %failed, label %failure, label %made
-made:
-  %tensor = call ptr @result(ptr %native)
-  ret ptr %tensor
-{ENDING}"""
+  %r = phi ptr [%native, %arrays], [%v, %scalars]
+{MADE}{ENDING}"""
 
 
 def _writing(at: Offsets) -> str:
@@ -327,12 +323,7 @@ go:
   %computing = phi ptr [%function, %arrays], [%items, %scalars]
   %r = call ptr @quietly(ptr %computing, ptr %one, ptr null)
   call void %Py_DecRef(ptr %one)
-  %failed = icmp eq ptr %r, null
-  br i1 %failed, label %failure, label %made
-made:
-  %tensor = call ptr @result(ptr %r)
-  ret ptr %tensor
-{ENDING}"""
+{MADE}{ENDING}"""
 
 
 # ---- Python's numbers

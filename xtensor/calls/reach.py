@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, partialmethod, singledispatchmethod
 from operator import is_
 from types import (
     BuiltinFunctionType,
     CellType,
     CodeType,
     FunctionType,
+    MappingProxyType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
@@ -133,8 +134,11 @@ class Reach:
             self._found_in(found, [one for one in sorted(names & found.keys()) if not stays(found[one])])
             names = names - found.keys()
         self.places += [[cell, "", None, None, None] for cell in function.__closure__ or ()]
-        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        self._found_in({n: value for n, value in enumerate(defaults) if constant_of(value) is None})
+        defaults = enumerate(function.__defaults__ or ())
+        self._found_in({n: value for n, value in defaults if constant_of(value) is None})
+        self._found_in(function.__kwdefaults__ or {})
+        if type(vars(function).get("registry")) is MappingProxyType:  # of functools.singledispatch
+            self._found_in(vars(function), ["registry"])
         self._look_for_varying(function)
         self._name(set(_names(function.__code__)))
 
@@ -233,8 +237,10 @@ def behind(attribute: Any) -> list[Any]:
         return [one for one in (attribute.fget, attribute.fset) if one is not None]
     if isinstance(attribute, (staticmethod, classmethod)):
         return [attribute.__func__]
-    if isinstance(attribute, cached_property):
+    if isinstance(attribute, (cached_property, partialmethod)):
         return [attribute.func]
+    if isinstance(attribute, singledispatchmethod):
+        return [attribute.dispatcher]
     return [attribute] if isinstance(attribute, FunctionType) or wrapped(attribute) is not None else []
 
 

@@ -83,7 +83,7 @@ def counts(changes: Sequence[tuple[Left, Any]]) -> bool:
 
 def _inside(holder: Any, names: Collection[str]) -> dict[Any, Any]:
     """Return the elements of a list or dict, or the attributes of an object, a class or a module that are mentioned."""
-    if isinstance(holder, dict):
+    if isinstance(holder, (dict, MappingProxyType)):
         return dict(holder)
     if isinstance(holder, (type, ModuleType)):
         return _mentioned(vars(holder), names)

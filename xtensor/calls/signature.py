@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from re import Pattern
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ MOST_ELEMENTS, MOST_BYTES = 64, 1024
 
 # Kinds of constants that are told apart by comparing them, and kinds that have elements.
 _COMPARED = frozenset((int, bool, str, bytes, type(None)))
-_ELEMENTS = (list, tuple, dict, set, frozenset, deque)
+_ELEMENTS = (list, tuple, dict, MappingProxyType, set, frozenset, deque)
 
 # Kinds of objects of which no value is read, or always the same one.
 _IDENTITIES = (LockType, RLock, Pattern, range)
@@ -203,7 +203,7 @@ class _Key:
                 self._refuse(x, given)
         else:
             self._parts(x, given)
-            if isinstance(x, dict):
+            if isinstance(x, (dict, MappingProxyType)):
                 self._parts(x.values(), given)
 
     def _parts(self, parts: Collection[Any], given: bool) -> None:

@@ -230,7 +230,7 @@ def set_all(k: float) -> None:
     OBJECT.k = k
     with_constant.__defaults__ = (k,)
     with_keyword.__kwdefaults__ = {"k": k}
-    with_filled_keyword.__kwdefaults__["k"] = k
+    with_filled_keyword.__kwdefaults__["k"] = k  # type: ignore[index]
     registered.register(int, lambda how, x, k=k: x * k)
     reloaded.__code__ = eval(f"lambda x: x * {k}").__code__
     os.environ["XTENSOR_TEST_K"] = str(k)

@@ -10,8 +10,16 @@ from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache, partial, partialmethod, singledispatch, singledispatchmethod
-from functools import update_wrapper, wraps
+from functools import (
+    cached_property,
+    lru_cache,
+    partial,
+    partialmethod,
+    singledispatch,
+    singledispatchmethod,
+    update_wrapper,
+    wraps,
+)
 from itertools import count
 from random import gauss
 from time import perf_counter

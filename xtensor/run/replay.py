@@ -123,13 +123,14 @@ def run(planned: Planned) -> None:
     trace, plan, key, blobs, scalars, into, limits = planned
     capture = watching() if watchers else None
     again = None if capture is None else capture.key_of(trace, plan, key, into)
-    if _calls_pay(planned, capture is not None) and (capture is None or again is not None):
+    loops = capture is not None and capture.loops(plan, key)
+    if not loops and _calls_pay(planned, capture is not None) and (capture is None or again is not None):
         with nullcontext() if capture is None else capture.inside():
             results = _by_steps(trace, plan, into)
     elif capture is None:
         results = schedule_of(trace, plan, key, into, limits).run(blobs, scalars)
     else:
-        limits = capture.settings(plan, limits)
+        limits = capture.settings(limits) if loops else limits
         results = capture.run(schedule_of(trace, plan, key, into, limits), blobs, scalars)
     found = list(zip(sorted(plan.kept), results, strict=True))
     if capture is not None and not capture.repeated(again):

@@ -256,14 +256,14 @@ class Capture:
             found = schedule.run([blob.shallow_copy() for blob in blobs], scalars)
             return [TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable) for one in found]
 
-    def loops(self, plan: Plan, key: tuple[Any, ...]) -> bool:
-        """Return whether some work has come again and again, as in a loop: it is worth kernels at once."""
+    def times(self, plan: Plan, key: tuple[Any, ...]) -> int:
+        """Return how often a plan has come with operands that lie alike. key: of its schedule."""
         self._times[plan, key] += 1
-        return self._times[plan, key] > LOOPED
+        return self._times[plan, key]
 
-    def settings(self, limits: Settings) -> Settings:
-        """Return the settings for such work."""
-        return with_kernels(limits, self.device)
+    def settings(self, limits: Settings, times: int) -> Settings:
+        """Return the settings for some work: what a loop does again and again is worth kernels at once."""
+        return limits if times <= LOOPED else with_kernels(limits, self.device)
 
     def key_of(
         self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import logging
 import operator
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
@@ -297,6 +298,23 @@ def an_attribute_that_is_shown() -> Case:
 
     key, table = Key(), {"two": 2.0, "other": 5.0}
     return lambda x: x * table[str(key)], lambda k: setattr(key, "name", "two" if k == 2.0 else "other")
+
+
+def an_attribute_in_a_text_with_values() -> Case:
+    class Key:
+        name = "two"
+
+        def __repr__(self) -> str:
+            return self.name
+
+    key, table = Key(), {"two": 2.0, "other": 5.0}
+    return lambda x: x * table[f"{key}"], lambda k: setattr(key, "name", "two" if k == 2.0 else "other")
+
+
+def what_a_dict_makes_by_default() -> Case:
+    numbers, change = box()
+    made: dict[str, float] = defaultdict(lambda: numbers[0])
+    return lambda x: x * made.default_factory(), change  # type: ignore[attr-defined]
 
 
 def the_keywords_of_a_partial() -> Case:

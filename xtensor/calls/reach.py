@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache, partial, partialmethod, singledispatchmethod
+from opcode import opmap
 from operator import is_
 from types import (
     BuiltinFunctionType,
@@ -206,7 +207,7 @@ class Reach:
 
     def _name(self, names: set[str], *, anew: bool = False) -> None:
         """Take in names, and the methods of classes that are called so."""
-        names |= {f"__{name}__" for name in names & _CALLING}
+        names |= set() if _SHOWING.isdisjoint(names) else {f"__{name}__" for name in _SHOWING}
         new = names - self.names
         self.names |= names
         for kind in list(self._classes) if new or anew else ():
@@ -292,14 +293,14 @@ def _is_generated(method: Any) -> bool:
     return type(method) is FunctionType and method.__code__.co_filename == "<string>"
 
 
-# Functions that call the special method of their name, and other special methods that are not called by what is
-# computed with an object that is there.
-_CALLING = frozenset(("str", "repr", "format"))
+# Functions that call special methods of their names, and other special methods that are not called by what is computed
+# with an object that is there.
+_SHOWING = frozenset(("str", "repr", "format"))
 _NEVER = frozenset(
     f"__{name}__"
     for name in (
         *("init", "new", "del", "reduce", "reduce_ex", "getstate", "setstate", "dir", "sizeof", "init_subclass"),
-        *("set_name", "subclasshook", "post_init", *_CALLING),
+        *("set_name", "subclasshook", "post_init", *_SHOWING),
     )
 )
 
@@ -335,12 +336,17 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
+# The instructions of texts with values in them.
+_FORMATS = frozenset(opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in opmap)
+
+
 @lru_cache(maxsize=1024)
 def _names(code: CodeType) -> frozenset[str]:
     """Return the names that code mentions, also as texts, with those of functions defined in it."""
     texts = [one for one in code.co_consts if isinstance(one, str) and one.isidentifier()]
     inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
-    return frozenset([*code.co_names, *texts]).union(*inner)
+    shows = not _FORMATS.isdisjoint(code.co_code[::2])
+    return frozenset([*code.co_names, *texts, *["format"] * shows]).union(*inner)
 
 
 def _loads(code: CodeType) -> Iterator[tuple[str, str]]:

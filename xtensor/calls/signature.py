@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from _thread import LockType, RLock
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, partial
@@ -209,6 +209,8 @@ class _Key:
             self._attributes(own)
             self._shared(kind, own)
         self.holders += (x,) * (not isinstance(x, tuple))
+        if kind is defaultdict:
+            self.enter(x.default_factory, given=given)
         if len(x) > MOST_ELEMENTS:
             self._refuse(x, given)
         elif isinstance(x, (set, frozenset)):

@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from logging import Handler, Logger, LogRecord
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from benchmarks.workloads import WORKLOADS, Workload  # noqa: E402 - found throu
 sys.path.remove(str(ROOT))
 
 # xtensor.fuse is the function: its file is found as a module.
-room = sys.modules["xtensor.calls.capture"]
+room = import_module("xtensor.calls.capture")
 
 CASES = [(workload, dtype) for workload in WORKLOADS for dtype in workload.dtypes]
 N = 80_000  # float32 of which calls of costly functions are recorded
@@ -1397,3 +1398,30 @@ def test_errors_after_writes_are_raised() -> None:
     with pytest.raises(IndexError):
         fused(x, xt.asarray([0, 100]))
     assert float(x[0, 0]) == 4.0
+
+
+def test_a_long_loop_is_run_by_kernels_in_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Library calls for each step of each repetition would take longer than a schedule that all share."""
+    import xtensor.run.replay as replay
+
+    calls, by_steps = [0], replay._by_steps
+
+    def counted(*given: Any) -> Any:
+        calls[0] += 1
+        return by_steps(*given)
+
+    monkeypatch.setattr(replay, "_by_steps", counted)
+
+    def sweep(x: Any, y: Any) -> None:
+        for j in range(1, 1200):
+            x[:, j] = 0.5 * x[:, j - 1] / (2.0 + y[:, j]) + y[:, j - 1]
+
+    start = np.random.default_rng(0).random((2, 50, 1200))
+    x, y, (a, b) = xt.asarray(start[0]), xt.asarray(start[1]), start.copy()
+    fused = xt.fuse(sweep)
+    for _ in range(2):
+        fused(x, y)
+        sweep(a, b)
+        np.testing.assert_array_equal(x.numpy(), a)
+    assert 0 < calls[0] < 600
+    assert fused.why(x, y) == ""

@@ -300,3 +300,69 @@ def test_a_gradient_goes_through() -> None:
     gradient = xt.fuse(xt.grad(loss))
     for _ in range(3):
         np.testing.assert_array_equal(gradient(x).numpy(), [2.0, 1.0, 6.0])
+
+
+def scaled(x: Any) -> Any:
+    z = x * 2.0
+    z[z > 0] *= 3.0
+    return xt.sum(z**2)
+
+
+def rooted(x: Any) -> Any:
+    z = x * 1.0
+    z[z > 0] = xt.sqrt(z[z > 0])
+    return xt.sum(z)
+
+
+def sum_of_roots(x: Any) -> Any:
+    return xt.sum(xt.sqrt(x[x > 0]))
+
+
+def mean_of_reciprocals(x: Any) -> Any:
+    return xt.mean(1.0 / x[x != 0])
+
+
+def squared_slopes(x: Any) -> Any:
+    return xt.sum(xt.grad(rooted)(x) ** 2)
+
+
+def held_apart(x: Any) -> Any:
+    with xt.no_grad():
+        part = x[x > 0]
+    z = x * 1.0
+    z[x > 0] = z[x > 0] * part
+    return xt.sum(z)
+
+
+GRADIENTS = {
+    scaled: lambda x: np.where(x > 0, 72.0 * x, 8.0 * x),
+    rooted: lambda x: np.where(x > 0, 0.5 / np.sqrt(x), 1.0),
+    sum_of_roots: lambda x: np.where(x > 0, 0.5 / np.sqrt(x), 0.0),
+    mean_of_reciprocals: lambda x: np.where(x != 0, -1.0 / x**2, 0.0) / np.count_nonzero(x),
+    squared_slopes: lambda x: np.where(x > 0, -0.25 / x**2, 0.0),
+    held_apart: lambda x: np.where(x > 0, x, 1.0),
+}
+
+
+@pytest.mark.parametrize("function", GRADIENTS, ids=lambda function: function.__name__)
+def test_selections_have_a_gradient(function: Callable[[Any], Any]) -> None:
+    """Elements that are not selected have no part in it, though all are computed: the root of 0 has no derivative."""
+    gradient = xt.fuse(xt.grad(function))
+    for call in range(4):
+        x = np.random.default_rng(call).standard_normal(300)
+        x[::7] = 0.0
+        with np.errstate(all="ignore"):
+            wanted = GRADIENTS[function](x)
+        np.testing.assert_allclose(gradient(xt.asarray(x)).numpy(), wanted, rtol=1e-13)
+    assert gradient.why(xt.asarray(x)) == ""
+
+
+def test_a_selection_that_is_asked_for_keeps_its_gradient() -> None:
+    """Sorting asks for the elements: such calls are plain ones."""
+    gradient = xt.fuse(xt.grad(lambda x: xt.sum(xt.sort(x[x > 0] * 2.0)[1:] ** 2)))
+    for call in range(3):
+        x = np.random.default_rng(call).standard_normal(300)
+        smallest = np.min(x[x > 0])
+        wanted = np.where(x > smallest, 8.0 * x, 0.0)
+        np.testing.assert_allclose(gradient(xt.asarray(x)).numpy(), wanted, rtol=1e-13)
+    assert gradient.why(xt.asarray(x)).startswith("[values]")

@@ -10,7 +10,16 @@ from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache, partial, update_wrapper, wraps
+from functools import (
+    cached_property,
+    lru_cache,
+    partial,
+    partialmethod,
+    singledispatch,
+    singledispatchmethod,
+    update_wrapper,
+    wraps,
+)
 from itertools import count
 from random import gauss
 from time import perf_counter
@@ -48,6 +57,19 @@ class Model:
 
     def hidden(self, x: Any) -> Any:
         return x * 2.0
+
+    @singledispatchmethod
+    def dispatched(self, how: object, x: Any) -> Any:
+        return x * 2.0
+
+    @dispatched.register
+    def _(self, how: int, x: Any) -> Any:
+        return x * LIST[0]
+
+    def times(self, more: float, x: Any) -> Any:
+        return x * LIST[0] * more
+
+    doubled = partialmethod(times, 2.0)
 
     @property
     def double(self) -> float:
@@ -102,6 +124,25 @@ def with_constant(x: Any, k: float = 2.0) -> Any:
 
 def with_keyword(x: Any, *, k: float = 2.0) -> Any:
     return x * k
+
+
+def with_filled_keyword(x: Any, *, k: float = 2.0) -> Any:
+    return x * k
+
+
+@singledispatch
+def dispatched(how: object, x: Any) -> Any:
+    return x * 2.0
+
+
+@dispatched.register
+def _(how: int, x: Any) -> Any:
+    return x * WHERE.k
+
+
+@singledispatch
+def registered(how: object, x: Any) -> Any:
+    return x * 2.0
 
 
 def reloaded(x: Any) -> Any:
@@ -197,6 +238,8 @@ def set_all(k: float) -> None:
     OBJECT.k = k
     with_constant.__defaults__ = (k,)
     with_keyword.__kwdefaults__ = {"k": k}
+    with_filled_keyword.__kwdefaults__["k"] = k  # type: ignore[index]
+    registered.register(int, lambda how, x, k=k: x * k)
     reloaded.__code__ = eval(f"lambda x: x * {k}").__code__
     os.environ["XTENSOR_TEST_K"] = str(k)
     BYTES[0] = int(k)
@@ -257,6 +300,12 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "a constant default that is replaced": lambda x: with_constant(x),
     "a method that another hides": lambda x: HEIR.hidden(x),
     "a keyword's default that is replaced": lambda x: with_keyword(x),
+    "a keyword's default that changes": lambda x: with_filled_keyword(x),
+    "its own keyword's default that changes": with_filled_keyword,
+    "an implementation by type": lambda x: dispatched(1, x),
+    "an implementation that is registered": lambda x: registered(1, x),
+    "a method by type": lambda x: MODEL.dispatched(1, x),
+    "a partial method": lambda x: MODEL.doubled(x),
     "what a decorator finds": lambda x: PLAIN(x),
     "what its own decorator finds": PLAIN,
     "a decorator's attribute": lambda x: OBJECT(x),

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..autograd.rules import xt
+from ..autograd.rules import RULES, xt
+from ..autograd.tape import Step, active, is_keeping, keep, step_of, steps_of
 from ..base.dtypes import float64, promote
 from ..graph.node import Masked, Node
 from ..storage.blob import TBlob
@@ -30,8 +31,13 @@ def selection(value: Tensor, mask: Tensor) -> Tensor:
     recorded, or made of such.
     """
     tensor = Tensor()
-    tensor._data = Masked(value, mask, _settle)
+    tensor._data = masked = Masked(value, mask, _settle)
     tensor._owner = tensor._blob = tensor._step = None
+    steps = steps_of((value,)) if active[0] else None
+    if steps is not None:
+        tensor._step = masked.step = Step(RULES["getitem"], (steps[0],), value, (("x", None),))
+        if is_keeping():
+            keep(masked.step, RULES["getitem"], {"x": value, "key": mask}, tensor)
     return tensor
 
 
@@ -45,8 +51,10 @@ def _settle(masked: Masked) -> TBlob:
     capture, backend = watching(), masked.device.backend
     if capture is not None:
         capture.refuse_call("getitem")
-    native = backend.index(masked.value.native(), masked.mask.native())
-    return TBlob.adopt(backend.asarray(native), masked.device)
+    native = backend.asarray(backend.index(masked.value.native(), masked.mask.native()))
+    if masked.step is not None:
+        masked.step.shape = native.shape
+    return TBlob.adopt(native, masked.device)
 
 
 def apply_selected(op: Op, operands: tuple[Any, ...], apply: Callable[[Op, tuple[Any, ...]], Tensor]) -> Tensor | None:
@@ -114,7 +122,9 @@ _REDUCED: dict[str, Callable[[Tensor, Tensor, Any], Tensor | None]] = {
 
 
 def _is_scalar(x: Any) -> bool:
-    return type(x) in SCALARS or (type(x) is Tensor and type(x._data) is not Masked and not x.shape and x._step is None)
+    if type(x) is not Tensor:
+        return type(x) in SCALARS
+    return type(x._data) is not Masked and not x.shape and step_of(x) is None
 
 
 def is_same_mask(copy: Tensor, mask: Tensor) -> bool:

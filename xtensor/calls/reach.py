@@ -7,21 +7,23 @@ mentions, that of functions among what it finds, and that of methods that it can
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial, partialmethod, singledispatchmethod
+from opcode import opmap
 from operator import is_
 from types import (
     BuiltinFunctionType,
     CellType,
     CodeType,
     FunctionType,
+    MappingProxyType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
     SimpleNamespace,
 )
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,8 +36,16 @@ MOST_OBJECTS = 512
 _LIBRARIES = frozenset((*sys.stdlib_module_names, "xtensor", "numpy", "scipy", "cupy", "array_api_compat", "tqdm"))
 
 # Modules of libraries whose functions return something else at each call, and such attributes of other modules.
-_VARYING = frozenset(("datetime", "random", "secrets", "time", "uuid"))
+_VARYING = frozenset(("datetime", "random", "secrets", "socket", "subprocess", "time", "urllib", "uuid"))
 _VARYING_OF = {"numpy": frozenset(("random",)), "os": frozenset(("environ", "getenv", "urandom"))}
+
+# Functions of Python's, and methods of paths, that find what no code mentions or read files.
+_FINDING, _READING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("read_bytes", "read_text"))
+
+# Functions that find attributes by their names, names that find all of them, and modules that copy all of them.
+_BY_NAME = frozenset(("delattr", "getattr", "hasattr", "setattr"))
+_ALL = frozenset(("__dict__", "__getattribute__", "dir", "vars"))
+_COPYING = frozenset(("copy", "dataclasses"))
 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
@@ -61,6 +71,14 @@ def constant_of(x: Any) -> tuple[Any, ...] | None:
     return (kind, x) if isinstance(x, _IMMUTABLE) else None
 
 
+@lru_cache(maxsize=1024)
+def _has_only_constants(kind: Any) -> bool:
+    """Return whether an enumeration has no functions of its own, and members that are nothing but constants."""
+    values = [value for base in kind.__mro__ if not stays(base) for value in vars(base).values()]
+    functions = [one for value in values for one in behind(value) if not _is_library(str(one.__module__))]
+    return not functions and all(len(vars(one)) <= 4 and constant_of(one.value) is not None for one in kind)
+
+
 def is_plain(constant: Any) -> bool:
     """Return whether a constant has nothing in it that can change."""
     kind = type(constant)
@@ -72,6 +90,8 @@ def is_plain(constant: Any) -> bool:
         return constant.__self__ is None or isinstance(constant.__self__, (ModuleType, type))
     if kind is tuple:
         return all(map(is_plain, constant))
+    if isinstance(constant, Enum):
+        return _has_only_constants(cast(Any, kind))
     return stays(constant) if isinstance(constant, type) else True
 
 
@@ -87,7 +107,8 @@ class Reach:
     names: all that its code mentions, and that of functions that it finds and of methods that it can call. places:
     where values are found, each a dict and a key or a cell, with the last constant found there, what tells that from
     others, and of a function its form. grown: a count of what came to these; version: of functions whose form changed.
-    varying: what it can call that returns something else each time.
+    varying: what it can call that returns something else each time. every: whether it finds attributes by names that it
+    makes. spreads: where names can be added, with how many there were, and what takes them in.
     """
 
     def __init__(self, function: Any) -> None:
@@ -98,6 +119,8 @@ class Reach:
         self._methods: set[tuple[type, str]] = set()
         self.grown = self.version = 0
         self.varying = ""
+        self.every = False
+        self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
             self._found_in({"self": function})  # else it is what it stands for, and that is taken in
         self.take(function)
@@ -114,7 +137,8 @@ class Reach:
         self._functions[id(function)] = function, form
         self.grown += 1
         if isinstance(function, partial):
-            self._found_in({"": function.func} | dict(enumerate(function.args)) | function.keywords)
+            self._found_in({"": function.func} | dict(enumerate(function.args)))
+            self._found_in(function.keywords)
             return self.take(function.func)
         if isinstance(function, MethodType):
             self._found_in({"self": function.__self__})
@@ -132,18 +156,46 @@ class Reach:
         for found in (spread, sys.modules):  # modules can be imported inside a function
             self._found_in(found, [one for one in sorted(names & found.keys()) if not stays(found[one])])
             names = names - found.keys()
+        self.spreads.append((spread, len(spread), partial(self._find, spread, names)))
         self.places += [[cell, "", None, None, None] for cell in function.__closure__ or ()]
-        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        self._found_in({n: value for n, value in enumerate(defaults) if constant_of(value) is None})
+        defaults = enumerate(function.__defaults__ or ())
+        self._found_in({n: value for n, value in defaults if constant_of(value) is None})
+        self._found_in(function.__kwdefaults__ or {})
+        if type(vars(function).get("registry")) is MappingProxyType:  # of functools.singledispatch
+            self._found_in(vars(function), ["registry"])
         self._look_for_varying(function)
         self._name(set(_names(function.__code__)))
 
+    def grew(self) -> None:
+        """Take in names that were added where they can be found."""
+        for place, (spread, count, take) in enumerate(self.spreads):
+            if len(spread) != count:
+                self.spreads[place] = spread, len(spread), take
+                take()
+
+    def _find(self, spread: Mapping[str, Any], names: set[str]) -> None:
+        """Take in those of some names that can be found now."""
+        new = sorted(names & spread.keys())
+        names.difference_update(new)
+        self._found_in(spread, new)
+        self.grown += bool(new)
+
     def _look_for_varying(self, function: Any) -> None:
-        """Take note of what a function can call that returns something else each time."""
+        """Take note of what a function can call that returns something else each time, or finds attributes by names
+        that it makes.
+        """
         names, code = _names(function.__code__), function.__code__
-        found = {name: function.__globals__.get(name, sys.modules.get(name)) for name in names}
-        found |= dict(zip(code.co_freevars, map(_content_of, function.__closure__ or ()), strict=True))
-        modules = {name: _module_of(value) for name, value in found.items()}
+        own = {name: function.__globals__.get(name) for name in names}
+        own |= dict(zip(code.co_freevars, map(_content_of, function.__closure__ or ()), strict=True))
+        copies = any(_module_of(value) in _COPYING or _is_by_name(value) for value in own.values())
+        if not self.every and (copies or not _ALL.isdisjoint(names) or _makes_names(code)):
+            self.every = True
+            self._name(set(), anew=True)
+        finding = _FINDING.intersection(names).difference(function.__globals__)
+        if finding:
+            finding &= {name for name, _ in _loads(code)}
+        self.varying = self.varying or next(iter(sorted(finding | _READING & names)), "")
+        modules = {name: _module_of(sys.modules.get(name) if own[name] is None else own[name]) for name in own}
         if not any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values()):
             return  # there is no need to look at each instruction, which takes as long as running some
         for name, attribute in _loads(code):
@@ -153,12 +205,17 @@ class Reach:
             elif attribute in _VARYING_OF.get(module, ()):
                 self.varying = self.varying or f"{module}.{attribute}"
 
-    def _name(self, names: set[str]) -> None:
+    def _name(self, names: set[str], *, anew: bool = False) -> None:
         """Take in names, and the methods of classes that are called so."""
+        names |= set() if _SHOWING.isdisjoint(names) else {f"__{name}__" for name in _SHOWING}
         new = names - self.names
         self.names |= names
-        for kind in list(self._classes) if new else ():
+        for kind in list(self._classes) if new or anew else ():
             self._take_methods(kind, new)
+
+    def mentioned(self, own: Collection[str]) -> Collection[str]:
+        """Return those of some names that the function can look up, in order."""
+        return list(own) if self.every else sorted(self.names.intersection(own))
 
     def _found_in(self, values: Mapping[Any, Any], keys: Iterable[Any] | None = None) -> None:
         self.places += [[values, key, None, None, None] for key in (values if keys is None else keys)]
@@ -172,17 +229,26 @@ class Reach:
             self._classes.add(kind)
             self.grown += 1
             self._take_methods(kind, self.names | _operators(kind))
+            for base in kind.__mro__:
+                if not stays(base):
+                    every = vars(base)
+                    self.spreads.append((every, len(every), partial(self._take_methods, kind, self.names)))
         if makes:
             self._take_methods(kind, {"__new__", "__init__", "__post_init__"})
+
+    def _methods_among(self, every: Mapping[str, Any], names: set[str]) -> list[str]:
+        found = [name for name in every if name[:2] != "__"] if self.every else ()
+        return sorted({*found, *(names & every.keys())})
 
     def _take_methods(self, kind: type, names: set[str]) -> None:
         """Take in methods of a class, and where others of these names would be found before them."""
         own = [base for base in kind.__mro__ if base is not object and not stays(base)]
         for at, base in enumerate(own):
             every = vars(base)
-            for name in names & every.keys():
-                functions = [] if (base, name) in self._methods else behind(every[name])
-                if functions:
+            for name in self._methods_among(every, names):
+                known = (base, name) in self._methods
+                functions = [] if known else [one for one in behind(every[name]) if not is_plain(one)]
+                if functions or (not known and _describes(every[name])):
                     places = [one for one in own[: at + 1] if (one, name) not in self._methods]
                     self._methods.update([(one, name) for one in places])
                     for one in places:
@@ -211,18 +277,30 @@ def _module_of(value: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
+def _is_by_name(value: Any) -> bool:
+    """Return whether a value is one of the functions that find attributes by their names."""
+    return type(value) is BuiltinFunctionType and value.__name__ in _BY_NAME
+
+
 def _operators(kind: type) -> set[str]:
     """Return the special methods of a class, which are called without being named."""
-    return {name for base in kind.__mro__ for name in vars(base) if name[:2] == "__"} - _NEVER
+    every = {name: value for base in kind.__mro__[::-1] for name, value in vars(base).items() if name[:2] == "__"}
+    return {name for name, value in every.items() if name not in _NEVER and not _is_generated(value)}
 
 
-# Special methods that are not called by what is computed with an object that is there; those that compare dataclasses
-# mention every field.
+def _is_generated(method: Any) -> bool:
+    """Return whether a method was made from a text, as dataclasses compare themselves: it mentions every field."""
+    return type(method) is FunctionType and method.__code__.co_filename == "<string>"
+
+
+# Functions that call special methods of their names, and other special methods that are not called by what is computed
+# with an object that is there.
+_SHOWING = frozenset(("str", "repr", "format"))
 _NEVER = frozenset(
     f"__{name}__"
     for name in (
-        *("init", "new", "del", "repr", "str", "format", "hash", "eq", "ne", "reduce", "reduce_ex", "getstate"),
-        *("setstate", "dir", "sizeof", "init_subclass", "set_name", "subclasshook", "post_init"),
+        *("init", "new", "del", "reduce", "reduce_ex", "getstate", "setstate", "dir", "sizeof", "init_subclass"),
+        *("set_name", "subclasshook", "post_init", *_SHOWING),
     )
 )
 
@@ -233,9 +311,16 @@ def behind(attribute: Any) -> list[Any]:
         return [one for one in (attribute.fget, attribute.fset) if one is not None]
     if isinstance(attribute, (staticmethod, classmethod)):
         return [attribute.__func__]
-    if isinstance(attribute, cached_property):
+    if isinstance(attribute, (cached_property, partialmethod)):
         return [attribute.func]
+    if isinstance(attribute, singledispatchmethod):
+        return [attribute.dispatcher]
     return [attribute] if isinstance(attribute, FunctionType) or wrapped(attribute) is not None else []
+
+
+def _describes(attribute: Any) -> bool:
+    """Return whether an attribute of a class is a descriptor of somebody's own."""
+    return hasattr(type(attribute), "__get__") and not stays(type(attribute)) and not isinstance(attribute, type)
 
 
 def stays(value: Any) -> bool:
@@ -251,12 +336,17 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
+# The instructions of texts with values in them.
+_FORMATS = frozenset(opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in opmap)
+
+
 @lru_cache(maxsize=1024)
 def _names(code: CodeType) -> frozenset[str]:
     """Return the names that code mentions, also as texts, with those of functions defined in it."""
     texts = [one for one in code.co_consts if isinstance(one, str) and one.isidentifier()]
     inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
-    return frozenset([*code.co_names, *texts]).union(*inner)
+    shows = not _FORMATS.isdisjoint(code.co_code[::2])
+    return frozenset([*code.co_names, *texts, *["format"] * shows]).union(*inner)
 
 
 def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
@@ -271,6 +361,36 @@ def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(inner)
+
+
+@lru_cache(maxsize=1024)
+def _makes_names(code: CodeType) -> bool:
+    """Return whether code looks up attributes by names that are no texts in it."""
+    if any(_makes_names(one) for one in code.co_consts if isinstance(one, CodeType)):
+        return True
+    if _BY_NAME.isdisjoint(code.co_names):
+        return False
+    from dis import get_instructions
+
+    instructions = [*get_instructions(code)]
+    calls = [at for at, one in enumerate(instructions) if one.opname == "LOAD_GLOBAL" and one.argval in _BY_NAME]
+    return not all(_is_given_text(instructions[at + 1 :]) for at in calls)
+
+
+def _is_given_text(instructions: Sequence[Any]) -> bool:
+    """Return whether the second argument of a call is a text in the code. instructions: what follows its function."""
+    from dis import stack_effect
+
+    depth, second = 0, None
+    for one in instructions:
+        if "CALL" in one.opname and one.arg == depth:
+            return second is not None and second.opname.startswith("LOAD_CONST") and isinstance(second.argval, str)
+        depth += stack_effect(one.opcode, one.arg, jump=False)
+        if depth == 2:
+            second = one
+        if depth < 0:
+            return False
+    return False
 
 
 @lru_cache(maxsize=1024)

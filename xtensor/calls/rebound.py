@@ -51,7 +51,7 @@ class Contents:
     """
 
     def __init__(self, holders: Sequence[Any], reach: Reach) -> None:
-        self._holders, self._names = holders, frozenset(reach.names)
+        self._holders, self._names = holders, None if reach.every else frozenset(reach.names)
         self._places = [(place, _value_at(place)) for place in reach.places]
         self._before = [_inside(holder, self._names) for holder in holders]
 
@@ -81,9 +81,12 @@ def counts(changes: Sequence[tuple[Left, Any]]) -> bool:
     return any(type(value) in kinds for _, value in changes)
 
 
-def _inside(holder: Any, names: Collection[str]) -> dict[Any, Any]:
-    """Return the elements of a list or dict, or the attributes of an object, a class or a module that are mentioned."""
-    if isinstance(holder, dict):
+def _inside(holder: Any, names: Collection[str] | None) -> dict[Any, Any]:
+    """Return the elements of a list or dict, or the attributes of an object, a class or a module that are mentioned.
+
+    names: what is mentioned, None for everything.
+    """
+    if isinstance(holder, (dict, MappingProxyType)):
         return dict(holder)
     if isinstance(holder, (type, ModuleType)):
         return _mentioned(vars(holder), names)
@@ -99,8 +102,8 @@ def _inside(holder: Any, names: Collection[str]) -> dict[Any, Any]:
     return own
 
 
-def _mentioned(own: Any, names: Collection[str]) -> dict[Any, Any]:
-    return {name: own[name] for name in sorted(names & own.keys())}
+def _mentioned(own: Any, names: Collection[str] | None) -> dict[Any, Any]:
+    return {name: own[name] for name in (own if names is None else sorted(names & own.keys()))}
 
 
 def _can_be_put(holder: Any, before: dict[Any, Any], after: dict[Any, Any]) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from _thread import LockType, RLock
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache, partial
 from re import Pattern
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, cast
 
 import numpy as np
 
@@ -48,7 +49,7 @@ MOST_ELEMENTS, MOST_BYTES = 64, 1024
 
 # Kinds of constants that are told apart by comparing them, and kinds that have elements.
 _COMPARED = frozenset((int, bool, str, bytes, type(None)))
-_ELEMENTS = (list, tuple, dict, set, frozenset, deque)
+_ELEMENTS = (list, tuple, dict, MappingProxyType, set, frozenset, deque)
 
 # Kinds of objects of which no value is read, or always the same one.
 _IDENTITIES = (LockType, RLock, Pattern, range)
@@ -155,6 +156,12 @@ class _Key:
             self.holders.append(x)
             self.reach.meet(x, makes=True)
             self._shared(x, ())
+            if not stays(type(x)):  # its metaclass
+                self.reach.meet(type(x))
+                self._shared(type(x), ())
+        elif isinstance(x, Enum):
+            self._object(x, type(x))
+            self.enter(x.value, given=False)
         elif isinstance(x, BuiltinFunctionType):
             self.enter(x.__self__, given=False)
         else:
@@ -172,6 +179,7 @@ class _Key:
             self._contents(x, given)
         elif isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False) or _is_log(kind):
             self.key.append(x)  # of a generator of random numbers that draws in order: this very one
+            self.key += [cast(Any, x).getEffectiveLevel()] if _is_log(kind) else ()
         elif isinstance(x, (MethodType, partial)):
             self.key.append(kind)
             for part in (x.__func__, x.__self__) if isinstance(x, MethodType) else (x.func, x.args, x.keywords):
@@ -191,9 +199,18 @@ class _Key:
         self.reason = self.reason or f"[changing] {whose} is of type {type(x).__name__}, which may change"
 
     def _elements(self, x: Any, given: bool) -> None:
-        """Enter the elements of a list and its kin."""
-        self.key += (type(x), len(x))
+        """Enter the elements of a list and its kin, and the attributes of one of a class of somebody's own."""
+        kind = type(x)
+        self.key += (kind, len(x))
+        if not stays(kind):
+            own: dict[str, Any] = getattr(x, "__dict__", {})
+            self.reach.meet(kind)
+            self.holders.append(own)
+            self._attributes(own)
+            self._shared(kind, own)
         self.holders += (x,) * (not isinstance(x, tuple))
+        if kind is defaultdict:
+            self.enter(x.default_factory, given=given)
         if len(x) > MOST_ELEMENTS:
             self._refuse(x, given)
         elif isinstance(x, (set, frozenset)):
@@ -203,7 +220,7 @@ class _Key:
                 self._refuse(x, given)
         else:
             self._parts(x, given)
-            if isinstance(x, dict):
+            if isinstance(x, (dict, MappingProxyType)):
                 self._parts(x.values(), given)
 
     def _parts(self, parts: Collection[Any], given: bool) -> None:
@@ -243,14 +260,14 @@ class _Key:
         for base in kind.__mro__[:-1]:
             if not stays(base):
                 every = vars(base)
-                for name in sorted(self.reach.names.intersection(every)):
+                for name in self.reach.mentioned(every):
                     if name not in own and not is_code(every[name]):
                         self.key.append((base, name))
                         self.enter(every[name], given=False)
 
     def _attributes(self, own: Mapping[str, Any], *, every: bool = False) -> None:
         """Enter those of some attributes that are mentioned, or every one."""
-        names = own if every else self.reach.names
+        names = own if every or self.reach.every else self.reach.names
         for name, value in list(own.items()) if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
             if name in names and (type(value) is Tensor or not stays(value)):
                 self.key.append(name)
@@ -285,12 +302,15 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
                 found.tensor(x)
             else:
                 found.enter(x, given=True)
-        if reach.places:
-            found.places(reach.places)
+        for spread, count, _ in reach.spreads:
+            if len(spread) != count:
+                reach.grew()
+                break
+        found.places(reach.places)
         if reach.grown == grown:  # else what was entered first may have more that is mentioned
             break
     if reach.varying:
-        return f"[changing] it can call functions of {reach.varying}, which return something else each time"
+        return f"[changing] it can use {reach.varying}, which gives something else each time"
     if found.reason or (not found.tensors and settings().device != "cpu"):
         return found.reason or NO_TENSOR
     if active[0] and _takes_part(found.tensors, found.blobs):

@@ -90,8 +90,11 @@ def _update_selected(target: Tensor, op: Op, other: Any) -> bool:
         return False
     value = result._data.value
     if value.dtype != target.dtype:
+        if result._data.step is not None:
+            return False
         value = cast_now(value, target.dtype)
-    target._data = selection(value, result._data.mask)._data
+    updated = selection(value, result._data.mask)
+    target._data, target._step = updated._data, updated._step
     return True
 
 

@@ -295,15 +295,16 @@ class Masked:
     """The elements of a tensor where a mask of its shape is true, not computed: what `x[mask]` is while a function is
     captured, until somebody asks how many they are.
 
-    value, mask: tensors that nobody else holds; settle: computes the elements.
+    value, mask: tensors that nobody else holds; settle: computes the elements. step: of the elements on the tape.
     """
 
-    __slots__ = ("blob", "device", "dtype", "mask", "settle", "value")
+    __slots__ = ("blob", "device", "dtype", "mask", "settle", "step", "value")
 
     def __init__(self, value: Any, mask: Any, settle: Callable[[Masked], TBlob]) -> None:
         self.value, self.mask, self.settle = value, mask, settle
         self.dtype, self.device = value.dtype, value.device
         self.blob: TBlob | None = None
+        self.step: Any = None
 
     @property
     def shape(self) -> Shape:

@@ -164,7 +164,7 @@ class Capture:
         self._first: dict[int, int] = {}
         self._made: list[ref[Storage]] = []
         self._inside = self._calls = self._repetitions = 0
-        self._times: Counter[Plan] = Counter()
+        self._times: Counter[tuple[Plan, tuple[Any, ...]]] = Counter()
         self._before: dict[tuple[Any, ...], Evaluated] = {}
         self._alike: dict[tuple[Any, ...], Alike] = {}
         self._constants: dict[tuple[int, bytes], TBlob] = {}
@@ -255,10 +255,14 @@ class Capture:
             found = schedule.run([blob.shallow_copy() for blob in blobs], scalars)
             return [TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable) for one in found]
 
-    def settings(self, plan: Plan, limits: Settings) -> Settings:
+    def times(self, plan: Plan, key: tuple[Any, ...]) -> int:
+        """Return how often a plan has come with operands that lie alike. key: of its schedule."""
+        self._times[plan, key] += 1
+        return self._times[plan, key]
+
+    def settings(self, limits: Settings, times: int) -> Settings:
         """Return the settings for some work: what a loop does again and again is worth kernels at once."""
-        self._times[plan] += 1
-        return limits if self._times[plan] <= LOOPED else with_kernels(limits, self.device)
+        return limits if times <= LOOPED else with_kernels(limits, self.device)
 
     def key_of(
         self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None

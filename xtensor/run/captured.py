@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -76,14 +76,16 @@ class Captured:
         if self.device.backend is not CPU:
             return False
         by_calls, by_kernels, largest = 0.0, costs.RUN, 0
-        for step in self.steps:
+        times = Counter(map(id, self.steps))  # a loop has the same ones again
+        for step in {id(step): step for step in self.steps}.values():
+            count = times[id(step)]
             if isinstance(step, Called):
-                by_kernels += costs.BETWEEN + costs.SHOWN * step.is_copy_of_view
+                by_kernels += count * (costs.BETWEEN + costs.SHOWN * step.is_copy_of_view)
                 continue
             elements = step.plan.largest(step.metas)
             largest = max([largest, *[meta.nbytes for meta in step.metas.values()]])
-            by_calls += costs.calls_seconds(step.plan, elements, len(step.trace.arguments), len(step.spots))
-            by_kernels += costs.kernels_seconds(step.plan, elements, step.metas)
+            by_calls += count * costs.calls_seconds(step.plan, elements, len(step.trace.arguments), len(step.spots))
+            by_kernels += count * costs.kernels_seconds(step.plan, elements, step.metas)
         return largest <= costs.DIRECT_BELOW and by_calls < by_kernels + costs.REPLAY
 
     def run(self, arguments: Sequence[TBlob], limits: Settings) -> list[TBlob]:

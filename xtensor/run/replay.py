@@ -20,7 +20,7 @@ from ..base.options import Settings, settings
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Node, pending_below
-from ..plan.costs import CALLED_SECONDS, PREPARE_SECONDS, calls_seconds, library_seconds
+from ..plan.costs import CALLED_SECONDS, COMPILE_SECONDS, PREPARE_SECONDS, calls_seconds, library_seconds
 from ..plan.fusion import plan_of
 from ..plan.layouts import behind, work_of
 from ..plan.program import Plan
@@ -123,13 +123,14 @@ def run(planned: Planned) -> None:
     trace, plan, key, blobs, scalars, into, limits = planned
     capture = watching() if watchers else None
     again = None if capture is None else capture.key_of(trace, plan, key, into)
-    if _calls_pay(planned, capture is not None) and (capture is None or again is not None):
+    times = 0 if capture is None else capture.times(plan, key)
+    if _calls_pay(planned, times) and (capture is None or again is not None):
         with nullcontext() if capture is None else capture.inside():
             results = _by_steps(trace, plan, into)
     elif capture is None:
         results = schedule_of(trace, plan, key, into, limits).run(blobs, scalars)
     else:
-        limits = capture.settings(plan, limits)
+        limits = capture.settings(limits, times)
         results = capture.run(schedule_of(trace, plan, key, into, limits), blobs, scalars)
     found = list(zip(sorted(plan.kept), results, strict=True))
     if capture is not None and not capture.repeated(again):
@@ -152,18 +153,21 @@ def _by_steps(trace: Trace, plan: Plan, into: tuple[int, TBlob] | None) -> list[
     return [node.blob for node in kept]
 
 
-def _calls_pay(planned: Planned, is_watched: bool) -> bool:
+def _calls_pay(planned: Planned, times: int) -> bool:
     """Return whether to call the library, as to prepare a schedule would take longer: for what is watched and small,
     which is prepared when all is known, and where operands lie in another way each time, as what masks select does.
     What lies as something before did is prepared.
+
+    times: that this came in a function that is watched, 0 for what is not: a long loop in it is worth a schedule.
     """
     trace, plan, key, _, _, into, limits = planned
     chosen = limits.engine != "auto" or limits.reproducible or key[0].backend is not CPU
     if chosen or (into is not None and len(plan.kept) > 1):
         return False
     largest = plan.largest(trace.values)
-    if is_watched:
-        return calls_seconds(plan, largest, len(trace.arguments), 0) <= CALLED_SECONDS
+    if times:
+        seconds = calls_seconds(plan, largest, len(trace.arguments), 0)
+        return seconds <= CALLED_SECONDS and times * seconds <= COMPILE_SECONDS
     if len(plan.schedules) < SEVERAL or key in plan.schedules:
         return False
     if largest * sum([library_seconds(kernel.program) for kernel in plan.kernels]) > PREPARE_SECONDS:

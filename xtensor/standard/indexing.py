@@ -147,6 +147,9 @@ def subscript(x: Tensor, key: Any) -> Tensor:
     there = view_there(x, key) if basic and not thin_closed[0] else None
     if there is not None:
         return there
+    later = _selected_later(x, key) if active[0] and not basic and watchers and watching() is not None else None
+    if later is not None:
+        return later
     whole = key if type(key) is tuple else (key,)
     if basic or not _has_values_for_integers(x, whole):
         found: Tensor = getitem(x, key)
@@ -248,23 +251,32 @@ def _mask_of(x: Tensor, key: Any) -> Tensor | None:
 def _selected_later(x: Tensor, key: Any) -> Tensor | None:
     """Return the elements that a mask of its shape selects of a tensor, to be captured; None for any other key."""
     mask = _mask_of(x, key)
-    if mask is None or (active[0] and steps_of((x, mask)) is not None):
+    if mask is None:
         return None
-    return selection(cast_now(x), cast_now(mask))
+    return selection(_all_of(x, mask), cast_now(mask))
 
 
-def _set_selected(x: Tensor, key: Any, operand: Tensor, function: str) -> bool:
-    """Assign to the elements that a mask selects others that the same mask selects, or one number to all; return
-    whether it was that.
+@differentiable(x=lambda g, mask: xt.where(mask, g, 0))
+def _all_of(x: Tensor, mask: Tensor) -> Tensor:
+    """Return a copy of a tensor of which only the elements where a mask is true are wanted: what others come to in the
+    meantime, as the derivative of a square root of 0, has no part in the gradient.
+    """
+    return cast_now(x)
+
+
+def _with_selected(x: Tensor, key: Any, operand: Tensor) -> Tensor | None:
+    """Return a tensor with other elements where a mask selects them, which the same mask selects, or with one number;
+    None for any other key or operand.
     """
     selected = is_selection(operand)
     mask = _mask_of(x, key) if selected or not operand.shape else None
     if mask is None or x.blob.layout.may_repeat() or (selected and not is_same_mask(operand._data.mask, mask)):
-        return False
+        return None
     value = operand._data.value if selected else operand
-    value = value if value.dtype == x.dtype else cast_now(value, x.dtype)
-    assign_captured(x, xt.where(mask, value, x), function)
-    return True
+    if value.dtype != x.dtype:
+        value = xt.astype(value, x.dtype) if active[0] and value._step is not None else cast_now(value, x.dtype)
+    found: Tensor = xt.where(mask, value, x)
+    return found
 
 
 def _get_at_indices(x: Tensor, key: tuple[Any, ...]) -> Tensor:
@@ -400,9 +412,10 @@ def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
             _set(x, key, value, function)
         written(target, step_of(value) if isinstance(value, Tensor) else None)
         return
-    contents = _replaced(
-        x, key, value if isinstance(value, Tensor) else xt.asarray(value, dtype=x.dtype, device=x.device)
-    )
+    value = value if isinstance(value, Tensor) else xt.asarray(value, dtype=x.dtype, device=x.device)
+    contents = _with_selected(x, key, value) if is_selection(value) else None
+    if contents is None:
+        contents = _replaced(x, key, value)
     with recording(OFF):
         _set(x, key, value, function)
     written(x, step_of(contents))
@@ -481,8 +494,11 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
         if seen and capture.shows(value.blob, x.blob, _blobs_in(key)):  # the last step of `x[key] += y`
             writable_blob(x, function)
             return
-        if not _set_selected(x, key, value, function):
+        replaced = _with_selected(x, key, value)
+        if replaced is None:
             _set_at_indices(capture, x, key, value, function)
+        else:
+            assign_captured(x, replaced, function)
         return
     target = x if key is Ellipsis else x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,)))
     if _is_there(value, target):

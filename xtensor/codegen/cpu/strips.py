@@ -214,21 +214,38 @@ class _Text(Sweeping):
     ) -> Iterator[str]:
         """Yield the copy of a square, turned: of the lanes inside of as many registers as there are left.
 
-        given, to: where the first one is and goes, and the elements to the next. What is stored too far is stored
-        again.
+        given, to: where the first one is and goes, and the elements to the next. Whole squares need no masks.
         """
+        truth, bits = f"<{self.lanes} x i1>", f"i{self.lanes}"
+        yield f"  %{own}.bits = bitcast {truth} {inside} to {bits}\n  %{own}.full = icmp eq {bits} %{own}.bits, -1"
+        yield f"  %{own}.many = icmp sge i64 {left}, {self.lanes}\n  %{own}.whole = and i1 %{own}.full, %{own}.many"
+        yield f"  br i1 %{own}.whole, label %{own}.unmasked, label %{own}.part\n{own}.unmasked:"
+        yield from self._turned_square(f"{own}.all", given, to)
+        yield f"  br label %{own}.turned\n{own}.part:"
+        yield from self._turned_square(f"{own}.some", given, to, (inside, left))
+        yield f"  br label %{own}.turned\n{own}.turned:"
+
+    def _turned_square(
+        self, own: str, given: tuple[str, str], to: tuple[str, str], masks: tuple[str, str] | None = None
+    ) -> Iterator[str]:
+        """Yield the copy of a whole square, or of a part: masks as inside and left of `_square`."""
         (x, x_step), (y, y_step) = given, to
         for n in range(self.lanes):
-            yield f"  %{own}.is{n} = icmp sgt i64 {left}, {n}"
-            yield from self.masked(f"{own}.in{n}", inside, f"%{own}.is{n}")
-            yield _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
+            load = f"  %{own}.line{n} = load {self.vector}, ptr {x}, align {self.form.itemsize}"
+            if masks is not None:
+                yield f"  %{own}.is{n} = icmp sgt i64 {masks[1]}, {n}"
+                yield from self.masked(f"{own}.in{n}", masks[0], f"%{own}.is{n}")
+                load = _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
+            yield load
             yield f"  %{own}.from{n} = getelementptr {self.kind}, ptr {x}, i64 {x_step}"
             x = f"%{own}.from{n}"
         names, lines = transposed(self.form, [f"%{own}.line{n}" for n in range(self.lanes)], f"{own}.turn")
         yield from lines
-        yield from first_lanes(self.form, f"{own}.mask", left)
+        if masks is not None:
+            yield from first_lanes(self.form, f"{own}.mask", masks[1])
         for n, name in enumerate(names):
-            yield _masked_store(self.form, name, y, f"%{own}.mask")
+            whole = f"  store {self.vector} {name}, ptr {y}, align {self.form.itemsize}"
+            yield whole if masks is None else _masked_store(self.form, name, y, f"%{own}.mask")
             yield f"  %{own}.to{n} = getelementptr {self.kind}, ptr {y}, i64 {y_step}"
             y = f"%{own}.to{n}"
 

@@ -25,7 +25,7 @@ from ..run.native import Launch
 from .contraction import Array, pays, readable, rounded
 from .panels import matrix, offsets
 from .strips import Room, Strips, Weights, _even, _lie, _room_first, _strips, _Sweep
-from .windows import Axes, Axis, phases
+from .windows import Axes, Axis, phases_back
 
 # Bytes of the rows under a strip, which are read once; positions of a strip that are worth packing the weights for.
 ROOM_BYTES, POSITIONS = 1 << 20, 1 << 11
@@ -50,23 +50,16 @@ def products_of(
     work, bases = (x if back else y).size * prod(w.shape[2:]), (x, w, y, bias)
     if not x.size or not pays(y, work, often) or not all(readable(one, y.dtype) for one in bases if one is not None):
         return None
-    if back:
-        ways = [tuple(zip(*phase, strict=True)) for phase in product(*map(phases, axes))]
-        if len(ways) > 1:
-            return None
-        (places, elements, axes) = ways[0]
-        w, y = w[(..., *elements)], y[(..., *places)]
-    if not _fits(x, w, y, axes):
+    given = phases_back(w, y, axes) if back else [(w, y, axes)]
+    if not all(_fits(x, *one) for one in given):
         return None
-    found = _products_of(x, w, y, axes, bases, ending)
-    if found is None:
+    made = [_products_of(x, *one, bases, ending) for one in given]
+    found = [one for one in made if one is not None]
+    if len(found) < len(made):
         return None
-    most = (budget - found.fixed) // found.each
-    return (
-        Launches([found.launches], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most)
-        if most > 0
-        else None
-    )
+    most = min([(budget - one.fixed) // one.each for one in found])
+    makes, operands = [one.launches for one in found], 4 + (ending is not None)
+    return Launches(makes, operands, work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
 
 
 def _fits(x: Array, w: Array, y: Array, axes: Axes) -> bool:
@@ -77,7 +70,7 @@ def _fits(x: Array, w: Array, y: Array, axes: Axes) -> bool:
     lies = _lie(x, w, y, axes)
     if lies is None or lies.first or not all(lies.turned):
         return False
-    return x.strides[-1] == y.strides[-1] == y.itemsize
+    return x.strides[-1] == y.itemsize
 
 
 def _products_of(
@@ -108,7 +101,7 @@ def _products_of(
         apart = of_x.steps[3], of_y.steps[3]
     sweep = _Sweep(room, of_x, of_y, axes, depth, w.shape[1], True, strips)
     finish = None if ending is None else ending.along(ROWS)
-    one = Product(y.dtype, w.shape[1], max(map(prod, shapes)), depth, finish=finish)
+    one = Product(y.dtype, w.shape[1], max(map(prod, shapes)), depth, finish=finish, apart=of_y.steps[-1])
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
     code = products_kernel(own, one.form, there is None, finish)
     slots = 0 if ending is None else len(ending.slots(0))
@@ -201,8 +194,9 @@ class _Products(NamedTuple):
 
     def _table(self, shape: Shape, sheet: Sheet) -> Columns:
         """Return the table of columns of a strip."""
-        sources, targets = [offsets(shape, (step, 1)) for step in self.apart]
-        found = columns_of(sources, targets, self.product.form)
+        form = self.product.form
+        sources, targets = [offsets(shape, lies) for lies in zip(self.apart, (1, form.apart), strict=True)]
+        found = columns_of(sources, targets, form)
         for table in found:
             sheet.keep(table)
         return found

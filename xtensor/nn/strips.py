@@ -29,7 +29,7 @@ from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, Word, X, Y, be
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
 from .panels import matrix, panels
-from .windows import Axes, Axis, phases
+from .windows import Axes, Axis, phases_back
 
 # Where channels come first there may be so many of them, or of outputs; in one of several groups so many of both.
 FEW, GROUPED = 4, 16
@@ -121,11 +121,8 @@ def strips_of(
     others = (w,) if bias is None else (w, bias)
     if not x.size or not pays(y, work, often) or not all(readable(one, y.dtype) for one in others):
         return None
-    given = [(x, w, y, axes)]
-    if back:
-        ways = [tuple(zip(*phase, strict=True)) for phase in product(*map(phases, axes))]
-        given = [(x, w[(..., *elements)], y[(..., *places)], own) for places, elements, own in ways]
-    made = [_outputs_of(*one, (x, w, y, bias), budget, ending) for one in given]
+    given = phases_back(w, y, axes) if back else [(w, y, axes)]
+    made = [_outputs_of(x, *one, (x, w, y, bias), budget, ending) for one in given]
     found = [one for one in made if one is not None]
     if len(found) < len(made):
         return None

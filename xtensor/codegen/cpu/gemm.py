@@ -400,7 +400,7 @@ def _scatter(form: Form) -> str:
     move = [_masked_load(form, "%x", "%in.tile", "%mask")]
     if form.apart == 1:
         return _pieces(form, "scatter", [*move, _masked_store(form, "%x", "%in.c", "%mask")])
-    return _pieces(form, "scatter", [*move, *_each_column(form, "scatter", "%x")])
+    return _pieces(form, "scatter", [*move, *_each_column(form, "scatter")])
 
 
 def _gather(form: Form) -> str:
@@ -409,20 +409,22 @@ def _gather(form: Form) -> str:
     return _pieces(form, "gather", [*loaded, _masked_store(form, "%x", "%in.tile", "%mask")])
 
 
-def _each_column(form: Form, way: str, value: str = "") -> Iterator[str]:
+def _each_column(form: Form, way: str) -> Iterator[str]:
     """Yield the lines that write a register to columns of C that lie apart, under %mask unless it is whole, or read it:
     %x. Whole registers are written one by one, without a question for each.
     """
-    vector, mask, pointers = _vector(form), f"<{form.lanes} x i1>", f"<{form.lanes} x ptr>"
-    name, places = f"@llvm.masked.{way}.{_suffix(form)}.v{form.lanes}p0", [f"i64 {n * form.apart}" for n in range(form.lanes)]
-    yield f"  %each = getelementptr {form.kind}, ptr %in.c, <{form.lanes} x i64> <{', '.join(places)}>"
-    given = f"{pointers} align {form.itemsize} %each, {mask}"
+    kind, vector, mask, pointers = form.kind, _vector(form), f"<{form.lanes} x i1>", f"<{form.lanes} x ptr>"
+    name, far = f"@llvm.masked.{way}.{_suffix(form)}.v{form.lanes}p0", [n * form.apart for n in range(form.lanes)]
+    each = f"  %each = getelementptr {kind}, ptr %in.c, <{form.lanes} x i64> <{', '.join(f'i64 {n}' for n in far)}>"
+    given = f"{pointers} align {form.itemsize} %each, {mask} %mask"
     if way == "gather":
-        yield f"  %x = call {vector} {name}({given} %mask, {vector} zeroinitializer)"
+        yield f"{each}\n  %x = call {vector} {name}({given}, {vector} zeroinitializer)"
         return
     yield f"  %is.full = icmp eq i64 %columns, {form.lanes}\n  br i1 %is.full, label %full, label %some\nfull:"
-    yield f"  call void {name}({vector} {value}, {given} splat (i1 true))\n  br label %written\nsome:"
-    yield f"  call void {name}({vector} {value}, {given} %mask)\n  br label %written\nwritten:"
+    for lane, place in enumerate(far):
+        yield f"  %x{lane} = extractelement {vector} %x, i32 {lane}"
+        yield f"  %in.c{lane} = getelementptr {kind}, ptr %in.c, i64 {place}\n  store {kind} %x{lane}, ptr %in.c{lane}"
+    yield f"  br label %written\nsome:\n{each}\n  call void {name}({vector} %x, {given})\n  br label %written\nwritten:"
 
 
 def _finish_pieces(form: Form, steps: Steps) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from ...plan.costs import AHEAD
 from .compile import Code, handmade
 from .finish import Finish, Steps
 from .gemm import _masked_load, _masked_store, declared, first_lanes, splat
@@ -98,7 +99,8 @@ class _Text(Sweeping):
         self.cells = [(b, v) for b in range(own.block) for v in range(own.registers)]
 
     def text(self) -> Iterator[str]:
-        return self.kernel(POINTERS, NUMBERS, self._groups())
+        yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+        yield from self.kernel(POINTERS, NUMBERS, self._groups())
 
     def _groups(self) -> Iterator[str]:
         count = "1" if self.own.turned[0] else "%channels"  # turned channels are part of the rows
@@ -179,11 +181,14 @@ class _Text(Sweeping):
         yield f"  %t.far = mul i64 %t, {phases}\n  %from = add i64 %start.col, %t.far"
         yield "  %from.n = trunc i64 %from to i32"
         yield from splat("from", "i32", ints, self.lanes, "from.n")
+        yield f"  %x.ahead = getelementptr i8, ptr %x.r, i64 {AHEAD}"
         for part in range(phases):
             counting = ", ".join(f"i32 {part * self.lanes + lane}" for lane in range(self.lanes))
+            yield f"  %from{part} = add i64 %from, {part * self.lanes}"
+            yield f"  %x.ahead{part} = getelementptr {self.kind}, ptr %x.ahead, i64 %from{part}"
+            yield f"  call void @llvm.prefetch.p0(ptr %x.ahead{part}, i32 0, i32 3, i32 1)"
             yield f"  %at{part} = add {ints} %from.all, <{counting}>"
             yield f"  %in{part} = icmp ult {ints} %at{part}, %there.all"
-            yield f"  %from{part} = add i64 %from, {part * self.lanes}"
             yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.r, i64 %from{part}"
             yield _masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")
         for phase in range(phases):

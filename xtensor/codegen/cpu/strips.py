@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...plan.costs import AHEAD
+from ...plan.costs import AHEAD, ROWS_AHEAD
 from .compile import Code, handmade
 from .finish import Finish, Steps
 from .gemm import _masked_load, _masked_store, declared, first_lanes, splat
@@ -99,8 +99,7 @@ class _Text(Sweeping):
         self.cells = [(b, v) for b in range(own.block) for v in range(own.registers)]
 
     def text(self) -> Iterator[str]:
-        yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-        yield from self.kernel(POINTERS, NUMBERS, self._groups())
+        return self.kernel(POINTERS, NUMBERS, self._groups())
 
     def _groups(self) -> Iterator[str]:
         count = "1" if self.own.turned[0] else "%channels"  # turned channels are part of the rows
@@ -242,6 +241,8 @@ class _Text(Sweeping):
                 yield from self.masked(f"{own}.in{n}", masks[0], f"%{own}.is{n}")
                 load = _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
             yield load
+            yield f"  %{own}.ahead{n} = getelementptr i8, ptr {x}, i64 {ROWS_AHEAD}"
+            yield f"  call void @llvm.prefetch.p0(ptr %{own}.ahead{n}, i32 0, i32 3, i32 1)"
             yield f"  %{own}.from{n} = getelementptr {self.kind}, ptr {x}, i64 {x_step}"
             x = f"%{own}.from{n}"
         names, lines = transposed(self.form, [f"%{own}.line{n}" for n in range(self.lanes)], f"{own}.turn")

@@ -43,7 +43,7 @@ SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 3), 12, 8, 4096
 NEAR_BYTES = 1 << 13
 
 # Sums that are added to in the time that one of them takes.
-WAITING = 6
+WAITING = 10
 
 # The most elements from one column of y to the next.
 FARTHEST = 8
@@ -214,7 +214,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
         beside = -(-depth * outputs // own.lanes) * own.lanes**2
     else:
         x, y, axes, _ = _flat(x, y, axes, lies, None, apart=True)
-        own = _last_weights(y.dtype, outputs, channels, axes[-1], lies)
+        own = _last_weights(y.dtype, outputs, channels, axes, lies)
         room = _room_last(own._replace(block=1), axes, channels, NEAR_BYTES // (own.registers * own.lanes * y.itemsize))
         beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
     views = View(x, X, bases[0]), View(y, Y, bases[1])
@@ -358,13 +358,15 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
 
 
 @lru_cache(256)
-def _last_weights(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies) -> Strip:
-    """Return the form of the gradient: elements of a window that follow each other and divide those that do, and few
-    loads for each sum, of which there are enough not to wait for each other.
+def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: Lies) -> Strip:
+    """Return the form of the gradient: few elements of a window and outputs in vain, and few loads for each sum, of
+    which there are enough not to wait for each other. The elements follow each other: they divide those that do, unless
+    that are all.
     """
     machine = host()
     assert machine is not None
     lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
+    depth, axis = channels * prod(one.kernel for one in axes), axes[-1]
     run = channels * (axis.kernel if axis.dilation == 1 else 1)
 
     def taken(size: tuple[int, int]) -> int:
@@ -373,10 +375,10 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axis: Axis, lies: L
 
     def cost(size: tuple[int, int]) -> float:
         number, block = size
-        in_vain = -(-outputs // (number * lanes)) * number
+        in_vain = -(-outputs // (number * lanes)) * number * -(-depth // block) * block
         return in_vain * (max(1, sum(size) / prod(size), WAITING / prod(size)) + 0.1 * sum(size) / prod(size))
 
-    blocks = [n for n in range(1, TERMS + 1) if run % n == 0]
+    blocks = [n for n in range(1, min(TERMS, depth) + 1) if run in (depth, run // n * n)]
     sizes = [size for size in product(range(1, REGISTERS[wide] + 1), blocks) if taken(size) <= (32 if wide else 16)]
     number, block = min(sizes, key=cost)
     whole = outputs % (number * lanes) == 0

@@ -334,8 +334,6 @@ def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: L
     """Return the form of a convolution; each block of windows costs as much as another one."""
     lanes, number, most = _registers(dtype, outputs)
     apart = axis.stride * channels
-    if lies.turned[1]:
-        number, most = 1, lanes
     if apart * dtype.itemsize % WAY_BYTES == 0:
         most = min(most, WAYS)
     block = min(range(1, most + 1), key=lambda n: (-(-axis.out // n) * (n + 1), -n))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import lcm
 from typing import NamedTuple
 
 from ...plan.costs import AHEAD, ROWS_AHEAD
@@ -435,28 +436,72 @@ class _Outputs(_Ending):
     def _row(self) -> Iterator[str]:
         yield from self._at_row()
         yield from self.far("y.o", "%y.r", "%o", "%y.step" if self.own.turned[1] else 1)
-        yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
+        if self.own.turned[1]:
+            yield from self.loop("segment", "seg", "%positions", self._segment(), step=self.segment)
+        else:
+            yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
 
     def _block(self) -> Iterator[str]:
         yield from self.far("x.p", "%room.r", "%p", self.own.apart)
         yield from self.far("to0", "%y.o", "%p", self.y_step)
         yield from self._fetched()
-        yield from self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
+        yield from self._sums()
         yield "  %left.p = sub i64 %positions, %p"
-        if self.own.turned[1]:
-            yield from self._turned_back()
+        yield from self._stored() if self.steps is None else self._ended()
+
+    def _sums(self) -> Iterator[str]:
+        return self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
+
+    # -- outputs that are turned: whole blocks and whole squares of them lie aside
+
+    @property
+    def segment(self) -> int:
+        """The windows whose outputs lie aside at a time."""
+        return lcm(self.own.block, self.lanes)
+
+    @property
+    def windows(self) -> int:
+        return self.lanes if self.of_outputs else self.own.block
+
+    def _groups(self) -> Iterator[str]:
+        if self.of_outputs:
+            yield f"  %aside = alloca [{self.segment * self.panel} x {self.kind}], align 64"
+        yield from super()._groups()
+
+    def _segment(self) -> Iterator[str]:
+        yield "  %left.seg = sub i64 %positions, %seg"
+        yield f"  %seg.count = call i64 @llvm.smin.i64(i64 %left.seg, i64 {self.segment})"
+        yield from self.far("x.seg", "%room.r", "%seg", self.own.apart)
+        yield from self.loop("block", "ahead.p", "%seg.count", self._block_aside(), step=self.own.block)
+        yield from self.loop("back", "back.p", "%seg.count", self._turned_back(), step=self.lanes)
+
+    def _block_aside(self) -> Iterator[str]:
+        yield from self.far("x.p", "%x.seg", "%ahead.p", self.own.apart)
+        yield from self._sums()
+        yield from self.far("aside.p", "%aside", "%ahead.p", self.panel)
+        for p, v in self.cells:
+            at = f"%aside{p}.{v}"
+            yield f"  {at} = getelementptr {self.kind}, ptr %aside.p, i64 {p * self.panel + v * self.lanes}"
+            yield f"  store {self.vector} %sum{p}.{v}, ptr {at}, align {self.form.itemsize}"
+
+    def _turned_back(self) -> Iterator[str]:
+        """Yield what writes registers of windows that are made of those of outputs."""
+        yield "  %p = add i64 %seg, %back.p\n  %left.p = sub i64 %positions, %p"
+        yield from self.far("to0", "%y.o", "%p", self.y_step)
+        yield from self._fetched()
+        yield from self.far("squared", "%aside", "%back.p", self.panel)
+        yield from first_lanes(self.form, "mask.p", "%left.p")
+        for v in range(self.own.registers):
+            for n in range(self.lanes):
+                at = f"%back{v}.at{n}"
+                yield f"  {at} = getelementptr {self.kind}, ptr %squared, i64 {n * self.panel + v * self.lanes}"
+                yield f"  %back{v}.in{n} = load {self.vector}, ptr {at}, align {self.form.itemsize}"
+            yield from transposed(self.form, [f"%back{v}.in{n}" for n in range(self.lanes)], f"back{v}.")[1]
         yield from self._stored() if self.steps is None else self._ended()
 
     @property
     def y_step(self) -> str:
         return str(self.own.scattered) if self.own.turned[1] else "%y.step"
-
-    def _turned_back(self) -> Iterator[str]:
-        """Yield what makes registers of windows of those of outputs."""
-        yield from first_lanes(self.form, "mask.p", "%left.p")
-        for v in range(self.own.registers):
-            given = [f"%sum{p}.{v}" if p < self.own.block else "zeroinitializer" for p in range(self.lanes)]
-            yield from transposed(self.form, given, f"back{v}.")[1]
 
     def _value(self, line: int, v: int) -> str:
         return f"%back{line // self.lanes}.1.{line % self.lanes}" if self.own.turned[1] else super()._value(line, v)

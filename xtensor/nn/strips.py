@@ -412,7 +412,7 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
     pixels = (windows - 1) * axis.stride + axis.span
     length = -(-channels * pixels // own.lanes) * own.lanes
     along = np.add.outer(np.arange(axis.kernel) * axis.dilation * channels, np.arange(channels)).ravel()
-    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1), ROOM_BYTES)
+    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1))
     turned = own.turned[0]
     ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered or turned else channels
     lies = -axis.low * one, axis.stride * one, axis.size * one
@@ -421,18 +421,16 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
 
 
 @lru_cache(256)
-def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62, nbytes: int = 0) -> Room:
-    """Return how rows are laid out whose channels come first; most: positions of a strip; nbytes: of its rows, where
-    these need not stay in the second cache.
-    """
+def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
+    """Return how rows are laid out whose channels come first; most: positions of a strip."""
     axis, width = axes[-1], own.registers * own.lanes
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
     furthest = int(further[-1])
     rows = prod(one.kernel for one in axes[:-1]) * channels * own.phases * np.dtype(own.char).itemsize
-    wide = axis.out if nbytes else _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
+    wide = _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
     length = -(-(wide + furthest) // own.lanes) * own.lanes
     row = channels * own.phases * length
-    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1), nbytes or ROOM_BYTES)
+    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1))
     along = np.add.outer(under * row, phase * length + further)
     ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
     return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
@@ -446,15 +444,15 @@ def _even(length: int, most: int, block: int) -> int:
     return -(-length // (parts * block)) * block
 
 
-def _strip(own: Strip, axes: Axes, row: int, most: int, nbytes: int) -> tuple[int, Array]:
+def _strip(own: Strip, axes: Axes, row: int, most: int) -> tuple[int, Array]:
     """Return how many rows of outputs a strip has, and which of the rows under it those under its first one are.
 
-    row: elements from a row under it to the next. most: rows of a strip; nbytes: of those under it.
+    row: elements from a row under it to the next. most: rows of a strip.
     """
     if not axes:
         return 1, np.zeros(1, np.int64)
     planes, axis = prod(one.kernel for one in axes[:-1]), axes[-1]
-    fitting = nbytes // (row * np.dtype(own.char).itemsize * planes) - axis.span
+    fitting = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes) - axis.span
     strip = _even(axis.out, min(max(fitting // axis.stride + 1, 1), most), 1)
     return strip, np.add.outer(np.arange(planes) * _tall(axis, strip), np.arange(axis.kernel) * axis.dilation).ravel()
 

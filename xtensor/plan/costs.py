@@ -152,8 +152,8 @@ STREAM_BYTES, STREAM_ROW = 24 << 20, 1024
 AHEAD = 2048
 AHEAD_ROWS, ROW_PART, MANY_ROWS = 4, 8192, 64
 
-# Bytes between what is turned or packed and what is fetched for later, of each of many rows. (On a processor with AVX2 a
-# 1x1 convolution of 64 channels of 56 x 56 takes .86 of the time, the gradient of its weights .74.)
+# Bytes between what is turned or packed and what is fetched for later, of each of many rows. (With AVX2 a 1x1
+# convolution of 64 channels of 56 x 56 takes .86 of the time, the gradient of its weights .74.)
 ROWS_AHEAD = 512
 
 # Bytes of the pieces in which large results are written from the last to the first. (Centring

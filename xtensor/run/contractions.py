@@ -70,8 +70,8 @@ def columns_of(sources: Array, targets: Array, form: Form) -> Columns:
     n = len(sources)
     breaks = np.empty(n, bool)
     breaks[0] = True
-    breaks[1:] = (np.diff(sources) != 1) | (np.diff(targets) != form.apart)
-    parts = np.cumsum(np.append(True, np.diff(targets) != 1))
+    breaks[1:] = (np.diff(sources) != 1) | (np.diff(targets) != 1)
+    apart = np.cumsum(np.append(True, np.diff(targets) != 1))
     breaks[:: form.lanes] = True
     starts = np.flatnonzero(breaks)
     counts = np.diff(np.append(starts, n))
@@ -79,7 +79,7 @@ def columns_of(sources: Array, targets: Array, form: Form) -> Columns:
     begins = np.arange(0, n, form.width)
     ends = np.minimum(begins + form.width, n)
     first, last = np.searchsorted(starts, begins), np.searchsorted(starts, ends)
-    whole = (ends - begins == form.width) & (parts[begins] == parts[ends - 1])
+    whole = (ends - begins == form.width) & (apart[begins] == apart[ends - 1])
     kinds = np.where(whole, WHOLE, THIN * (ends - begins <= form.lanes))
     return Columns(np.ascontiguousarray(pieces), np.stack([first, last - first, kinds], axis=1))
 
@@ -94,7 +94,7 @@ class Product:
     """One product C = A B + bias, as the kernel is told it.
 
     Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit. turned: whether rows of A
-    follow each other in memory. apart: elements from column to column of C.
+    follow each other in memory.
     """
 
     def __init__(
@@ -106,11 +106,10 @@ class Product:
         registers: int = 0,
         finish: Finish | None = None,
         turned: bool = False,
-        apart: int = 1,
     ) -> None:
         self.dtype, self.rows, self.columns, self.depth = dtype, rows, columns, depth
         char = dtype.char if dtype.kind == "f" else "i" if dtype.itemsize == 4 else "q"
-        self.form = form_of(char, rows, columns, registers)._replace(turned=turned, apart=apart)
+        self.form = form_of(char, rows, columns, registers)._replace(turned=turned)
         self.finish = finish
         self.block = ceil(depth / ceil(depth / self.form.deepest))
         self.panels = ceil(columns / self.form.width)

@@ -67,7 +67,7 @@ class Form(NamedTuple):
     direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
     other. turned: whether rows of A follow each other, so that it is packed term by term. lies: elements from row to
     row of A, from term to term of it, and from term to term of B in a panel, where A is not packed but read where it
-    lies. apart: elements from column to column of C; where these are several, all tiles are made aside.
+    lies.
     """
 
     char: str
@@ -77,7 +77,6 @@ class Form(NamedTuple):
     direct: bool = False
     turned: bool = False
     lies: tuple[int, int, int] | None = None
-    apart: int = 1
 
     @property
     def kind(self) -> str:
@@ -193,12 +192,6 @@ def declared(form: Form) -> set[str]:
         "declare i64 @llvm.smin.i64(i64, i64)",
         "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
     }
-    if form.apart > 1:
-        pointers, many = f"<{form.lanes} x ptr>", f"{suffix}.v{form.lanes}p0"
-        found |= {
-            f"declare {vector} @llvm.masked.gather.{many}({pointers}, {mask}, {vector})",
-            f"declare void @llvm.masked.scatter.{many}({vector}, {pointers}, {mask})",
-        }
     return found | (set() if form.integers else {f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"})
 
 
@@ -401,34 +394,14 @@ def _pieces(form: Form, name: str, move: Sequence[str], around: Around | None = 
 
 def _scatter(form: Form) -> str:
     """Return the function that writes a tile to C."""
-    move = [_masked_load(form, "%x", "%in.tile", "%mask")]
-    if form.apart == 1:
-        return _pieces(form, "scatter", [*move, _masked_store(form, "%x", "%in.c", "%mask")])
-    return _pieces(form, "scatter", [*move, *_each_column(form, "scatter")])
+    move = [_masked_load(form, "%x", "%in.tile", "%mask"), _masked_store(form, "%x", "%in.c", "%mask")]
+    return _pieces(form, "scatter", move)
 
 
 def _gather(form: Form) -> str:
     """Return the function that reads a tile of C."""
-    loaded = [_masked_load(form, "%x", "%in.c", "%mask")] if form.apart == 1 else list(_each_column(form, "gather"))
-    return _pieces(form, "gather", [*loaded, _masked_store(form, "%x", "%in.tile", "%mask")])
-
-
-def _each_column(form: Form, way: str) -> Iterator[str]:
-    """Yield the lines that write a register to columns of C that lie apart, under %mask unless it is whole, or read it:
-    %x. Whole registers are written one by one, without a question for each.
-    """
-    kind, vector, mask, pointers = form.kind, _vector(form), f"<{form.lanes} x i1>", f"<{form.lanes} x ptr>"
-    name, far = f"@llvm.masked.{way}.{_suffix(form)}.v{form.lanes}p0", [n * form.apart for n in range(form.lanes)]
-    each = f"  %each = getelementptr {kind}, ptr %in.c, <{form.lanes} x i64> <{', '.join(f'i64 {n}' for n in far)}>"
-    given = f"{pointers} align {form.itemsize} %each, {mask} %mask"
-    if way == "gather":
-        yield f"{each}\n  %x = call {vector} {name}({given}, {vector} zeroinitializer)"
-        return
-    yield f"  %is.full = icmp eq i64 %columns, {form.lanes}\n  br i1 %is.full, label %full, label %some\nfull:"
-    for lane, place in enumerate(far):
-        yield f"  %x{lane} = extractelement {vector} %x, i32 {lane}"
-        yield f"  %in.c{lane} = getelementptr {kind}, ptr %in.c, i64 {place}\n  store {kind} %x{lane}, ptr %in.c{lane}"
-    yield f"  br label %written\nsome:\n{each}\n  call void {name}({vector} %x, {given})\n  br label %written\nwritten:"
+    move = [_masked_load(form, "%x", "%in.c", "%mask"), _masked_store(form, "%x", "%in.tile", "%mask")]
+    return _pieces(form, "gather", move)
 
 
 def _finish_pieces(form: Form, steps: Steps) -> str:

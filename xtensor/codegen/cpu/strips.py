@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...plan.costs import AHEAD, ROWS_AHEAD
 from .compile import Code, handmade
 from .finish import Finish, Steps
-from .gemm import _masked_load, _masked_store, declared, first_lanes, splat
+from .gemm import Form, _masked_load, _masked_store, _suffix, declared, first_lanes, splat
 from .sweeping import OUTSIDE, Sweeping
 from .turning import transposed
 
@@ -48,6 +48,11 @@ NUMBERS = (
 
 # Words of each strip in `columns`: its pieces and panels (see gemm.py), and how many of the latter there are.
 STRIP_WORDS = 3
+
+
+def scatter_of(form: Form) -> str:
+    """Return the name of the intrinsic that stores a register to places that lie in any way."""
+    return f"llvm.masked.scatter.{_suffix(form)}.v{form.lanes}p0"
 
 
 class Strip(NamedTuple):
@@ -286,20 +291,28 @@ class _Text(Sweeping):
             whole = f"  %{name}{v} = load {self.vector}, ptr %{name}{v}.at, align {self.form.itemsize}"
             yield whole if self.own.whole else _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
 
-    def _scattered(self, own: str, whole: str, to: str, far: int) -> Iterator[str]:
-        """Yield the store of a register under %mask and a name of its own; its elements may lie apart."""
+    def _scattered(self, own: str, value: str, to: str, far: int) -> Iterator[str]:
+        """Yield the store of a register under %mask and a name of its own; its elements may lie apart. Then whole ones
+        are stored one by one, without a question for each.
+        """
         lanes, apart = self.lanes, self.own.scattered
-        for part in range(apart):
-            value, mask = whole, f"%mask{own}"
-            if apart > 1:
-                places = [part * lanes + lane for lane in range(lanes)]
-                order = ", ".join(f"i32 {lanes if n % apart else n // apart}" for n in places)
-                for name, kind, old in (("value", self.vector, value), ("mask", f"<{lanes} x i1>", mask)):
-                    both = f"{kind} {old}, {kind} zeroinitializer, <{lanes} x i32> <{order}>"
-                    yield f"  %{name}{own}.{part} = shufflevector {both}"
-                value, mask = f"%value{own}.{part}", f"%mask{own}.{part}"
-            yield f"  %to{own}.{part} = getelementptr {self.kind}, ptr {to}, i64 {far + part * lanes}"
-            yield _masked_store(self.form, value, f"%to{own}.{part}", mask)
+        yield f"  %to{own}.0 = getelementptr {self.kind}, ptr {to}, i64 {far}"
+        if apart == 1:
+            yield _masked_store(self.form, value, f"%to{own}.0", f"%mask{own}")
+            return
+        yield f"  %bits{own} = bitcast <{lanes} x i1> %mask{own} to i{lanes}"
+        yield f"  %all{own} = icmp eq i{lanes} %bits{own}, -1"
+        yield f"  br i1 %all{own}, label %whole{own}, label %some{own}\nwhole{own}:"
+        for n in range(lanes):
+            yield f"  %lane{own}.{n} = extractelement {self.vector} {value}, i32 {n}"
+            yield f"  %at{own}.{n} = getelementptr {self.kind}, ptr %to{own}.0, i64 {n * apart}"
+            yield f"  store {self.kind} %lane{own}.{n}, ptr %at{own}.{n}"
+        yield f"  br label %apart{own}\nsome{own}:"
+        places = ", ".join(f"i64 {n * apart}" for n in range(lanes))
+        yield f"  %each{own} = getelementptr {self.kind}, ptr %to{own}.0, <{lanes} x i64> <{places}>"
+        given = f"<{lanes} x ptr> align {self.form.itemsize} %each{own}, <{lanes} x i1> %mask{own}"
+        yield f"  call void @{scatter_of(self.form)}({self.vector} {value}, {given})"
+        yield f"  br label %apart{own}\napart{own}:"
 
     def _added_up(self, terms: Iterator[str], starts: Sequence[str]) -> Iterator[str]:
         """Yield the loop over elements of windows, each at %x.k; starts: what the sums, %sum..., are at first."""
@@ -334,6 +347,9 @@ class _Ending(_Text):
         self.steps = None if finish is None else Steps(finish, own.lanes)
 
     def text(self) -> Iterator[str]:
+        if self.own.scattered > 1:
+            truth = f"<{self.lanes} x ptr>, <{self.lanes} x i1>"
+            yield f"declare void @{scatter_of(self.form)}({self.vector}, {truth})"
         yield from super().text()
         if self.steps is not None:
             yield from sorted(self.steps.writer.declarations - declared(self.form))
@@ -472,13 +488,13 @@ class _Outputs(_Ending):
         yield "  %left.seg = sub i64 %positions, %seg"
         yield f"  %seg.count = call i64 @llvm.smin.i64(i64 %left.seg, i64 {self.segment})"
         yield from self.far("x.seg", "%room.r", "%seg", self.own.apart)
-        yield from self.loop("block", "ahead.p", "%seg.count", self._block_aside(), step=self.own.block)
+        yield from self.loop("block", "own.p", "%seg.count", self._block_aside(), step=self.own.block)
         yield from self.loop("back", "back.p", "%seg.count", self._turned_back(), step=self.lanes)
 
     def _block_aside(self) -> Iterator[str]:
-        yield from self.far("x.p", "%x.seg", "%ahead.p", self.own.apart)
+        yield from self.far("x.p", "%x.seg", "%own.p", self.own.apart)
         yield from self._sums()
-        yield from self.far("aside.p", "%aside", "%ahead.p", self.panel)
+        yield from self.far("aside.p", "%aside", "%own.p", self.panel)
         for p, v in self.cells:
             at = f"%aside{p}.{v}"
             yield f"  {at} = getelementptr {self.kind}, ptr %aside.p, i64 {p * self.panel + v * self.lanes}"

@@ -17,7 +17,7 @@ from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import ROWS
 from ..codegen.cpu.strip_products import products_kernel
 from ..codegen.cpu.strips import Strip
-from ..plan.costs import PRODUCT_SECONDS
+from ..plan.costs import POSITIONS, PRODUCT_SECONDS
 from ..run.contractions import Columns, Product, address, columns_of, rows_of, steps
 from ..run.joined import Ending
 from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y
@@ -26,9 +26,6 @@ from .contraction import Array, pays, readable, rounded
 from .panels import matrix, offsets
 from .strips import Room, Strips, Weights, _even, _lie, _Sweep
 from .windows import Axes, Axis, phases_back
-
-# Positions of a strip that are worth packing the weights for.
-POSITIONS = 1 << 11
 
 
 def products_of(

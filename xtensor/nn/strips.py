@@ -23,33 +23,27 @@ from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
 from ..codegen.cpu.strips import STRIP_WORDS, Strip, outputs_first_kernel, outputs_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
-from ..plan.costs import PRODUCT_SECONDS
+from ..plan.costs import (
+    FARTHEST,
+    FEW,
+    GROUPED,
+    NEAR_BYTES,
+    PRODUCT_SECONDS,
+    REGISTERS,
+    ROOM_BYTES,
+    SUMS,
+    TERMS,
+    WAITING,
+    WAY_BYTES,
+    WAYS,
+    WEIGHT_BYTES,
+)
 from ..run.joined import Ending
 from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
 from .panels import matrix, panels
 from .windows import Axes, Axis, phases_back
-
-# Where channels come first there may be so many of them, or of outputs; in one of several groups so many of both.
-FEW, GROUPED = 4, 16
-
-# Sums in registers and the most registers of outputs, by whether these are of 64 bytes. The most elements of a window
-# whose sums the gradient has at a time, and windows whose elements share places of the nearest cache, which are so many
-# bytes apart.
-SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 3), 12, 8, 4096
-
-# Bytes of outputs of a gradient's strip that are read for each block of a window, from the nearest cache.
-NEAR_BYTES = 1 << 13
-
-# Sums that are added to in the time that one of them takes.
-WAITING = 10
-
-# The most elements from one column of y to the next.
-FARTHEST = 8
-
-# Bytes of the rows under a strip, and of a gradient of weights, that stay in the second cache with all else.
-ROOM_BYTES, WEIGHT_BYTES = 1 << 18, 5 << 17
 
 # Ranges of images, of groups, of strips, and of columns of outputs.
 Part = tuple[range, range, range, range]

@@ -26,8 +26,12 @@ def thin_form(char: str, columns: int) -> Form:
     machine = host()
     assert machine is not None
     lanes = machine.vector_bytes // itemsize(char)
-    together = -(-columns // -(-columns // COLUMNS))
-    return Form(char, lanes, min(SUMS[machine.vector_bytes == 64] // together, ROWS), columns)
+    return Form(char, lanes, min(SUMS[machine.vector_bytes == 64] // _together(columns), ROWS), columns)
+
+
+def _together(columns: int) -> int:
+    """Return how many columns have their sums at a time, about as many each time."""
+    return -(-columns // -(-columns // COLUMNS))
 
 
 @cache
@@ -38,7 +42,6 @@ def thin_kernel(form: Form) -> Code:
 
 def _source(form: Form) -> Iterator[str]:
     kind, lanes, columns = form.kind, form.lanes, form.registers
-    vector = f"<{lanes} x {kind}>"
     cells = [(r, j) for r in range(form.height) for j in range(columns)]
     yield from sorted(declared(form))
     yield "define void @kernel(ptr %table) {\nentry:"
@@ -52,9 +55,9 @@ def _source(form: Form) -> Iterator[str]:
         yield f"  %a{r} = getelementptr {kind}, ptr %a, i64 %at{r}"
         yield f"  %next{r} = getelementptr {kind}, ptr %a{r}, i64 %a.next"
     yield "  %any = icmp sgt i64 %whole, 0"
-    together, before = -(-columns // -(-columns // COLUMNS)), "some"
+    together, before = _together(columns), "some"
     for first in range(0, columns, together):
-        yield from _sums(form, range(first, min(first + together, columns)), before, f"{first}")
+        yield from _sums(form, range(first, min(first + together, columns)), before, str(first))
         before = f"store{first}"
     yield f"  %c.i = mul i64 %i, {columns}\n  %c.at = getelementptr {kind}, ptr %c, i64 %c.i"
     names = [f"%all{r}.{j}" for r, j in cells]

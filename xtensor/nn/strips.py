@@ -28,8 +28,8 @@ from ..plan.costs import (
     FEW,
     GROUPED,
     NEAR_BYTES,
+    OUTPUT_REGISTERS,
     PRODUCT_SECONDS,
-    REGISTERS,
     ROOM_BYTES,
     SUMS,
     TERMS,
@@ -319,7 +319,7 @@ def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
         block = min(SUMS[wide] // number, TERMS)
         return -(-needed // number) * number * max(1, (number + block) / (number * block))
 
-    number = min(range(REGISTERS[wide], 0, -1), key=cost)
+    number = min(range(OUTPUT_REGISTERS[wide], 0, -1), key=cost)
     return lanes, number, SUMS[wide] // number
 
 
@@ -371,7 +371,7 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: L
         return in_vain * (max(1, sum(size) / prod(size), WAITING / prod(size)) + 0.1 * sum(size) / prod(size))
 
     blocks = [n for n in range(1, min(TERMS, depth) + 1) if run in (depth, run // n * n)]
-    sizes = [size for size in product(range(1, REGISTERS[wide] + 1), blocks) if taken(size) <= (32 if wide else 16)]
+    sizes = [size for size in product(range(1, OUTPUT_REGISTERS[wide] + 1), blocks) if taken(size) <= (32 if wide else 16)]
     number, block = min(sizes, key=cost)
     whole = outputs % (number * lanes) == 0
     return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned, 1, whole)

@@ -300,7 +300,7 @@ FEW, GROUPED = 4, 16
 # Sums in registers and the most registers of outputs, by whether these are of 64 bytes. The most elements of a window
 # whose sums the gradient has at a time, and windows whose elements share places of the nearest cache, which are so many
 # bytes apart.
-SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 3), 12, 8, 4096
+SUMS, OUTPUT_REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 3), 12, 8, 4096
 
 # Bytes of outputs of a gradient's strip that are read for each block of a window, from the nearest cache.
 NEAR_BYTES = 1 << 13

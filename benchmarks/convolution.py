@@ -138,7 +138,8 @@ def row_followed(layer: Layer, layout: str, quick: bool, busy: bool) -> list[str
 def followed(layer: Layer, layout: str) -> dict[str, Callable[[], Any]]:
     """Return what is timed of a layer with what follows it, by name."""
     last, (x, w, bias) = layout == "NHWC", layer.arrays()
-    given = xt.asarray(np.moveaxis(x, 1, -1) if last else x, copy=True), xt.asarray(w, copy=True)
+    x = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
+    given = xt.asarray(x, copy=True), xt.asarray(w, copy=True)
     beside = xt.asarray(bias if last else bias.reshape(-1, 1, 1), copy=True)
     conv = partial(xt.nn.conv, *given, layout=layout, **layer.kind)
     source: Any = np.ones(conv().shape, np.float32)

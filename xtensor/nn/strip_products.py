@@ -1,4 +1,4 @@
-"""Convolutions whose channels come first, by strips: what codegen/cpu/strip_products.py is told.
+"""Convolutions of single elements whose channels come first, as products: what codegen/cpu/strip_products.py is told.
 
 x, w and y are as in `contraction`. It is for registers of fewer than 64 bytes: of those strips.py turns squares of rows
 and columns on their way, which takes no longer.
@@ -17,21 +17,15 @@ from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import ROWS
 from ..codegen.cpu.strip_products import products_kernel
 from ..codegen.cpu.strips import Strip
-from ..plan.costs import PRODUCT_SECONDS
+from ..plan.costs import POSITIONS, PRODUCT_SECONDS
 from ..run.contractions import Columns, Product, address, columns_of, rows_of, steps
 from ..run.joined import Ending
 from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y
 from ..run.native import Launch
 from .contraction import Array, pays, readable, rounded
 from .panels import matrix, offsets
-from .strips import Room, Strips, Weights, _even, _lie, _room_first, _strips, _Sweep
-from .windows import Axes, Axis, phases
-
-# Bytes of the rows under a strip, which are read once; positions of a strip that are worth packing the weights for.
-ROOM_BYTES, POSITIONS = 1 << 20, 1 << 11
-
-# Outputs that windows of several elements are worth packing for.
-FEWEST = 64
+from .strips import Room, Strips, Weights, _even, _lie, _Sweep
+from .windows import Axes, Axis, phases_back
 
 
 def products_of(
@@ -50,34 +44,13 @@ def products_of(
     work, bases = (x if back else y).size * prod(w.shape[2:]), (x, w, y, bias)
     if not x.size or not pays(y, work, often) or not all(readable(one, y.dtype) for one in bases if one is not None):
         return None
-    if back:
-        ways = [tuple(zip(*phase, strict=True)) for phase in product(*map(phases, axes))]
-        if len(ways) > 1:
-            return None
-        (places, elements, axes) = ways[0]
-        w, y = w[(..., *elements)], y[(..., *places)]
-    if not _fits(x, w, y, axes):
-        return None
-    found = _products_of(x, w, y, axes, bases, ending)
+    given = phases_back(w, y, axes) if back else [(w, y, axes)]
+    found = _products_of(x, *given[0], bases, ending) if len(given) == 1 else None
     if found is None:
         return None
     most = (budget - found.fixed) // found.each
-    return (
-        Launches([found.launches], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most)
-        if most > 0
-        else None
-    )
-
-
-def _fits(x: Array, w: Array, y: Array, axes: Axes) -> bool:
-    """Return whether arrays lie as the kernel needs them."""
-    machine = host()
-    if machine is None or machine.vector_bytes >= 64 or axes[-1].stride > 2:
-        return False
-    lies = _lie(x, w, y, axes)
-    if lies is None or lies.first or not all(lies.turned):
-        return False
-    return x.strides[-1] == y.strides[-1] == y.itemsize
+    makes, operands = [found.launches], 4 + (ending is not None)
+    return Launches(makes, operands, work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
 
 
 def _products_of(
@@ -88,29 +61,23 @@ def _products_of(
     bases: tuple[Array, Array, Array, Array | None],
     ending: Ending | None,
 ) -> _Products | None:
-    """Return a convolution of views of the bases x, w, y and bias, None where packing its windows would not pay."""
-    channels, depth = x.shape[2], prod(w.shape[2:])
-    own = Strip(y.dtype.char, _lanes(y), 1, 1, 1, axes[-1].stride)
-    there = _in_place(x, y, axes)
-    if there is None and w.shape[1] < FEWEST:
+    """Return a convolution of views of the bases x, w, y and bias, None where it is not for these."""
+    machine, lies = host(), _lie(x, w, y, axes)
+    if machine is None or machine.vector_bytes >= 64 or lies is None or lies.first or not all(lies.turned):
         return None
+    there = _in_place(x, y, axes)
     if there is None:
-        room = _room_first(own, axes, channels, nbytes=ROOM_BYTES)
-        of_x, of_y = View(x, X, bases[0]), View(y, Y, bases[2])
-        strips = _strips(axes[:-1], of_x.steps[3:-1], of_y.steps[3:-1], room.strip)
-        shapes: list[Shape] = [(int(rows), axes[-1].out) for rows in np.diff(strips.begins)]
-        apart = strips.step * room.row, of_y.steps[-2] if len(axes) > 1 else 0
-    else:
-        x, y = there
-        of_x, of_y = View(x, X, bases[0]), View(y, Y, bases[2])
-        room = Room(0, 0, 1, 1, np.arange(channels) * of_x.steps[2], 0, 0, 0, channels, 0, 0)
-        strips, shapes = _segments(x.shape[3:], of_x.steps[3], of_y.steps[3])
-        apart = of_x.steps[3], of_y.steps[3]
-    sweep = _Sweep(room, of_x, of_y, axes, depth, w.shape[1], True, strips)
+        return None
+    x, y = there
+    of_x, of_y = View(x, X, bases[0]), View(y, Y, bases[2])
+    channels, apart = x.shape[2], (of_x.steps[3], of_y.steps[3])
+    room = Room(0, 0, 1, 1, np.arange(channels) * of_x.steps[2], 0, 0, 0, channels, 0, 0)
+    strips, shapes = _segments(x.shape[3:], *apart)
+    sweep = _Sweep(room, of_x, of_y, axes, channels, w.shape[1], True, strips)
     finish = None if ending is None else ending.along(ROWS)
-    one = Product(y.dtype, w.shape[1], max(map(prod, shapes)), depth, finish=finish)
+    one = Product(y.dtype, w.shape[1], max(map(prod, shapes)), channels, finish=finish)
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
-    code = products_kernel(own, one.form, there is None, finish)
+    code = products_kernel(Strip(y.dtype.char, one.form.lanes, 1, 1, 1), one.form, finish)
     slots = 0 if ending is None else len(ending.slots(0))
     return _Products(code, sweep, one, shapes, apart, View(w, W, bases[1]), bias, slots)
 
@@ -157,7 +124,7 @@ class _Products(NamedTuple):
     @property
     def is_laid_out(self) -> bool:
         """Whether weights are matrices where they lie."""
-        return self.w.is_contiguous and self.w.shape[2] == self.sweep.depth
+        return self.w.is_contiguous
 
     @property
     def fixed(self) -> int:
@@ -167,7 +134,7 @@ class _Products(NamedTuple):
     @property
     def each(self) -> int:
         """Bytes of scratch of a thread."""
-        return self.sweep.room_bytes + rounded(self.product.scratch(False))
+        return rounded(self.product.scratch(False))
 
     def launches(self, sheet: Sheet) -> list[Launch]:
         """Return what lays out weights and biases, and the convolution."""
@@ -175,7 +142,7 @@ class _Products(NamedTuple):
         found, weights, lie = list[Launch](), self.w.at, self.w.steps
         if not self.is_laid_out:
             weights = sheet.take(prod(self.w.shape), dtype)
-            terms = np.add.outer(offsets(self.w.shape[3:], lie[3:]), np.arange(channels) * lie[2]).ravel()
+            terms = np.arange(channels) * lie[2]
             rows = offsets((groups, outputs), lie[:2])
             found.append(matrix(self.w, rows, terms, sweep.depth, sheet, weights))
         if self.bias is None:
@@ -212,9 +179,3 @@ class _Products(NamedTuple):
         tables = {shape: self._table(shape, sheet) for shape in set(self.shapes)}
         words = [(*map(address, tables[shape]), len(tables[shape].panels)) for shape in self.shapes]
         return sheet.keep(np.array(words, np.int64))
-
-
-def _lanes(y: Array) -> int:
-    machine = host()
-    assert machine is not None
-    return int(machine.vector_bytes // y.itemsize)

@@ -23,33 +23,27 @@ from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
 from ..codegen.cpu.strips import STRIP_WORDS, Strip, outputs_first_kernel, outputs_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
-from ..plan.costs import PRODUCT_SECONDS
+from ..plan.costs import (
+    FARTHEST,
+    FEW,
+    GROUPED,
+    NEAR_BYTES,
+    OUTPUT_REGISTERS,
+    PRODUCT_SECONDS,
+    ROOM_BYTES,
+    SUMS,
+    TERMS,
+    WAITING,
+    WAY_BYTES,
+    WAYS,
+    WEIGHT_BYTES,
+)
 from ..run.joined import Ending
 from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, Word, X, Y, behind, shared
 from ..run.native import Launch, Place
 from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
 from .panels import matrix, panels
-from .windows import Axes, Axis, phases
-
-# Where channels come first there may be so many of them, or of outputs; in one of several groups so many of both.
-FEW, GROUPED = 4, 16
-
-# Sums in registers and the most registers of outputs, by whether these are of 64 bytes. The most elements of a window
-# whose sums the gradient has at a time, and windows whose elements share places of the nearest cache, which are so many
-# bytes apart.
-SUMS, REGISTERS, TERMS, WAYS, WAY_BYTES = (12, 24), (2, 3), 12, 8, 4096
-
-# Bytes of outputs of a gradient's strip that are read for each block of a window, from the nearest cache.
-NEAR_BYTES = 1 << 13
-
-# Sums that are added to in the time that one of them takes.
-WAITING = 6
-
-# The most elements from one column of y to the next.
-FARTHEST = 8
-
-# Bytes of the rows under a strip, and of a gradient of weights, that stay in the second cache with all else.
-ROOM_BYTES, WEIGHT_BYTES = 1 << 18, 5 << 17
+from .windows import Axes, Axis, phases_back
 
 # Ranges of images, of groups, of strips, and of columns of outputs.
 Part = tuple[range, range, range, range]
@@ -121,11 +115,8 @@ def strips_of(
     others = (w,) if bias is None else (w, bias)
     if not x.size or not pays(y, work, often) or not all(readable(one, y.dtype) for one in others):
         return None
-    given = [(x, w, y, axes)]
-    if back:
-        ways = [tuple(zip(*phase, strict=True)) for phase in product(*map(phases, axes))]
-        given = [(x, w[(..., *elements)], y[(..., *places)], own) for places, elements, own in ways]
-    made = [_outputs_of(*one, (x, w, y, bias), budget, ending) for one in given]
+    given = phases_back(w, y, axes) if back else [(w, y, axes)]
+    made = [_outputs_of(x, *one, (x, w, y, bias), budget, ending) for one in given]
     found = [one for one in made if one is not None]
     if len(found) < len(made):
         return None
@@ -217,7 +208,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
         beside = -(-depth * outputs // own.lanes) * own.lanes**2
     else:
         x, y, axes, _ = _flat(x, y, axes, lies, None, apart=True)
-        own = _last_weights(y.dtype, outputs, channels, axes[-1], lies)
+        own = _last_weights(y.dtype, outputs, channels, axes, lies)
         room = _room_last(own._replace(block=1), axes, channels, NEAR_BYTES // (own.registers * own.lanes * y.itemsize))
         beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
     views = View(x, X, bases[0]), View(y, Y, bases[1])
@@ -328,7 +319,7 @@ def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
         block = min(SUMS[wide] // number, TERMS)
         return -(-needed // number) * number * max(1, (number + block) / (number * block))
 
-    number = min(range(REGISTERS[wide], 0, -1), key=cost)
+    number = min(range(OUTPUT_REGISTERS[wide], 0, -1), key=cost)
     return lanes, number, SUMS[wide] // number
 
 
@@ -337,8 +328,6 @@ def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: L
     """Return the form of a convolution; each block of windows costs as much as another one."""
     lanes, number, most = _registers(dtype, outputs)
     apart = axis.stride * channels
-    if lies.turned[1]:
-        number, most = 1, lanes
     if apart * dtype.itemsize % WAY_BYTES == 0:
         most = min(most, WAYS)
     block = min(range(1, most + 1), key=lambda n: (-(-axis.out // n) * (n + 1), -n))
@@ -361,13 +350,15 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
 
 
 @lru_cache(256)
-def _last_weights(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies) -> Strip:
-    """Return the form of the gradient: elements of a window that follow each other and divide those that do, and few
-    loads for each sum, of which there are enough not to wait for each other.
+def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: Lies) -> Strip:
+    """Return the form of the gradient: few elements of a window and outputs in vain, and few loads for each sum, of
+    which there are enough not to wait for each other. The elements follow each other: they divide those that do, unless
+    that are all.
     """
     machine = host()
     assert machine is not None
     lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
+    depth, axis = channels * prod(one.kernel for one in axes), axes[-1]
     run = channels * (axis.kernel if axis.dilation == 1 else 1)
 
     def taken(size: tuple[int, int]) -> int:
@@ -376,11 +367,11 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axis: Axis, lies: L
 
     def cost(size: tuple[int, int]) -> float:
         number, block = size
-        in_vain = -(-outputs // (number * lanes)) * number
+        in_vain = -(-outputs // (number * lanes)) * number * -(-depth // block) * block
         return in_vain * (max(1, sum(size) / prod(size), WAITING / prod(size)) + 0.1 * sum(size) / prod(size))
 
-    blocks = [n for n in range(1, TERMS + 1) if run % n == 0]
-    sizes = [size for size in product(range(1, REGISTERS[wide] + 1), blocks) if taken(size) <= (32 if wide else 16)]
+    blocks = [n for n in range(1, min(TERMS, depth) + 1) if run in (depth, run // n * n)]
+    sizes = [size for size in product(range(1, OUTPUT_REGISTERS[wide] + 1), blocks) if taken(size) <= (32 if wide else 16)]
     number, block = min(sizes, key=cost)
     whole = outputs % (number * lanes) == 0
     return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned, 1, whole)
@@ -415,7 +406,7 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
     pixels = (windows - 1) * axis.stride + axis.span
     length = -(-channels * pixels // own.lanes) * own.lanes
     along = np.add.outer(np.arange(axis.kernel) * axis.dilation * channels, np.arange(channels)).ravel()
-    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1), ROOM_BYTES)
+    strip, under = _strip(own, axes[:-1], length, max(most // wide, 1))
     turned = own.turned[0]
     ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered or turned else channels
     lies = -axis.low * one, axis.stride * one, axis.size * one
@@ -424,18 +415,16 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
 
 
 @lru_cache(256)
-def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62, nbytes: int = 0) -> Room:
-    """Return how rows are laid out whose channels come first; most: positions of a strip; nbytes: of its rows, where
-    these need not stay in the second cache.
-    """
+def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
+    """Return how rows are laid out whose channels come first; most: positions of a strip."""
     axis, width = axes[-1], own.registers * own.lanes
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
     furthest = int(further[-1])
     rows = prod(one.kernel for one in axes[:-1]) * channels * own.phases * np.dtype(own.char).itemsize
-    wide = axis.out if nbytes else _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
+    wide = _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
     length = -(-(wide + furthest) // own.lanes) * own.lanes
     row = channels * own.phases * length
-    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1), nbytes or ROOM_BYTES)
+    strip, under = _strip(own, axes[:-1], row, max(most // wide, 1))
     along = np.add.outer(under * row, phase * length + further)
     ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
     return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
@@ -449,15 +438,15 @@ def _even(length: int, most: int, block: int) -> int:
     return -(-length // (parts * block)) * block
 
 
-def _strip(own: Strip, axes: Axes, row: int, most: int, nbytes: int) -> tuple[int, Array]:
+def _strip(own: Strip, axes: Axes, row: int, most: int) -> tuple[int, Array]:
     """Return how many rows of outputs a strip has, and which of the rows under it those under its first one are.
 
-    row: elements from a row under it to the next. most: rows of a strip; nbytes: of those under it.
+    row: elements from a row under it to the next. most: rows of a strip.
     """
     if not axes:
         return 1, np.zeros(1, np.int64)
     planes, axis = prod(one.kernel for one in axes[:-1]), axes[-1]
-    fitting = nbytes // (row * np.dtype(own.char).itemsize * planes) - axis.span
+    fitting = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes) - axis.span
     strip = _even(axis.out, min(max(fitting // axis.stride + 1, 1), most), 1)
     return strip, np.add.outer(np.arange(planes) * _tall(axis, strip), np.arange(axis.kernel) * axis.dilation).ravel()
 

@@ -77,6 +77,14 @@ def phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:
     return found
 
 
+def phases_back(w: Any, x: Any, axes: Axes) -> list[tuple[Any, Any, Axes]]:
+    """Return the convolutions by stride 1 that inputs are of outputs, one for each phase of the positions: the weights
+    (..., *window) and the inputs (..., *lengths) that have to do with it, and its axes.
+    """
+    ways = (zip(*phase, strict=True) for phase in product(*map(phases, axes)))
+    return [(w[(..., *elements)], x[(..., *places)], own) for places, elements, own in ways]
+
+
 # ---- arguments
 
 

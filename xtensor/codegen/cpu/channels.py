@@ -94,7 +94,6 @@ class _Text(Sweeping):
         self.thin = thin
 
     def text(self) -> Iterator[str]:
-        yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         yield f"@zeros = private constant {self.vector} zeroinitializer, align 64"
         rows = self.loop("row", "r", "%row.count", self._row())
         yield from self.kernel(POINTERS, NUMBERS, self.images("%x", "%y", rows))

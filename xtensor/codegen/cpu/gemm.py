@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
+from ...plan.costs import ROWS_AHEAD
 from .compile import Code, Host, handmade, host
 from .finish import Finish, Steps
 
@@ -189,6 +190,7 @@ def declared(form: Form) -> set[str]:
         f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {vector})",
         f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, {mask})",
         "declare i64 @llvm.smin.i64(i64, i64)",
+        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
     }
     return found | (set() if form.integers else {f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"})
 
@@ -331,6 +333,8 @@ def _pack_columns(form: Form) -> str:
         if name == "full":
             lines += [
                 f"  {x} = load {_vector(form)}, ptr {x}.at, align {form.itemsize}",
+                f"  {x}.ahead = getelementptr i8, ptr {x}.at, i64 {ROWS_AHEAD}",
+                f"  call void @llvm.prefetch.p0(ptr {x}.ahead, i32 0, i32 3, i32 1)",
                 f"  store {_vector(form)} {x}, ptr {to}, align {form.itemsize}",
             ]
         else:  # what lies behind is stored again: masked stores take many times as long on some processors

@@ -1,7 +1,6 @@
-"""Convolutions whose channels come first, by strips: windows are packed and multiplied by the contraction kernel.
+"""Convolutions of single elements whose channels come first, by strips that the contraction kernel multiplies.
 
-Rows of its products are outputs, columns are positions. Rows of the input lie in the room of a strip as in strips.py;
-windows of single elements without padding are packed from where they lie.
+Rows of its products are outputs, columns are positions, which are packed from where they lie.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from .strips import STRIP_WORDS, Strip, _Text
 
 
 @lru_cache(256)
-def products_kernel(own: Strip, form: Form, is_copied: bool, finish: Finish | None = None) -> Code:
-    """Return the code of a convolution. is_copied: whether rows are copied to the room. finish: what becomes of sums.
+def products_kernel(own: Strip, form: Form, finish: Finish | None = None) -> Code:
+    """Return the code of a convolution. finish: what becomes of sums.
 
     Raises LacksError where generated code lacks a step of that.
     """
     known = declared(form)
-    lines = [line for line in _Products(own, form, is_copied).text() if line not in known]
+    lines = [line for line in _Products(own).text() if line not in known]
     return handmade("\n".join([source(form, finish, "product"), *lines]))
 
 
@@ -30,10 +29,6 @@ class _Products(_Text):
     """The text of a kernel around the product. %product: what that is told, but for what differs from strip to strip;
     %sums: its scratch.
     """
-
-    def __init__(self, own: Strip, form: Form, is_copied: bool) -> None:
-        super().__init__(own)
-        self.product, self.is_copied = form, is_copied
 
     def text(self) -> Iterator[str]:
         yield "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
@@ -50,14 +45,8 @@ class _Products(_Text):
         yield from super()._group()
 
     def _piece(self) -> Iterator[str]:
-        return super()._piece() if self.is_copied else self._computed()
-
-    def _computed(self) -> Iterator[str]:
-        room = "%room"
-        if not self.is_copied:
-            yield from self.words("%s", "x.rows")
-            yield f"  %x.s = getelementptr {self.kind}, ptr %x.n, i64 %x.rows.this"
-            room = "%x.s"
+        yield from self.words("%s", "x.rows")
+        yield f"  %x.s = getelementptr {self.kind}, ptr %x.n, i64 %x.rows.this"
         yield from self.words("%begins.this", "y.rows")
         yield f"  %y.s = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
         yield "  %y.own = add i64 %y.begin, %y.n.far\n  %y.far = add i64 %y.own, %y.rows.this"
@@ -65,7 +54,7 @@ class _Products(_Text):
         for place, (name, kind) in enumerate((("pieces", "ptr"), ("panels", "ptr"), ("panel.count", "i64"))):
             yield f"  %own.{name}.at = getelementptr i64, ptr %own, i64 {place}"
             yield f"  %own.{name} = load {kind}, ptr %own.{name}.at"
-        told = {"a.0": "%w.g", "b.0": room, "c.0": "%y.s", "bias.rows": "%bias.g", "finish": "%slots"}
+        told = {"a.0": "%w.g", "b.0": "%x.s", "c.0": "%y.s", "bias.rows": "%bias.g", "finish": "%slots"}
         of_strip = {name: f"%own.{name}" for name in ("pieces", "panels", "panel.count")}
         yield from self._tell({**told, **of_strip, "begin": "%y.far"})
         yield "  call void @product(ptr %words)"

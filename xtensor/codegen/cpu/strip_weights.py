@@ -64,16 +64,20 @@ class _Weights(_Text):
         yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
 
     def _terms(self) -> Iterator[str]:
-        yield from self.words("%k", "ks")
+        """Yield what is done for some elements of a window; where these are the last, some of them come again."""
+        yield f"  %k.last = sub i64 %depth, {self.own.block}\n  %k0 = call i64 @llvm.smin.i64(i64 %k, i64 %k.last)"
+        yield from self.words("%k0", "ks")
         carried = [(f"row{t}.{v}", self.vector, "zeroinitializer", f"%sum{t}.{v}") for t, v in self.cells]
         yield from self.loop("row", "r", "%row.count", self._row(), carried=carried)
         for t, v in self.cells:
             name = f"%total{t}.{v}"
-            yield f"  {name}.k = add i64 %k, {t}\n  {name}.row = mul i64 {name}.k, %pitch"
+            yield f"  {name}.k = add i64 %k0, {t}\n  {name}.row = mul i64 {name}.k, %pitch"
             yield f"  {name}.far = add i64 {name}.row, {v * self.lanes}"
             yield f"  {name}.at = getelementptr {self.kind}, ptr %w.o, i64 {name}.far"
             yield _masked_load(self.form, f"{name}.old", f"{name}.at", f"%mask{v}")
-            yield f"  {name} = fadd {self.vector} {name}.old, %sum{t}.{v}"
+            yield f"  {name}.new = icmp sge i64 {name}.k, %k"
+            yield f"  {name}.sum = fadd {self.vector} {name}.old, %sum{t}.{v}"
+            yield f"  {name} = select i1 {name}.new, {self.vector} {name}.sum, {self.vector} {name}.old"
             yield _masked_store(self.form, name, f"{name}.at", f"%mask{v}")
 
     def _row(self) -> Iterator[str]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import lcm
 from typing import NamedTuple
 
+from ...plan.costs import AHEAD, ROWS_AHEAD
 from .compile import Code, handmade
 from .finish import Finish, Steps
-from .gemm import _masked_load, _masked_store, declared, first_lanes, splat
+from .gemm import Form, _masked_load, _masked_store, _suffix, declared, first_lanes, splat
 from .sweeping import OUTSIDE, Sweeping
 from .turning import transposed
 
@@ -46,6 +48,11 @@ NUMBERS = (
 
 # Words of each strip in `columns`: its pieces and panels (see gemm.py), and how many of the latter there are.
 STRIP_WORDS = 3
+
+
+def scatter_of(form: Form) -> str:
+    """Return the name of the intrinsic that stores a register to places that lie in any way."""
+    return f"llvm.masked.scatter.{_suffix(form)}.v{form.lanes}p0"
 
 
 class Strip(NamedTuple):
@@ -179,11 +186,14 @@ class _Text(Sweeping):
         yield f"  %t.far = mul i64 %t, {phases}\n  %from = add i64 %start.col, %t.far"
         yield "  %from.n = trunc i64 %from to i32"
         yield from splat("from", "i32", ints, self.lanes, "from.n")
+        yield f"  %x.ahead = getelementptr i8, ptr %x.r, i64 {AHEAD}"
         for part in range(phases):
             counting = ", ".join(f"i32 {part * self.lanes + lane}" for lane in range(self.lanes))
+            yield f"  %from{part} = add i64 %from, {part * self.lanes}"
+            yield f"  %x.ahead{part} = getelementptr {self.kind}, ptr %x.ahead, i64 %from{part}"
+            yield f"  call void @llvm.prefetch.p0(ptr %x.ahead{part}, i32 0, i32 3, i32 1)"
             yield f"  %at{part} = add {ints} %from.all, <{counting}>"
             yield f"  %in{part} = icmp ult {ints} %at{part}, %there.all"
-            yield f"  %from{part} = add i64 %from, {part * self.lanes}"
             yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.r, i64 %from{part}"
             yield _masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")
         for phase in range(phases):
@@ -214,21 +224,40 @@ class _Text(Sweeping):
     ) -> Iterator[str]:
         """Yield the copy of a square, turned: of the lanes inside of as many registers as there are left.
 
-        given, to: where the first one is and goes, and the elements to the next. What is stored too far is stored
-        again.
+        given, to: where the first one is and goes, and the elements to the next. Whole squares need no masks.
         """
+        truth, bits = f"<{self.lanes} x i1>", f"i{self.lanes}"
+        yield f"  %{own}.bits = bitcast {truth} {inside} to {bits}\n  %{own}.full = icmp eq {bits} %{own}.bits, -1"
+        yield f"  %{own}.many = icmp sge i64 {left}, {self.lanes}\n  %{own}.whole = and i1 %{own}.full, %{own}.many"
+        yield f"  br i1 %{own}.whole, label %{own}.unmasked, label %{own}.part\n{own}.unmasked:"
+        yield from self._turned_square(f"{own}.all", given, to)
+        yield f"  br label %{own}.turned\n{own}.part:"
+        yield from self._turned_square(f"{own}.some", given, to, (inside, left))
+        yield f"  br label %{own}.turned\n{own}.turned:"
+
+    def _turned_square(
+        self, own: str, given: tuple[str, str], to: tuple[str, str], masks: tuple[str, str] | None = None
+    ) -> Iterator[str]:
+        """Yield the copy of a whole square, or of a part: masks as inside and left of `_square`."""
         (x, x_step), (y, y_step) = given, to
         for n in range(self.lanes):
-            yield f"  %{own}.is{n} = icmp sgt i64 {left}, {n}"
-            yield from self.masked(f"{own}.in{n}", inside, f"%{own}.is{n}")
-            yield _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
+            load = f"  %{own}.line{n} = load {self.vector}, ptr {x}, align {self.form.itemsize}"
+            if masks is not None:
+                yield f"  %{own}.is{n} = icmp sgt i64 {masks[1]}, {n}"
+                yield from self.masked(f"{own}.in{n}", masks[0], f"%{own}.is{n}")
+                load = _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
+            yield load
+            yield f"  %{own}.ahead{n} = getelementptr i8, ptr {x}, i64 {ROWS_AHEAD}"
+            yield f"  call void @llvm.prefetch.p0(ptr %{own}.ahead{n}, i32 0, i32 3, i32 1)"
             yield f"  %{own}.from{n} = getelementptr {self.kind}, ptr {x}, i64 {x_step}"
             x = f"%{own}.from{n}"
         names, lines = transposed(self.form, [f"%{own}.line{n}" for n in range(self.lanes)], f"{own}.turn")
         yield from lines
-        yield from first_lanes(self.form, f"{own}.mask", left)
+        if masks is not None:
+            yield from first_lanes(self.form, f"{own}.mask", masks[1])
         for n, name in enumerate(names):
-            yield _masked_store(self.form, name, y, f"%{own}.mask")
+            whole = f"  store {self.vector} {name}, ptr {y}, align {self.form.itemsize}"
+            yield whole if masks is None else _masked_store(self.form, name, y, f"%{own}.mask")
             yield f"  %{own}.to{n} = getelementptr {self.kind}, ptr {y}, i64 {y_step}"
             y = f"%{own}.to{n}"
 
@@ -262,20 +291,28 @@ class _Text(Sweeping):
             whole = f"  %{name}{v} = load {self.vector}, ptr %{name}{v}.at, align {self.form.itemsize}"
             yield whole if self.own.whole else _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
 
-    def _scattered(self, own: str, whole: str, to: str, far: int) -> Iterator[str]:
-        """Yield the store of a register under %mask and a name of its own; its elements may lie apart."""
+    def _scattered(self, own: str, value: str, to: str, far: int) -> Iterator[str]:
+        """Yield the store of a register under %mask and a name of its own; its elements may lie apart. Then whole ones
+        are stored one by one, without a question for each.
+        """
         lanes, apart = self.lanes, self.own.scattered
-        for part in range(apart):
-            value, mask = whole, f"%mask{own}"
-            if apart > 1:
-                places = [part * lanes + lane for lane in range(lanes)]
-                order = ", ".join(f"i32 {lanes if n % apart else n // apart}" for n in places)
-                for name, kind, old in (("value", self.vector, value), ("mask", f"<{lanes} x i1>", mask)):
-                    both = f"{kind} {old}, {kind} zeroinitializer, <{lanes} x i32> <{order}>"
-                    yield f"  %{name}{own}.{part} = shufflevector {both}"
-                value, mask = f"%value{own}.{part}", f"%mask{own}.{part}"
-            yield f"  %to{own}.{part} = getelementptr {self.kind}, ptr {to}, i64 {far + part * lanes}"
-            yield _masked_store(self.form, value, f"%to{own}.{part}", mask)
+        yield f"  %to{own}.0 = getelementptr {self.kind}, ptr {to}, i64 {far}"
+        if apart == 1:
+            yield _masked_store(self.form, value, f"%to{own}.0", f"%mask{own}")
+            return
+        yield f"  %bits{own} = bitcast <{lanes} x i1> %mask{own} to i{lanes}"
+        yield f"  %all{own} = icmp eq i{lanes} %bits{own}, -1"
+        yield f"  br i1 %all{own}, label %whole{own}, label %some{own}\nwhole{own}:"
+        for n in range(lanes):
+            yield f"  %lane{own}.{n} = extractelement {self.vector} {value}, i32 {n}"
+            yield f"  %at{own}.{n} = getelementptr {self.kind}, ptr %to{own}.0, i64 {n * apart}"
+            yield f"  store {self.kind} %lane{own}.{n}, ptr %at{own}.{n}"
+        yield f"  br label %apart{own}\nsome{own}:"
+        places = ", ".join(f"i64 {n * apart}" for n in range(lanes))
+        yield f"  %each{own} = getelementptr {self.kind}, ptr %to{own}.0, <{lanes} x i64> <{places}>"
+        given = f"<{lanes} x ptr> align {self.form.itemsize} %each{own}, <{lanes} x i1> %mask{own}"
+        yield f"  call void @{scatter_of(self.form)}({self.vector} {value}, {given})"
+        yield f"  br label %apart{own}\napart{own}:"
 
     def _added_up(self, terms: Iterator[str], starts: Sequence[str]) -> Iterator[str]:
         """Yield the loop over elements of windows, each at %x.k; starts: what the sums, %sum..., are at first."""
@@ -310,6 +347,9 @@ class _Ending(_Text):
         self.steps = None if finish is None else Steps(finish, own.lanes)
 
     def text(self) -> Iterator[str]:
+        if self.own.scattered > 1:
+            truth = f"<{self.lanes} x ptr>, <{self.lanes} x i1>"
+            yield f"declare void @{scatter_of(self.form)}({self.vector}, {truth})"
         yield from super().text()
         if self.steps is not None:
             yield from sorted(self.steps.writer.declarations - declared(self.form))
@@ -412,28 +452,72 @@ class _Outputs(_Ending):
     def _row(self) -> Iterator[str]:
         yield from self._at_row()
         yield from self.far("y.o", "%y.r", "%o", "%y.step" if self.own.turned[1] else 1)
-        yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
+        if self.own.turned[1]:
+            yield from self.loop("segment", "seg", "%positions", self._segment(), step=self.segment)
+        else:
+            yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
 
     def _block(self) -> Iterator[str]:
         yield from self.far("x.p", "%room.r", "%p", self.own.apart)
         yield from self.far("to0", "%y.o", "%p", self.y_step)
         yield from self._fetched()
-        yield from self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
+        yield from self._sums()
         yield "  %left.p = sub i64 %positions, %p"
-        if self.own.turned[1]:
-            yield from self._turned_back()
+        yield from self._stored() if self.steps is None else self._ended()
+
+    def _sums(self) -> Iterator[str]:
+        return self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
+
+    # -- outputs that are turned: whole blocks and whole squares of them lie aside
+
+    @property
+    def segment(self) -> int:
+        """The windows whose outputs lie aside at a time."""
+        return lcm(self.own.block, self.lanes)
+
+    @property
+    def windows(self) -> int:
+        return self.lanes if self.of_outputs else self.own.block
+
+    def _groups(self) -> Iterator[str]:
+        if self.of_outputs:
+            yield f"  %aside = alloca [{self.segment * self.panel} x {self.kind}], align 64"
+        yield from super()._groups()
+
+    def _segment(self) -> Iterator[str]:
+        yield "  %left.seg = sub i64 %positions, %seg"
+        yield f"  %seg.count = call i64 @llvm.smin.i64(i64 %left.seg, i64 {self.segment})"
+        yield from self.far("x.seg", "%room.r", "%seg", self.own.apart)
+        yield from self.loop("block", "own.p", "%seg.count", self._block_aside(), step=self.own.block)
+        yield from self.loop("back", "back.p", "%seg.count", self._turned_back(), step=self.lanes)
+
+    def _block_aside(self) -> Iterator[str]:
+        yield from self.far("x.p", "%x.seg", "%own.p", self.own.apart)
+        yield from self._sums()
+        yield from self.far("aside.p", "%aside", "%own.p", self.panel)
+        for p, v in self.cells:
+            at = f"%aside{p}.{v}"
+            yield f"  {at} = getelementptr {self.kind}, ptr %aside.p, i64 {p * self.panel + v * self.lanes}"
+            yield f"  store {self.vector} %sum{p}.{v}, ptr {at}, align {self.form.itemsize}"
+
+    def _turned_back(self) -> Iterator[str]:
+        """Yield what writes registers of windows that are made of those of outputs."""
+        yield "  %p = add i64 %seg, %back.p\n  %left.p = sub i64 %positions, %p"
+        yield from self.far("to0", "%y.o", "%p", self.y_step)
+        yield from self._fetched()
+        yield from self.far("squared", "%aside", "%back.p", self.panel)
+        yield from first_lanes(self.form, "mask.p", "%left.p")
+        for v in range(self.own.registers):
+            for n in range(self.lanes):
+                at = f"%back{v}.at{n}"
+                yield f"  {at} = getelementptr {self.kind}, ptr %squared, i64 {n * self.panel + v * self.lanes}"
+                yield f"  %back{v}.in{n} = load {self.vector}, ptr {at}, align {self.form.itemsize}"
+            yield from transposed(self.form, [f"%back{v}.in{n}" for n in range(self.lanes)], f"back{v}.")[1]
         yield from self._stored() if self.steps is None else self._ended()
 
     @property
     def y_step(self) -> str:
         return str(self.own.scattered) if self.own.turned[1] else "%y.step"
-
-    def _turned_back(self) -> Iterator[str]:
-        """Yield what makes registers of windows of those of outputs."""
-        yield from first_lanes(self.form, "mask.p", "%left.p")
-        for v in range(self.own.registers):
-            given = [f"%sum{p}.{v}" if p < self.own.block else "zeroinitializer" for p in range(self.lanes)]
-            yield from transposed(self.form, given, f"back{v}.")[1]
 
     def _value(self, line: int, v: int) -> str:
         return f"%back{line // self.lanes}.1.{line % self.lanes}" if self.own.turned[1] else super()._value(line, v)

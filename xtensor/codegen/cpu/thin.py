@@ -1,7 +1,8 @@
 """Products with a matrix of few columns: sums along rows of A, in registers of terms that follow each other.
 
 A register of columns would be filled to a part. Here all lanes of a register are terms of one sum, of which there are
-some rows' at a time; in the end registers of sums are added across, all at once.
+some rows' and some columns' at a time, so that there are fewer loads than multiplications; more columns go over the
+same rows again, which are in the nearest cache. In the end registers of sums are added across, all at once.
 """
 
 from __future__ import annotations
@@ -16,13 +17,21 @@ from .gemm import Form, declared, first_lanes, itemsize, loads
 POINTERS = ("a", "b", "c")
 NUMBERS = ("rows", "depth", "a.step")
 
+# Sums at a time with 16 registers and with 32, the most columns of them, and the most rows.
+SUMS, COLUMNS, ROWS = (12, 24), 4, 8
+
 
 def thin_form(char: str, columns: int) -> Form:
     """Return the form for so many columns on this machine: the rows of which sums are made at a time."""
     machine = host()
     assert machine is not None
     lanes = machine.vector_bytes // itemsize(char)
-    return Form(char, lanes, max((8 if machine.vector_bytes == 32 else 16) // columns, 1), columns)
+    return Form(char, lanes, min(SUMS[machine.vector_bytes == 64] // _together(columns), ROWS), columns)
+
+
+def _together(columns: int) -> int:
+    """Return how many columns have their sums at a time, about as many each time."""
+    return -(-columns // -(-columns // COLUMNS))
 
 
 @cache
@@ -33,31 +42,23 @@ def thin_kernel(form: Form) -> Code:
 
 def _source(form: Form) -> Iterator[str]:
     kind, lanes, columns = form.kind, form.lanes, form.registers
-    vector = f"<{lanes} x {kind}>"
     cells = [(r, j) for r in range(form.height) for j in range(columns)]
     yield from sorted(declared(form))
     yield "define void @kernel(ptr %table) {\nentry:"
     yield from loads(POINTERS, NUMBERS)
     yield f"  %rest = urem i64 %depth, {lanes}\n  %whole = sub i64 %depth, %rest\n  %is.whole = icmp eq i64 %rest, 0"
+    yield f"  %a.next = mul i64 %a.step, {form.height}"
     yield from first_lanes(form, "mask", "%rest")
     yield f"  %last = sub i64 %rows, {form.height}\n  br label %some\nsome:\n  %i = phi i64 [0, %entry], [%i.n, %next]"
     for r in range(form.height):
         yield f"  %i{r} = add i64 %i, {r}\n  %at{r} = mul i64 %i{r}, %a.step"
         yield f"  %a{r} = getelementptr {kind}, ptr %a, i64 %at{r}"
-    yield "  %any = icmp sgt i64 %whole, 0\n  br i1 %any, label %term, label %end\nterm:"
-    yield "  %k = phi i64 [0, %some], [%k.n, %term]"
-    for r, j in cells:
-        yield f"  %sum{r}.{j} = phi {vector} [zeroinitializer, %some], [%full{r}.{j}, %term]"
-    yield from _terms(form, "full", "%k", "sum")
-    yield f"  %k.n = add i64 %k, {lanes}\n  %more = icmp slt i64 %k.n, %whole"
-    yield "  br i1 %more, label %term, label %end\nend:"
-    for r, j in cells:
-        yield f"  %end{r}.{j} = phi {vector} [zeroinitializer, %some], [%full{r}.{j}, %term]"
-    yield "  br i1 %is.whole, label %store, label %part\npart:"
-    yield from _terms(form, "part", "%whole", "end", "%mask")
-    yield "  br label %store\nstore:"
-    for r, j in cells:
-        yield f"  %all{r}.{j} = phi {vector} [%end{r}.{j}, %end], [%part{r}.{j}, %part]"
+        yield f"  %next{r} = getelementptr {kind}, ptr %a{r}, i64 %a.next"
+    yield "  %any = icmp sgt i64 %whole, 0"
+    together, before = _together(columns), "some"
+    for first in range(0, columns, together):
+        yield from _sums(form, range(first, min(first + together, columns)), before, str(first))
+        before = f"store{first}"
     yield f"  %c.i = mul i64 %i, {columns}\n  %c.at = getelementptr {kind}, ptr %c, i64 %c.i"
     names = [f"%all{r}.{j}" for r, j in cells]
     for first in range(0, len(names), lanes):
@@ -67,24 +68,46 @@ def _source(form: Form) -> Iterator[str]:
     yield "  %done.rows = icmp eq i64 %i, %last\n  br i1 %done.rows, label %done, label %some\ndone:\n  ret void\n}"
 
 
-def _terms(form: Form, made: str, k: str, sums: str, mask: str = "") -> Iterator[str]:
-    """Yield the lines that add a register of terms to sums of all rows and columns."""
+def _sums(form: Form, columns: range, before: str, own: str) -> Iterator[str]:
+    """Yield the lines that make sums of some columns, %all..., after a block; own: ends the names of their blocks."""
+    vector, cells = f"<{form.lanes} x {form.kind}>", [(r, j) for r in range(form.height) for j in columns]
+    yield f"  br i1 %any, label %term{own}, label %end{own}\nterm{own}:"
+    yield f"  %k{own} = phi i64 [0, %{before}], [%k{own}.n, %term{own}]"
+    for r, j in cells:
+        yield f"  %sum{r}.{j} = phi {vector} [zeroinitializer, %{before}], [%full{own}.{r}.{j}, %term{own}]"
+    yield from _terms(form, columns, f"full{own}", f"%k{own}", "sum")
+    yield f"  %k{own}.n = add i64 %k{own}, {form.lanes}\n  %more{own} = icmp slt i64 %k{own}.n, %whole"
+    yield f"  br i1 %more{own}, label %term{own}, label %end{own}\nend{own}:"
+    for r, j in cells:
+        yield f"  %end{r}.{j} = phi {vector} [zeroinitializer, %{before}], [%full{own}.{r}.{j}, %term{own}]"
+    yield f"  br i1 %is.whole, label %store{own}, label %part{own}\npart{own}:"
+    yield from _terms(form, columns, f"part{own}", "%whole", "end", "%mask")
+    yield f"  br label %store{own}\nstore{own}:"
+    for r, j in cells:
+        yield f"  %all{r}.{j} = phi {vector} [%end{r}.{j}, %end{own}], [%part{own}.{r}.{j}, %part{own}]"
+
+
+def _terms(form: Form, columns: range, made: str, k: str, sums: str, mask: str = "") -> Iterator[str]:
+    """Yield the lines that add a register of terms to sums of all rows and some columns."""
     kind, vector, suffix = form.kind, f"<{form.lanes} x {form.kind}>", f"v{form.lanes}f{8 * form.itemsize}"
     yield f"  %b.{made} = mul i64 {k}, {form.registers}"
-    for j in range(form.registers):
-        yield f"  %b.{made}.{j} = add i64 %b.{made}, {j * form.lanes}"
-        yield f"  %y.{made}.{j}.at = getelementptr {kind}, ptr %b, i64 %b.{made}.{j}"
-        yield f"  %y.{made}.{j} = load {vector}, ptr %y.{made}.{j}.at, align {form.itemsize}"
     for r in range(form.height):
         yield f"  %x.{made}.{r}.at = getelementptr {kind}, ptr %a{r}, i64 {k}"
+        if not columns.start and not mask:  # rows may be pages of memory, at whose ends processors do not look ahead
+            yield f"  %ahead{r} = getelementptr {kind}, ptr %next{r}, i64 {k}"
+            yield f"  call void @llvm.prefetch.p0(ptr %ahead{r}, i32 0, i32 3, i32 1)"
         if mask:
             given = f"ptr align {form.itemsize} %x.{made}.{r}.at, <{form.lanes} x i1> {mask}, {vector} zeroinitializer"
             yield f"  %x.{made}.{r} = call {vector} @llvm.masked.load.{suffix}.p0({given})"
         else:
             yield f"  %x.{made}.{r} = load {vector}, ptr %x.{made}.{r}.at, align {form.itemsize}"
-        for j in range(form.registers):
+    for j in columns:
+        yield f"  %b.{made}.{j} = add i64 %b.{made}, {j * form.lanes}"
+        yield f"  %y.{made}.{j}.at = getelementptr {kind}, ptr %b, i64 %b.{made}.{j}"
+        yield f"  %y.{made}.{j} = load {vector}, ptr %y.{made}.{j}.at, align {form.itemsize}"
+        for r in range(form.height):
             given = f"{vector} %x.{made}.{r}, {vector} %y.{made}.{j}, {vector} %{sums}{r}.{j}"
-            yield f"  %{made}{r}.{j} = call {vector} @llvm.fma.{suffix}({given})"
+            yield f"  %{made}.{r}.{j} = call {vector} @llvm.fma.{suffix}({given})"
 
 
 def _added_across(form: Form, names: list[str], first: int) -> Iterator[str]:

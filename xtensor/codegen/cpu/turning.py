@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from ...plan.costs import ROWS_AHEAD
 from .compile import Code, handmade
 from .gemm import Form, _masked_load, _suffix, _vector, first_lanes, loads
 
@@ -29,6 +30,7 @@ def _turning_source(form: Form) -> str:
     names, shuffles = transposed(form, [f"%x{t}" for t in range(lanes)])
     lines = [
         f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {vector})",
+        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
         "define void @kernel(ptr %table) {\nentry:",
         *loads(*TURNING),
         f"  %tile = alloca [{lanes * lanes} x {kind}], align 64\n  %b.next = mul i64 %wide, %b.step\n  br label %panel",
@@ -46,6 +48,8 @@ def _turning_source(form: Form) -> str:
             f"  %mask{t} = select i1 %there{t}, {mask} %inside, {mask} zeroinitializer",
             f"  %offset{t} = mul i64 %j{t}, %b.step\n  %from{t} = getelementptr {kind}, ptr %from, i64 %offset{t}",
             _masked_load(form, f"%x{t}", f"%from{t}", f"%mask{t}"),
+            f"  %ahead{t} = getelementptr i8, ptr %from{t}, i64 {ROWS_AHEAD}",
+            f"  call void @llvm.prefetch.p0(ptr %ahead{t}, i32 0, i32 3, i32 1)",
         ]
     lines += shuffles
     for t, name in enumerate(names):

@@ -239,6 +239,16 @@ def test_a_computed_place_enters_no_python() -> None:
     assert np.array_equal(x.numpy(), expected)
 
 
+@pytest.mark.parametrize("name", ["mul", "add", "lt", "pow", "and_"])
+def test_other_objects_of_numpys_before_tensors(name: str) -> None:
+    """What is no number of a tensor's dtypes goes the long way, as arrays with axes and functions with options do."""
+    call = getattr(operator, name)
+    before = (np.array(2.5), np.array([1, 2, 3]), np.float16(2), np.longdouble(2), np.array("x"), np.datetime64("2020"))
+    for x in (xt.asarray([1.0, 2.0, 3.0]), xt.asarray([3, 2, 1]), xt.asarray(2.0), xt.ones((2, 1))):
+        same([partial(call, other, x) for other in before])
+        same([partial(np.multiply, 2.0, x, dtype="f"), partial(np.add.reduce, x)])
+
+
 @pytest.fixture
 def nothing_converted() -> Iterator[None]:
     """Nobody has asked NumPy's functions for arrays yet, nor has anybody afterwards whom this test asked for it."""

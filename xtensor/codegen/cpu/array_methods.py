@@ -319,28 +319,33 @@ def _scalar_in(at: Offsets) -> str:
     null for all else.
     """
     return f"""
-define private ptr @scalar_in(ptr %x) {{
-{given("ndarray", "scalar_types", "PySet_Contains", "PyErr_Clear", "PyArray_Scalar", "Py_IncRef")}\
-{sure("array", "@is(ptr %x, ptr %ndarray)", "axes", "number")}\
+define private ptr @item_of(ptr %x) {{
+{given("ndarray", "PyArray_Scalar", "Py_IncRef")}{sure("array", "@is(ptr %x, ptr %ndarray)", "axes", "itself")}\
   %count = call i32 @axes_of(ptr %x)
   %single = icmp eq i32 %count, 0
-  br i1 %single, label %element, label %no
+  br i1 %single, label %element, label %itself
 element:
 {load("memory", "%x", at.memory, "ptr")}{load("dtype", "%x", at.dtype, "ptr")}\
   %s = call ptr %PyArray_Scalar(ptr %memory, ptr %dtype, ptr %x)
   ret ptr %s
-number:
-{load("own", "%x", at.type, "ptr")}\
-  %member = call i32 %PySet_Contains(ptr %scalar_types, ptr %own)
-  %numpys = icmp eq i32 %member, 1
-  br i1 %numpys, label %itself, label %unknown
 itself:
   call void %Py_IncRef(ptr %x)
   ret ptr %x
+}}
+define private ptr @scalar_in(ptr %x) {{
+{given("scalar_types", "PySet_Contains", "PyErr_Clear", "Py_DecRef")}\
+{found("s", "@item_of(ptr %x)", "item", "unknown")}\
+{load("own", "%s", at.type, "ptr")}\
+  %member = call i32 %PySet_Contains(ptr %scalar_types, ptr %own)
+  %numpys = icmp eq i32 %member, 1
+  br i1 %numpys, label %yes, label %drop
+yes:
+  ret ptr %s
+drop:
+  call void %Py_DecRef(ptr %s)
+  br label %unknown
 unknown:
   call void %PyErr_Clear()
-  br label %no
-no:
   ret ptr null
 }}
 """

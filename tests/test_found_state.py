@@ -345,6 +345,24 @@ def what_a_dict_makes_by_default() -> Case:
     return lambda x: x * made.default_factory(), change  # type: ignore[attr-defined]
 
 
+def what_a_mapped_function_finds() -> Case:
+    numbers, change = box()
+    mapped = xt.vmap(lambda row: row * numbers[0])
+    return lambda x: mapped(xt.reshape(x, (2, -1))), change
+
+
+def what_the_gradient_of_a_partial_finds() -> Case:
+    numbers, change = box()
+    gradient = xt.grad(partial(lambda k, x: xt.sum(x * x * k * numbers[0]), 3.0))
+    return lambda x: gradient(x), change
+
+
+def what_a_universal_function_of_somebody_finds() -> Case:
+    numbers, change = box()
+    scaled = np.frompyfunc(lambda k: k * numbers[0], 1, 1)
+    return lambda x: x * float(scaled(3.0)), change
+
+
 def the_keywords_of_a_partial() -> Case:
     scaled = partial(lambda x, k: x * k, k=2.0)
     return scaled, lambda k: operator.setitem(scaled.keywords, "k", k)
@@ -438,7 +456,7 @@ def test_what_changes_between_calls_is_seen(case: Callable[[], Case]) -> None:
             np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted), err_msg=str(k))
 
 
-PLAIN = {"a_text_that_is_evaluated", "globals_by_name"}
+PLAIN = {"a_text_that_is_evaluated", "globals_by_name", "what_a_universal_function_of_somebody_finds"}
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if one.__name__ not in PLAIN], ids=lambda case: case.__name__)

@@ -69,6 +69,8 @@ def constant_of(x: Any) -> tuple[Any, ...] | None:
         return constant_of((slice, x.start, x.stop, x.step))
     if isinstance(x, np.generic):
         return kind, x.tobytes()
+    if kind is np.ufunc and x.__name__.endswith(" (vectorized)"):  # of a function that cannot be looked at
+        return None
     return (kind, x) if isinstance(x, _IMMUTABLE) else None
 
 
@@ -86,7 +88,9 @@ def is_plain(constant: Any) -> bool:
     if kind is ModuleType:
         return _is_library(constant.__name__)
     if kind is FunctionType:
-        return _is_library(str(constant.__module__))
+        inner = wrapped(constant)  # as of a gradient
+        known = inner is None or (type(inner) is FunctionType and is_plain(inner))
+        return known and _is_library(str(constant.__module__))
     if kind is BuiltinFunctionType:
         return constant.__self__ is None or isinstance(constant.__self__, (ModuleType, type))
     if kind is tuple:

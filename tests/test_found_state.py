@@ -289,6 +289,34 @@ def an_attribute_that_is_compared() -> Case:
     return lambda x: x * table[key], lambda k: setattr(key, "name", "two" if k == 2.0 else "other")  # type: ignore[index]
 
 
+def a_field_that_is_compared() -> Case:
+    one, other = State(1.0), State(1.0)
+    return lambda x: x * (2.0 if one == other else 5.0), lambda k: setattr(one, "label", k)
+
+
+def a_field_that_is_ordered() -> Case:
+    @dataclass(order=True)
+    class Level:
+        height: float
+
+    one, other = Level(2.0), Level(4.0)
+    return lambda x: x * (2.0 if one < other else 5.0), lambda k: setattr(one, "height", k)
+
+
+def a_field_that_is_found() -> Case:
+    one, every = State(1.0), [State(1.0), State(1.0, 5.0)]
+    return lambda x: x * (every.index(one) if one in every else 7.0), lambda k: setattr(one, "label", k)
+
+
+def a_field_that_is_a_key() -> Case:
+    @dataclass(frozen=True)
+    class Key:
+        number: float
+
+    keys, table = [Key(2.0)], {Key(2.0): 2.0, Key(5.0): 5.0, Key(3.0): 3.0}
+    return lambda x: x * table[keys[0]], lambda k: operator.setitem(keys, 0, Key(k))
+
+
 def an_attribute_that_is_shown() -> Case:
     class Key:
         name = "two"
@@ -315,6 +343,24 @@ def what_a_dict_makes_by_default() -> Case:
     numbers, change = box()
     made: dict[str, float] = defaultdict(lambda: numbers[0])
     return lambda x: x * made.default_factory(), change  # type: ignore[attr-defined]
+
+
+def what_a_mapped_function_finds() -> Case:
+    numbers, change = box()
+    mapped = xt.vmap(lambda row: row * numbers[0])
+    return lambda x: mapped(xt.reshape(x, (2, -1))), change
+
+
+def what_the_gradient_of_a_partial_finds() -> Case:
+    numbers, change = box()
+    gradient = xt.grad(partial(lambda k, x: xt.sum(x * x * k * numbers[0]), 3.0))
+    return lambda x: gradient(x), change
+
+
+def what_a_universal_function_of_somebody_finds() -> Case:
+    numbers, change = box()
+    scaled = np.frompyfunc(lambda k: k * numbers[0], 1, 1)
+    return lambda x: x * float(scaled(3.0)), change
 
 
 def the_keywords_of_a_partial() -> Case:
@@ -410,7 +456,7 @@ def test_what_changes_between_calls_is_seen(case: Callable[[], Case]) -> None:
             np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted), err_msg=str(k))
 
 
-PLAIN = {"a_text_that_is_evaluated", "globals_by_name"}
+PLAIN = {"a_text_that_is_evaluated", "globals_by_name", "what_a_universal_function_of_somebody_finds"}
 
 
 @pytest.mark.parametrize("case", [one for one in CASES if one.__name__ not in PLAIN], ids=lambda case: case.__name__)
@@ -436,6 +482,16 @@ def test_what_is_read_from_a_file_is_read_anew(reads: Callable[[Path], float], t
     for k in (2.0, 2.0, 2.0, 5.0):
         path.write_text(str(k))
         assert float(fused(x)[0]) == k
+
+
+def test_comparing_with_constants_mentions_no_fields() -> None:
+    """A counter in a dataclass makes no new kinds."""
+    state = State(2.0)
+    fused, x = xt.fuse(lambda x, mode: x * state.u if mode == "u" else x), xt.ones(10 * COUNT)
+    for step in range(9):
+        state.label = step
+        fused(x, "u")
+    assert fused.why(x, "u") == ""
 
 
 def test_a_text_in_the_code_names_one_attribute() -> None:

@@ -45,6 +45,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
         joined = [xt.stack([as_tensor(x, "vmap", "a result") for x in one], axis=out_axes) for one in columns]
         return rebuilt(rows[0][1], joined)
 
+    mapped.__dict__["__wrapped__"] = function
     mapped.__name__ = mapped.__qualname__ = f"vmap({getattr(function, '__name__', repr(function))})"
     return fuse(mapped)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..autograd.rules import RULES, xt
-from ..autograd.tape import Step, active, is_keeping, keep, step_of, steps_of
+from ..autograd.tape import Step, active, is_keeping, is_recording, keep, step_of
 from ..base.dtypes import float64, promote
 from ..graph.node import Masked, Node
 from ..storage.blob import TBlob
@@ -33,9 +33,9 @@ def selection(value: Tensor, mask: Tensor) -> Tensor:
     tensor = Tensor()
     tensor._data = masked = Masked(value, mask, _settle)
     tensor._owner = tensor._blob = tensor._step = None
-    steps = steps_of((value,)) if active[0] else None
-    if steps is not None:
-        tensor._step = masked.step = Step(RULES["getitem"], (steps[0],), value, (("x", None),))
+    before = step_of(value) if active[0] and is_recording() else None
+    if before is not None:
+        tensor._step = masked.step = Step(RULES["getitem"], (before,), value, (("x", None),))
         if is_keeping():
             keep(masked.step, RULES["getitem"], {"x": value, "key": mask}, tensor)
     return tensor

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache, partial, partialmethod, singledispatchmethod
+from itertools import pairwise
 from opcode import opmap
 from operator import is_
 from types import (
@@ -68,6 +69,8 @@ def constant_of(x: Any) -> tuple[Any, ...] | None:
         return constant_of((slice, x.start, x.stop, x.step))
     if isinstance(x, np.generic):
         return kind, x.tobytes()
+    if kind is np.ufunc and x.__name__.endswith(" (vectorized)"):  # of a function that cannot be looked at
+        return None
     return (kind, x) if isinstance(x, _IMMUTABLE) else None
 
 
@@ -85,7 +88,9 @@ def is_plain(constant: Any) -> bool:
     if kind is ModuleType:
         return _is_library(constant.__name__)
     if kind is FunctionType:
-        return _is_library(str(constant.__module__))
+        inner = wrapped(constant)  # as of a gradient
+        known = inner is None or (type(inner) is FunctionType and is_plain(inner))
+        return known and _is_library(str(constant.__module__))
     if kind is BuiltinFunctionType:
         return constant.__self__ is None or isinstance(constant.__self__, (ModuleType, type))
     if kind is tuple:
@@ -208,6 +213,7 @@ class Reach:
     def _name(self, names: set[str], *, anew: bool = False) -> None:
         """Take in names, and the methods of classes that are called so."""
         names |= set() if _SHOWING.isdisjoint(names) else {f"__{name}__" for name in _SHOWING}
+        names |= _COMPARING if "==" in names else set()
         new = names - self.names
         self.names |= names
         for kind in list(self._classes) if new or anew else ():
@@ -247,7 +253,7 @@ class Reach:
             every = vars(base)
             for name in self._methods_among(every, names):
                 known = (base, name) in self._methods
-                functions = [] if known else [one for one in behind(every[name]) if not is_plain(one)]
+                functions = [] if known else [one for one in behind(every[name]) if not _is_of_library(one)]
                 if functions or (not known and _describes(every[name])):
                     places = [one for one in own[: at + 1] if (one, name) not in self._methods]
                     self._methods.update([(one, name) for one in places])
@@ -285,17 +291,24 @@ def _is_by_name(value: Any) -> bool:
 def _operators(kind: type) -> set[str]:
     """Return the special methods of a class, which are called without being named."""
     every = {name: value for base in kind.__mro__[::-1] for name, value in vars(base).items() if name[:2] == "__"}
-    return {name for name, value in every.items() if name not in _NEVER and not _is_generated(value)}
+    return {
+        name for name, value in every.items() if name not in _NEVER and not (name in _COMPARING and _is_made(value))
+    }
 
 
-def _is_generated(method: Any) -> bool:
+def _is_made(method: Any) -> bool:
     """Return whether a method was made from a text, as dataclasses compare themselves: it mentions every field."""
     return type(method) is FunctionType and method.__code__.co_filename == "<string>"
+
+
+def _is_of_library(function: Any) -> bool:
+    return type(function) is FunctionType and is_plain(function)
 
 
 # Functions that call special methods of their names, and other special methods that are not called by what is computed
 # with an object that is there.
 _SHOWING = frozenset(("str", "repr", "format"))
+_COMPARING = frozenset(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 _NEVER = frozenset(
     f"__{name}__"
     for name in (
@@ -336,17 +349,23 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
-# The instructions of texts with values in them.
+# The instructions of texts with values in them, of comparisons, and of constants.
 _FORMATS = frozenset(opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in opmap)
+_COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP"))
+_CONSTANTS = frozenset(opmap[name] for name in ("LOAD_CONST", "LOAD_SMALL_INT") if name in opmap)
 
 
 @lru_cache(maxsize=1024)
 def _names(code: CodeType) -> frozenset[str]:
-    """Return the names that code mentions, also as texts, with those of functions defined in it."""
+    """Return the names that code mentions, also as texts, with those of functions defined in it; and "==" for code that
+    compares what is no constant.
+    """
     texts = [one for one in code.co_consts if isinstance(one, str) and one.isidentifier()]
     inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
-    shows = not _FORMATS.isdisjoint(code.co_code[::2])
-    return frozenset([*code.co_names, *texts, *["format"] * shows]).union(*inner)
+    steps = [one for one in code.co_code[::2] if one]  # 0 is no instruction
+    shows = not _FORMATS.isdisjoint(steps)
+    compares = any(one in _COMPARES and before not in _CONSTANTS for before, one in pairwise(steps))
+    return frozenset([*code.co_names, *texts, *["format"] * shows, *["=="] * compares]).union(*inner)
 
 
 def _loads(code: CodeType) -> Iterator[tuple[str, str]]:

@@ -412,10 +412,10 @@ def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
             _set(x, key, value, function)
         written(target, step_of(value) if isinstance(value, Tensor) else None)
         return
-    value = value if isinstance(value, Tensor) else xt.asarray(value, dtype=x.dtype, device=x.device)
-    contents = _with_selected(x, key, value) if is_selection(value) else None
+    given: Tensor = value if isinstance(value, Tensor) else xt.asarray(value, dtype=x.dtype, device=x.device)
+    contents = _with_selected(x, key, given) if is_selection(given) else None
     if contents is None:
-        contents = _replaced(x, key, value)
+        contents = _replaced(x, key, given)
     with recording(OFF):
         _set(x, key, value, function)
     written(x, step_of(contents))

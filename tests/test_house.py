@@ -74,7 +74,7 @@ NOT_AT_IMPORT = [
     *("logging", "pathlib", "tempfile", "xtensor.run.native", "xtensor.codegen.cpu.compile"),
 ]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 37_100
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 37_220
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

@@ -90,6 +90,42 @@ def test_conv(case: Any) -> None:
     check(conv_case(case, "float64"))
 
 
+# Channels, size, window, stride and outputs of layers that come in strips: whose rows end in blocks of fewer registers,
+# whose outputs are turned in several segments and in parts of squares, whose columns lie apart, whose gradients of
+# weights take some elements again.
+STRIPS = [
+    (3, 61, 3, 1, 20),
+    (3, 61, 3, 2, 20),
+    (2, 120, 7, 2, 8),
+    (20, 53, 3, 1, 37),
+    (20, 53, 3, 2, 37),
+    (32, 26, 5, 1, 32),
+    (24, 27, 2, 2, 24),
+    (33, 30, 1, 1, 24),
+    (17, 30, 1, 2, 48),
+]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("layer", STRIPS, ids=str)
+def test_strips(layer: tuple[int, ...], layout: str) -> None:
+    """Layers in strips, and their gradients, are PyTorch's, the same bits for any number of threads."""
+    channels, size, window, stride, outputs = layer
+    arrays = [normal("float64", 3, channels, size, size), normal("float64", outputs, channels, window, window)]
+    how: dict[str, Any] = {"stride": stride, "padding": window // 2}
+
+    def ours(x: Any, w: Any) -> Any:
+        return xt.nn.conv(x, w, layout=layout, algorithm="im2col", **how)
+
+    found = []
+    for threads in (1, 3):
+        with xt.options(threads=threads, engine="llvm"):
+            found.append(both(ours, lambda x, w: torch.nn.functional.conv2d(x, w, **how), arrays, layout))
+        check(found[-1])
+    for (one, _), (other, _) in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize("case", GRID[::3], ids=str)
 def test_conv_complex(case: Any) -> None:
     """A third of them for complex numbers."""

@@ -336,17 +336,24 @@ def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: L
 
 @lru_cache(256)
 def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
-    """Return the form where channels come first: few sums in vain, and few loads for each."""
+    """Return the form where channels come first: few sums in vain, few loads for each, and enough not to wait for each
+    other. What is left of a row has a block of its own.
+    """
     lanes, _, most = _registers(dtype, 1)
+    needed = -(-axis.out // lanes)
+
+    def taken(number: int, block: int) -> float:
+        return max(number * block, number + block, WAITING) + 0.1 * (number + block)
 
     def cost(size: tuple[int, int]) -> float:
         number, block = size
-        sums = -(-axis.out // (lanes * number)) * number * -(-outputs // block) * block
-        return sums * (1 + 0.1 / number + 0.8 / block)
+        whole, left = divmod(needed, number)
+        return (whole * taken(number, block) + (left > 0) * taken(left, block)) * -(-outputs // block)
 
     sizes = [(number, block) for number in range(1, 8) for block in range(1, most // number + 1)]
     number, block = min(sizes, key=cost)
-    return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart)
+    tail = needed % number if needed > number else 0
+    return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart, tail=tail)
 
 
 @lru_cache(256)
@@ -371,7 +378,8 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: L
         return in_vain * (max(1, sum(size) / prod(size), WAITING / prod(size)) + 0.1 * sum(size) / prod(size))
 
     blocks = [n for n in range(1, min(TERMS, depth) + 1) if run in (depth, run // n * n)]
-    sizes = [size for size in product(range(1, OUTPUT_REGISTERS[wide] + 1), blocks) if taken(size) <= (32 if wide else 16)]
+    numbers = range(1, OUTPUT_REGISTERS[wide] + 1)
+    sizes = [size for size in product(numbers, blocks) if taken(size) <= (32 if wide else 16)]
     number, block = min(sizes, key=cost)
     whole = outputs % (number * lanes) == 0
     return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned, 1, whole)

@@ -16,7 +16,7 @@ from ...plan.costs import AHEAD, ROWS_AHEAD
 from .compile import Code, handmade
 from .finish import Finish, Steps
 from .gemm import Form, _masked_load, _masked_store, _suffix, declared, first_lanes, splat
-from .sweeping import OUTSIDE, Sweeping
+from .sweeping import OUTSIDE, Sweeping, renamed
 from .turning import transposed
 
 # What a kernel is told. Offsets and steps count elements.
@@ -65,7 +65,8 @@ class Strip(NamedTuple):
     windows; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
 
     scattered: elements from one column of y to the next where channels come first, 1 or 2. whole: whether there are
-    whole blocks of registers of outputs, which need no masks.
+    whole blocks of registers of outputs, which need no masks. tail: registers of windows that the last block of a row
+    has where these are fewer, else 0.
     """
 
     char: str
@@ -79,6 +80,7 @@ class Strip(NamedTuple):
     turned: tuple[bool, bool] = (False, False)
     scattered: int = 1
     whole: bool = False
+    tail: int = 0
 
 
 @lru_cache(256)
@@ -351,9 +353,9 @@ class _Ending(_Text):
             truth = f"<{self.lanes} x ptr>, <{self.lanes} x i1>"
             yield f"declare void @{scatter_of(self.form)}({self.vector}, {truth})"
         yield from super().text()
-        if self.steps is not None:
-            yield from sorted(self.steps.writer.declarations - declared(self.form))
-            yield from self.steps.writer.globals.values()
+        writers = [one.writer for one in self._all_steps()]
+        yield from sorted({line for one in writers for line in one.declarations} - declared(self.form))
+        yield from {name: line for one in writers for name, line in one.globals.items()}.values()
 
     def _groups(self) -> Iterator[str]:
         yield f"  %tile = alloca [{len(self.lines) * self.lanes} x {self.kind}], align 64"
@@ -362,9 +364,15 @@ class _Ending(_Text):
     def _group(self) -> Iterator[str]:
         if self.steps is not None:
             yield "  %slots.far = mul i64 %g, %slot.count\n  %slots = getelementptr i64, ptr %finish, i64 %slots.far"
-            self.steps.begin("group")
-            yield from self._taken()
+        for number, one in enumerate(self._all_steps()):
+            one.begin("group")  # all have the same names
+            lines, one.lines[:] = [*one.lines], []
+            yield from lines if number == 0 else []
         yield from super()._group()
+
+    def _all_steps(self) -> list[Steps]:
+        """Return the steps of all blocks that there are."""
+        return [] if self.steps is None else [self.steps]
 
     def _taken(self) -> Iterator[str]:
         """Yield the lines that steps have come to."""
@@ -551,6 +559,10 @@ class _OutputsFirst(_Ending):
     def __init__(self, own: Strip, finish: Finish | None) -> None:
         super().__init__(own, finish)
         self.lines = self.cells
+        self.tail = _OutputsFirst(own._replace(registers=own.tail, tail=0), finish) if own.tail else None
+
+    def _all_steps(self) -> list[Steps]:
+        return super()._all_steps() + ([] if self.tail is None else self.tail._all_steps())
 
     @property
     def windows(self) -> int:
@@ -581,7 +593,22 @@ class _OutputsFirst(_Ending):
         yield from self.far("y.o", "%y.r", "%o", "%y.step")
         for b in range(own.block):
             yield from self.spread(f"b{b}", "%bias.o", b)
-        yield from self.loop("block", "p", "%positions", self._block(), step=own.registers * own.lanes)
+        yield from self.loop("blocks", "p", "%positions", self._blocks(), step=own.registers * own.lanes)
+
+    def _blocks(self) -> Iterator[str]:
+        """Yield a block of windows, or the last one of a row, which has fewer registers."""
+        if self.tail is None:
+            yield from self._block()
+            return
+        yield f"  %left.row = sub i64 %positions, %p\n  %is.tail = icmp sle i64 %left.row, {self.own.tail * self.lanes}"
+        yield "  br i1 %is.tail, label %tail.block, label %block\nblock:"
+        self.block = "block"
+        yield from self._block()
+        yield "  br label %block.done\ntail.block:"
+        self.tail.block = "tail.block"
+        yield from renamed(self.tail._block(), "tail.")
+        yield "  br label %block.done\nblock.done:"
+        self.block = "block.done"
 
     def _block(self) -> Iterator[str]:
         yield f"  %x.p = getelementptr {self.kind}, ptr %room.r, i64 %p"
@@ -602,10 +629,20 @@ class _OutputsFirst(_Ending):
                 yield from self._scattered(f"{b}.{v}", f"%sum{b}.{v}", f"%to{b}", far)
 
     def _multiplied(self) -> Iterator[str]:
-        for v in range(self.own.registers):
-            yield f"  %x{v}.at = getelementptr {self.kind}, ptr %x.k, i64 {v * self.lanes}"
-            yield f"  %x{v} = load {self.vector}, ptr %x{v}.at, align {self.form.itemsize}"
-        for b in range(self.own.block):
-            yield from self.spread(f"w{b}", "%w.k", b)
-            for v in range(self.own.registers):
-                yield self.multiply_add(f"%sum{b}.{v}", f"%x{v}", f"%w{b}.all", f"%old{b}.{v}")
+        """Yield multiply-adds; what there is less of, windows or outputs, stays in registers meanwhile."""
+        number, block = self.own.registers, self.own.block
+        windows = [self._window(v) for v in range(number)]
+        outputs = [self.spread(f"w{b}", "%w.k", b) for b in range(block)]
+        pairs = [(b, v) for b in range(block) for v in range(number)]
+        for lines in windows if number <= block else outputs:
+            yield from lines
+        for b, v in pairs if number <= block else sorted(pairs, key=lambda pair: pair[1]):
+            if number <= block and v == 0:
+                yield from outputs[b]
+            if number > block and b == 0:
+                yield from windows[v]
+            yield self.multiply_add(f"%sum{b}.{v}", f"%x{v}", f"%w{b}.all", f"%old{b}.{v}")
+
+    def _window(self, v: int) -> Iterator[str]:
+        yield f"  %x{v}.at = getelementptr {self.kind}, ptr %x.k, i64 {v * self.lanes}"
+        yield f"  %x{v} = load {self.vector}, ptr %x{v}.at, align {self.form.itemsize}"

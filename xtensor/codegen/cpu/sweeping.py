@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from .gemm import Form, declared, loads, splat
 
 # What stands for the offset of a row that is not there.
 OUTSIDE = -(1 << 62)
+
+
+def renamed(lines: Iterable[str], prefix: str) -> Iterator[str]:
+    """Yield lines in which what they define, values and blocks, has a prefix before its name."""
+    text = "\n".join(lines)
+    own = set(re.findall(r"(?m)^\s*%([\w.]+) =|^([\w.]+):", text))
+    names = {value or block for value, block in own}
+    text = re.sub(r"%([\w.]+)", lambda found: f"%{prefix * (found[1] in names)}{found[1]}", text)
+    yield re.sub(r"(?m)^([\w.]+):", rf"{prefix}\1:", text)
 
 
 class Sweeping:

@@ -16,7 +16,7 @@ help:
 	@echo "make faults   faults injected into random programs: a table"
 	@echo "make soak     an hour of mixed work: memory, caches, times; ARGS='--minutes 15'"
 	@echo "make machines the suite's core on Pythons, NumPys and processors (about an hour)"
-	@echo "make release  wheel, sdist and bill of materials, checked (needs 'build' and hatchling)"
+	@echo "make release  wheel, sdist and bill of materials, checked        (needs the extra 'dev')"
 	@echo "ARGS=... is passed on, for example: make test ARGS='-k exp -x'"
 
 check:

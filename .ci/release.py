@@ -1,8 +1,10 @@
 """Build what is released, and check it: `make release` leaves wheel, sdist and bill of materials in dist/.
 
-The wheel and the sdist are built twice, from two fresh checkouts, and have to be the same bytes; the wheel is then
-installed, with the extra `demo`, in an environment of its own, which runs the tour, and the sdist in another, which
-imports the package. Where pip-audit is installed it looks the dependencies up. Needs `build` and hatchling.
+The wheel and the sdist are built twice, from two fresh checkouts, and have to be the same bytes; for every supported
+Python that is found the wheel is then installed, with the extra `demo`, in an environment of its own, which runs the
+tour, and the sdist in another, which imports the package. With `--here` they replace what is installed in the
+environment that runs this, one after the other, and both run the tour there. Where pip-audit is installed it looks the
+dependencies up. Needs the extra `dev`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-import venv
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 
 
 def run(*command: str | Path, **given: Any) -> str:
@@ -62,22 +64,40 @@ def build() -> dict[str, str]:
     return found[0]
 
 
-def environment(folder: Path, *packages: str | Path) -> Path:
+def pythons() -> list[str]:
+    """Return the supported Pythons that are found and start."""
+    found = [path for version in PYTHONS if (path := shutil.which(f"python{version}"))]
+    return [path for path in found if subprocess.run([path, "-c", ""], capture_output=True).returncode == 0]
+
+
+def environment(python: str, folder: Path, *packages: str | Path) -> Path:
     """Return the interpreter of a fresh environment with some packages."""
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", *packages)
-    return python
+    run(python, "-m", "venv", folder)
+    made = folder / "bin" / "python"
+    run(made, "-m", "pip", "install", "--quiet", *packages)
+    return made
 
 
-def check_installed(names: dict[str, str]) -> None:
-    """Install the wheel and the sdist, each in an environment of its own, and use them."""
-    wheel, sdist = (next(DIST / name for name in names if name.endswith(end)) for end in (".whl", ".tar.gz"))
+def check_installed(wheel: Path, sdist: Path) -> None:
+    """Install the wheel and the sdist for every Python, each in an environment of its own, and use them."""
+    for python in pythons():
+        with tempfile.TemporaryDirectory() as scratch:
+            made = environment(python, Path(scratch) / "wheel", f"xtensor[demo] @ {wheel.as_uri()}")
+            print(python, run(made, "-m", "xtensor", "tour", cwd=scratch).splitlines()[-1])
+            made = environment(python, Path(scratch) / "sdist", sdist)
+            print(python, run(made, "-m", "xtensor", "info", cwd=scratch).splitlines()[0])
+
+
+def check_here(*files: Path) -> None:
+    """Install files in this environment, each in the place of what was there, and let each run the tour."""
     with tempfile.TemporaryDirectory() as scratch:
-        python = environment(Path(scratch) / "wheel", f"xtensor[demo] @ {wheel.as_uri()}")
-        print(run(python, "-m", "xtensor", "tour", cwd=scratch).splitlines()[-1])
-        python = environment(Path(scratch) / "sdist", sdist)
-        print(run(python, "-m", "xtensor", "info", cwd=scratch).splitlines()[0])
+        for file in files:
+            given = ["--quiet", "--force-reinstall", "--no-deps", "--no-build-isolation"]
+            run(sys.executable, "-m", "pip", "install", *given, file)
+            where = run(sys.executable, "-c", "import xtensor; print(xtensor.__file__)", cwd=scratch).strip()
+            if Path(where).is_relative_to(ROOT):
+                raise SystemExit(f"{file.name} is not what is imported, but {where}")
+            print(file.name, run(sys.executable, "-m", "xtensor", "tour", cwd=scratch).splitlines()[-1])
 
 
 def bill(names: dict[str, str]) -> dict[str, Any]:
@@ -142,6 +162,7 @@ def main() -> None:
     """Do all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-install", action="store_true", help="build and compare only")
+    parser.add_argument("--here", action="store_true", help="install in this environment, whatever is there")
     given = parser.parse_args()
     names = build()
     for name, content in names.items():
@@ -149,8 +170,11 @@ def main() -> None:
     found = bill(names)
     (DIST / "xtensor.cdx.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     print(audit(found["components"]))
-    if not given.no_install:
-        check_installed(names)
+    wheel, sdist = (next(DIST / name for name in names if name.endswith(end)) for end in (".whl", ".tar.gz"))
+    if given.here:
+        check_here(wheel, sdist)
+    elif not given.no_install:
+        check_installed(wheel, sdist)
 
 
 if __name__ == "__main__":

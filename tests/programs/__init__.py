@@ -9,7 +9,7 @@ line to a short one that still fails, and stays in the corpus.
 | sides.py | NumPy and xtensor as `xp`, and how what they leave is compared |
 | maker.py | the generator: any programs, those of kernels' shapes, and those that can be differentiated |
 | kinds.py | what a kind of programs is; running many, cutting down |
-| plain.py, captured.py, gradient.py, device.py, strict.py | the kinds |
+| plain.py, captured.py, gradient.py, device.py, strict.py, threads.py | the kinds |
 | corpus.py | every case that ever failed |
 | coverage.py | which operations ran on which dtypes and layouts |
 
@@ -25,8 +25,9 @@ from .maker import KernelMaker, Maker, SmoothMaker
 from .plain import EXACT, KERNELS, MODES, PLAIN, TIMES, all_large, difference, run_ours, small_up_to
 from .sides import Oracle, Ours, Side, data, differs, root, run_oracle, same_bits, same_error
 from .strict import STRICT
+from .threads import THREADS, ThreadsMaker
 
-KINDS = {kind.name: kind for kind in (PLAIN, KERNELS, CAPTURED, GRADIENT, DEVICE, STRICT)}
+KINDS = {kind.name: kind for kind in (PLAIN, KERNELS, CAPTURED, GRADIENT, DEVICE, STRICT, THREADS)}
 
 __all__ = [
     "CAPTURED",
@@ -38,6 +39,7 @@ __all__ = [
     "MODES",
     "PLAIN",
     "STRICT",
+    "THREADS",
     "TIMES",
     "KernelMaker",
     "Kind",
@@ -47,6 +49,7 @@ __all__ = [
     "ProgramError",
     "Side",
     "SmoothMaker",
+    "ThreadsMaker",
     "all_large",
     "data",
     "difference",

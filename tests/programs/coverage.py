@@ -10,7 +10,7 @@ from typing import Any
 LAYOUTS = ("scalar", "empty", "packed", "transposed", "reversed", "repeated", "strided")
 OPERATION = re.compile(r"xp\.(\w+)|(\*\*|//|<<|>>|<=|>=|==|!=|[-+*/%&|^<>~]|\babs)=?(?= ?[-(\w~])|(\] =)|(\w\[)")
 VARIABLE = re.compile(r"\bv\d+\b")
-HELPERS = {"asarray", "apart", "host", "force", "pick", "bool"}
+HELPERS = {"asarray", "apart", "host", "force", "pick", "bool", "key"}
 DTYPE = re.compile(r"u?int\d+|float\d+|complex\d+")
 SPELLED = {"] =": "setitem"}
 

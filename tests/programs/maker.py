@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .coverage import Coverage
-from .sides import oracle_side, quiet, root
+from .sides import Side, oracle_side, quiet, root
 
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -39,7 +39,7 @@ class Maker:
         self.exact = exact
         self.big = self.rng.random() < 0.1
         self.most = 40_000 if self.big else 3_000
-        self.side = oracle_side()
+        self.side = self.start()
         self.lines: list[str] = []
         self.made = 0
         self.exported: set[str] = set()
@@ -51,6 +51,10 @@ class Maker:
                 self.add(self.create())
             for _ in range(self.rng.randint(4, 16)):
                 self.add(self.rng.choices(choices, weights)[0]())
+
+    def start(self) -> Side:
+        """Return the oracle's run, with nothing in it."""
+        return oracle_side()
 
     def steps(self) -> list[tuple[int, Callable[[], str | None]]]:
         """Return the kinds of lines, and how often each is made."""

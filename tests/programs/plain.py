@@ -43,11 +43,11 @@ LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "LAUNCH_PAYS", "FAST_L
 EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "llvm"]
 
 
-def run_ours(lines: list[str], mode: str) -> Side:
+def run_ours(lines: list[str], mode: str, xp: type[Ours] = Ours) -> Side:
     with all_large() if mode in TIMES else nullcontext():
         for _ in range(TIMES.get(mode, 1) - 1):
-            run_with(lines, MODES[mode])
-        return run_with(lines, MODES[mode])
+            run_with(lines, MODES[mode], xp)
+        return run_with(lines, MODES[mode], xp)
 
 
 @contextmanager
@@ -81,9 +81,9 @@ def limits(modules: int) -> list[tuple[ModuleType, str]]:
     return [(module, limit) for module in ours for limit in LIMITS if hasattr(module, limit)]
 
 
-def run_with(lines: list[str], settings: dict[str, Any]) -> Side:
+def run_with(lines: list[str], settings: dict[str, Any], xp: type[Ours] = Ours) -> Side:
     """Run a program on xtensor under some settings; what still waits at its end is computed under them too."""
-    side = Side(Ours(), lambda x: x)
+    side = Side(xp(), lambda x: x)
     with xt.options(**settings):
         for line in lines:
             side.step(line)
@@ -95,7 +95,11 @@ def run_with(lines: list[str], settings: dict[str, Any]) -> Side:
 
 def difference(lines: list[str], mode: str) -> str | None:
     """Run a program on xtensor; return what differs from the oracle's run, or None."""
-    ours, theirs = run_ours(lines, mode), _oracle(tuple(lines))
+    return difference_of(lines, run_ours(lines, mode), _oracle(tuple(lines)))
+
+
+def difference_of(lines: list[str], ours: Side, theirs: Side) -> str | None:
+    """Return what differs between two runs, or None."""
     for line, a, b in zip(lines, ours.errors, theirs.errors, strict=True):
         if not same_error(a, b):
             return f"`{line}` raised {a!r}, NumPy {b!r}"

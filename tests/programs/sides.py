@@ -184,8 +184,8 @@ def oracle_side() -> Side:
     return Side(Oracle(), np.asarray)
 
 
-def run_oracle(lines: list[str]) -> Side:
-    side = oracle_side()
+def run_oracle(lines: list[str], side: Side | None = None) -> Side:
+    side = side or oracle_side()
     with quiet():
         for line in lines:
             side.step(line)

@@ -561,8 +561,7 @@ class _Outputs(_Ending):
             if masked:
                 yield f"  %is{line}.{v} = icmp sgt i64 {left}, {line}"
                 yield from self.masked(f"mask{line}.{v}", self._mask(v), f"%is{line}.{v}")
-            far = v * self.lanes
-            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", far, masked)
+            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", v * self.lanes, masked)
 
 
 class _OutputsFirst(_Ending):

@@ -142,9 +142,8 @@ class _Products(NamedTuple):
         found, weights, lie = list[Launch](), self.w.at, self.w.steps
         if not self.is_laid_out:
             weights = sheet.take(prod(self.w.shape), dtype)
-            terms = np.arange(channels) * lie[2]
             rows = offsets((groups, outputs), lie[:2])
-            found.append(matrix(self.w, rows, terms, sweep.depth, sheet, weights))
+            found.append(matrix(self.w, rows, np.arange(channels) * lie[2], sweep.depth, sheet, weights))
         if self.bias is None:
             shift: Word = sheet.keep(np.zeros((groups, outputs), dtype))
         else:

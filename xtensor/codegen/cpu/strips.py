@@ -293,28 +293,36 @@ class _Text(Sweeping):
             whole = f"  %{name}{v} = load {self.vector}, ptr %{name}{v}.at, align {self.form.itemsize}"
             yield whole if self.own.whole else _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
 
-    def _scattered(self, own: str, value: str, to: str, far: int) -> Iterator[str]:
-        """Yield the store of a register under %mask and a name of its own; its elements may lie apart. Then whole ones
-        are stored one by one, without a question for each.
-        """
-        lanes, apart = self.lanes, self.own.scattered
+    def _either(self, outputs: int, windows: int) -> Iterator[str]:
+        """Yield the stores of a block: plain ones of a whole one, of so many outputs and windows, else under masks."""
+        yield f"  %all.o = icmp sge i64 %left.o, {outputs}\n  %all.p = icmp sge i64 %left.p, {windows}"
+        yield "  %all.there = and i1 %all.o, %all.p"
+        yield "  br i1 %all.there, label %store.all, label %store.some\nstore.all:"
+        yield from renamed(self._stores(False), "all.")
+        yield "  br label %stored\nstore.some:"
+        yield from self._stores(True)
+        yield "  br label %stored\nstored:"
+
+    def _stores(self, masked: bool) -> Iterator[str]:
+        raise NotImplementedError
+
+    def _scattered(self, own: str, value: str, to: str, far: int, masked: bool) -> Iterator[str]:
+        """Yield the store of a register, under the mask of its name or not; its elements may lie apart."""
+        lanes, apart, mask = self.lanes, self.own.scattered, f"<{self.lanes} x i1> %mask{own}"
         yield f"  %to{own}.0 = getelementptr {self.kind}, ptr {to}, i64 {far}"
         if apart == 1:
-            yield _masked_store(self.form, value, f"%to{own}.0", f"%mask{own}")
-            return
-        yield f"  %bits{own} = bitcast <{lanes} x i1> %mask{own} to i{lanes}"
-        yield f"  %all{own} = icmp eq i{lanes} %bits{own}, -1"
-        yield f"  br i1 %all{own}, label %whole{own}, label %some{own}\nwhole{own}:"
-        for n in range(lanes):
-            yield f"  %lane{own}.{n} = extractelement {self.vector} {value}, i32 {n}"
-            yield f"  %at{own}.{n} = getelementptr {self.kind}, ptr %to{own}.0, i64 {n * apart}"
-            yield f"  store {self.kind} %lane{own}.{n}, ptr %at{own}.{n}"
-        yield f"  br label %apart{own}\nsome{own}:"
-        places = ", ".join(f"i64 {n * apart}" for n in range(lanes))
-        yield f"  %each{own} = getelementptr {self.kind}, ptr %to{own}.0, <{lanes} x i64> <{places}>"
-        given = f"<{lanes} x ptr> align {self.form.itemsize} %each{own}, <{lanes} x i1> %mask{own}"
-        yield f"  call void @{scatter_of(self.form)}({self.vector} {value}, {given})"
-        yield f"  br label %apart{own}\napart{own}:"
+            whole = f"  store {self.vector} {value}, ptr %to{own}.0, align {self.form.itemsize}"
+            yield _masked_store(self.form, value, f"%to{own}.0", f"%mask{own}") if masked else whole
+        elif masked:
+            places = ", ".join(f"i64 {n * apart}" for n in range(lanes))
+            yield f"  %each{own} = getelementptr {self.kind}, ptr %to{own}.0, <{lanes} x i64> <{places}>"
+            given = f"{self.vector} {value}, <{lanes} x ptr> align {self.form.itemsize} %each{own}, {mask}"
+            yield f"  call void @{scatter_of(self.form)}({given})"
+        else:
+            for n in range(lanes):
+                yield f"  %lane{own}.{n} = extractelement {self.vector} {value}, i32 {n}"
+                yield f"  %at{own}.{n} = getelementptr {self.kind}, ptr %to{own}.0, i64 {n * apart}"
+                yield f"  store {self.kind} %lane{own}.{n}, ptr %at{own}.{n}"
 
     def _added_up(self, terms: Iterator[str], starts: Sequence[str]) -> Iterator[str]:
         """Yield the loop over elements of windows, each at %x.k; starts: what the sums, %sum..., are at first."""
@@ -543,14 +551,17 @@ class _Outputs(_Ending):
                 yield self.multiply_add(f"%sum{p}.{v}", f"%x{p}.all", f"%w{v}", f"%old{p}.{v}")
 
     def _stored(self) -> Iterator[str]:
+        return self._either(self.panel, self.windows)
+
+    def _stores(self, masked: bool) -> Iterator[str]:
         left = "%left.o" if self.of_outputs else "%left.p"
         for line, v in self.lines:
             if line and not v:
                 yield f"  %to{line} = getelementptr {self.kind}, ptr %to{line - 1}, i64 %y.step"
-            if not v:
-                yield f"  %is{line} = icmp sgt i64 {left}, {line}"
-            yield from self.masked(f"mask{line}.{v}", self._mask(v), f"%is{line}")
-            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", v * self.lanes)
+            if masked:
+                yield f"  %is{line}.{v} = icmp sgt i64 {left}, {line}"
+                yield from self.masked(f"mask{line}.{v}", self._mask(v), f"%is{line}.{v}")
+            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", v * self.lanes, masked)
 
 
 class _OutputsFirst(_Ending):
@@ -619,14 +630,18 @@ class _OutputsFirst(_Ending):
         yield from self._stored() if self.steps is None else self._ended()
 
     def _stored(self) -> Iterator[str]:
-        for b in range(self.own.block):
-            if b:
+        yield "  %left.p = sub i64 %positions, %p"
+        yield from self._either(self.own.block, self.windows)
+
+    def _stores(self, masked: bool) -> Iterator[str]:
+        for b, v in self.cells:
+            if b and not v:
                 yield f"  %to{b} = getelementptr {self.kind}, ptr %to{b - 1}, i64 %y.step"
-            yield f"  %is{b} = icmp sgt i64 %left.o, {b}"
-            for v in range(self.own.registers):
-                yield from self.masked(f"mask{b}.{v}", f"%mask{v}", f"%is{b}")
-                far = v * self.own.scattered * self.lanes
-                yield from self._scattered(f"{b}.{v}", f"%sum{b}.{v}", f"%to{b}", far)
+            if masked:
+                yield f"  %is{b}.{v} = icmp sgt i64 %left.o, {b}"
+                yield from self.masked(f"mask{b}.{v}", f"%mask{v}", f"%is{b}.{v}")
+            far = v * self.own.scattered * self.lanes
+            yield from self._scattered(f"{b}.{v}", f"%sum{b}.{v}", f"%to{b}", far, masked)
 
     def _multiplied(self) -> Iterator[str]:
         """Yield multiply-adds; what there is less of, windows or outputs, stays in registers meanwhile."""

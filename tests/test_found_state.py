@@ -389,6 +389,21 @@ def a_method_added_to_a_class() -> Case:
     return lambda x: (model.hook(x) if hasattr(model, "hook") else x) + 1.0, change
 
 
+def a_special_method_added_to_a_class() -> Case:
+    class Model:
+        pass
+
+    model = Model()
+
+    def change(k: float) -> None:
+        if k == 2.0 and hasattr(Model, "__getattr__"):
+            del Model.__getattr__
+        elif k != 2.0:
+            Model.__getattr__ = lambda self, name: k  # type: ignore[attr-defined]
+
+    return lambda x: x * getattr(model, "missing", 2.0), change
+
+
 def a_name_that_hides_a_function_of_python() -> Case:
     spread: dict[str, Any] = {}
     exec("def function(x):\n    return x * abs(-2.0)", spread)

@@ -234,13 +234,16 @@ class Reach:
         if kind not in self._classes:
             self._classes.add(kind)
             self.grown += 1
-            self._take_methods(kind, self.names | _operators(kind))
+            self._take_all_methods(kind)
             for base in kind.__mro__:
                 if not stays(base):
                     every = vars(base)
-                    self.spreads.append((every, len(every), partial(self._take_methods, kind, self.names)))
+                    self.spreads.append((every, len(every), partial(self._take_all_methods, kind)))
         if makes:
             self._take_methods(kind, {"__new__", "__init__", "__post_init__"})
+
+    def _take_all_methods(self, kind: type) -> None:
+        self._take_methods(kind, self.names | _operators(kind))
 
     def _methods_among(self, every: Mapping[str, Any], names: set[str]) -> list[str]:
         found = [name for name in every if name[:2] != "__"] if self.every else ()

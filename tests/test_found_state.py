@@ -499,6 +499,18 @@ def test_what_is_read_from_a_file_is_read_anew(reads: Callable[[Path], float], t
         assert float(fused(x)[0]) == k
 
 
+def test_methods_of_frozen_dataclasses_mention_no_fields() -> None:
+    @dataclass(frozen=True)
+    class Frozen:
+        u: float
+        label: float = 0.0
+
+    fused, x = xt.fuse(lambda x, state: x * state.u), xt.ones(10 * COUNT)
+    for step in range(9):
+        fused(x, Frozen(2.0, float(step)))
+    assert fused.why(x, Frozen(2.0, 9.0)) == ""
+
+
 def test_comparing_with_constants_mentions_no_fields() -> None:
     """A counter in a dataclass makes no new kinds."""
     state = State(2.0)

@@ -192,8 +192,8 @@ class Reach:
         names, code = _names(function.__code__), function.__code__
         own = {name: function.__globals__.get(name) for name in names}
         own |= dict(zip(code.co_freevars, map(_content_of, function.__closure__ or ()), strict=True))
-        copies = any(_copies(value) or _is_by_name(value) for value in own.values())
-        if not self.every and (copies or not _ALL.isdisjoint(names) or _makes_names(code)):
+        any_name = any(map(_finds_any, own.values()))
+        if not self.every and (any_name or not _ALL.isdisjoint(names) or _makes_names(code)):
             self.every = True
             self._name(set(), anew=True)
         finding = _FINDING.intersection(names).difference(function.__globals__)
@@ -286,14 +286,12 @@ def _module_of(value: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _copies(value: Any) -> bool:
-    """Return whether a value is a module, or a function of one, that copies all attributes of objects."""
-    return _module_of(value) in _COPYING and not isinstance(value, type)
-
-
-def _is_by_name(value: Any) -> bool:
-    """Return whether a value is one of the functions that find attributes by their names."""
-    return type(value) is BuiltinFunctionType and value.__name__ in _BY_NAME
+def _finds_any(value: Any) -> bool:
+    """Return whether a value is a function that finds attributes by their names, or one, or a module of those, that
+    copies all attributes of objects.
+    """
+    by_name = type(value) is BuiltinFunctionType and value.__name__ in _BY_NAME
+    return by_name or (_module_of(value) in _COPYING and not isinstance(value, type))
 
 
 def _operators(kind: type) -> set[str]:

@@ -389,6 +389,21 @@ def a_method_added_to_a_class() -> Case:
     return lambda x: (model.hook(x) if hasattr(model, "hook") else x) + 1.0, change
 
 
+def a_special_method_added_to_a_class() -> Case:
+    class Model:
+        pass
+
+    model = Model()
+
+    def change(k: float) -> None:
+        if k == 2.0 and hasattr(Model, "__getattr__"):
+            del Model.__getattr__
+        elif k != 2.0:
+            Model.__getattr__ = lambda self, name: k  # type: ignore[attr-defined]
+
+    return lambda x: x * getattr(model, "missing", 2.0), change
+
+
 def a_name_that_hides_a_function_of_python() -> Case:
     spread: dict[str, Any] = {}
     exec("def function(x):\n    return x * abs(-2.0)", spread)
@@ -482,6 +497,18 @@ def test_what_is_read_from_a_file_is_read_anew(reads: Callable[[Path], float], t
     for k in (2.0, 2.0, 2.0, 5.0):
         path.write_text(str(k))
         assert float(fused(x)[0]) == k
+
+
+def test_methods_of_frozen_dataclasses_mention_no_fields() -> None:
+    @dataclass(frozen=True)
+    class Frozen:
+        u: float
+        label: float = 0.0
+
+    fused, x = xt.fuse(lambda x, state: x * state.u), xt.ones(10 * COUNT)
+    for step in range(9):
+        fused(x, Frozen(2.0, float(step)))
+    assert fused.why(x, Frozen(2.0, 9.0)) == ""
 
 
 def test_comparing_with_constants_mentions_no_fields() -> None:

@@ -50,7 +50,7 @@ _COPYING = frozenset(("copy", "dataclasses"))
 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
-_IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device)
+_IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device, CodeType)
 
 
 def constant_of(x: Any) -> tuple[Any, ...] | None:
@@ -192,8 +192,8 @@ class Reach:
         names, code = _names(function.__code__), function.__code__
         own = {name: function.__globals__.get(name) for name in names}
         own |= dict(zip(code.co_freevars, map(_content_of, function.__closure__ or ()), strict=True))
-        copies = any(_module_of(value) in _COPYING or _is_by_name(value) for value in own.values())
-        if not self.every and (copies or not _ALL.isdisjoint(names) or _makes_names(code)):
+        any_name = any(map(_finds_any, own.values()))
+        if not self.every and (any_name or not _ALL.isdisjoint(names) or _makes_names(code)):
             self.every = True
             self._name(set(), anew=True)
         finding = _FINDING.intersection(names).difference(function.__globals__)
@@ -234,13 +234,16 @@ class Reach:
         if kind not in self._classes:
             self._classes.add(kind)
             self.grown += 1
-            self._take_methods(kind, self.names | _operators(kind))
+            self._take_all_methods(kind)
             for base in kind.__mro__:
                 if not stays(base):
                     every = vars(base)
-                    self.spreads.append((every, len(every), partial(self._take_methods, kind, self.names)))
+                    self.spreads.append((every, len(every), partial(self._take_all_methods, kind)))
         if makes:
             self._take_methods(kind, {"__new__", "__init__", "__post_init__"})
+
+    def _take_all_methods(self, kind: type) -> None:
+        self._take_methods(kind, self.names | _operators(kind))
 
     def _methods_among(self, every: Mapping[str, Any], names: set[str]) -> list[str]:
         found = [name for name in every if name[:2] != "__"] if self.every else ()
@@ -283,21 +286,22 @@ def _module_of(value: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _is_by_name(value: Any) -> bool:
-    """Return whether a value is one of the functions that find attributes by their names."""
-    return type(value) is BuiltinFunctionType and value.__name__ in _BY_NAME
+def _finds_any(value: Any) -> bool:
+    """Return whether a value is a function that finds attributes by their names, or one, or a module of those, that
+    copies all attributes of objects.
+    """
+    by_name = type(value) is BuiltinFunctionType and value.__name__ in _BY_NAME
+    return by_name or (_module_of(value) in _COPYING and not isinstance(value, type))
 
 
 def _operators(kind: type) -> set[str]:
     """Return the special methods of a class, which are called without being named."""
     every = {name: value for base in kind.__mro__[::-1] for name, value in vars(base).items() if name[:2] == "__"}
-    return {
-        name for name, value in every.items() if name not in _NEVER and not (name in _COMPARING and _is_made(value))
-    }
+    return {name for name, value in every.items() if name not in _NEVER and not (name in _MADE and _is_made(value))}
 
 
 def _is_made(method: Any) -> bool:
-    """Return whether a method was made from a text, as dataclasses compare themselves: it mentions every field."""
+    """Return whether a method was made from a text, as those of dataclasses, which mention every field."""
     return type(method) is FunctionType and method.__code__.co_filename == "<string>"
 
 
@@ -308,7 +312,8 @@ def _is_of_library(function: Any) -> bool:
 # Functions that call special methods of their names, and other special methods that are not called by what is computed
 # with an object that is there.
 _SHOWING = frozenset(("str", "repr", "format"))
-_COMPARING = frozenset(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge"))
+_COMPARING = frozenset(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "hash"))
+_MADE = _COMPARING | {"__setattr__", "__delattr__"}
 _NEVER = frozenset(
     f"__{name}__"
     for name in (
@@ -349,22 +354,23 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
-# The instructions of texts with values in them, of comparisons, and of constants.
+# The instructions of texts with values in them, of comparisons and look-ups, and of constants.
 _FORMATS = frozenset(opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in opmap)
-_COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP"))
+_COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR") if name in opmap)
+_LOADS_NAME = frozenset(opmap[name] for name in opmap if name.startswith("LOAD_") or name == "BINARY_SUBSCR")
 _CONSTANTS = frozenset(opmap[name] for name in ("LOAD_CONST", "LOAD_SMALL_INT") if name in opmap)
 
 
 @lru_cache(maxsize=1024)
 def _names(code: CodeType) -> frozenset[str]:
     """Return the names that code mentions, also as texts, with those of functions defined in it; and "==" for code that
-    compares what is no constant.
+    compares with what has a name, or looks it up.
     """
     texts = [one for one in code.co_consts if isinstance(one, str) and one.isidentifier()]
     inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
     steps = [one for one in code.co_code[::2] if one]  # 0 is no instruction
     shows = not _FORMATS.isdisjoint(steps)
-    compares = any(one in _COMPARES and before not in _CONSTANTS for before, one in pairwise(steps))
+    compares = any(one in _COMPARES and before in _LOADS_NAME - _CONSTANTS for before, one in pairwise(steps))
     return frozenset([*code.co_names, *texts, *["format"] * shows, *["=="] * compares]).union(*inner)
 
 

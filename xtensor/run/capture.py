@@ -260,9 +260,10 @@ class Capture:
         self._times[plan, key] += 1
         return self._times[plan, key]
 
-    def settings(self, limits: Settings, times: int) -> Settings:
+    def settings(self, plan: Plan, limits: Settings) -> Settings:
         """Return the settings for some work: what a loop does again and again is worth kernels at once."""
-        return limits if times <= LOOPED else with_kernels(limits, self.device)
+        self._times[plan, ()] += 1
+        return limits if self._times[plan, ()] <= LOOPED else with_kernels(limits, self.device)
 
     def key_of(
         self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None

@@ -130,7 +130,7 @@ def run(planned: Planned) -> None:
     elif capture is None:
         results = schedule_of(trace, plan, key, into, limits).run(blobs, scalars)
     else:
-        limits = capture.settings(limits, times)
+        limits = capture.settings(plan, limits)
         results = capture.run(schedule_of(trace, plan, key, into, limits), blobs, scalars)
     found = list(zip(sorted(plan.kept), results, strict=True))
     if capture is not None and not capture.repeated(again):

@@ -1312,7 +1312,7 @@ def test_pickling() -> None:
 # ---- random programs
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_programs(seed: int) -> None:
     """Results and arguments are NumPy's, call after call with other elements."""
     for failure in failures_of(PROGRAMS, seed, 50):

@@ -6,6 +6,7 @@ mentions, that of functions among what it finds, and that of methods that it can
 
 from __future__ import annotations
 
+import opcode
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -354,10 +355,13 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
-# The instructions of texts with values in them, of comparisons and look-ups, and of constants.
+# The instructions of texts with values in them, of comparisons and look-ups, and of constants. Since Python 3.14 a
+# look-up is an operator, which the instruction's argument tells.
 _FORMATS = frozenset(opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in opmap)
 _COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR") if name in opmap)
 _LOADS_NAME = frozenset(opmap[name] for name in opmap if name.startswith("LOAD_") or name == "BINARY_SUBSCR")
+_OPERATORS = [name for name, *_ in getattr(opcode, "_nb_ops", ())]
+_LOOK_UP = (opmap["BINARY_OP"], _OPERATORS.index("NB_SUBSCR")) if "NB_SUBSCR" in _OPERATORS else None
 _CONSTANTS = frozenset(opmap[name] for name in ("LOAD_CONST", "LOAD_SMALL_INT") if name in opmap)
 
 
@@ -368,9 +372,12 @@ def _names(code: CodeType) -> frozenset[str]:
     """
     texts = [one for one in code.co_consts if isinstance(one, str) and one.isidentifier()]
     inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
-    steps = [one for one in code.co_code[::2] if one]  # 0 is no instruction
-    shows = not _FORMATS.isdisjoint(steps)
-    compares = any(one in _COMPARES and before in _LOADS_NAME - _CONSTANTS for before, one in pairwise(steps))
+    steps = [one for one in zip(code.co_code[::2], code.co_code[1::2], strict=True) if one[0]]  # 0 is no instruction
+    shows = any(step in _FORMATS for step, _ in steps)
+    compares = any(
+        (one == _LOOK_UP or one[0] in _COMPARES) and (before == _LOOK_UP or before[0] in _LOADS_NAME - _CONSTANTS)
+        for before, one in pairwise(steps)
+    )
     return frozenset([*code.co_names, *texts, *["format"] * shows, *["=="] * compares]).union(*inner)
 
 

@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from re import Pattern
 from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, cast
+from weakref import ReferenceType
 
 import numpy as np
 
@@ -187,6 +188,9 @@ class _Key:
         elif wrapped(x) is not None:
             self.key.append(kind)
             self.enter(wrapped(x), given=given)
+        elif kind is ReferenceType:
+            self.key.append(kind)
+            self.enter(x(), given=given)
         elif behind(x):
             self.key.append(kind)
             for part in behind(x):

@@ -1425,3 +1425,18 @@ def test_a_long_loop_is_run_by_kernels_in_the_first_call(monkeypatch: pytest.Mon
         np.testing.assert_array_equal(x.numpy(), a)
     assert 0 < calls[0] < 600
     assert fused.why(x, y) == ""
+
+
+def test_why_tells_of_numbers_that_make_kinds() -> None:
+    """A learning rate that changes at each call is never captured; as a tensor it is."""
+    fused, w = xt.fuse(lambda w, rate, rows: w - rate * rows[0] * w), xt.ones(100_000)
+    for step in range(4):
+        fused(w, 0.1 / (step + 1), [w])
+    why = fused.why(w, 0.5, [w])
+    assert why.startswith(
+        "[changing] each number of Python's that it is given or finds makes a kind of its own, as 0.5 now"
+    )
+    assert fused.why(w, 0.5, [w, w]).startswith("[new]")  # another length of a list is no number
+    for step in range(4):
+        fused(w, xt.asarray(0.1 / (step + 1)), [w])
+    assert fused.why(w, xt.asarray(0.5), [w]) == ""

@@ -53,6 +53,7 @@ NOT_LOOKED_UP = 15
 NEW = "[new] no call with such arguments has been captured, or it was forgotten"
 RETURNS = "[returns] it returns something else than tensors and constants, in tuples, lists, dicts or dataclasses"
 KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put one, and does not return it"
+NUMBER = "[changing] each number of Python's that it is given or finds makes a kind of its own"
 COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"
 REQUIRES = "[gradient] a result has a gradient, which the function asks for itself"
 ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' or show)"
@@ -161,7 +162,17 @@ class Fused(Generic[P, R]):
         if type(found) is str:
             return found
         known = self._known.get(found[0])
-        return self._new if known is None else known.why()
+        return self._why_new(found[0]) if known is None else known.why()
+
+    def _why_new(self, signature: tuple[Any, ...]) -> str:
+        """Return why a kind is new: it may differ from one that is known by Python's numbers alone."""
+        for other in reversed(self._known):
+            pairs = [] if len(other) != len(signature) else list(zip(other, signature, strict=True))
+            places = [place for place, (old, new) in enumerate(pairs) if old is not new and old != new]
+            if places and all(signature[place - 1] in (int, float) for place in places):
+                old, new = pairs[places[0]]
+                return f"{NUMBER}, as {new!r} now and {old!r} before; one in a tensor without axes does not"
+        return self._new
 
     def explained(self) -> str:
         """Return what is remembered of each kind of arguments: why it is called plainly, or the schedule that runs."""

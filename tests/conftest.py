@@ -8,6 +8,7 @@ of a test walked them all, up to a second each.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 import pytest
@@ -15,6 +16,14 @@ import pytest
 from xtensor.calls import thin
 
 gc.disable()  # while tests are collected: nothing is dropped then
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each of several workers, one a processor, a BLAS of one thread: those of two would wait for each other,
+    for milliseconds a product.
+    """
+    if getattr(config.option, "numprocesses", None):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_collection_finish() -> None:

@@ -87,7 +87,8 @@ def __getattr__(name: str) -> object:
         return _import_module(f".{name}", __name__)
     if name in _HOMES:
         found: object = getattr(_import_module(_HOMES[name], __name__), name)
-        globals()[name] = found
+        if name not in _NUMPYS:  # which are no names of this namespace's own
+            globals()[name] = found
         return found
     hint = "; NumPy's names are in xtensor.numpy" if name in _import_module("numpy").__all__ else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)

@@ -166,7 +166,7 @@ class Fused(Generic[P, R]):
 
     def _why_new(self, signature: tuple[Any, ...]) -> str:
         """Return why a kind is new: it may differ from one that is known by Python's numbers alone."""
-        for other in reversed(self._known):
+        for other in reversed(self._known) if self._new is NEW else ():
             pairs = [] if len(other) != len(signature) else list(zip(other, signature, strict=True))
             places = [place for place, (old, new) in enumerate(pairs) if old is not new and old != new]
             if places and all(signature[place - 1] in (int, float) for place in places):

@@ -181,11 +181,10 @@ def _objects() -> dict[str, Any]:
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
     state = {"closed": thin_closed, "converting": converting, "watchers": watchers, "context": quiet}
+    state |= {"refused": REFUSED, "__call__": "__call__"}
     others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis", "scalar_types": frozenset(NUMBERS)}
-    others["refused"] = REFUSED
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
-    names["__call__"] = "__call__"
     return types | singles | state | numbers | names | others
 
 

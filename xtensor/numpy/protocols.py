@@ -26,8 +26,7 @@ from .views import sliding_window_view
 # What stands beside tensors without a say of its own.
 _PLAIN = (Tensor, numpy.ndarray, numpy.generic)
 
-
-# The functions here that NumPy's universal functions have come to, and the types of operands with no say of their own.
+# The functions here that NumPy's universal functions have come to, and operands of which nothing need be asked.
 _ours: dict[Any, Any] = {}
 _QUIET = frozenset((Tensor, numpy.ndarray, *SCALARS, *NUMBERS))
 
@@ -37,8 +36,7 @@ def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str,
     ours = _ours.get(ufunc)
     if ours is None or given or method != "__call__" or not _QUIET.issuperset(map(type, inputs)) or _converts(()):
         return _universal(ufunc, method, inputs, given)
-    # NumPy's scalars come as arrays where they stand before a tensor
-    return ours(*[x[()] if type(x) is numpy.ndarray and not x.ndim else x for x in inputs])
+    return ours(*_items(inputs))
 
 
 def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
@@ -60,7 +58,12 @@ def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str
     spelled = SPELLED.get(ours.function.__name__)
     if spelled is not None and ours.function is getattr(xt, ours.function.__name__) and ours.nin == 2:
         reflected[ufunc] = f"__{MIRRORED.get(spelled, f'r{spelled}')}__"
-    return ours(*[x[()] if type(x) is numpy.ndarray and not x.ndim else x for x in inputs], **given)
+    return ours(*_items(inputs), **given)
+
+
+def _items(inputs: tuple[Any, ...]) -> list[Any]:
+    """Return operands with scalars in the place of arrays without axes, as which those of NumPy's come to a tensor."""
+    return [x[()] if type(x) is numpy.ndarray and not x.ndim else x for x in inputs]
 
 
 def _is_special(ufunc: Any) -> bool:

@@ -180,8 +180,7 @@ class Ufunc:
 
 def _fits(shape: Shape, wider: Shape) -> bool:
     """Return whether arrays of one shape broadcast to another one."""
-    ends = zip(reversed(shape), reversed(wider), strict=False)
-    return len(shape) <= len(wider) and all(n in (1, m) for n, m in ends)
+    return len(shape) <= len(wider) and all(n in (1, m) for n, m in zip(shape[::-1], wider[::-1], strict=False))
 
 
 def folded(

@@ -320,13 +320,12 @@ def _scalar_in(at: Offsets) -> str:
     """
     return f"""
 define private ptr @item_of(ptr %x) {{
-{given("ndarray", "PyArray_Scalar", "Py_IncRef")}{sure("array", "@is(ptr %x, ptr %ndarray)", "axes", "itself")}\
+{given("ndarray", "Py_IncRef")}{sure("array", "@is(ptr %x, ptr %ndarray)", "axes", "itself")}\
   %count = call i32 @axes_of(ptr %x)
   %single = icmp eq i32 %count, 0
   br i1 %single, label %element, label %itself
 element:
-{load("memory", "%x", at.memory, "ptr")}{load("dtype", "%x", at.dtype, "ptr")}\
-  %s = call ptr %PyArray_Scalar(ptr %memory, ptr %dtype, ptr %x)
+  %s = call ptr @element_of(ptr %x)
   ret ptr %s
 itself:
   call void %Py_IncRef(ptr %x)

@@ -160,8 +160,9 @@ unknown:
 
 
 def _scalars(at: Offsets) -> str:
-    """Return @has_axes: whether an operand has; @of_scalars: what is computed of two that have none by NumPy's scalars,
-    the same bits in a quarter of the time; @ordered: what a function computes of two operands, which it takes over.
+    """Return @has_axes: whether an operand has; @element_of: the element of an array without any; @of_scalars: what is
+    computed of two operands that have none by NumPy's scalars, the same bits in a quarter of the time; @ordered: what a
+    function computes of two operands, which it takes over.
     """
     return f"""
 define private i1 @has_axes(ptr %x) {{
@@ -172,11 +173,14 @@ define private i1 @has_axes(ptr %x) {{
 number:
   ret i1 false
 }}
-define private ptr @scalar_of(ptr %x, ptr %a) {{
-{given("Tensor", "PyArray_Scalar", "Py_IncRef")}\
-{sure("tensor", "@is(ptr %x, ptr %Tensor)", "element", "number")}\
-{load("memory", "%a", at.memory, "ptr")}{load("dtype", "%a", at.dtype, "ptr")}\
+define private ptr @element_of(ptr %a) {{
+{given("PyArray_Scalar")}{load("memory", "%a", at.memory, "ptr")}{load("dtype", "%a", at.dtype, "ptr")}\
   %s = call ptr %PyArray_Scalar(ptr %memory, ptr %dtype, ptr %a)
+  ret ptr %s
+}}
+define private ptr @scalar_of(ptr %x, ptr %a) {{
+{given("Tensor", "Py_IncRef")}{sure("tensor", "@is(ptr %x, ptr %Tensor)", "element", "number")}\
+  %s = call ptr @element_of(ptr %a)
   ret ptr %s
 number:
   call void %Py_IncRef(ptr %x)

@@ -163,7 +163,7 @@ PRODUCTS = [
 
 INVERSES = [
     *[plain(name, x, note=note) for name in ("det", "inv", "slogdet") for note, x in EVERY.items()],
-    # Of numbers that an elimination in any order keeps exact: elsewhere the BLAS decides whether a determinant is zero.
+    # Elimination computes these numbers exactly, so this determinant is 0 on every machine; of others rounding decides.
     plain("det", np.asarray([[4, 2, 1], [2, 5, 2.5], [1, 2.5, 1.25]]), note="of rank n - 1"),
     plain("det", np.stack([complexes(4, 4), of_rank(2, 4, 4, make=complexes)]), note="of rank n - 2"),
     plain("det", np.eye(3), note="identity"),

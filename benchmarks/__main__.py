@@ -7,6 +7,7 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
+from .gpu import TABLES
 from .peers import PEERS
 from .programs import BESIDE, LIMIT, PRESETS
 from .workloads import DTYPES, WORKLOADS
@@ -70,6 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("build/benchmarks"), metavar="FOLDER", help="for the chart, JSON and tables")
     add_options_of_programs(parser.add_argument_group("programs"))
     parser.add_argument("--device", metavar="DEV", default="cpu", help="cpu, or cuda:N for the benchmark gpu")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, metavar="NAME", help=f"gpu: some of {', '.join(TABLES)}")
     return parser
 
 

@@ -159,8 +159,25 @@ class Jax(Contestant):
 CONTESTANTS: tuple[type[Contestant], ...] = (Xtensor, Contestant, CupyFuse, Torch, TorchCompile, Jax)
 
 
-def main(device: str = "cuda:0", quick: bool = False) -> None:
-    """Print all tables; ends the program, with the reason, where the device cannot be used."""
+# What is measured, in this order; and of these, what takes the libraries of CONTESTANTS.
+TABLES = (
+    "first",
+    "launches",
+    "graphs",
+    "sizes",
+    "rows",
+    "layouts",
+    "layers",
+    "networks",
+    "calls",
+    "steps",
+    "dispatched",
+)
+CONTESTED = ("launches", "sizes", "rows")
+
+
+def main(device: str = "cuda:0", quick: bool = False, tables: Sequence[str] | None = None) -> None:
+    """Print all tables, or those named; ends the program, with the reason, where the device cannot be used."""
     xt: Any = import_module("xtensor")
     try:
         xt.zeros(1, device=device)
@@ -168,19 +185,24 @@ def main(device: str = "cuda:0", quick: bool = False) -> None:
         sys.exit(f"no benchmarks on {device}: {error}")
     import_module("cupy").cuda.Device(int(device.partition(":")[2] or 0)).use()
     print(described(device))
-    entered, reasons = contestants(device, quick)
+    chosen = tables or TABLES
+    entered, reasons = contestants(device, quick) if set(CONTESTED) & set(chosen) else ([], [])
     print("\n".join(reasons))
-    attempt(lambda: first_kernels(device))
-    attempt(lambda: launch_costs(entered))
-    attempt(lambda: graph_costs(device))
-    attempt(lambda: compared_by_size(entered, quick))
-    attempt(lambda: rows_by_length(entered, quick))
-    attempt(lambda: gpu_layers.layouts(seconds_of, *([512] if quick else [])))
-    attempt(lambda: gpu_layers.layers(seconds_of))
-    attempt(lambda: gpu_networks.networks(device, seconds_of))
-    attempt(lambda: gpu_programs.small_calls(device))
-    attempt(lambda: gpu_programs.programs(device))
-    attempt(lambda: gpu_programs.dispatched(device))
+    measured: dict[str, Callable[[], str]] = {
+        "first": lambda: first_kernels(device),
+        "launches": lambda: launch_costs(entered),
+        "graphs": lambda: graph_costs(device),
+        "sizes": lambda: compared_by_size(entered, quick),
+        "rows": lambda: rows_by_length(entered, quick),
+        "layouts": lambda: gpu_layers.layouts(seconds_of, *([512] if quick else [])),
+        "layers": lambda: gpu_layers.layers(seconds_of),
+        "networks": lambda: gpu_networks.networks(device, seconds_of),
+        "calls": lambda: gpu_programs.small_calls(device),
+        "steps": lambda: gpu_programs.programs(device),
+        "dispatched": lambda: gpu_programs.dispatched(device),
+    }
+    for name in chosen:
+        attempt(measured[name])
 
 
 def attempt(measurement: Callable[[], str]) -> None:

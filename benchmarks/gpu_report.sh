@@ -6,7 +6,8 @@
 # nobody can tell; and compute-sanitizer, which checks every access of some tests. Parts run to their ends; only what
 # hangs, for LIMIT seconds (an hour), is stopped, and the next part begins. Where a machine is lent for some minutes at a
 # time, PARTS="tests conformance" names what this call does, of tests conformance benchmarks accesses, and WITHIN=560 the
-# seconds that all of it may take: what is still to be done then is said. The last lines say what passed and failed.
+# seconds that all of it may take: what is still to be done then is said; TABLES="calls steps" names some benchmarks. The
+# last lines say what passed and failed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -78,7 +79,7 @@ part tests "Tests on the device (pytest -m gpu)" "$python" -m pytest -m gpu -q -
     $(grep -rlE 'mark\.gpu\b' tests --include='test_*.py')
 part conformance "Conformance, 200 examples" "$python" conformance/run.py --device "$device" --examples 200 \
     --workers "$workers" --if-found --any-commit
-part benchmarks "Benchmarks" "$python" -m benchmarks gpu --device "$device"
+part benchmarks "Benchmarks" "$python" -m benchmarks gpu --device "$device" ${TABLES:+--tables $TABLES}
 if command -v compute-sanitizer >/dev/null; then  # comes with the CUDA toolkit
     part accesses "Accesses of kernels (compute-sanitizer)" compute-sanitizer --tool memcheck --error-exitcode 9 "$python" \
         -m pytest -m gpu -q -p no:cacheprovider -p tests.unpooled \

@@ -178,6 +178,7 @@ CONTESTED = ("launches", "sizes", "rows")
 
 def main(device: str = "cuda:0", quick: bool = False, tables: Sequence[str] | None = None) -> None:
     """Print all tables, or those named; ends the program, with the reason, where the device cannot be used."""
+    os.environ["SCIPY_ARRAY_API"] = "1"  # which SciPy reads when it is first imported, by JAX say
     xt: Any = import_module("xtensor")
     try:
         xt.zeros(1, device=device)

@@ -5,7 +5,6 @@ timed.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -223,7 +222,6 @@ def dispatched(device: str) -> str:
     """Return the table of consumers.CALLS: milliseconds of xtensor, CuPy and PyTorch on the device."""
     if not (find_spec("sklearn") and find_spec("scipy")):
         return "\nwithout scikit-learn and SciPy: nothing of them is compared"
-    os.environ["SCIPY_ARRAY_API"] = "1"  # before SciPy is first imported
     libraries = dict(_operands(consumers.made(consumers.ROWS), device))
     lines = []
     with warnings.catch_warnings(), consumers.imported("sklearn.config_context")(array_api_dispatch=True):

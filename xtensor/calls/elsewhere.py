@@ -18,6 +18,7 @@ import numpy as np
 from ..base.caches import make_room
 from ..base.dtypes import DType
 from ..base.errors import REFUSED
+from ..base.layout import Shape
 from ..base.options import settings, thin_closed
 from ..base.profiling import observers
 from ..devices.cuda_memory import VECTOR
@@ -54,6 +55,27 @@ class Known(NamedTuple):
     call: Call | None = None
 
 
+class Placement:
+    """How an array lies, all of it that a kernel is made for. Alike ones are one object, which tables find by itself: a
+    key of several hashes in no time.
+
+    dtype: its number. strides: None in C order. begin: how far it begins behind a multiple of a vector.
+    """
+
+    __slots__ = ("backend", "begin", "dtype", "shape", "strides")
+
+    def __init__(self, backend: Any, dtype: int, shape: Shape, strides: Shape | None, begin: int) -> None:
+        self.backend, self.dtype, self.shape, self.strides, self.begin = backend, dtype, shape, strides, begin
+
+    @classmethod
+    def of(cls, *lies: Any) -> Placement:
+        """Return the one of a backend, the number of a dtype, a shape, strides and a begin."""
+        return _placements.get(lies) or _noted(_placements, lies, cls(*lies))
+
+
+_placements: dict[tuple[Any, ...], Placement] = {}
+
+
 class Ready(NamedTuple):
     """A call of operands that lie in some way: what computes native arrays and numbers, and where.
 
@@ -62,7 +84,7 @@ class Ready(NamedTuple):
 
     run: Callable[[Sequence[Native], Sequence[Any]], Native | None]
     device: Device
-    placement: tuple[Any, ...] | None = None
+    placement: Placement | None = None
 
     def __call__(self, natives: Sequence[Native], numbers: Sequence[Any]) -> Tensor | None:
         """Return the result; None for what the library refuses: the long way says what is wrong."""
@@ -94,9 +116,7 @@ def small_blob(x: Tensor) -> TBlob | None:
 
 
 def placed_there(x: Tensor) -> TBlob | None:
-    """Return what is behind a small tensor on another device, its `_placement` noted: the backend, the dtype, and all
-    of how it lies that a kernel is made for. None for any other tensor.
-    """
+    """Return what is behind a small tensor on another device, its `_placement` noted; None for any other tensor."""
     found: Any = x._data
     if type(found) is TBlob and found._placement is not None and not observers:
         return found
@@ -104,7 +124,8 @@ def placed_there(x: Tensor) -> TBlob | None:
     if blob is not None and blob._placement is None:
         native = blob.native()
         strides = None if native._c_contiguous else native.strides
-        blob._placement = blob.device.backend, blob.dtype.num, native.shape, strides, native.data.ptr % VECTOR
+        begin = native.data.ptr % VECTOR
+        blob._placement = Placement.of(blob.device.backend, blob.dtype.num, native.shape, strides, begin)
     return blob
 
 
@@ -112,7 +133,9 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     """Compute an elementwise call of small tensors on another device than the CPU; None for any other."""
     if observers:
         return None
-    key, natives, numbers = list[Any](), list[Native](), list[Any]()
+    key: list[Any] = []  # not list[Any](): that is five times the call
+    natives: list[Native] = []
+    numbers: list[Any] = []
     for x in operands:
         if type(x) is Tensor:
             blob: Any = x._data
@@ -156,11 +179,11 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
     return _noted(op.ready, key, Ready(run, device, _placement(run, device)))
 
 
-def _placement(run: Any, device: Device) -> tuple[Any, ...] | None:
+def _placement(run: Any, device: Device) -> Placement | None:
     """Return the placement of what a kernel makes, as `placed_there` notes it; None where it is not known, or large."""
     if isinstance(run, partial) or prod(run.shape) * run.call.dtype.itemsize > DIRECT_BELOW:
         return None
-    return device.backend, run.call.dtype.num, run.shape, run.strides, 0
+    return Placement.of(device.backend, run.call.dtype.num, run.shape, run.strides, 0)
 
 
 def _noted(table: dict[Any, Any], key: Any, found: T) -> T:
@@ -217,7 +240,7 @@ def update_known(op: Op, target: Tensor, other: Any) -> bool:
 
 def _is_same(one: TBlob, other: TBlob) -> bool:
     """Return whether two blobs of one memory show the same elements in the same order."""
-    return one._native.data.ptr == other._native.data.ptr and one._placement == other._placement
+    return one._native.data.ptr == other._native.data.ptr and one._placement is other._placement
 
 
 def _is_kept(op: Op, operands: tuple[Any, ...]) -> bool:
@@ -331,10 +354,13 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
         kind is int and 0 <= value <= 127 and blob.dtype.kind in "iuf"
     ):  # -0.0 and what may not fit are for the long way
         return False
-    native = blob.native() if blob._native is None else blob._native
+    native, backend = blob.native() if blob._native is None else blob._native, cast("Any", blob.device.backend)
     before_write(owner)
     try:
-        blob.device.backend.call(native.__setitem__, key, given)
+        if kind is Tensor and not given.ndim:
+            backend.call(backend.put_element, native, key, given)
+        else:
+            backend.call(native.__setitem__, key, given)
     except REFUSED:
         return False
     return True

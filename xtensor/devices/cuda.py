@@ -184,9 +184,20 @@ class CUDA:
 
     def element(self, native: Any) -> Any:
         """Return a copy of an array without axes: bytes are moved, which is less to ask for than a kernel."""
-        found = self.compute(self.library.empty, (), native.dtype)
-        self.call(found.data.copy_from_device_async, native.data, native.itemsize)
+        return self.compute(self._element, native)
+
+    def _element(self, native: Any) -> Any:
+        found = self.library.ndarray((), native.dtype)
+        found.data.copy_from_device_async(native.data, native.itemsize)
         return found
+
+    def put_element(self, native: Any, key: Any, value: Any) -> None:
+        """Assign an array without axes, of the same dtype and in other memory, to a basic key."""
+        target = native[key]
+        if target.ndim:
+            target[...] = value
+        else:  # bytes again
+            target.data.copy_from_device_async(value.data, value.itemsize)
 
     def index(self, native: Any, key: Any) -> Any:
         return self.compute(keys.get, self.library, native, key)

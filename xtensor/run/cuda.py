@@ -47,7 +47,8 @@ NARROW = 8
 class Launch(NamedTuple):
     """A kernel ready for a device: everything but addresses and scalars.
 
-    takes: the places of its addresses among those of the operands and, after them, of the memory between launches.
+    takes: the places of its addresses among those of the operands and, after them, of the memory between launches; None
+    where it takes them all, in order.
     scalars: whether it is told scalars. head: packs where the table of addresses is, and the addresses.
     """
 
@@ -55,16 +56,17 @@ class Launch(NamedTuple):
     grid: tuple[int, int]
     block: int
     shared: int
-    takes: tuple[int, ...]
+    takes: tuple[int, ...] | None
     scalars: bool
     head: Callable[..., bytes]
     tail: bytes
 
     def __call__(self, addresses: Sequence[int], scalars: bytes, stream: int, table: int = 0) -> None:
         """Launch it; with a table of addresses, `addresses` are places in that (see `placed`)."""
-        told = [addresses[place] for place in self.takes]
-        arguments = self.head(table, *told) + (scalars if self.scalars else b"") + self.tail
-        cuda_build.launch(self.function, self.grid, self.block, self.shared, (arguments,), stream)
+        function, grid, block, shared, takes, takes_scalars, head, tail = self
+        told = addresses if takes is None else [addresses[place] for place in takes]
+        arguments = head(table, *told) + scalars + tail if takes_scalars and scalars else head(table, *told) + tail
+        cuda_build.launch(function, grid, block, shared, (arguments,), stream)
 
 
 class Launches(NamedTuple):
@@ -304,7 +306,8 @@ class _Maker:
             function = cuda_build.Function(0, None, 0, source(program, form))
         else:
             function = cuda_build.function_of((program, form), lambda: source(program, form), self.backend, contract)
-        return launch_of(function, grid, 0, range(len(self.sizes) + len(program.reductions)), tail)
+        every = range(len(self.sizes) + len(program.reductions))
+        return launch_of(function, grid, 0, every, tail)._replace(takes=None)
 
 
 def launch_of(

@@ -70,19 +70,18 @@ class Way(NamedTuple):
 
     def __call__(self, natives: Sequence[Native], numbers: Sequence[Any], target: Native = None) -> Native:
         """Launch it, and return the result."""
-        call = self.call
+        call, (launches, between), shape, strides = self
         backend = call.backend
+        library = backend.library
         result = target
         if result is None:  # `ndarray` is what `empty` calls
-            packed = self.strides is None
-            result = backend.library.ndarray(self.shape, call.dtype) if packed else self._strided(backend.library)
+            result = library.ndarray(shape, call.dtype) if strides is None else self._strided(library)
         addresses = [native.data.ptr for native in natives]
         addresses.append(result.data.ptr)
         told = scalar_words(numbers, call.program.scalars) if numbers else b""
-        stream = backend.library.cuda.get_current_stream(backend.number).ptr
-        launches, between = self.launches
-        memory = [backend.library.empty(nbytes, np.uint8) for nbytes in between]  # not let go before the last launch
-        if memory:
+        stream = library.cuda.get_current_stream(backend.number).ptr
+        if between:
+            memory = [library.empty(nbytes, np.uint8) for nbytes in between]  # not let go before the last launch
             addresses += [one.data.ptr for one in memory]
         for launch in launches:
             launch(addresses, told, stream)

@@ -67,7 +67,7 @@ class TBlob:
         self._packed: bool | None = None
         self._address: int | None = None
         self._kind: tuple[Any, ...] | None = None
-        self._placement: tuple[Any, ...] | None = None
+        self._placement: Any = None
         self._span: tuple[int, int] | None = None
         self.shape: Shape = native.shape if layout is None else layout.shape
         self.dtype = dtype

@@ -340,7 +340,7 @@ def test_views_share_memory_and_readonly_stays(cp: Any) -> None:
 
 
 def test_pending_readers_finish_before_a_write(cp: Any) -> None:
-    x = xt.ones(100_000, device=CUDA)
+    x = xt.ones(2_000_000, device=CUDA)
     z = x * 2.0
     assert z.is_pending
     with xt.options(engine="direct"):  # the stand-in has no device to launch kernels on

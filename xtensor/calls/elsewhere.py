@@ -23,7 +23,7 @@ from ..base.options import settings, thin_closed
 from ..base.profiling import observers
 from ..devices.cuda_memory import VECTOR
 from ..graph.node import COMBINING, Node
-from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
+from ..plan.costs import LAUNCHED_BELOW
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
@@ -112,7 +112,7 @@ def blob_there(x: Tensor) -> TBlob | None:
 def small_blob(x: Tensor) -> TBlob | None:
     """The same of a tensor that is small."""
     blob = blob_there(x)
-    return blob if blob is not None and blob.nbytes <= DIRECT_BELOW else None
+    return blob if blob is not None and blob.nbytes <= LAUNCHED_BELOW else None
 
 
 def placed_there(x: Tensor) -> TBlob | None:
@@ -167,8 +167,8 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
     """Return how to compute a call of operands that lie so; None where the long way is to find out what it comes to."""
     tensors = [x for x in operands if type(x) is Tensor]
     devices = {x._data.device for x in tensors}
-    if len(devices) != 1 or (op.slow and any(native.nbytes > DIRECT_BYTES for native in natives)):
-        return None  # what takes a library long may pay to be recorded
+    if len(devices) != 1:
+        return None
     (device,) = devices
     known = op.known_there.get((device.backend, *_kinds(operands)))
     if known is None or (NEGATIVE in key and any(native.dtype.kind in "bu" for native in natives)):
@@ -181,7 +181,7 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
 
 def _placement(run: Any, device: Device) -> Placement | None:
     """Return the placement of what a kernel makes, as `placed_there` notes it; None where it is not known, or large."""
-    if isinstance(run, partial) or prod(run.shape) * run.call.dtype.itemsize > DIRECT_BELOW:
+    if isinstance(run, partial) or prod(run.shape) * run.call.dtype.itemsize > LAUNCHED_BELOW:
         return None
     return Placement.of(device.backend, run.call.dtype.num, run.shape, run.strides, 0)
 

@@ -30,6 +30,7 @@ from ..plan.costs import (
     DIRECT_BELOW,
     FAST_LAUNCH_PAYS,
     LAUNCH_PAYS,
+    LAUNCHED_BELOW,
     cheap_below,
     costly_below,
 )
@@ -134,10 +135,11 @@ class Op:
         code = cast(Any, self.stub).__code__  # `inspect.signature` would take a tenth of the import
         return tuple(code.co_varnames[: code.co_argcount])
 
-    @property
-    def most(self) -> int:
-        """The bytes up to which a call is not recorded now."""
-        return DIRECT_BELOW if thin_closed[0] else self.below[0]
+    def most(self, device: Device) -> int:
+        """Return the bytes up to which a call on a device is not recorded now."""
+        if thin_closed[0]:
+            return DIRECT_BELOW
+        return self.below[0] if device is CPU_DEVICE or self.composed is not None else LAUNCHED_BELOW
 
     def kernel(self, backend: Backend) -> Callable[..., Any]:
         """Return the function that computes this op on native arrays: the library's own, else the formula."""
@@ -438,7 +440,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     value = read_later(x)
     limits = settings()
     nbytes = prod(x.shape) * x.dtype.itemsize
-    if value is None or not worth_recording(limits, nbytes, type(value) is Node, op.most):
+    if value is None or not worth_recording(limits, nbytes, type(value) is Node, op.most(x.device)):
         return None
     try:
         found = op.reduced.get((x.shape, x.dtype.num, tuple(params.values())))
@@ -495,9 +497,10 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
         return False  # the commonest case, found out at once
     tensors = [x for x in operands if isinstance(x, Tensor)]
     nbytes = prod(shape) * max([x.itemsize for x in tensors], default=0)
-    pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes))
+    device = tensors[0].device
+    pending = any(is_node(x) for x in tensors) or (op.slow != "" and pays_to_wait(op, op.dtype(*kinds), nbytes, device))
     limits = settings()
-    if not worth_recording(limits, nbytes, pending, op.most) or op.fails_on_values(*kinds):
+    if not worth_recording(limits, nbytes, pending, op.most(device)) or op.fails_on_values(*kinds):
         return False
     if limits.reproducible and op.name in EXACT:
         return False
@@ -549,8 +552,8 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
     if settings().reproducible and not (is_generated(x.dtype) and is_generated(dtype)):
         return None  # every library converts alike, but what is fused with it would be the library's as well
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
-    below = DIRECT_BELOW if thin_closed[0] else cheap_below[0]
-    if not worth_recording(settings(), nbytes, is_node(x), below):
+    below = cheap_below[0] if x.device is CPU_DEVICE else LAUNCHED_BELOW
+    if not worth_recording(settings(), nbytes, is_node(x), DIRECT_BELOW if thin_closed[0] else below):
         return None
     if exposed_memory((x,)) and not pays_at_once(settings(), nbytes, LAUNCH_PAYS, is_node(x)):
         return None

@@ -24,6 +24,7 @@ from ..storage.storage import Storage
 from ..tensor.face import CPU_DEVICE, Tensor, face
 
 if TYPE_CHECKING:
+    from ..devices import Device
     from .op import Op
 
 
@@ -90,8 +91,8 @@ def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
         return None
     limits = settings()
     nbytes = prod(shape) * widest
-    pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes))
-    if not worth_recording(limits, nbytes, pending, op.most) or (limits.reproducible and op.name in EXACT):
+    pending = pending or (op.slow != "" and pays_to_wait(op, dtype, nbytes, device))
+    if not worth_recording(limits, nbytes, pending, op.most(device)) or (limits.reproducible and op.name in EXACT):
         return None
     if exposed and not pays_at_once(limits, nbytes, op.launched, pending):
         return None
@@ -208,9 +209,11 @@ def pays_at_once(limits: Settings, nbytes: int, most: int, pending: bool) -> boo
     return limits.lazy == "always" or (limits.lazy == "auto" and (pending or nbytes > most))
 
 
-def pays_to_wait(op: Op, dtype: DType, nbytes: int) -> bool:
-    """Return whether the library takes so long for a result of this dtype that generated code pays for small ones."""
-    return dtype.char in op.slow and nbytes > DIRECT_BYTES and can_generate()
+def pays_to_wait(op: Op, dtype: DType, nbytes: int, device: Device) -> bool:
+    """Return whether the CPU's library takes so long for a result of this dtype that generated code pays for small
+    ones.
+    """
+    return dtype.char in op.slow and nbytes > DIRECT_BYTES and device is CPU_DEVICE and can_generate()
 
 
 @cache

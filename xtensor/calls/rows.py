@@ -202,7 +202,7 @@ def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def choose(*operands: Any) -> Tensor:
         for x in operands:
-            if type(x) is Tensor and small(x) is not None and pays_to_wait(op, x.dtype, x._data.nbytes):
+            if type(x) is Tensor and small(x) is not None and pays_to_wait(op, x.dtype, x._data.nbytes, CPU_DEVICE):
                 return apply(op, operands)
         return call(*operands)
 

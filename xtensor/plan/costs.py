@@ -46,6 +46,10 @@ COMPOSED_BELOW = 32 * 1024
 # Pending work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
 DIRECT_BYTES = 32 * 1024
 
+# Up to this many bytes on another device than the CPU a call is launched at once: to record and to plan it costs the
+# host as much as several launches, of some 10 us each, and to move three such arrays takes the device less than that.
+LAUNCHED_BELOW = 8 << 20
+
 # Bytes from which on a launch takes less time than the library for what cannot wait, for cheap functions of that, and
 # for fast reductions. (The launch of a sum of 200 000 float64 takes 25 us besides the 70 that NumPy and it need.)
 LAUNCH_PAYS, CHEAP_LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 2 << 20, 4 << 20

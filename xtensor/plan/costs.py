@@ -48,7 +48,7 @@ DIRECT_BYTES = 32 * 1024
 
 # Up to this many bytes on another device than the CPU a call is launched at once: to record and to plan it costs the
 # host as much as several launches, of some 10 us each, and to move three such arrays takes the device less than that.
-LAUNCHED_BELOW = 8 << 20
+LAUNCHED_BELOW = 4 << 20
 
 # Bytes from which on a launch takes less time than the library for what cannot wait, for cheap functions of that, and
 # for fast reductions. (The launch of a sum of 200 000 float64 takes 25 us besides the 70 that NumPy and it need.)

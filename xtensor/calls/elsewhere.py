@@ -18,7 +18,6 @@ import numpy as np
 from ..base.caches import make_room
 from ..base.dtypes import DType
 from ..base.errors import REFUSED
-from ..base.layout import Shape
 from ..base.options import settings, thin_closed
 from ..base.profiling import observers
 from ..devices.cuda_memory import VECTOR
@@ -55,25 +54,22 @@ class Known(NamedTuple):
     call: Call | None = None
 
 
-class Placement:
-    """How an array lies, all of it that a kernel is made for. Alike ones are one object, which tables find by itself: a
-    key of several hashes in no time.
-
-    dtype: its number. strides: None in C order. begin: how far it begins behind a multiple of a vector.
+class Placement(tuple[Any, ...]):
+    """How an array lies, all of it that a kernel is made for: a backend, the number of a dtype, a shape, strides (None
+    in C order), and how far it begins behind a multiple of a vector. Alike ones are one object, which tables find by
+    itself: a key of several hashes in no time.
     """
 
-    __slots__ = ("backend", "begin", "dtype", "shape", "strides")
-
-    def __init__(self, backend: Any, dtype: int, shape: Shape, strides: Shape | None, begin: int) -> None:
-        self.backend, self.dtype, self.shape, self.strides, self.begin = backend, dtype, shape, strides, begin
-
-    @classmethod
-    def of(cls, *lies: Any) -> Placement:
-        """Return the one of a backend, the number of a dtype, a shape, strides and a begin."""
-        return _placements.get(lies) or _noted(_placements, lies, cls(*lies))
+    __slots__ = ()
+    __hash__, __eq__ = object.__hash__, object.__eq__
 
 
 _placements: dict[tuple[Any, ...], Placement] = {}
+
+
+def _lying(*lies: Any) -> Placement:
+    """Return the placement of all that lies so."""
+    return _placements.get(lies) or _noted(_placements, lies, Placement(lies))
 
 
 class Ready(NamedTuple):
@@ -125,7 +121,7 @@ def placed_there(x: Tensor) -> TBlob | None:
         native = blob.native()
         strides = None if native._c_contiguous else native.strides
         begin = native.data.ptr % VECTOR
-        blob._placement = Placement.of(blob.device.backend, blob.dtype.num, native.shape, strides, begin)
+        blob._placement = _lying(blob.device.backend, blob.dtype.num, native.shape, strides, begin)
     return blob
 
 
@@ -183,7 +179,7 @@ def _placement(run: Any, device: Device) -> Placement | None:
     """Return the placement of what a kernel makes, as `placed_there` notes it; None where it is not known, or large."""
     if isinstance(run, partial) or prod(run.shape) * run.call.dtype.itemsize > LAUNCHED_BELOW:
         return None
-    return Placement.of(device.backend, run.call.dtype.num, run.shape, run.strides, 0)
+    return _lying(device.backend, run.call.dtype.num, run.shape, run.strides, 0)
 
 
 def _noted(table: dict[Any, Any], key: Any, found: T) -> T:

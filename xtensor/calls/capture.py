@@ -7,8 +7,8 @@ order (run/capture.py). Later calls whose arguments lie alike, and overlap alike
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from functools import partial, update_wrapper
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
@@ -20,12 +20,14 @@ from ..base.errors import expected
 from ..base.garbage import uncollected
 from ..base.options import Settings, count_always, in_force, settings
 from ..graph.node import Part
+from ..graph.number import KINDS, Again, Number, value_of
 from ..plan.costs import CAPTURED_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, from_native, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
+from .numbers import MOST_COPIED, MOST_MASKS, MOST_WAYS, NO_CELLS, Numbers, Traced, differing, is_held_plainly, masked
 from .reach import Reach, constant_of
 from .rebound import Contents, Left, counts
 from .record import record_part
@@ -53,7 +55,7 @@ NOT_LOOKED_UP = 15
 NEW = "[new] no call with such arguments has been captured, or it was forgotten"
 RETURNS = "[returns] it returns something else than tensors and constants, in tuples, lists, dicts or dataclasses"
 KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put one, and does not return it"
-NUMBER = "[changing] each number of Python's that it is given or finds makes a kind of its own"
+NUMBER = "[changing] a number whose value it asks for, or that is no argument, makes a kind of its own"
 COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"
 REQUIRES = "[gradient] a result has a gradient, which the function asks for itself"
 ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' or show)"
@@ -105,6 +107,8 @@ class Fused(Generic[P, R]):
         self._last: _Known | None = None
         self._plain: Settings | None = None
         self._new = NEW
+        self._masks: list[tuple[int, ...]] = []
+        self._fixed: set[int] = set()
 
     def __repr__(self) -> str:
         return f"fuse({getattr(self._function, '__qualname__', repr(self._function))})"
@@ -131,19 +135,35 @@ class Fused(Generic[P, R]):
             sharing = _sharing(args, kwargs)
             again: Any = self
             return self._call_plainly(found, args, kwargs) if sharing is None else again(*sharing[0], **sharing[1])
-        signature, tensors, blobs, arrays, holders = found
-        known = self._known.get(signature)
+        signature, tensors, blobs, _, holders, numbers = found
+        known, cells = self._known.get(signature), NO_CELLS
+        if known is None and self._masks:
+            known, cells = self._told(signature, numbers)
         if known is None:
             return self._first_call(found, args, kwargs)
         known.used = self._uses = self._uses + 1
         known.uses += 1
-        results = known.results(blobs)
+        results = known.results(blobs, cells)
         if results is not None:
-            result: R = known.rebuild(results, tensors, holders)
+            result: R = known.rebuild(results, tensors, holders, cells)
             return result
         self._not_looked_up = NOT_LOOKED_UP * (known is self._last)
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
+
+    def _told(self, signature: tuple[Any, ...], numbers: Numbers) -> tuple[_Known | None, Sequence[Any]]:
+        """Return what is remembered of calls that are told their numbers, and what is computed of these; None for what
+        is not remembered.
+        """
+        for mask in self._masks:
+            known = self._known.get(masked(signature, mask)) if mask[-1] < len(signature) else None
+            values = [] if known is None else [one[1] for one in numbers if one[0] in mask]
+            while known is not None:
+                cells = known.again.of(values)
+                if cells is not None:
+                    return known, cells
+                known = known.otherwise
+        return None, NO_CELLS
 
     def _reached(self) -> Reach:
         """Return what the function finds by its names: at its first call all is there that it mentions."""
@@ -161,15 +181,17 @@ class Fused(Generic[P, R]):
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
             return found
-        known = self._known.get(found[0])
-        return self._why_new(found[0]) if known is None else known.why()
+        signature, numbers = found[0], found[5]
+        known = self._known.get(signature) or self._told(signature, numbers)[0]
+        return self._why_new(signature, numbers) if known is None else known.why()
 
-    def _why_new(self, signature: tuple[Any, ...]) -> str:
+    def _why_new(self, signature: tuple[Any, ...], numbers: Numbers) -> str:
         """Return why a kind is new: it may differ from one that is known by Python's numbers alone."""
+        told = {one[0] for order, one in enumerate(numbers) if order not in self._fixed}
         for other in reversed(self._known) if self._new is NEW else ():
             pairs = [] if len(other) != len(signature) else list(zip(other, signature, strict=True))
             places = [place for place, (old, new) in enumerate(pairs) if old is not new and old != new]
-            if places and all(signature[place - 1] in (int, float) for place in places):
+            if places and not told.issuperset(places) and all(signature[place - 1] in KINDS for place in places):
                 old, new = pairs[places[0]]
                 return f"{NUMBER}, as {new!r} now and {old!r} before; one in a tensor without axes does not"
         return self._new
@@ -204,32 +226,91 @@ class Fused(Generic[P, R]):
 
         found: what signature_of has returned.
         """
-        signature, tensors, _, arrays, holders = found
         self._unwatched -= 1
         if self._unwatched >= 0 or _asks_for_plain_calls(settings()):
             return self._function(*args, **kwargs)
-        from ..run.capture import DISTURBED, Capture  # the engines come with it
+        from ..run.capture import DISTURBED  # the engines come with it
 
-        run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
-        capture = Capture([_settled_anew(x) for x in tensors], arrays)
-        with _Watch(capture) as watch:
-            contents = Contents(holders, self._reach or self._reached())
-            result: Any = self._function(*args, **kwargs)
-            done = _Done(result, contents, {id(x): number for number, x in enumerate(holders)})
-            watch.close()
-            with run.turn():
-                known = _known(done, capture, tensors)
+        traced = self._traced(found, args, kwargs)
+        given = (args, kwargs) if traced is None else (traced.args, traced.kwargs)
+        with nullcontext() if traced is None else traced:
+            watched = self._watched(found, *given, traced)
+        if traced is None or watched is None:
+            signature = found[0]
+        else:
+            signature = self._told_by(traced, found, watched[2])
+        if watched is None:  # it fails for being traced, or in any case
+            return self._function(*args, **kwargs)
+        result, done, known = watched
+        if traced is not None:
+            result = done.settled(result, found[4])
         if known.reason != DISTURBED:
             self._remember(signature, known)
-        if counts(done.left):
+        if counts(done.left, {one[2:] for order, one in enumerate(found[5]) if order not in self._fixed}):
             self._new, self._unwatched = COUNTS, UNWATCHED
         if self._strict and known.reason:
             raise RuntimeError(expected("fuse", f"{self!r}, which is strict,", "be captured", known.reason))
         return cast(R, result)
 
+    def _watched(
+        self, found: tuple[Any, ...], args: Any, kwargs: Any, traced: Traced | None
+    ) -> tuple[Any, _Done, _Known] | None:
+        """Call the function, and return its result, what it did, and what is to be remembered of that; None where it
+        was traced and failed, and can be called again.
+        """
+        from ..run.capture import Capture
+
+        _, tensors, _, arrays, holders, _ = found
+        run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
+        capture = Capture([_settled_anew(x) for x in tensors], arrays)
+        capture.arithmetic = None if traced is None else traced.arithmetic
+        with _Watch(capture) as watch:
+            contents = Contents(holders, self._reach or self._reached())
+            try:
+                result: Any = self._function(*args, **kwargs)
+            except Exception:
+                if traced is None:
+                    raise
+                self._fixed.update(traced.chosen)
+                if not (traced.undone(capture) and contents.put_back()):
+                    raise
+                return None
+            done = _Done(result, contents, {id(x): number for number, x in enumerate(holders)})
+            watch.close()
+            with run.turn():
+                return result, done, _known(done, capture, tensors)
+
+    def _traced(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> Traced | None:
+        """Return how to trace a call, if it differs from one that was captured by numbers alone that it may be told."""
+        signature, tensors, _, _, holders, numbers = found
+        for other, known in reversed(self._known.items()) if numbers else ():
+            chosen = differing(signature, other, numbers)
+            ways = sum([1 for _ in known.ways()])
+            if chosen and known.captured is not None and self._fixed.isdisjoint(chosen) and ways < MOST_WAYS:
+                written = [tensors[number] for number in known.captured.written]
+                if sum([x.nbytes for x in written]) > MOST_COPIED or not is_held_plainly(numbers, chosen, holders):
+                    return None
+                traced = Traced(found, chosen, args, kwargs)
+                traced.keep(written)
+                return traced
+        return None
+
+    def _told_by(self, traced: Traced, found: tuple[Any, ...], known: _Known) -> tuple[Any, ...]:
+        """Return the signature under which a call that was traced is remembered."""
+        known.again = traced.arithmetic.again()
+        self._fixed |= traced.asked()
+        mask = tuple([found[5][order][0] for order in traced.chosen if order not in self._fixed])
+        if not mask:
+            return found[0]
+        if mask not in self._masks:
+            self._masks = [*self._masks, mask][-MOST_MASKS:]
+        signature = masked(found[0], mask)
+        known.otherwise = self._known.get(signature)
+        return signature
+
     def _remember(self, signature: tuple[Any, ...], known: _Known) -> None:
         """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
-        if len(self._known) >= REMEMBERED:
+        if signature not in self._known and len(self._known) >= REMEMBERED:
             oldest, forgotten = min(list(self._known.items()), key=lambda item: item[1].used)
             self._known.pop(oldest, None)
             self._unwatched = UNWATCHED if forgotten.used == forgotten.made else 0
@@ -334,8 +415,21 @@ class _Done:
             return KEEPS
         if any(leaf.requires_grad for leaf in self.tensors()):
             return REQUIRES
-        known = [type(x) is Tensor or id(x) in self.numbers or constant_of(x) is not None for x in self.leaves]
+        kinds = (Tensor, Number)
+        known = [type(x) in kinds or id(x) in self.numbers or constant_of(x) is not None for x in self.leaves]
         return "" if all(known) else RETURNS
+
+    def settled(self, result: Any, holders: list[Any]) -> Any:
+        """Return the result of a call that was traced as others see it, and leave elsewhere what they see there."""
+        if Number not in map(type, self.leaves):
+            return result
+        tree = rebuilt(self.build, [value_of(leaf) for leaf in self.leaves])
+        if not self.left:
+            return tree
+        for (left, before), value in zip(self.left, tree[1], strict=True):
+            if Number in map(type, flatten(before)[0]):
+                left.put(holders, value)
+        return tree[0]
 
 
 class _Known:
@@ -345,7 +439,8 @@ class _Known:
     that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
     put. values: the places of results that are values. plain: the settings under which library calls cost less, as far
     as is known; runs: those under which its schedule runs. made, used: the numbers of its first and its last call.
-    uses: how many calls there were.
+    uses: how many calls there were. again: what is computed of numbers; otherwise: what is remembered of another call
+    with such numbers, which comparisons told apart.
     """
 
     def __init__(
@@ -363,8 +458,17 @@ class _Known:
         self.runs: Any = None
         self.made = self.used = 0
         self.uses = 1
+        self.again = Again([], [], [])
+        self.otherwise: _Known | None = None
 
-    def results(self, blobs: list[TBlob]) -> list[TBlob] | None:
+    def ways(self) -> Iterator[_Known]:
+        """Yield this and all that comparisons of the same numbers lead to."""
+        known: _Known | None = self
+        while known is not None:
+            yield known
+            known = known.otherwise
+
+    def results(self, blobs: list[TBlob], cells: Sequence[Any]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called, as where a step
         fails: the function itself may know what to do then, and its lines are in what is told of the error.
         """
@@ -373,7 +477,7 @@ class _Known:
             return None
         with run.turn():
             try:
-                return captured.run(blobs, limits)
+                return captured.run(blobs, limits, cells)
             except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
                 if captured.may_be_repeated:
                     return None
@@ -389,7 +493,7 @@ class _Known:
         self.runs = limits
         return True
 
-    def rebuild(self, results: list[TBlob], tensors: list[Tensor], holders: list[Any]) -> Any:
+    def rebuild(self, results: list[TBlob], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
         """Return the result of a call, and leave elsewhere what it does."""
         if not self.leaves:
             return rebuilt(self.build, ())
@@ -397,8 +501,8 @@ class _Known:
         for place in self.values:
             valued(made[place])
         if self.build is next:
-            return self.leaves[0](made, tensors, holders)
-        tree = rebuilt(self.build, [leaf(made, tensors, holders) for leaf in self.leaves])
+            return self.leaves[0](made, tensors, holders, cells)
+        tree = rebuilt(self.build, [leaf(made, tensors, holders, cells) for leaf in self.leaves])
         if not self.left:
             return tree
         for left, value in zip(self.left, tree[1], strict=True):
@@ -432,7 +536,8 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
     reason = reason or capture.reason  # a result is of unknown memory
     if captured is None or reason or (capture.checked and not captured.may_be_repeated):
         return _Known(None, (), done.build, reason or capture.checked)
-    known = ((_given, same), (_result, places), (_holder, done.numbers))
+    numbered = {id(leaf): leaf.cell for leaf in done.leaves if type(leaf) is Number}
+    known = ((_given, same), (_result, places), (_holder, done.numbers), (_computed, numbered))
     ways = [
         next((partial(way, numbers[id(leaf)]) for way, numbers in known if id(leaf) in numbers), partial(_fixed, leaf))
         for leaf in done.leaves
@@ -441,17 +546,21 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
     return _Known(captured, ways, done.build, values=values, left=[left for left, _ in done.left])
 
 
-def _given(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any]) -> Tensor:
+def _given(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Tensor:
     return tensors[place]
 
 
-def _result(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any]) -> Tensor:
+def _result(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Tensor:
     return made[place]
 
 
-def _holder(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any]) -> Any:
+def _holder(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
     return holders[place]
 
 
-def _fixed(value: Any, made: list[Tensor], tensors: list[Tensor], holders: list[Any]) -> Any:
+def _computed(cell: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
+    return cells[cell]
+
+
+def _fixed(value: Any, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
     return value

@@ -14,6 +14,7 @@ from ..autograd.rules import RULES, xt
 from ..autograd.tape import Step, active, is_keeping, is_recording, keep, step_of
 from ..base.dtypes import float64, promote
 from ..graph.node import Masked, Node
+from ..graph.number import is_traced, type_of
 from ..storage.blob import TBlob
 from ..storage.storage import watching
 from ..tensor.face import Tensor
@@ -70,7 +71,7 @@ def apply_selected(op: Op, operands: tuple[Any, ...], apply: Callable[[Op, tuple
         return None
     if not all(is_selection(x) or _is_scalar(x) for x in operands):
         return None
-    if op.fails_on_values(*[x.dtype if type(x) is Tensor else type(x) for x in operands]):
+    if op.fails_on_values(*[x.dtype if type(x) is Tensor else type_of(x) for x in operands]):
         return None  # of elements that are not selected as well
     return selection(apply(op, tuple(whole)), mask)
 
@@ -123,7 +124,7 @@ _REDUCED: dict[str, Callable[[Tensor, Tensor, Any], Tensor | None]] = {
 
 def _is_scalar(x: Any) -> bool:
     if type(x) is not Tensor:
-        return type(x) in SCALARS
+        return type(x) in SCALARS or is_traced(x)
     return type(x._data) is not Masked and not x.shape and step_of(x) is None
 
 

@@ -23,6 +23,7 @@ from ..codegen import element as elements
 from ..devices import Backend, Device
 from ..devices.cpu import CPU, FAST, SLOW, quickly
 from ..graph.node import Macro, Node, Part, node_of, result_dtypes
+from ..graph.number import asked, is_traced, type_of
 from ..plan.costs import (
     CHEAP,
     CHEAP_LAUNCH_PAYS,
@@ -214,6 +215,13 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     return _apply(op, operands)
 
 
+def operand_of(op: Op, x: Any, argument: str, device: Device | None = None) -> Any:
+    """Return what an op is given as a Tensor, a Python scalar or a Number, as `as_operand` does. An exponent is always
+    known: small powers are code of their own.
+    """
+    return x if is_traced(x) and op.name != "pow" else as_operand(x, op.name, argument, device)
+
+
 def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tensor:
     """Compute or record an elementwise op, and how its result goes back to operands that have a gradient."""
     native = None if thin_closed[0] else _quickly(op, operands, DIRECT_BELOW, quickly)
@@ -297,11 +305,12 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     if recorded is not None:
         return recorded
     near = common_device(op.name, operands)
-    operands = tuple(as_operand(x, op.name, name, near) for x, name in zip(operands, op.parameters, strict=True))
+    given = zip(operands, op.parameters, strict=True)
+    operands = tuple([operand_of(op, x, name, near) for x, name in given])
     if not any(isinstance(x, Tensor) for x in operands):
         operands = (as_tensor(operands[0], op.name), *operands[1:])
     device = common_device(op.name, operands)
-    kinds = tuple(x.dtype if isinstance(x, Tensor) else type(x) for x in operands)
+    kinds = tuple(x.dtype if isinstance(x, Tensor) else type_of(x) for x in operands)
     try:
         shape = broadcast(op.name, operands)
     except ValueError:
@@ -313,7 +322,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         node: Any = result._data
         result_dtypes[node.signature] = node.dtype
         return result
-    return _direct(op, operands, kinds, {}, device)
+    return _direct(op, tuple(map(asked, operands)), kinds, {}, device)
 
 
 def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor | None:
@@ -511,7 +520,7 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
 
 def fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
     """Return whether a Python integer fits every integer dtype beside it, so that no OverflowError is due."""
-    if type(scalar) is not int:
+    if type_of(scalar) is not int:
         return True
     integers = [np.iinfo(d) for d in kinds if isinstance(d, np.dtype) and d.kind in "iu"]
     return all(info.min <= scalar <= info.max for info in integers) and -(1 << 63) <= scalar < 1 << 63

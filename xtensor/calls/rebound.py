@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from types import CellType, MappingProxyType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from ..graph.number import type_of
 from .reach import Reach, constant_of, is_open, slots_of, stays
 
 _ABSENT = object()
@@ -25,6 +26,16 @@ class Left(NamedTuple):
     where: int | list[Any]
     key: Any
     is_there: bool
+
+    def value(self, holders: Sequence[Any]) -> Any:
+        """Return what is there in a list or dict, or an attribute of an object; None for nothing."""
+        holder: Any = holders[cast(int, self.where)]
+        if not isinstance(holder, (list, deque, dict)):
+            return getattr(holder, self.key, None)
+        try:
+            return holder[self.key]
+        except LookupError:
+            return None
 
     def put(self, holders: Sequence[Any], value: Any) -> None:
         """Put a value there, or remove what is there."""
@@ -74,11 +85,26 @@ class Contents:
             found += [(Left(number, key, False), None) for key in reversed(gone)]
         return found, complete
 
+    def put_back(self) -> bool:
+        """Put back what was there; return False, with nothing done, where that is not possible."""
+        found, complete = self.changes()
+        if not complete or any(not isinstance(left.where, int) for left, _ in found):
+            return False
+        for left, _ in reversed(found):
+            before = self._before[cast(int, left.where)]
+            left._replace(is_there=left.key in before).put(self._holders, before.get(left.key))
+        return True
 
-def counts(changes: Sequence[tuple[Left, Any]]) -> bool:
-    """Return whether numbers are among what was left: with others the next call is one of another kind."""
+
+def counts(changes: Sequence[tuple[Left, Any]], told: Collection[tuple[Any, Any]]) -> bool:
+    """Return whether numbers are among what was left: with others the next call is one of another kind. told: where
+    numbers are that calls may be told, by the numbers and names of what holds them.
+    """
     kinds = (int, float, complex, str)
-    return any(type(value) in kinds for _, value in changes)
+    return any(
+        type_of(value) in kinds and not (type(left.where) is int and (left.where, left.key) in told)
+        for left, value in changes
+    )
 
 
 def _inside(holder: Any, names: Collection[str] | None) -> dict[Any, Any]:

@@ -20,6 +20,7 @@ from ..base.dtypes import ANY, Category
 from ..base.errors import REFUSED, StrangerError, expected, one_of
 from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly
+from ..graph.number import asked
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
@@ -215,7 +216,7 @@ def _squares_first(long_way: Callable[[Op, tuple[Any, ...]], Any]) -> Callable[[
     """
 
     def choose(op: Op, operands: tuple[Any, ...]) -> Any:
-        base, exponent = operands
+        base, exponent = operands = tuple(map(asked, operands))
         is_two = type(exponent) in (int, float) and exponent == 2
         is_square = is_two and type(base) is Tensor and base.dtype.kind in ("iufc" if type(exponent) is int else "fc")
         return xt.square(base) if is_square else long_way(op, operands)

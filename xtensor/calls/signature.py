@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from _thread import LockType, RLock
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, partial
+from itertools import repeat
 from re import Pattern
 from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, cast
@@ -22,6 +23,7 @@ import numpy as np
 from ..autograd.tape import active, steps_of
 from ..base.options import settings
 from ..devices import Device
+from ..graph.number import KINDS
 from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
@@ -60,10 +62,11 @@ class _Key:
     """A signature while it is put together. device: where all memory is. reason: why there is none.
 
     arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
-    dicts, objects, classes and modules.
+    dicts, objects, classes and modules. numbers: of the arguments that are numbers, and of numbers in lists, dicts and
+    objects, their places in it, their values, and the number and the name of what holds each, -1 and None for arguments.
     """
 
-    __slots__ = ("arrays", "blobs", "device", "holders", "key", "reach", "reason", "seen", "tensors")
+    __slots__ = ("arrays", "blobs", "device", "holders", "key", "numbers", "reach", "reason", "seen", "tensors")
 
     def __init__(self, reach: Reach) -> None:
         self.key: list[Any] = [reach.version]
@@ -75,6 +78,7 @@ class _Key:
         self.seen: dict[int, int] = {}
         self.arrays: list[Any] = []
         self.holders: list[Any] = []
+        self.numbers: list[tuple[int, Any, int, Any]] = []
 
     def tensor(self, x: Tensor) -> None:
         """Enter a tensor; what is pending is evaluated."""
@@ -212,6 +216,7 @@ class _Key:
             self.holders.append(own)
             self._attributes(own)
             self._shared(kind, own)
+        holder = -1 if isinstance(x, (tuple, MappingProxyType, set, frozenset)) else len(self.holders)
         self.holders += (x,) * (not isinstance(x, tuple))
         if kind is defaultdict:
             self.enter(x.default_factory, given=given)
@@ -222,20 +227,26 @@ class _Key:
             self.key.append(frozenset(constants))
             if None in constants:
                 self._refuse(x, given)
-        else:
+        elif isinstance(x, (dict, MappingProxyType)):
             self._parts(x, given)
-            if isinstance(x, (dict, MappingProxyType)):
-                self._parts(x.values(), given)
+            self._parts(x.values(), given, holder, x)
+        else:
+            self._parts(x, given, holder, range(len(x)))
 
-    def _parts(self, parts: Collection[Any], given: bool) -> None:
-        """Enter elements, those that are only compared together."""
+    def _parts(self, parts: Collection[Any], given: bool, holder: int = -1, names: Iterable[Any] = ()) -> None:
+        """Enter elements, those that are only compared together. names: of each in what holds it."""
         kinds = [*map(type, parts)]
         if _COMPARED.issuperset(kinds):
             self.key += kinds
+            if holder >= 0 and int in kinds:
+                every = enumerate(zip(parts, names, strict=True), len(self.key))
+                self.numbers += [(place, part, holder, name) for place, (part, name) in every if type(part) is int]
             self.key += parts
-        else:
-            for part in (*parts,):
-                self.enter(part, given=given)
+            return
+        for part, name in zip((*parts,), names if holder >= 0 else repeat(None), strict=False):
+            if holder >= 0 and type(part) in KINDS:
+                self.numbers.append((len(self.key) + 1, part, holder, name))
+            self.enter(part, given=given)
 
     def _contents(self, x: Any, given: bool) -> None:
         """Enter a NumPy array: a small one that is found by its name is a constant as long as its contents are the
@@ -256,7 +267,7 @@ class _Key:
         slots = slots_of(kind)
         if slots:
             own = own | {name: getattr(x, name) for name in slots if hasattr(x, name)}
-        self._attributes(own, every=stays(kind))
+        self._attributes(own, every=stays(kind), holder=len(self.holders) - 1)
         self._shared(kind, own)
 
     def _shared(self, kind: type, own: Collection[str]) -> None:
@@ -269,12 +280,14 @@ class _Key:
                         self.key.append((base, name))
                         self.enter(every[name], given=False)
 
-    def _attributes(self, own: Mapping[str, Any], *, every: bool = False) -> None:
-        """Enter those of some attributes that are mentioned, or every one."""
+    def _attributes(self, own: Mapping[str, Any], *, every: bool = False, holder: int = -1) -> None:
+        """Enter those of some attributes that are mentioned, or every one. holder: the number of the object."""
         names = own if every or self.reach.every else self.reach.names
         for name, value in list(own.items()) if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
             if name in names and (type(value) is Tensor or not stays(value)):
                 self.key.append(name)
+                if holder >= 0 and type(value) in KINDS:
+                    self.numbers.append((len(self.key) + 1, value, holder, name))
                 self.enter(value, given=False)
 
 
@@ -294,7 +307,7 @@ def _is_log(kind: Any) -> bool:
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:
     """Return what calls of a kind have in common, the tensors that they read, their bytes, the NumPy arrays whose
-    contents they have in common, and what was looked into; or why there is none.
+    contents they have in common, what was looked into, and where numbers are part of it; or why there is none.
     """
     while True:
         grown = reach.grown
@@ -305,6 +318,8 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
             if type(x) is Tensor:
                 found.tensor(x)
             else:
+                if type(x) in KINDS:
+                    found.numbers.append((len(found.key) + 1, x, -1, None))
                 found.enter(x, given=True)
         for spread, count, _ in reach.spreads:
             if len(spread) != count:
@@ -320,7 +335,7 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
     if active[0] and _takes_part(found.tensors, found.blobs):
         return GRADIENT
     _enter_whereabouts(found)
-    return tuple(found.key), found.tensors, found.blobs, found.arrays, found.holders
+    return tuple(found.key), found.tensors, found.blobs, found.arrays, found.holders, found.numbers
 
 
 def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:

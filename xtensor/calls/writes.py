@@ -23,16 +23,17 @@ from ..base.options import settings, thin_closed
 from ..base.profiling import noting, observers
 from ..devices.cpu import CPU
 from ..graph.node import NO_PARAMS, Node, node_of, result_dtypes
+from ..graph.number import type_of
 from ..plan.costs import LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, valued
-from ..tensor.operands import SCALARS, Operand, as_operand, broadcast, common_device
+from ..tensor.operands import SCALARS, Operand, broadcast, common_device
 from .elsewhere import update_known
 from .library import native_of
 from .masked import apply_selected, is_selection, selection
-from .op import CAST, Op, apply, fits, value_of
+from .op import CAST, Op, apply, fits, operand_of, value_of
 from .record import check_reproducible, enter, exposed_memory, is_node, others_write, recorded_before
 from .thin import held_beside
 
@@ -197,7 +198,7 @@ def _fitting(target: Tensor, op: Op, other: Any) -> Any:
     """Return the operand of an update, NotImplemented for a stranger; raises where dtype or shape do not fit."""
     name = op.name
     try:
-        operand = as_operand(other, name, "x2")
+        operand = operand_of(op, other, "x2")
     except StrangerError:
         return NotImplemented
     common_device(name, (target, operand))
@@ -209,7 +210,7 @@ def _fitting(target: Tensor, op: Op, other: Any) -> Any:
 
 def _kind(operand: Operand) -> Any:
     """Return the dtype of a tensor, the type of a Python number."""
-    return operand.dtype if isinstance(operand, Tensor) else type(operand)
+    return operand.dtype if isinstance(operand, Tensor) else type_of(operand)
 
 
 def _update_captured(op: Op, target: Tensor, operand: Operand) -> None:

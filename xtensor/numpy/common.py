@@ -8,6 +8,7 @@ import numpy
 
 from ..autograd.rules import xt
 from ..base.errors import expected
+from ..graph.number import Number
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, created
 from ..tensor.operands import chosen_device, refuse_stranger
@@ -44,7 +45,8 @@ SPELLED = {
 
 def answers_itself(x: Any) -> bool:
     """Return whether an operand is another library's that has NumPy's functions call its own."""
-    return hasattr(x, "__array_ufunc__") and not isinstance(x, (Tensor, numpy.ndarray, numpy.generic))
+    plain = isinstance(x, (Tensor, numpy.ndarray, numpy.generic)) or type(x) is Number
+    return hasattr(x, "__array_ufunc__") and not plain
 
 
 def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 from ..base.caches import make_room
 from ..base.dtypes import DType
 from ..graph.node import COMBINING, Node, View
+from ..graph.number import type_of
 from ..storage.blob import TBlob
 from .costs import COLUMNS_AGAIN, FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REGISTERS, code_size
 from .program import REMEMBERED, Columns, Kernel, Plan, Reduction, Step, loop_of, most_alive, program
@@ -275,7 +276,8 @@ class _Cut:
 
     def _step(self, number: int, local: dict[int, int]) -> Step:
         node, arguments = self.values[number], self.trace.arguments[number]
-        kinds = tuple(getattr(self.values[a], "dtype", None) or type(self.values[a]) for a in arguments)
+        given = [self.values[one] for one in arguments]
+        kinds = tuple([x.dtype if isinstance(x, (Node, TBlob)) else type_of(x) for x in given])
         loop = loop_of(node.op, kinds, node.dtype)
         return Step(node.op, tuple(node.params.items()), tuple(local[a] for a in arguments), loop, node.dtype)
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from ..devices.cpu import SMALL_POWERS
 from ..graph.node import Node, node_of
+from ..graph.number import Number, type_of
 from ..storage.blob import TBlob
 
 
 class Trace:
-    """A pending graph with its values numbered: `values[number]` is a Node, a TBlob or a Python scalar.
+    """A pending graph with its values numbered: `values[number]` is a Node, a TBlob or a Python scalar, which may be
+    a Number.
 
     arguments: of each node's number, the numbers of its inputs. kept: the nodes whose bytes somebody will want.
     costly: contractions and what they lead to; of these, what is kept for a gradient is wanted too, as it would take
@@ -57,7 +59,7 @@ class Trace:
             else:
                 number = len(values)
                 values.append(value)
-                key.append(kind)
+                key.append(kind if kind is not Number else type_of(value))
                 if node.op.name == "pow" and value in SMALL_POWERS:  # other scalars are run-time arguments of the code
                     self.known[number] = value
                     key.append(value)

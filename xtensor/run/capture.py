@@ -27,6 +27,7 @@ from ..codegen.cpu.compile import host
 from ..devices import as_device
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
+from ..graph.number import Arithmetic, Number
 from ..plan.layouts import Meta, Work, work_of
 from ..plan.program import Plan
 from ..plan.trace import Trace
@@ -146,11 +147,12 @@ class Capture:
     CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
     that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them. given_up: called when the
     thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does what
-    must not be done twice, as it looks into values and may be called after all.
+    must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that is traced.
     """
 
     def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = ()) -> None:
         self.reason = self.checked = ""
+        self.arithmetic: Arithmetic | None = None
         self.given_up: Callable[[], None] = lambda: None
         self.thread = get_ident()
         self.arguments = list(arguments)
@@ -184,6 +186,16 @@ class Capture:
             watchers.remove(self)
             count_always(-1)
         self._constants.clear()
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers were drawn."""
+        return any([isinstance(step, Called) and not step.takes for step in self.steps])
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether memory is read or written that is not that of an argument."""
+        return self.reason.startswith((OUTSIDE, WRITES, DISTURBED))
 
     @property
     def is_inside(self) -> bool:
@@ -281,6 +293,8 @@ class Capture:
                 if places is None:
                     return None
                 key += (places[0].root, value.layout.offset)
+            elif kind is Number:
+                key.append((kind, value.cell))
             elif kind is not Node:
                 key.append((kind, repr(value)))  # 0.0 is not -0.0, and NaN is NaN
         return tuple(key)
@@ -340,6 +354,8 @@ class Capture:
         """Take down a call of a function of native arrays. gives: its results; writes: what of `takes` it wrote."""
         if self.reason:
             return
+        if self.arithmetic is not None:
+            self.arithmetic.ask_within(function)
         with self.inside():
             given = [self._spot(blob) for blob in takes]
             roots = tuple([self._spot(blob).root for blob in writes])

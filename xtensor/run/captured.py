@@ -14,6 +14,7 @@ from ..base.options import Settings
 from ..base.profiling import PREPARE, noted
 from ..devices.cpu import CPU
 from ..graph.node import View
+from ..graph.number import value_of, varies
 from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Work
 from ..storage.blob import TBlob
@@ -68,8 +69,7 @@ class Captured:
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
         self.is_small = self._is_small()
-        draws = any([isinstance(step, Called) and not step.takes for step in self.steps])
-        self.may_be_repeated = not (self.written or draws)  # with the same outcome, whatever of it was done
+        self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
 
     def _is_small(self) -> bool:
         """Return whether library calls on arrays as small as these are expected to cost less."""
@@ -88,14 +88,21 @@ class Captured:
             by_kernels += count * costs.kernels_seconds(step.plan, elements, step.metas)
         return largest <= costs.DIRECT_BELOW and by_calls < by_kernels + costs.REPLAY
 
-    def run(self, arguments: Sequence[TBlob], limits: Settings) -> list[TBlob]:
-        """Return the results for these arguments, which are written as the call wrote its own."""
+    def run(self, arguments: Sequence[TBlob], limits: Settings, cells: Sequence[Any] = ()) -> list[TBlob]:
+        """Return the results for these arguments, which are written as the call wrote its own. cells: of what is
+        computed of numbers.
+        """
         schedule = self._schedule
         if schedule is None or not schedule.fits(limits):
             schedule = self._schedule = self._prepared(limits)
         for number in self.written:
             before_write(arguments[number].owner)
-        results = schedule.run([*arguments, *self._constants] if self._constants else arguments, self._scalars)
+        scalars = self._scalars
+        if self._varying:
+            scalars = scalars.copy()  # in a list of its own, which tells kernels that it is another one
+            for place, cell in self._varying:
+                scalars[place] = cells[cell]
+        results = schedule.run([*arguments, *self._constants] if self._constants else arguments, scalars)
         return [output.of(arguments, results) for output in self.outputs]
 
     def lines(self) -> list[str]:
@@ -121,7 +128,9 @@ class Captured:
 
     def _joined(self, limits: Settings) -> Schedule:
         made = _Joined(self, with_kernels(limits, self.device))
-        self._constants, self._scalars, self.outputs = made.constants, made.builder.constants, made.outputs
+        self._constants, self.outputs, scalars = made.constants, made.outputs, made.builder.constants
+        self._varying = [(place, one.cell) for place, one in enumerate(scalars) if varies(one)]
+        self._scalars = [value_of(one) for one in scalars]
         schedule = made.schedule
         schedule.limits = limits
         return schedule

@@ -18,6 +18,7 @@ from ..codegen.cpu.moves import PACKED, Form
 from ..codegen.cpu.primitives import LacksError
 from ..devices.cpu import CPU
 from ..graph.node import Node
+from ..graph.number import value_of
 from ..plan.layouts import Work
 from ..plan.program import Kernel, Program
 from ..plan.trace import Trace
@@ -54,7 +55,7 @@ def labels_of(values: Iterable[Any], known: Mapping[int, str]) -> list[str]:
     taken: set[str] = set()
     for number, value in enumerate(values):
         if not isinstance(value, (Node, TBlob)):
-            labels.append(repr(value))
+            labels.append(repr(value_of(value)))
             continue
         name = (value.name if isinstance(value, Node) else None) or known.get(id(value)) or str(number)
         label, more = name, 1

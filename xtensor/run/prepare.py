@@ -17,6 +17,7 @@ from ..codegen.cpu.primitives import LacksError
 from ..devices import Device
 from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View, spell_out
+from ..graph.number import value_of, varies
 from ..plan.arena import Arena
 from ..plan.layouts import Leaf, Meta, Task, Work, work_of
 from ..plan.program import Kernel, Plan, Program
@@ -265,10 +266,12 @@ class _Maker:
                 if choice.engine != LLVM or number in self.where:
                     continue
                 place = builder.scalars[self.base + number]
+                scalar = builder.constants[place]
+                keeps = self.keeps_scalars and not varies(scalar)
                 for second, own in enumerate(scalar_numbers([number], [dtype])):
-                    value = packable(builder.constants[place], dtype, bool(second)) if self.keeps_scalars else 0
+                    value = packable(value_of(scalar), dtype, bool(second)) if keeps else 0
                     self.where[own] = builder.word(scalar_format(dtype), value), 0
-                    if not self.keeps_scalars:
+                    if not keeps:
                         builder.packed.append((self.where[own][0], place, dtype, bool(second)))
 
     def _find_needed(self, own: set[int]) -> set[int]:

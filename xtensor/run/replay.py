@@ -20,6 +20,7 @@ from ..base.options import Settings, settings
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..graph.node import Node, pending_below
+from ..graph.number import value_of
 from ..plan.costs import CALLED_SECONDS, COMPILE_SECONDS, PREPARE_SECONDS, calls_seconds, library_seconds
 from ..plan.fusion import plan_of
 from ..plan.layouts import behind, work_of
@@ -81,7 +82,7 @@ def _over(trace: Trace, plan: Plan, device: Device, into: tuple[int, TBlob] | No
             key += (layout.shape, layout.strides)
             blobs.append(value)
         elif kind is not Node:
-            scalars.append(value)
+            scalars.append(value_of(value))
     if into is not None:
         layout = into[1].layout
         key += (layout.shape, layout.strides, behind(into[1]))

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..base.profiling import noting, observers
 from ..graph.node import Node, View
+from ..graph.number import value_of
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 
@@ -28,4 +29,4 @@ def _operand(value: Any) -> Native:
     if isinstance(value, Node):
         assert value.blob is not None
         return value.blob.native()
-    return value.native() if isinstance(value, TBlob) else value
+    return value.native() if isinstance(value, TBlob) else value_of(value)

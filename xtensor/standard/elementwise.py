@@ -31,6 +31,7 @@ from ..codegen.element import log1p as e_log1p
 from ..codegen.element import maximum as e_maximum
 from ..codegen.element import where as e_where
 from ..devices.cpu import quickly
+from ..graph.number import is_traced, type_of
 from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
 from ..tensor.operands import Operand, as_operand, as_tensor, broadcast
 
@@ -321,9 +322,8 @@ _PLAIN_BOUNDS = frozenset((float, int, type(None)))
 def _checked_for_clip(x: Any, min: Any, max: Any) -> Tensor:
     """Return clip's x as a tensor; raises what clip says of it and its bounds."""
     x = as_tensor(x, "clip")
-    bounds = [
-        as_operand(bound, "clip", name, x.device) for bound, name in ((min, "min"), (max, "max")) if bound is not None
-    ]
+    given = [(bound, name) for bound, name in ((min, "min"), (max, "max")) if bound is not None]
+    bounds = [bound if is_traced(bound) else as_operand(bound, "clip", name, x.device) for bound, name in given]
     for operand, name in zip((x, *bounds), ("x", "min" if min is not None else "max", "max"), strict=False):
         if isinstance(operand, complex) or (isinstance(operand, Tensor) and operand.dtype.kind == "c"):
             raise TypeError(expected("clip", name, "be real", getattr(operand, "dtype", "complex")))
@@ -345,7 +345,7 @@ def _is_above(high: Any, low: Any) -> Any:
 
 def _beyond(bound: Any, x: Tensor, *, below: bool) -> bool:
     """Return whether a Python integer bound lies outside x's integer dtype on the side where it binds nothing."""
-    if type(bound) is not int or x.dtype.kind not in "iu":
+    if type_of(bound) is not int or x.dtype.kind not in "iu":
         return False
     limits = iinfo(x.dtype)
     return bound < limits.min if below else bound > limits.max

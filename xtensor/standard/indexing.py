@@ -27,6 +27,7 @@ from ..calls.writes import assign_captured, cast_now, computed_aside, store, wri
 from ..devices import Backend
 from ..devices.cpu import CPU, PLAIN, assign
 from ..graph.node import Node, Part
+from ..graph.number import is_traced
 from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
@@ -390,6 +391,8 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
             return
     if isinstance(value, (list, tuple)):
         value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
+    elif is_traced(value) and x.dtype.kind in "fc":
+        value = xt.multiply(as_tensor(1.0, function, like=x), value)
     elif isinstance(value, np.integer):  # refused where it does not fit, as by NumPy
         value = int(value)
     operand = as_operand(value, function, "value", x.device)

@@ -1,0 +1,131 @@
+"""Arguments that are numbers of Python's and differ from call to call: later calls of a captured function are told them.
+
+When a call differs from one that was captured by such arguments alone, it is traced with Numbers in their places
+(graph/number.py). What it is remembered under has `VARYING` in place of them; of several such kinds, which comparisons of
+numbers lead to, each is asked in turn whether it is the one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..graph.number import KINDS, Arithmetic, Number, value_of
+from ..run.executor import before_write
+from ..tensor.face import Tensor
+from .rebound import Left
+
+if TYPE_CHECKING:
+    from ..run.capture import Capture
+    from ..storage.blob import TBlob
+
+# Stands for a number in the signature of calls that are told it.
+VARYING = object()
+
+# Nothing is computed of numbers.
+NO_CELLS: tuple[Any, ...] = ()
+
+# Choices of numbers that a function is told, kinds that comparisons of them may lead to, and bytes of what a call writes
+# up to which it is traced: they are copied before.
+MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, 16, 1 << 30
+
+# Of each number its place in a signature, its value, and the number and the name of what holds it: -1 and None for an
+# argument.
+Numbers = Sequence[tuple[int, Any, int, Any]]
+
+
+def masked(signature: tuple[Any, ...], places: Iterable[int]) -> tuple[Any, ...]:
+    """Return a signature without the numbers in some places."""
+    key = list(signature)
+    for place in places:
+        key[place] = VARYING
+    return tuple(key)
+
+
+def is_held_plainly(numbers: Numbers, chosen: Iterable[int], holders: Sequence[Any]) -> bool:
+    """Return whether chosen numbers can be put where they are: not behind a property, say."""
+    held = [(type(holders[holder]), name) for _, _, holder, name in [numbers[one] for one in chosen] if holder >= 0]
+    return not any(isinstance(name, str) and isinstance(getattr(kind, name, None), property) for kind, name in held)
+
+
+def differing(signature: tuple[Any, ...], other: tuple[Any, ...], numbers: Numbers) -> list[int]:
+    """Return the numbers, by their order, in which alone a signature differs from another one; none where it differs
+    in more, or in no number.
+    """
+    if len(other) != len(signature):
+        return []
+    order = {one[0]: number for number, one in enumerate(numbers)}
+    found = []
+    for place, (old, new) in enumerate(zip(other, signature, strict=True)):
+        if old is not new and old != new:
+            if place not in order:
+                return []
+            found.append(order[place])
+    return found
+
+
+class Traced:
+    """A call that is traced: some numbers, by their order, are Numbers in their places.
+
+    found: what signature_of has returned. chosen: these numbers; args, kwargs: what the function is given. In a block
+    of it, Numbers are in the lists, dicts and objects that hold such numbers.
+    """
+
+    def __init__(
+        self, found: Sequence[Any], chosen: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        _, tensors, _, _, self._holders, numbers = found
+        self.chosen = chosen
+        self.arithmetic = Arithmetic([numbers[number][1] for number in chosen])
+        given = dict(zip(chosen, self.arithmetic.given, strict=True))
+        arguments = iter([number for number, one in enumerate(numbers) if one[2] < 0])
+        order = _replaced((*args, *kwargs.values()), arguments, given)
+        self.args = [next(order) for _ in args]
+        self.kwargs = {name: next(order) for name in kwargs}
+        held = [(Left(*numbers[number][2:], True), one) for number, one in given.items() if numbers[number][2] >= 0]
+        self._held: list[tuple[Left, Number]] = held
+        self._written: list[TBlob] = []
+        self._owners = {x.owner: x.owner.version for x in tensors}
+        self._copies: list[Any] = []
+
+    def __enter__(self) -> Traced:
+        for left, number in self._held:
+            left.put(self._holders, number)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Put plain numbers where Numbers are."""
+        self.arithmetic.is_open = False
+        for left, _ in self._held:
+            value = left.value(self._holders)
+            if type(value) is Number:
+                left.put(self._holders, value_of(value))
+
+    def keep(self, written: Sequence[Tensor]) -> None:
+        """Keep copies of tensors that the call is expected to write."""
+        self._written = [x.blob for x in written]
+        self._copies = [blob.device.backend.call(blob.shallow_copy().native().copy) for blob in self._written]
+
+    def asked(self) -> set[int]:
+        """Return the numbers, by their order, whose values were asked for."""
+        return {self.chosen[place] for place in self.arithmetic.asked}
+
+    def undone(self, capture: Capture) -> bool:
+        """Put back what a call has written that failed, perhaps for being traced; return whether it did nothing else
+        that a second call would do again.
+        """
+        self.arithmetic.is_open = False
+        written = {owner for owner, version in self._owners.items() if owner.version != version}
+        if capture.draws or not written <= {blob.owner for blob in self._written} or capture.reaches_out:
+            return False
+        with capture.inside():
+            for blob, copy in zip(self._written, self._copies, strict=True):
+                before_write(blob.owner)
+                blob.device.backend.assign(blob.shallow_copy().native(), ..., copy)
+        return True
+
+
+def _replaced(values: Iterable[Any], numbers: Iterator[int], given: dict[int, Number]) -> Iterator[Any]:
+    """Yield arguments, some of the numbers among them replaced. numbers: their order among all numbers."""
+    for value in values:
+        yield given.get(next(numbers), value) if type(value) in KINDS else value

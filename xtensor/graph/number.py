@@ -1,0 +1,286 @@
+"""Numbers of Python's that later calls of a captured function compute anew: learning rates, time steps, counters.
+
+In a call that is traced such a number is a Number: it does what the number does, and what is computed of it is taken
+down. It is an operand of nodes as numbers are. Who compares it goes on with the outcome, on which later calls depend.
+Who asks for its value - to format it, as a length or an index, for a library - makes it a constant of this kind of
+calls.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from gc import get_referents
+from types import BuiltinFunctionType, FunctionType, ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# The types of such numbers; steps that are taken down at most, and objects behind a function that are looked through.
+KINDS = (int, float)
+MOST_STEPS, MOST_OBJECTS = 256, 4096
+
+
+class Step(NamedTuple):
+    """One step of arithmetic. cells: of its operands. cell: of its result, None for a comparison that only has an
+    outcome. expected: the type of the result, or the outcome.
+    """
+
+    function: Callable[..., Any]
+    cells: tuple[int, ...]
+    cell: int | None
+    expected: Any
+
+
+class Arithmetic:
+    """What a call that is traced computes of numbers, in order.
+
+    cells: their values, those that were given first. given: these as Numbers; asked: those of them whose values somebody
+    has asked for, by their places. is_open: whether the call goes on.
+    """
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self.cells = list(values)
+        self.steps: list[Step] = []
+        self.given = [Number(self, cell) for cell in range(len(values))]
+        self.asked: set[int] = set()
+        self.is_open = True
+        self._origins = [frozenset((cell,)) for cell in range(len(values))]
+
+    def result(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Return what a function gives for operands, as a Number where that is a number."""
+        value = function(*map(value_of, operands))
+        if not self.is_open:
+            return value
+        if type(value) not in KINDS:
+            self._ask_of(operands)
+            return value
+        cells = self._cells_of(operands)
+        self.cells.append(value)
+        self._origins.append(self._origin(cells))
+        self._enter(Step(function, cells, len(self.cells) - 1, type(value)))
+        return Number(self, len(self.cells) - 1)
+
+    def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Return what a comparison of operands gives, on which all that follows depends."""
+        value = function(*map(value_of, operands))
+        if self.is_open:
+            self._enter(Step(function, self._cells_of(operands), None, value))
+        return value
+
+    def ask(self, cell: int) -> Any:
+        """Return a value that all that follows depends on."""
+        if self.is_open:
+            self.asked |= self._origins[cell]
+        return self.cells[cell]
+
+    def ask_within(self, function: Callable[..., Any]) -> None:
+        """Ask for all Numbers that a function has bound, as it cannot be told others."""
+        seen, stack = set[int](), [function]
+        while stack:
+            one = stack.pop()
+            if type(one) is Number:
+                one.asked()
+            elif id(one) not in seen and not isinstance(one, _NOTHING_BOUND):
+                seen.add(id(one))
+                bound = (
+                    (one.__closure__, one.__defaults__, one.__kwdefaults__) if isinstance(one, FunctionType) else None
+                )
+                stack += get_referents(one) if bound is None else bound
+            if len(seen) > MOST_OBJECTS:
+                self.asked.update(range(len(self.given)))
+                return
+
+    def again(self) -> Again:
+        """Return what later calls do, which end what is traced here."""
+        self.is_open = False
+        traced = [place for place in range(len(self.given)) if place not in self.asked]
+        steps = [one for one in self.steps if not self._origin(one.cells) <= self.asked]
+        return Again(self.cells, traced, steps)
+
+    def varies(self, cell: int) -> bool:
+        """Return whether later calls may have another value in a cell."""
+        return not self._origins[cell] <= self.asked
+
+    def _enter(self, step: Step) -> None:
+        self.steps.append(step)
+        if len(self.steps) > MOST_STEPS:
+            self.asked.update(range(len(self.given)))
+
+    def _ask_of(self, operands: Iterable[Any]) -> None:
+        for one in operands:
+            if type(one) is Number:
+                one.asked()
+
+    def _cells_of(self, operands: Iterable[Any]) -> tuple[int, ...]:
+        """Return the cells of operands; constants get some."""
+        return tuple([self._cell_of(one) for one in operands])
+
+    def _cell_of(self, operand: Any) -> int:
+        if type(operand) is Number and operand.arithmetic is self:
+            return operand.cell
+        self.cells.append(value_of(operand))
+        self._origins.append(frozenset())
+        return len(self.cells) - 1
+
+    def _origin(self, cells: Iterable[int]) -> frozenset[int]:
+        return frozenset[int]().union(*[self._origins[cell] for cell in cells])
+
+
+class Again(NamedTuple):
+    """What later calls compute of numbers. cells: as they were; traced: the places of those that are given anew."""
+
+    cells: list[Any]
+    traced: list[int]
+    steps: list[Step]
+
+    def of(self, numbers: Iterable[Any]) -> list[Any] | None:
+        """Return the cells for other numbers; None where a comparison or a type comes out otherwise, or a step fails:
+        the function itself is to be called then.
+        """
+        cells = self.cells.copy()
+        for place, number in zip(self.traced, numbers, strict=True):
+            cells[place] = number
+        for function, operands, cell, expected in self.steps:
+            try:
+                found = function(*[cells[one] for one in operands])
+            except (ArithmeticError, TypeError, ValueError):
+                return None
+            if (found if cell is None else type(found)) is not expected:
+                return None
+            if cell is not None:
+                cells[cell] = found
+        return cells
+
+
+def _foreign(other: Any) -> bool:
+    """Return whether an operand's own operators are to be asked: those of arrays that are not NumPy's."""
+    return hasattr(type(other), "__array_namespace__") and not isinstance(other, (np.ndarray, np.generic))
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return an operator and its reflected one."""
+
+    def operate(self: Number, other: Any) -> Any:
+        if type(other) is Number or type(other) in _OPERANDS:
+            return self.arithmetic.result(function, self, other)
+        return NotImplemented if _foreign(other) else function(self.asked(), other)
+
+    def reflect(self: Number, other: Any) -> Any:
+        if type(other) in _OPERANDS:
+            return self.arithmetic.result(function, other, self)
+        return NotImplemented if _foreign(other) else function(other, self.asked())
+
+    return operate, reflect
+
+
+def _compared(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def compare(self: Number, other: Any) -> Any:
+        if type(other) is Number or type(other) in _OPERANDS:
+            return self.arithmetic.outcome(function, self, other)
+        return NotImplemented if _foreign(other) else function(self.asked(), other)
+
+    return compare
+
+
+def _unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
+    def operate(self: Number) -> Any:
+        return self.arithmetic.result(function, self)
+
+    return operate
+
+
+def _asking(name: str) -> Callable[..., Any]:
+    """Return a method that the value itself has."""
+
+    def method(self: Number, *given: Any) -> Any:
+        return getattr(self.asked(), name)(*given)
+
+    return method
+
+
+class Number:
+    """A number of Python's in a call that is traced. cell: where its value is in an Arithmetic.
+
+    It is no float or int, of which code in C would read the value unnoticed; `isinstance` takes it for one.
+    """
+
+    __slots__ = ("__weakref__", "arithmetic", "cell")
+
+    def __init__(self, arithmetic: Arithmetic, cell: int) -> None:
+        self.arithmetic, self.cell = arithmetic, cell
+
+    @property
+    def __class__(self) -> Any:
+        return type(value_of(self))
+
+    def asked(self) -> Any:
+        """Return the value, on which all that follows depends."""
+        return self.arithmetic.ask(self.cell)
+
+    def __getattr__(self, name: str) -> Any:
+        if not hasattr(type(value_of(self)), name):
+            raise AttributeError(name)
+        return getattr(self.asked(), name)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.asked(), dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Any:
+        if any(map(_foreign, inputs)):
+            return NotImplemented
+        return getattr(ufunc, method)(*[asked(one) for one in inputs], **given)
+
+    def __bool__(self) -> bool:
+        return bool(self.arithmetic.outcome(bool, self))
+
+    __add__, __radd__ = _binary(operator.add)
+    __sub__, __rsub__ = _binary(operator.sub)
+    __mul__, __rmul__ = _binary(operator.mul)
+    __truediv__, __rtruediv__ = _binary(operator.truediv)
+    __floordiv__, __rfloordiv__ = _binary(operator.floordiv)
+    __mod__, __rmod__ = _binary(operator.mod)
+    __pow__, __rpow__ = _binary(operator.pow)
+    __neg__, __pos__, __abs__ = map(_unary, (operator.neg, operator.pos, operator.abs))
+    __lt__, __le__, __gt__ = map(_compared, (operator.lt, operator.le, operator.gt))
+    __ge__, __eq__, __ne__ = map(_compared, (operator.ge, operator.eq, operator.ne))  # type: ignore[assignment]
+    __float__, __int__, __index__, __complex__ = map(_asking, ("__float__", "__int__", "__index__", "__complex__"))
+    __round__, __trunc__, __floor__, __ceil__ = map(_asking, ("__round__", "__trunc__", "__floor__", "__ceil__"))
+    __divmod__, __rdivmod__, __hash__ = map(_asking, ("__divmod__", "__rdivmod__", "__hash__"))  # type: ignore[assignment]
+    __str__, __repr__, __format__ = map(_asking, ("__str__", "__repr__", "__format__"))  # type: ignore[assignment]
+    __and__, __rand__, __or__, __ror__ = map(_asking, ("__and__", "__rand__", "__or__", "__ror__"))
+    __xor__, __rxor__, __invert__ = map(_asking, ("__xor__", "__rxor__", "__invert__"))
+    __lshift__, __rlshift__ = map(_asking, ("__lshift__", "__rlshift__"))
+    __rshift__, __rrshift__ = map(_asking, ("__rshift__", "__rrshift__"))
+    __reduce_ex__ = _asking("__reduce_ex__")  # type: ignore[assignment]
+
+
+_OPERANDS = frozenset((*KINDS, bool))
+
+# The types of what holds no argument of a call: code, and libraries as namespaces.
+_NOTHING_BOUND = (type, ModuleType, SimpleNamespace, BuiltinFunctionType, np.ufunc, np.dtype)
+
+
+def value_of(one: Any) -> Any:
+    """Return the value of a Number, unnoticed, anything else as it is."""
+    return one.arithmetic.cells[one.cell] if type(one) is Number else one
+
+
+def asked(one: Any) -> Any:
+    """Return the value of a Number, on which all that follows depends, anything else as it is."""
+    return one.asked() if type(one) is Number else one
+
+
+def is_traced(one: Any) -> bool:
+    """Return whether something is a Number in a call that is still traced."""
+    return type(one) is Number and one.arithmetic.is_open
+
+
+def varies(one: Any) -> bool:
+    """Return whether something is a Number of which later calls may have another value."""
+    return type(one) is Number and one.arithmetic.varies(one.cell)
+
+
+def type_of(scalar: Any) -> type:
+    """Return the type of a Python scalar, also of one that is traced."""
+    return type(value_of(scalar))

@@ -880,11 +880,11 @@ def test_0d() -> None:
 
 
 def test_constants_by_value_and_type() -> None:
-    """1, 1.0 and True are three, zeros have signs, NaN is itself; nested ones too."""
+    """1, 1.0 and True are three, zeros have signs, NaN is itself, where a value is asked for; nested ones too."""
     values = [1, 1.0, True, 0.0, -0.0, 0, False, math.nan, 1j, complex(-0.0, 0.0), complex(0.0, 0.0), "1", b"1", None]
     values += [(1,), (1.0,), (True,), (-0.0,), (0.0,), ((1, 2), 3), (1, 2, 3), slice(1), slice(0, 1), xt.float32]
     values += [np.float32(1), np.float64(1), np.int32(1), xt.exp, xt.sin, np.add, float, ...]
-    counted = Counted(lambda x, value: x + 1.0)
+    counted = Counted(lambda x, value: x + 1.0 if str(value) else x)
     fused = xt.fuse(counted)
     x = array()
     for _ in range(3):
@@ -938,7 +938,7 @@ def test_shapes_dtypes_and_strides() -> None:
 
 def test_how_many_are_remembered() -> None:
     """Those used last; of kinds that never come again, only some are watched once there is no room."""
-    counted = Counted(lambda x, k: x + k)
+    counted = Counted(lambda x, k: x + int(k))  # whose value is asked for
     fused = xt.fuse(counted)
     x = array()
     rounds = 5
@@ -956,7 +956,7 @@ def test_how_many_are_remembered() -> None:
 
 def test_kinds_that_come_again() -> None:
     """They find room, whatever came before them."""
-    fused = xt.fuse(lambda x, k: x + k)
+    fused = xt.fuse(lambda x, k: x + int(k))
     x = array()
     for k in range(3 * room.REMEMBERED):
         fused(x, k)
@@ -1429,13 +1429,16 @@ def test_a_long_loop_is_run_by_kernels_in_the_first_call(monkeypatch: pytest.Mon
 
 
 def test_why_tells_of_numbers_that_make_kinds() -> None:
-    """A learning rate that changes at each call is never captured; as a tensor it is."""
-    fused, w = xt.fuse(lambda w, rate, rows: w - rate * rows[0] * w), xt.ones(100_000)
+    """A learning rate whose value is asked for at each call is never captured; as a tensor it is."""
+    fused, w = (
+        xt.fuse(lambda w, rate, rows: w - (rate if isinstance(rate, xt.Tensor) else float(rate)) * rows[0] * w),
+        xt.ones(100_000),
+    )
     for step in range(4):
         fused(w, 0.1 / (step + 1), [w])
     why = fused.why(w, 0.5, [w])
     assert why.startswith(
-        "[changing] each number of Python's that it is given or finds makes a kind of its own, as 0.5 now"
+        "[changing] a number whose value it asks for, or that is not told to it, makes a kind of its own, as 0.5 now"
     )
     assert fused.why(w, 0.5, [w, w]).startswith("[new]")  # another length of a list is no number
     for step in range(4):

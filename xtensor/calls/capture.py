@@ -27,7 +27,18 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, from_native, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
-from .numbers import MOST_COPIED, MOST_MASKS, MOST_WAYS, NO_CELLS, Numbers, Traced, differing, is_held_plainly, masked
+from .numbers import (
+    MOST_COPIED,
+    MOST_MASKS,
+    MOST_WAYS,
+    NO_CELLS,
+    TELLING,
+    Numbers,
+    Traced,
+    differing,
+    is_held_plainly,
+    masked,
+)
 from .reach import Reach, constant_of
 from .rebound import Contents, Left, counts
 from .record import record_part
@@ -55,7 +66,7 @@ NOT_LOOKED_UP = 15
 NEW = "[new] no call with such arguments has been captured, or it was forgotten"
 RETURNS = "[returns] it returns something else than tensors and constants, in tuples, lists, dicts or dataclasses"
 KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put one, and does not return it"
-NUMBER = "[changing] a number whose value it asks for, or that is no argument, makes a kind of its own"
+NUMBER = "[changing] a number whose value it asks for, or that is not told to it, makes a kind of its own"
 COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"
 REQUIRES = "[gradient] a result has a gradient, which the function asks for itself"
 ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' or show)"
@@ -136,7 +147,8 @@ class Fused(Generic[P, R]):
             again: Any = self
             return self._call_plainly(found, args, kwargs) if sharing is None else again(*sharing[0], **sharing[1])
         signature, tensors, blobs, _, holders, numbers = found
-        known, cells = self._known.get(signature), NO_CELLS
+        known = self._known.get(signature)
+        cells: Sequence[Any] = NO_CELLS
         if known is None and self._masks:
             known, cells = self._told(signature, numbers)
         if known is None:
@@ -234,7 +246,7 @@ class Fused(Generic[P, R]):
         traced = self._traced(found, args, kwargs)
         given = (args, kwargs) if traced is None else (traced.args, traced.kwargs)
         with nullcontext() if traced is None else traced:
-            watched = self._watched(found, *given, traced)
+            watched = self._watched(found, given[0], given[1], traced)
         if traced is None or watched is None:
             signature = found[0]
         else:
@@ -283,6 +295,8 @@ class Fused(Generic[P, R]):
     def _traced(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> Traced | None:
         """Return how to trace a call, if it differs from one that was captured by numbers alone that it may be told."""
         signature, tensors, _, _, holders, numbers = found
+        if self._reach is None or not self._reach.names.isdisjoint(TELLING):
+            return None
         for other, known in reversed(self._known.items()) if numbers else ():
             chosen = differing(signature, other, numbers)
             ways = sum([1 for _ in known.ways()])
@@ -301,7 +315,7 @@ class Fused(Generic[P, R]):
         self._fixed |= traced.asked()
         mask = tuple([found[5][order][0] for order in traced.chosen if order not in self._fixed])
         if not mask:
-            return found[0]
+            return cast(tuple[Any, ...], found[0])
         if mask not in self._masks:
             self._masks = [*self._masks, mask][-MOST_MASKS:]
         signature = masked(found[0], mask)

@@ -1,8 +1,8 @@
-"""Arguments that are numbers of Python's and differ from call to call: later calls of a captured function are told them.
+"""Numbers of Python's that differ from call to call, which later calls of a captured function are told.
 
-When a call differs from one that was captured by such arguments alone, it is traced with Numbers in their places
-(graph/number.py). What it is remembered under has `VARYING` in place of them; of several such kinds, which comparisons of
-numbers lead to, each is asked in turn whether it is the one.
+When a call differs from one that was captured by numbers alone - arguments, attributes, elements of lists and dicts -
+it is traced with Numbers in their places (graph/number.py). What it is remembered under has `VARYING` in place of them;
+of several such kinds, which comparisons of numbers lead to, each is asked in turn whether it is the one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 # Stands for a number in the signature of calls that are told it.
 VARYING = object()
 
+# Names in code that can tell a Number from a number: who mentions them is told none.
+TELLING = frozenset(("type", "__class__"))
+
 # Nothing is computed of numbers.
 NO_CELLS: tuple[Any, ...] = ()
 
-# Choices of numbers that a function is told, kinds that comparisons of them may lead to, and bytes of what a call writes
-# up to which it is traced: they are copied before.
+# Choices of numbers that a function is told, kinds that comparisons of them may lead to, and bytes of what a call
+# writes up to which it is traced: they are copied before.
 MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, 16, 1 << 30
 
 # Of each number its place in a signature, its value, and the number and the name of what holds it: -1 and None for an
@@ -82,8 +85,8 @@ class Traced:
         order = _replaced((*args, *kwargs.values()), arguments, given)
         self.args = [next(order) for _ in args]
         self.kwargs = {name: next(order) for name in kwargs}
-        held = [(Left(*numbers[number][2:], True), one) for number, one in given.items() if numbers[number][2] >= 0]
-        self._held: list[tuple[Left, Number]] = held
+        held = [(numbers[number], one) for number, one in given.items()]
+        self._held = [(Left(holder, name, True), one) for (_, _, holder, name), one in held if holder >= 0]
         self._written: list[TBlob] = []
         self._owners = {x.owner: x.owner.version for x in tensors}
         self._copies: list[Any] = []

@@ -518,7 +518,7 @@ def _recordable(op: Op, operands: tuple[Any, ...], kinds: tuple[Any, ...], shape
     return all(isinstance(x, Tensor) or fits(x, kinds) for x in operands)
 
 
-def fits(scalar: Scalar, kinds: tuple[Any, ...]) -> bool:
+def fits(scalar: Any, kinds: tuple[Any, ...]) -> bool:
     """Return whether a Python integer fits every integer dtype beside it, so that no OverflowError is due."""
     if type_of(scalar) is not int:
         return True

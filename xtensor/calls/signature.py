@@ -62,8 +62,8 @@ class _Key:
     """A signature while it is put together. device: where all memory is. reason: why there is none.
 
     arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
-    dicts, objects, classes and modules. numbers: of the arguments that are numbers, and of numbers in lists, dicts and
-    objects, their places in it, their values, and the number and the name of what holds each, -1 and None for arguments.
+    dicts, objects, classes and modules. numbers: of numbers that are arguments, or in lists, dicts and objects, the
+    places in it, the values, and the number and the name of what holds each, -1 and None for arguments.
     """
 
     __slots__ = ("arrays", "blobs", "device", "holders", "key", "numbers", "reach", "reason", "seen", "tensors")

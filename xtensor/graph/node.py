@@ -20,6 +20,7 @@ from ..devices import Backend, Device
 from ..devices.cpu import CPU, packed_copy
 from ..storage.blob import TBlob
 from ..storage.storage import MANY_READERS, Readers
+from .number import type_of
 
 # Of most nodes; nobody changes parameters.
 NO_PARAMS: dict[str, Any] = {}
@@ -238,6 +239,7 @@ def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape
             structure.append(value.signature)
             own = value.shape
         else:
+            kind = type_of(value)
             structure.append((kind, value) if op.name == "pow" else kind)  # a small power is code of its own
             continue
         if own != shape:

@@ -35,8 +35,8 @@ class Step(NamedTuple):
 class Arithmetic:
     """What a call that is traced computes of numbers, in order.
 
-    cells: their values, those that were given first. given: these as Numbers; asked: those of them whose values somebody
-    has asked for, by their places. is_open: whether the call goes on.
+    cells: their values, those that were given first. given: these as Numbers; asked: those of them, by their places,
+    whose values somebody has asked for. is_open: whether the call goes on.
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
@@ -76,17 +76,18 @@ class Arithmetic:
 
     def ask_within(self, function: Callable[..., Any]) -> None:
         """Ask for all Numbers that a function has bound, as it cannot be told others."""
-        seen, stack = set[int](), [function]
+        seen: set[int] = set()
+        stack: list[Any] = [function]
         while stack:
             one = stack.pop()
             if type(one) is Number:
                 one.asked()
             elif id(one) not in seen and not isinstance(one, _NOTHING_BOUND):
                 seen.add(id(one))
-                bound = (
-                    (one.__closure__, one.__defaults__, one.__kwdefaults__) if isinstance(one, FunctionType) else None
-                )
-                stack += get_referents(one) if bound is None else bound
+                if isinstance(one, FunctionType):
+                    stack += (one.__closure__, one.__defaults__, one.__kwdefaults__)
+                else:
+                    stack += get_referents(one)
             if len(seen) > MOST_OBJECTS:
                 self.asked.update(range(len(self.given)))
                 return
@@ -210,13 +211,22 @@ class Number:
     def __init__(self, arithmetic: Arithmetic, cell: int) -> None:
         self.arithmetic, self.cell = arithmetic, cell
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return type(value_of(self))
 
     def asked(self) -> Any:
         """Return the value, on which all that follows depends."""
         return self.arithmetic.ask(self.cell)
+
+    def conjugate(self) -> Number:
+        """Return the number, which is real."""
+        return self
+
+    @property
+    def real(self) -> Number:
+        """The number."""
+        return self
 
     def __getattr__(self, name: str) -> Any:
         if not hasattr(type(value_of(self)), name):
@@ -241,18 +251,21 @@ class Number:
     __floordiv__, __rfloordiv__ = _binary(operator.floordiv)
     __mod__, __rmod__ = _binary(operator.mod)
     __pow__, __rpow__ = _binary(operator.pow)
-    __neg__, __pos__, __abs__ = map(_unary, (operator.neg, operator.pos, operator.abs))
+    __neg__, __pos__, __abs__ = _unary(operator.neg), _unary(operator.pos), _unary(operator.abs)
     __lt__, __le__, __gt__ = map(_compared, (operator.lt, operator.le, operator.gt))
-    __ge__, __eq__, __ne__ = map(_compared, (operator.ge, operator.eq, operator.ne))  # type: ignore[assignment]
+    __ge__, __eq__, __ne__ = map(_compared, (operator.ge, operator.eq, operator.ne))
     __float__, __int__, __index__, __complex__ = map(_asking, ("__float__", "__int__", "__index__", "__complex__"))
     __round__, __trunc__, __floor__, __ceil__ = map(_asking, ("__round__", "__trunc__", "__floor__", "__ceil__"))
-    __divmod__, __rdivmod__, __hash__ = map(_asking, ("__divmod__", "__rdivmod__", "__hash__"))  # type: ignore[assignment]
-    __str__, __repr__, __format__ = map(_asking, ("__str__", "__repr__", "__format__"))  # type: ignore[assignment]
-    __and__, __rand__, __or__, __ror__ = map(_asking, ("__and__", "__rand__", "__or__", "__ror__"))
-    __xor__, __rxor__, __invert__ = map(_asking, ("__xor__", "__rxor__", "__invert__"))
-    __lshift__, __rlshift__ = map(_asking, ("__lshift__", "__rlshift__"))
-    __rshift__, __rrshift__ = map(_asking, ("__rshift__", "__rrshift__"))
-    __reduce_ex__ = _asking("__reduce_ex__")  # type: ignore[assignment]
+    __divmod__, __rdivmod__ = _binary(divmod)
+    __and__, __rand__ = _binary(operator.and_)
+    __or__, __ror__ = _binary(operator.or_)
+    __xor__, __rxor__ = _binary(operator.xor)
+    __lshift__, __rlshift__ = _binary(operator.lshift)
+    __rshift__, __rrshift__ = _binary(operator.rshift)
+    __invert__ = _unary(operator.invert)
+    __hash__ = _asking("__hash__")
+    __str__, __repr__, __format__ = map(_asking, ("__str__", "__repr__", "__format__"))
+    __reduce_ex__ = _asking("__reduce_ex__")
 
 
 _OPERANDS = frozenset((*KINDS, bool))

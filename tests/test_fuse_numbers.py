@@ -239,6 +239,8 @@ def test_powers_are_code_of_their_own(engine: str) -> None:
     check(lambda x, y, k: x**k, [(k,) for k in (2, 3, 2, 0.5, 1, 2.0, -1)], None)
 
 
+BINARY = [name for name, op in REGISTRY.items() if len(op.parameters) == 2 and hasattr(xt, name)]
+
 attend = xt.nn.scaled_dot_product_attention
 LIBRARY: dict[str, Callable[..., Any]] = {
     "product": lambda x, y, a: (xt.reshape(x, (200, 250)) @ xt.reshape(y, (250, 200))) * a,

@@ -111,6 +111,8 @@ def as_in_another_process() -> None:
         made.notes.clear()
     for one in [*fusion._plans.values(), *[known.plan for known in replay._known.values()]]:
         one.schedules.clear()
+        for kernel in one.kernels:  # also of programs that others have taken the room of
+            kernel.program.notes.clear()
 
 
 # ---- one text for all sizes

@@ -1,6 +1,7 @@
 """Captured programs: the lines after those that make the arguments, as one function under `xt.fuse`.
 
-It is called three times, with other elements each time; its results and what it did to its arguments must be NumPy's.
+It is called three times, with other elements each time, with numbers among its arguments five times, with others each
+time; its results and what it did to its arguments must be NumPy's.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ MODES: dict[str, dict[str, Any]] = {
     "direct": {"engine": "direct", "cache_dir": ""},
 }
 CALLS = 3
+NUMBERS = {"n0": "({0} * 3 + 2) % 5", "n1": "{0} * 0.5 + 1.5"}  # by the call
 MOST_CALLS = 5  # of one program, by whoever calls it
 MADE = re.compile(r"v\d+ = xp\.asarray\((data|numbers)\((\d+),.*\), copy=True\)$")
 NAMES = re.compile(r"v\d+")
@@ -94,6 +96,27 @@ def with_masks(maker: Maker, seed: int) -> list[str]:
     return found
 
 
+def with_numbers(lines: list[str], maker: Maker, seed: int) -> list[str]:
+    """Return statements that compute with, compare and write numbers that are given, and elements of variables."""
+    rng, found = random.Random(seed), []
+    bound = {line.partition(" ")[0] for line in lines}
+    every = {name: x for name, x in maker.variables().items() if name in bound and x.ndim and x.dtype.kind in "ifc"}
+    hosts = {line.partition(" ")[0] for line in maker.lines if "xp.host(" in line}
+    names = [name for name in every if name not in hosts]
+    new = max([int(name[1:]) for name in maker.variables()], default=0) + 10  # those that statements with masks bind
+    for name in rng.sample(names, min(3, len(names))):
+        x, number = every[name], rng.choice(["n0", "n1", "(n0 + 1)", "(n1 - n0)", "(n1 * n0)"])
+        new += 1
+        choice = rng.choice(["n0 > 2", "n1 < 2.5 and n0", "n0 == 0", "min(n0, n1) > 1"])
+        found.append(f"v{new} = {name} {rng.choice('+-*')} {number} if {choice} else {name} * n0")
+        if x.dtype.kind != "c":
+            found.append(f"v{new + 50} = xp.where({name} > n0, {name}, {rng.choice(['n0', name])})")
+        if x.flags.writeable:
+            found.append(f"{name} {rng.choice('+-*')}= n0")
+            found.append(f"{name}[{rng.choice(['...', ':1', '::2'])}] = n0")
+    return found
+
+
 def undecided(makers: list[str], body: list[str]) -> set[str]:
     """Return the lines by which elements become integers in a way that is left open, in any call."""
     found: set[str] = set()
@@ -102,7 +125,7 @@ def undecided(makers: list[str], body: list[str]) -> set[str]:
     with quiet():
         for call in range(MOST_CALLS):
             side = oracle_side()
-            for line in other_elements(makers, call) + body:
+            for line in other_elements(makers, call) + numbers_of(body, call) + body:
                 if is_decided(line, side.variables()):
                     side.step(line)
                 else:
@@ -122,6 +145,12 @@ def is_decided(line: str, variables: dict[str, Any]) -> bool:
 def arguments(makers: Sequence[str]) -> list[str]:
     """Return the names that are bound by the lines that make the arguments."""
     return list(dict.fromkeys([line.partition(" ")[0] for line in makers]))
+
+
+def numbers_of(body: Sequence[str], call: int) -> list[str]:
+    """Return the lines that make the numbers that are given to a call."""
+    used = {name for line in body for name in re.findall(r"\bn\d\b", line)}
+    return [f"{name} = {rule.format(call)}" for name, rule in NUMBERS.items() if name in used]
 
 
 def other_elements(makers: list[str], call: int) -> list[str]:
@@ -155,8 +184,8 @@ def returning(names: list[str], body: list[str]) -> list[str]:
     return [new, found, "return found" if len(body) % 2 else "return found[-1:]"]
 
 
-@lru_cache(CALLS)
-def expected(makers: tuple[str, ...], body: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+@lru_cache(MOST_CALLS)
+def expected(makers: tuple[str, ...], body: tuple[str, ...], call: int) -> tuple[list[Any], list[Any]]:
     """Return what NumPy makes of the arguments of a program, and its results; once for all modes."""
     side = oracle_side()
     with quiet():
@@ -164,7 +193,7 @@ def expected(makers: tuple[str, ...], body: tuple[str, ...]) -> tuple[list[Any],
             side.step(line)
         names = arguments(makers)
         given = [side.names[name] for name in names]
-        for line in body:
+        for line in numbers_of(body, call) + list(body):
             side.step(line)
     new = {int(name[1:]): x for name, x in side.variables().items() if name not in names}
     found = [new[number] for number in sorted(new)]
@@ -177,15 +206,16 @@ def difference(lines: list[str], mode: str) -> str | None:
     names = arguments(makers)
     if not names:
         return None
+    told = [line.partition(" ")[0] for line in numbers_of(body, 0)]
     with xt.options(**MODES[mode]):
-        fused = xt.fuse(function_of(names, body, returning(names, body)))
-        for call in range(CALLS):
-            given, results = expected(tuple(other_elements(makers, call)), tuple(body))
+        fused = xt.fuse(function_of(names + told, body, returning(names, body)))
+        for call in range(MOST_CALLS if told else CALLS):
+            given, results = expected(tuple(other_elements(makers, call)), tuple(body), call)
             mine = Side(Ours(), lambda x: x)
-            for line in other_elements(makers, call):
+            for line in other_elements(makers, call) + numbers_of(body, call):
                 mine.step(line)
             args = [mine.names[name] for name in names]
-            found = fused(*args)
+            found = fused(*args, *[mine.names[name] for name in told])
             for where, ours, theirs in (("result", found, results), ("argument", args, given)):
                 if len(ours) != len(theirs):
                     return f"call {call}: {len(ours)} results, NumPy {len(theirs)}"
@@ -205,6 +235,8 @@ def made(seed: int) -> Maker:
         body = pure_part(makers, body)
     elif seed % 4:
         body = body + with_masks(maker, seed)
+    if seed % 3 == 0:
+        body = body + with_numbers(makers + body, maker, seed)
     open_ones = undecided(makers, body)
     maker.lines = makers + (without(makers, body, open_ones) if open_ones else body)
     return maker

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from programs import Ours, Side, failures_of
 from programs.captured import CAPTURED as PROGRAMS
-from programs.captured import arguments, function_of, parted, returning
+from programs.captured import arguments, function_of, numbers_of, parted, returning
 
 import xtensor as xt
 from xtensor.base.options import Settings, settings
@@ -1326,10 +1326,11 @@ def test_random_programs_are_captured() -> None:
     with xt.options(engine="interpret"):
         for seed in range(1, 300, 2):
             makers, body = parted(PROGRAMS.make(seed, "interpret").lines)
-            names = arguments(makers)
+            given = makers + numbers_of(body, 0)
+            names = arguments(given)
             fused = xt.fuse(function_of(names, body, returning(names, body)))
             side = Side(Ours(), lambda x: x)
-            for line in makers:
+            for line in given:
                 side.step(line)
             args = [side.names[name] for name in names]
             for _ in range(3):

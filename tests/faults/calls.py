@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from programs import CAPTURED, GRADIENT, Ours, Side, same_bits
-from programs.captured import arguments, expected, function_of, other_elements, parted, returning
+from programs.captured import arguments, expected, function_of, numbers_of, other_elements, parted, returning
 from programs.gradient import ENDING
 
 import xtensor as xt
@@ -32,25 +32,26 @@ class _Function:
         kind = GRADIENT if self.is_gradient else CAPTURED
         self.makers, self.body = parted(kind.make(seed, kind.modes[0]).lines)
         self.names = arguments(self.makers)
+        self.told = arguments(numbers_of(self.body, 0))
         if self.is_gradient:
             function = xt.grad(function_of(self.names, self.body, ENDING), argnums=tuple(range(len(self.names))))
         else:
-            function = function_of(self.names, self.body, returning(self.names, self.body))
+            function = function_of(self.names + self.told, self.body, returning(self.names, self.body))
         self.plain, self.fused = function, xt.fuse(function)
 
     def given(self, call: int) -> list[Any]:
         """Return the arguments of a call."""
         side = Side(Ours(), lambda x: x)
-        for line in other_elements(self.makers, call):
+        for line in other_elements(self.makers, call) + numbers_of(self.body, call):
             side.step(line)
-        return [side.names[name] for name in self.names]
+        return [side.names[name] for name in self.names + self.told]
 
     def right(self, call: int) -> list[np.ndarray]:
         """Return what a call must return: NumPy's results, or the gradient of a plain call."""
         if self.is_gradient:
             with xt.options(engine="direct"):
                 return [x.numpy() for x in self.plain(*self.given(call))]
-        return expected(tuple(other_elements(self.makers, call)), tuple(self.body))[1]
+        return expected(tuple(other_elements(self.makers, call)), tuple(self.body), call)[1]
 
     def differs(self, found: list[np.ndarray], call: int) -> str:
         """Return how results differ from what they must be, "" if they do not."""

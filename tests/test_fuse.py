@@ -928,8 +928,8 @@ def test_shapes_dtypes_and_strides() -> None:
     """Each kind is found out anew, and all are right."""
     counted = Counted(lambda x: xt.sum(x * 2, axis=0))
     fused = xt.fuse(counted)
-    x = xt.reshape(array(N, "int32"), (400, 200))
-    kinds = [x, x.T, x[:200], x[::2], xt.reshape(x, (-1,)), xt.astype(x, xt.int64), xt.reshape(x, (1, 400, 200))]
+    x = xt.reshape(array(2 * N, "int32"), (800, 200))
+    kinds = [x, x.T, x[:400], x[::2], xt.reshape(x, (-1,)), xt.astype(x, xt.int64), xt.reshape(x, (1, 800, 200))]
     for _ in range(3):
         for kind in kinds:
             same(fused(kind), xt.sum(kind * 2, axis=0))

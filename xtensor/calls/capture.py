@@ -546,7 +546,8 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
     places = {id(leaf): place for place, leaf in enumerate(made)}
     faults = ((WRITES, capture.wrote_otherwise), (KEEPS, partial(capture.kept_besides, blobs)))
     reason = capture.reason or next((reason for reason, is_so in faults if is_so()), "" if capture.steps else NOTHING)
-    captured = None if reason else Captured(capture, blobs)
+    looked = len(done.numbers) + len(done.left) + (capture.arithmetic is not None)
+    captured = None if reason else Captured(capture, blobs, looked)
     reason = reason or capture.reason  # a result is of unknown memory
     if captured is None or reason or (capture.checked and not captured.may_be_repeated):
         return _Known(None, (), done.build, reason or capture.checked)

@@ -56,10 +56,10 @@ class Captured:
 
     steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
     whether that can be written. is_small: whether library calls are expected to cost less than its kernels. written:
-    the numbers of the arguments that it writes.
+    the numbers of the arguments that it writes. looked: what a call looks into, is told and leaves elsewhere.
     """
 
-    def __init__(self, capture: Capture, outputs: Sequence[TBlob]) -> None:
+    def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int) -> None:
         self.steps, self.roots, self.blank = capture.steps, capture.roots, capture.blank
         self.results = [(capture.spot_of(blob), blob.writeable) for blob in outputs]
         self.device = capture.device
@@ -68,10 +68,10 @@ class Captured:
         numbers = [self.roots[root].argument for root in sorted(self.written_roots)]
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
-        self.is_small = self._is_small()
+        self.is_small = self._is_small(looked)
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
 
-    def _is_small(self) -> bool:
+    def _is_small(self, looked: int) -> bool:
         """Return whether library calls on arrays as small as these are expected to cost less."""
         if self.device.backend is not CPU:
             return False
@@ -86,7 +86,8 @@ class Captured:
             largest = max([largest, *[meta.nbytes for meta in step.metas.values()]])
             by_calls += count * costs.calls_seconds(step.plan, elements, len(step.trace.arguments), len(step.spots))
             by_kernels += count * costs.kernels_seconds(step.plan, elements, step.metas)
-        return largest <= costs.DIRECT_BELOW and by_calls < by_kernels + costs.REPLAY
+        beside = costs.REPLAY + len(self.results) * costs.RESULT + looked * costs.LOOKED
+        return largest <= costs.DIRECT_BELOW and by_calls < by_kernels + beside
 
     def run(self, arguments: Sequence[TBlob], limits: Settings, cells: Sequence[Any] = ()) -> list[TBlob]:
         """Return the results for these arguments, which are written as the call wrote its own. cells: of what is

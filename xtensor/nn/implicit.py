@@ -136,9 +136,9 @@ class ChannelsFirst(Implicit):
         images = self.x.shape[0]
         return (Axis(images, images, 1, 1, 1, 0), *self.axes)
 
-    def _given(self, tile: Tile, plane: Plane, scratch: Scratch) -> Given:
-        """Return the input of a tile."""
-        x = np.moveaxis(self.x[:, tile.groups], 0, 2)
+    def _given(self, tile: Tile, plane: Plane, scratch: Scratch, channels: slice) -> Given:
+        """Return some channels of the input of a tile."""
+        x = np.moveaxis(self.x[:, tile.groups, channels], 0, 2)
         item, size = self.dtype.itemsize, plane.size
         steps = _times(plane.strides, item)
         if not plane.padded and len(plane.copies) == 1 and readable(x, self.dtype):

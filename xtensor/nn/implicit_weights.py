@@ -17,6 +17,7 @@ from ..run.contractions import (
     columns_of,
     rows_of,
     steps,
+    turning,
     worth_compiling,
 )
 from .contraction import LANES, TILES, Array, Scratch, Sizes, Tile, channels_last, readable, rounded, summing_dtype
@@ -28,7 +29,7 @@ from .implicit import (
     plane_of,
 )
 from .panels import offsets
-from .windows import Axes, Axis, kernels
+from .windows import Axes, Axis, kernels, volume
 
 # The least terms of the sums in a lane: to add up lanes takes as long as some terms do.
 LANE_TERMS = 1 << 10
@@ -40,19 +41,33 @@ SHARED_LINES = 24
 class Weights(Implicit):
     """The gradient of weights, added up over tiles: a sum over positions of elements of windows times outputs.
 
-    Matrices of it have `lines` rows, of which each thread makes some.
+    Matrices of it have `lines` rows, of which each thread makes some, or some columns, whichever there are more of:
+    what is packed of the others is packed for each part again. turned: whether rows of A follow each other.
     """
+
+    turned = False
 
     @property
     def lines(self) -> int:
         raise NotImplementedError
 
-    def _part(self, lines: int, positions: int) -> Product:
-        """Return the product of some lines and positions."""
+    @property
+    def columns_of_all(self) -> int:
+        """The columns of the matrices."""
         raise NotImplementedError
 
-    def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
-        """Add what some lines are given by a tile to their matrices."""
+    @property
+    def together(self) -> int:
+        """Lines that are made together."""
+        raise NotImplementedError
+
+    def _part(self, lines: int, columns: int, positions: int) -> Product:
+        """Return the product of some lines, columns and positions, whose tiles are as wide as those of all of them."""
+        registers = Product(self.dtype, self.lines, self.columns_of_all, positions).form.registers
+        return Product(self.dtype, lines, columns, positions, registers, turned=self.turned)
+
+    def _add(self, tile: Tile, lines: slice, columns: slice, total: Array, scratch: Scratch) -> None:
+        """Add what some lines and columns are given by a tile to their matrices."""
         raise NotImplementedError
 
     def _shares(self, positions: int) -> int:
@@ -61,33 +76,32 @@ class Weights(Implicit):
 
     def _bytes(self, sizes: Sizes) -> int:
         """Return the most scratch that a tile takes: padded input, and outputs copied and turned."""
-        one = self._part(self.lines, sizes.positions)
+        one = self._part(self.lines, self.columns_of_all, sizes.positions)
         outputs = (self.y.shape[2] + one.form.width) * (sizes.positions + one.form.lanes) * self.dtype.itemsize
         padded = sizes.groups * self._padded_size(sizes) * self.dtype.itemsize
         return rounded(padded) + rounded(one.scratch(False)) + (1 + sizes.groups) * rounded(outputs)
 
-    def _sum(self, lines: int, columns: int, positions: int, turned: bool = False) -> Product:
-        """Return the product of so many lines, whose tiles are as wide as those of all of them."""
-        registers = Product(self.dtype, self.lines, columns, positions).form.registers
-        return Product(self.dtype, lines, columns, positions, registers, turned=turned)
-
     def add_up(self, lanes: int) -> Array:
         """Return the sums as matrices (groups, lines, any): tiles are dealt out to lanes, which are added in order."""
-        tiles, groups, one = list(self), self.x.shape[1], self._part(self.lines, 1)
+        tiles, groups, counts = list(self), self.x.shape[1], (self.lines, self.columns_of_all)
         lanes = min(lanes, len(tiles))
-        totals = Scratch(self.fixed).array((lanes, groups, self.lines, one.columns), self.dtype)
-        totals.fill(0)
-        parts = _parts(self.lines, lanes, self.workers)
-        self.prepare([self._part(part.stop - part.start, 1) for part in parts])
-        self.turning = turning_of(one.form)
+        totals = Scratch(self.fixed).array((lanes, groups, *counts), self.dtype)
+        form = self._part(*counts, 1).form
+        parts = [[slice(0, count)] for count in counts]
+        longer = counts[1] > counts[0]
+        parts[longer] = _parts(counts[longer], lanes, self.workers, form.width if longer else self.together)
+        self.prepare([self._part(*(one.stop - one.start for one in part), 1) for part in product(*parts)])
+        self.turning, self.lanes = turning_of(form), form.lanes
 
-        def work(scratch: Scratch, left: Iterator[tuple[int, slice]]) -> None:
-            for lane, lines in left:
+        def work(scratch: Scratch, left: Iterator[tuple[int, slice, slice]]) -> None:
+            for lane, lines, columns in left:
+                total = totals[lane, :, lines, columns]
+                total.fill(0)
                 for tile in tiles[lane::lanes]:
                     scratch.clear()
-                    self._add(tile, lines, totals[lane, tile.groups, lines], scratch)
+                    self._add(tile, lines, columns, total[tile.groups], scratch)
 
-        self.run(work, list(product(range(lanes), parts)), self.workers)
+        self.run(work, list(product(range(lanes), *parts)), self.workers)
         for other in totals[1:]:
             totals[0] += other
         return totals[0]
@@ -100,8 +114,23 @@ class WeightsFirst(Weights, ChannelsFirst):
     def lines(self) -> int:
         return self.inner
 
-    def _part(self, lines: int, positions: int) -> Product:
-        return self._sum(lines, self.y.shape[2], positions)
+    @property
+    def columns_of_all(self) -> int:
+        return int(self.y.shape[2])
+
+    @property
+    def together(self) -> int:
+        return volume(self.axes)  # a channel's
+
+    def write(self, w: Array, lanes: int) -> None:
+        """Write the sums, whose rows are the columns of w, by code where registers are whole."""
+        totals = self.add_up(lanes)
+        if self.inner % self.lanes or not w.flags.c_contiguous or w.dtype != self.dtype:
+            w[...] = totals.mT.reshape(w.shape)
+            return
+        tos = steps(w.shape[1], self.inner)
+        for total, target in zip(totals, w, strict=True):
+            self.turning.call(turning(total, tos, target, self.inner, 0))
 
     def _outputs(self, tile: Tile, image: int, scratch: Scratch) -> Array:
         """Return an image of a tile of y as matrices whose rows are contiguous."""
@@ -113,29 +142,33 @@ class WeightsFirst(Weights, ChannelsFirst):
         np.copyto(copied, part, casting="unsafe")
         return copied.reshape(*part.shape[:2], -1)
 
-    def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
+    def _add(self, tile: Tile, lines: slice, columns: slice, total: Array, scratch: Scratch) -> None:
         parts = tuple((part.start, part.stop) for part in (tile.batch, *tile.box))
         plane = plane_of(self._axes, parts)
-        given = self._given(tile, plane, scratch)
-        images = [self._outputs(tile, image, scratch) for image in range(*parts[0])]
-        one = self._part(lines.stop - lines.start, tile.positions)
+        channels = slice(lines.start // self.together, lines.stop // self.together)
+        given = self._given(tile, plane, scratch, channels)
+        images = [self._outputs(tile, image, scratch)[:, columns] for image in range(*parts[0])]
+        one = self._part(lines.stop - lines.start, columns.stop - columns.start, tile.positions)
         panels, each = scratch.array(one.packed_shape, self.dtype), tile.positions // len(images)
         room = scratch.array((one.scratch(True),), np.dtype(np.uint8))
         counts = tuple(stop - start for start, stop in parts)
-        of_x = rows_of(_inner(self._axes, parts, self.x.shape[2], given.channel)[lines], offsets(counts, given.strides))
-        columns, tos = _columns((one.columns,), (1,), (1,), one.form), steps(tile.positions, one.form.width)
+        elements = _inner(self._axes, parts, channels.stop - channels.start, given.channel)
+        of_x = rows_of(elements, offsets(counts, given.strides))
+        table, tos = _columns((one.columns,), (1,), (1,), one.form), steps(tile.positions, one.form.width)
         targets = steps(one.rows, total.strides[1] // total.itemsize)
         for group, (x, sums) in enumerate(zip(given.groups, total, strict=True)):
             for n, image in enumerate(images):
                 self.turning.call(one.packing(image[group], tos[n * each :], panels))
             told = one.told(
-                *(address(x), of_x, address(panels), None, columns, address(sums), targets, address(room)), fresh=False
+                *(address(x), of_x, address(panels), None, table, address(sums), targets, address(room)), fresh=False
             )
             self.codes[one.form].call(told)
 
 
 class WeightsLast(Weights):
     """The sums where channels come last: their rows are outputs."""
+
+    turned = True
 
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int) -> None:
         super().__init__(function, x, y, axes, dtype, budget, fixed)
@@ -146,13 +179,18 @@ class WeightsLast(Weights):
     def lines(self) -> int:
         return int(self.y.shape[2])
 
-    def _part(self, lines: int, positions: int) -> Product:
-        return self._sum(lines, self.inner, positions, turned=True)
+    @property
+    def columns_of_all(self) -> int:
+        return self.inner
+
+    @property
+    def together(self) -> int:
+        return 1
 
     def _padded_size(self, sizes: Sizes) -> int:
         return int(sizes.batch * self.x.shape[2] * prod(self._reach(sizes.box)))
 
-    def _add(self, tile: Tile, lines: slice, total: Array, scratch: Scratch) -> None:
+    def _add(self, tile: Tile, lines: slice, columns: slice, total: Array, scratch: Scratch) -> None:
         rank, item = len(self.axes), self.dtype.itemsize
         windows, y = self._windows(tile, scratch), self.y[(tile.batch, tile.groups, lines, *tile.box)]
         if not readable(y, self.dtype) or y.strides[2] != item:
@@ -160,17 +198,17 @@ class WeightsLast(Weights):
             target = np.moveaxis(copied, (-2, -1), (1, 2))
             np.copyto(target, y, casting="unsafe")
             y = target
-        one = self._part(y.shape[2], tile.positions)
+        one = self._part(y.shape[2], columns.stop - columns.start, tile.positions)
         room = scratch.array((one.scratch(False),), np.dtype(np.uint8))
         of_x, of_y = ([step // item for step in a.strides] for a in (windows, y))
         counts = (windows.shape[0], *windows.shape[3 : 3 + rank])
         terms = offsets(counts, (of_x[0], *of_x[3 : 3 + rank]))
         window = (*kernels(self.axes), windows.shape[2]), (*of_x[3 + rank :], of_x[2])
-        columns = columns_of(offsets(*window), steps(self.inner, 1), one.form)
+        table = columns_of(offsets(*window)[columns], steps(one.columns, 1), one.form)
         rows = Rows(steps(one.rows, 1), offsets(counts, (of_y[0], *of_y[3:])), terms)  # runs do not count
         targets = steps(one.rows, total.strides[1] // item)
         for g, sums in enumerate(total):
-            places = address(y[:, g]), rows, address(windows[:, g]), terms, columns, address(sums), targets
+            places = address(y[:, g]), rows, address(windows[:, g]), terms, table, address(sums), targets
             self.codes[one.form].call(one.told(*places, address(room), fresh=False))
 
 
@@ -191,12 +229,14 @@ def convolve_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
     elif not channels_last(x) and all(axis == Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         w[...] = WeightsFirst(function, y, x, axes, dtype, budget, lanes * one).add_up(lanes).reshape(w.shape)
     else:
-        w[...] = WeightsFirst(function, x, y, axes, dtype, budget, lanes * one).add_up(lanes).mT.reshape(w.shape)
+        WeightsFirst(function, x, y, axes, dtype, budget, lanes * one).write(w, lanes)
     return True
 
 
-def _parts(lines: int, tiles: int, workers: int) -> list[slice]:
-    """Return the parts of the lines that are made at a time, so that all threads have about as much to do."""
+def _parts(length: int, tiles: int, workers: int, together: int) -> list[slice]:
+    """Return the parts of lines or columns that are made at a time, so many together at least, so that all threads have
+    about as much to do.
+    """
     wanted = 1 if tiles >= 2 * workers or workers == 1 else ceil(2 * workers / tiles)
-    step = ceil(lines / max(min(wanted, lines // SHARED_LINES), 1))
-    return [slice(start, min(start + step, lines)) for start in range(0, lines, step)]
+    step = ceil(length / max(min(wanted, length // SHARED_LINES), 1) / together) * together
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]

@@ -143,9 +143,7 @@ class Product:
 
         tos: where each term goes in a panel. Columns that there are not become zeros.
         """
-        step, width = turned.strides[0] // turned.itemsize, self.form.width
-        places = address(turned), address(tos), address(into)
-        return struct.pack("=8q", *places, *turned.shape, step, width, self.depth * width)
+        return turning(turned, tos, into, self.form.width, self.depth * self.form.width)
 
     def told(
         self,
@@ -203,6 +201,14 @@ def address(array: Array) -> int:
     """Return where an array lies."""
     found: int = array.__array_interface__["data"][0]
     return found
+
+
+def turning(turned: Array, tos: Array, into: Array, wide: int, step: int) -> bytes:
+    """Return what `turning_of` is told to write a matrix (columns, terms), whose columns are contiguous, into panels of
+    so many columns, so many elements apart. tos: where each term goes in a panel.
+    """
+    places = address(turned), address(tos), address(into)
+    return struct.pack("=8q", *places, *turned.shape, turned.strides[0] // turned.itemsize, wide, step)
 
 
 _zeros: list[Array] = []

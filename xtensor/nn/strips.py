@@ -514,7 +514,7 @@ class _Sweep:
     """What kernels are told of arrays.
 
     depth, pitch: elements of a window, and outputs that weights have room for. turned: whether y is. strips: where they
-    are no rows.
+    are no rows; columns: of these.
     """
 
     def __init__(
@@ -527,10 +527,11 @@ class _Sweep:
         pitch: int,
         turned: bool,
         strips: Strips | None = None,
+        columns: int = 0,
     ) -> None:
         self.x, self.y, self.room, self.depth, self.pitch = x, y, room, depth, pitch
         self.strips = strips or _strips(axes[:-1], x.steps[3:-1], y.steps[3:-1], room.strip)
-        self.columns = axes[-1].out if strips is None else room.wide
+        self.columns = columns or axes[-1].out
         self.y_step = y.steps[-1 if room.pixels and not turned else 2]  # one channel may lie any step apart
 
     @property

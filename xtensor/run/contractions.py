@@ -192,7 +192,7 @@ class Product:
             step,
             of_b is None,
         ]
-        numbers += [fresh, count, *nexts, 0]
+        numbers += [fresh, count, *nexts, 0, 0]
         assert len(pointers) == len(POINTERS)
         return struct.pack(f"={WORDS}q", *pointers, *numbers)
 

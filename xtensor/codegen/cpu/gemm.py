@@ -35,7 +35,8 @@ TALLEST = 12
 #   pieces       of each: the offset in B, the lane of its panel, the number of columns, and the offset in C
 #   panels       of each: its first piece, the pieces, and whether it is WHOLE in C, THIN, as one register holds it, or
 #                neither
-#   tall         panels of A that have all rows; the others have one less
+#   row.first    the first row that is made; row.count: behind the last one
+#   tall         panels of A, of these, that have all rows; the others have one less
 #   most         terms of a block
 #   together     panels of B that are packed at a time
 #   b.step       elements from panel to panel of B
@@ -50,7 +51,7 @@ POINTERS = (
 )
 NUMBERS = (
     *("row.count", "tall", "depth", "most", "panel.count", "together", "b.step", "packed", "fresh"),
-    *("matrices", "a.next", "b.next", "c.next", "begin"),
+    *("matrices", "a.next", "b.next", "c.next", "begin", "row.first"),
 )
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 3
@@ -575,7 +576,7 @@ def _driver(form: Form, finish: Finish | None, name: str) -> str:
         "  br i1 %is.packed, label %rows, label %pack\npack:",
         *_packing(form),
         "  %n = phi i64 [0, %block], [0, %pack.next], [%n.n, %rows.next]",
-        "  %i = phi i64 [0, %block], [0, %pack.next], [%i.n, %rows.next]",
+        "  %i = phi i64 [%row.first, %block], [%row.first, %pack.next], [%i.n, %rows.next]",
         f"  %is.tall = icmp slt i64 %n, %tall\n  %height = select i1 %is.tall, i64 {form.height}, i64 {short}",
         *(f"  %{x}.i = getelementptr i64, ptr %{x}, i64 %i" for x in ("a.rows", "c.rows")),
         f"  %bias.i = getelementptr {kind}, ptr %bias.rows, i64 %i",

@@ -21,14 +21,18 @@ def products_kernel(own: Strip, form: Form, finish: Finish | None = None) -> Cod
     Raises LacksError where generated code lacks a step of that.
     """
     known = declared(form)
-    lines = [line for line in _Products(own).text() if line not in known]
+    lines = [line for line in _Products(own, form.height).text() if line not in known]
     return handmade("\n".join([source(form, finish, "product"), *lines]))
 
 
 class _Products(_Text):
     """The text of a kernel around the product. %product: what that is told, but for what differs from strip to strip;
-    %sums: its scratch.
+    %sums: its scratch. Columns of a strip stand for panels of rows, of `height` or one less.
     """
+
+    def __init__(self, own: Strip, height: int) -> None:
+        super().__init__(own)
+        self._height = height
 
     def text(self) -> Iterator[str]:
         yield "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
@@ -37,14 +41,23 @@ class _Products(_Text):
     def _groups(self) -> Iterator[str]:
         yield f"  %words = alloca [{WORDS} x i64], align 8"
         yield f"  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %product, i64 {8 * WORDS}, i1 false)"
-        yield from self._tell({"scratch": "%sums"})
+        yield from self._told("tall")
+        own: dict[str, str] = {}
+        for name, panel in (("first", "%first"), ("count", "%end")):
+            yield f"  %tall.{name} = call i64 @llvm.smin.i64(i64 {panel}, i64 %all.tall)"
+            yield f"  %short.{name} = mul i64 {panel}, {self._height - 1}"
+            yield f"  %rows.{name} = add i64 %short.{name}, %tall.{name}"
+            own[f"row.{name}"] = f"%rows.{name}"
+        yield "  %own.tall = sub i64 %tall.count, %tall.first"
+        yield from self._tell({"scratch": "%sums", **own, "tall": "%own.tall"})
         yield from super()._groups()
 
     def _group(self) -> Iterator[str]:
         yield "  %slots.far = mul i64 %g, %slot.count\n  %slots = getelementptr i64, ptr %finish, i64 %slots.far"
         yield from super()._group()
 
-    def _piece(self) -> Iterator[str]:
+    def _strip(self) -> Iterator[str]:
+        yield from self.words("%s", "begins")
         yield from self.words("%s", "x.rows")
         yield f"  %x.s = getelementptr {self.kind}, ptr %x.n, i64 %x.rows.this"
         yield from self.words("%begins.this", "y.rows")
@@ -58,6 +71,11 @@ class _Products(_Text):
         of_strip = {name: f"%own.{name}" for name in ("pieces", "panels", "panel.count")}
         yield from self._tell({**told, **of_strip, "begin": "%y.far"})
         yield "  call void @product(ptr %words)"
+
+    def _told(self, name: str) -> Iterator[str]:
+        """Yield the lines that make %all... of a number in the product's table."""
+        yield f"  %at.all.{name} = getelementptr i64, ptr %words, i64 {(*POINTERS, *NUMBERS).index(name)}"
+        yield f"  %all.{name} = load i64, ptr %at.all.{name}"
 
     def _tell(self, words: dict[str, str]) -> Iterator[str]:
         """Yield the lines that write words of the product's table."""

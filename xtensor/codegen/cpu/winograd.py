@@ -497,6 +497,7 @@ def _always(tiled: Tiled) -> dict[str, str | int]:
     biases = {"bias.rows": "%zeros", "bias.columns": "%zeros"}
     places = {"a.0": "%scratch", "c.rows": "%c.rows", "pieces": "%pieces", "panels": "%panels", "scratch": "%scratch"}
     numbers = {"panel.count": tiled.panels, "together": tiled.panels, "packed": 1, "matrices": tiled.elements}
+    numbers["row.first"] = 0
     return {**unused, **biases, **places, **numbers, "a.next": "%v.next"}
 
 

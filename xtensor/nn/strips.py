@@ -30,6 +30,7 @@ from ..plan.costs import (
     NEAR_BYTES,
     OUTPUT_REGISTERS,
     PRODUCT_SECONDS,
+    REGISTERS_THERE,
     ROOM_BYTES,
     SUMS,
     TERMS,
@@ -316,7 +317,7 @@ def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
     needed = -(-outputs // lanes)
 
     def cost(number: int) -> float:
-        block = min(SUMS[wide] // number, TERMS)
+        block = min(SUMS[wide] // number, TERMS[wide])
         return -(-needed // number) * number * max(1, (number + block) / (number * block))
 
     number = min(range(OUTPUT_REGISTERS[wide], 0, -1), key=cost)
@@ -329,7 +330,7 @@ def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: L
     lanes, number, most = _registers(dtype, outputs)
     apart = axis.stride * channels
     if apart * dtype.itemsize % WAY_BYTES == 0:
-        most = min(most, WAYS)
+        most = min(most, WAYS[lanes * dtype.itemsize == 64])
     block = min(range(1, most + 1), key=lambda n: (-(-axis.out // n) * (n + 1), -n))
     return Strip(dtype.char, lanes, block, number, apart, 1, 1, lies.gathered, lies.turned, scattered)
 
@@ -351,7 +352,8 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
         return (whole * taken(number, block) + (left > 0) * taken(left, block)) * -(-outputs // block)
 
     sizes = [(number, block) for number in range(1, 8) for block in range(1, most // number + 1)]
-    number, block = min(sizes, key=cost)
+    there = REGISTERS_THERE[lanes * dtype.itemsize == 64] - 1  # a factor
+    number, block = min((size for size in sizes if prod(size) + min(size) <= there), key=cost)
     tail = needed % number if needed > number else 0
     return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart, tail=tail)
 
@@ -377,9 +379,9 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: L
         in_vain = -(-outputs // (number * lanes)) * number * -(-depth // block) * block
         return in_vain * (max(1, sum(size) / prod(size), WAITING / prod(size)) + 0.1 * sum(size) / prod(size))
 
-    blocks = [n for n in range(1, min(TERMS, depth) + 1) if run in (depth, run // n * n)]
+    blocks = [n for n in range(1, min(TERMS[wide], depth) + 1) if run in (depth, run // n * n)]
     numbers = range(1, OUTPUT_REGISTERS[wide] + 1)
-    sizes = [size for size in product(numbers, blocks) if taken(size) <= (32 if wide else 16)]
+    sizes = [size for size in product(numbers, blocks) if taken(size) <= REGISTERS_THERE[wide]]
     number, block = min(sizes, key=cost)
     whole = outputs % (number * lanes) == 0
     return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned, 1, whole)
@@ -389,7 +391,8 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: L
 def _first_weights(dtype: DType, outputs: int, depth: int, phases: int) -> Strip:
     """Return the form of the gradient where channels come first: blocks that fit, and few loads for each sum."""
     lanes, _, most = _registers(dtype, 1)
-    room = most + most // 3  # registers; beside the sums there are one of each term, one of outputs, and a mask
+    # Beside the sums there are one of each term, one of outputs, and a mask.
+    room = REGISTERS_THERE[lanes * dtype.itemsize == 64]
 
     def cost(size: tuple[int, int]) -> float:
         return (sum(size) + most / 2) / prod(size)

@@ -27,18 +27,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, from_native, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
-from .numbers import (
-    MOST_COPIED,
-    MOST_MASKS,
-    MOST_WAYS,
-    NO_CELLS,
-    TELLING,
-    Numbers,
-    Traced,
-    differing,
-    is_held_plainly,
-    masked,
-)
+from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked
 from .reach import Reach, constant_of
 from .rebound import Contents, Left, counts
 from .record import record_part
@@ -294,19 +283,15 @@ class Fused(Generic[P, R]):
 
     def _traced(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> Traced | None:
         """Return how to trace a call, if it differs from one that was captured by numbers alone that it may be told."""
-        signature, tensors, _, _, holders, numbers = found
+        signature, tensors, numbers = found[0], found[1], found[5]
         if self._reach is None or not self._reach.names.isdisjoint(TELLING):
             return None
         for other, known in reversed(self._known.items()) if numbers else ():
             chosen = differing(signature, other, numbers)
             ways = sum([1 for _ in known.ways()])
             if chosen and known.captured is not None and self._fixed.isdisjoint(chosen) and ways < MOST_WAYS:
-                written = [tensors[number] for number in known.captured.written]
-                if sum([x.nbytes for x in written]) > MOST_COPIED or not is_held_plainly(numbers, chosen, holders):
-                    return None
                 traced = Traced(found, chosen, args, kwargs)
-                traced.keep(written)
-                return traced
+                return traced if traced.keep([tensors[number] for number in known.captured.written]) else None
         return None
 
     def _told_by(self, traced: Traced, found: tuple[Any, ...], known: _Known) -> tuple[Any, ...]:

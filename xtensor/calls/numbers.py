@@ -8,7 +8,7 @@ of several such kinds, which comparisons of numbers lead to, each is asked in tu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..graph.number import KINDS, Arithmetic, Number, value_of
 from ..run.executor import before_write
@@ -43,12 +43,6 @@ def masked(signature: tuple[Any, ...], places: Iterable[int]) -> tuple[Any, ...]
     for place in places:
         key[place] = VARYING
     return tuple(key)
-
-
-def is_held_plainly(numbers: Numbers, chosen: Iterable[int], holders: Sequence[Any]) -> bool:
-    """Return whether chosen numbers can be put where they are: not behind a property, say."""
-    held = [(type(holders[holder]), name) for _, _, holder, name in [numbers[one] for one in chosen] if holder >= 0]
-    return not any(isinstance(name, str) and isinstance(getattr(kind, name, None), property) for kind, name in held)
 
 
 def differing(signature: tuple[Any, ...], other: tuple[Any, ...], numbers: Numbers) -> list[int]:
@@ -104,10 +98,17 @@ class Traced:
             if type(value) is Number:
                 left.put(self._holders, value_of(value))
 
-    def keep(self, written: Sequence[Tensor]) -> None:
-        """Keep copies of tensors that the call is expected to write."""
+    def keep(self, written: Sequence[Tensor]) -> bool:
+        """Keep copies of tensors that the call is expected to write; return False where it cannot be traced: these are
+        too large, or a number is behind a property.
+        """
+        held = [(type(self._holders[cast(int, left.where)]), left.key) for left, _ in self._held]
+        hidden = [isinstance(key, str) and isinstance(getattr(kind, key, None), property) for kind, key in held]
+        if any(hidden) or sum([x.nbytes for x in written]) > MOST_COPIED:
+            return False
         self._written = [x.blob for x in written]
         self._copies = [blob.device.backend.call(blob.shallow_copy().native().copy) for blob in self._written]
+        return True
 
     def asked(self) -> set[int]:
         """Return the numbers, by their order, whose values were asked for."""

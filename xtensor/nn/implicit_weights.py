@@ -86,11 +86,11 @@ class Weights(Implicit):
         tiles, groups, counts = list(self), self.x.shape[1], (self.lines, self.columns_of_all)
         lanes = min(lanes, len(tiles))
         totals = Scratch(self.fixed).array((lanes, groups, *counts), self.dtype)
-        form = self._part(*counts, 1).form
+        form = self._part(self.lines, self.columns_of_all, 1).form
         parts = [[slice(0, count)] for count in counts]
         longer = counts[1] > counts[0]
         parts[longer] = _parts(counts[longer], lanes, self.workers, form.width if longer else self.together)
-        self.prepare([self._part(*(one.stop - one.start for one in part), 1) for part in product(*parts)])
+        self.prepare([self._part(a.stop - a.start, b.stop - b.start, 1) for a, b in product(*parts)])
         self.turning, self.lanes = turning_of(form), form.lanes
 
         def work(scratch: Scratch, left: Iterator[tuple[int, slice, slice]]) -> None:

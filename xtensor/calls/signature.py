@@ -216,7 +216,7 @@ class _Key:
             self.holders.append(own)
             self._attributes(own)
             self._shared(kind, own)
-        holder = -1 if isinstance(x, (tuple, MappingProxyType, set, frozenset)) else len(self.holders)
+        holder = -1 if issubclass(kind, (tuple, MappingProxyType, set, frozenset)) else len(self.holders)
         self.holders += (x,) * (not isinstance(x, tuple))
         if kind is defaultdict:
             self.enter(x.default_factory, given=given)

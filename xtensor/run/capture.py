@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -294,7 +294,7 @@ class Capture:
                     return None
                 key += (places[0].root, value.layout.offset)
             elif kind is Number:
-                key.append((kind, value.cell))
+                key.append((kind, cast(Number, value).cell))
             elif kind is not Node:
                 key.append((kind, repr(value)))  # 0.0 is not -0.0, and NaN is NaN
         return tuple(key)

@@ -327,6 +327,14 @@ class _Watch:
         self._trusted, self._until_end = ExitStack(), ExitStack()
 
     def __enter__(self) -> _Watch:
+        try:
+            self._begin()
+        except BaseException:  # an interrupt
+            self.close()
+            raise
+        return self
+
+    def _begin(self) -> None:
         self._trusted.enter_context(run.at_once([blob.owner for blob in self._capture.arguments]))
         steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
         for context in (uncollected(), self._capture):
@@ -337,7 +345,6 @@ class _Watch:
         count_always(1)
         self._until_end.callback(self._restore)
         self._capture.given_up = self._give_up
-        return self
 
     def _restore(self) -> None:
         count_always(-1)

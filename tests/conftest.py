@@ -14,6 +14,7 @@ import sys
 import pytest
 
 from xtensor.calls import thin
+from xtensor.calls.op import REGISTRY
 
 gc.disable()  # while tests are collected: nothing is dropped then
 
@@ -38,7 +39,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _nothing_to_look_through() -> None:
-    """Put aside what the files before this one have left: libraries that they imported, kernels, reports."""
+    """Put aside what the files before this one have left: libraries that they imported, kernels, reports, and what calls
+    on their stand-ins for devices came to.
+    """
+    for op in REGISTRY.values():
+        op.known_there.clear()
+        op.ready.clear()
     gc.collect()
     gc.freeze()
 

@@ -533,31 +533,31 @@ def test_a_text_in_the_code_names_one_attribute() -> None:
 
 def test_tensors_in_attributes_whose_names_are_made() -> None:
     """They are arguments, and what is bound anew is put there by later calls."""
-    model = SimpleModel(w0=xt.ones(COUNT), w1=xt.ones(COUNT) * 2.0)
+    model = SimpleModel(w0=xt.ones(10 * COUNT), w1=xt.ones(10 * COUNT) * 2.0)
 
     def step(x: Any) -> None:
         for n in range(2):
             setattr(model, f"w{n}", getattr(model, f"w{n}") + x)
 
-    fused, x = xt.fuse(step), xt.ones(COUNT)
+    fused, x = xt.fuse(step), xt.ones(10 * COUNT)
     for count in range(1, 6):
         fused(x)
         assert (float(model.w0[0]), float(model.w1[0])) == (1.0 + count, 2.0 + count)
-    model.w1 = xt.zeros(COUNT)
+    model.w1 = xt.zeros(10 * COUNT)
     fused(x)
     assert float(model.w1[0]) == 1.0
     assert fused.why(x) == ""
 
 
 def test_every_tensor_of_an_object() -> None:
-    model = SimpleModel(a=xt.ones(COUNT), b=xt.ones(COUNT) * 2.0)
+    model = SimpleModel(a=xt.ones(10 * COUNT), b=xt.ones(10 * COUNT) * 2.0)
 
     def step(x: Any) -> Any:
         for name in vars(model):
             vars(model)[name] = vars(model)[name] + x
         return sum(vars(model).values())
 
-    fused, x = xt.fuse(step), xt.ones(COUNT)
+    fused, x = xt.fuse(step), xt.ones(10 * COUNT)
     for count in range(1, 6):
         assert float(fused(x)[0]) == 3.0 + 2.0 * count
     assert fused.why(x) == ""
@@ -567,15 +567,15 @@ def test_attributes_of_a_dict_are_bound_anew() -> None:
     class Parameters(dict[str, Any]):
         mean: Any
 
-    parameters = Parameters(w=xt.ones(COUNT))
-    parameters.mean = xt.zeros(COUNT)
+    parameters = Parameters(w=xt.ones(10 * COUNT))
+    parameters.mean = xt.zeros(10 * COUNT)
 
     def step(x: Any) -> Any:
         parameters["w"] = parameters["w"] + x
         parameters.mean = parameters.mean + 2.0 * x
         return parameters["w"] * 1.0
 
-    fused, x = xt.fuse(step), xt.ones(COUNT)
+    fused, x = xt.fuse(step), xt.ones(10 * COUNT)
     for count in range(1, 6):
         fused(x)
         assert (float(parameters["w"][0]), float(parameters.mean[0])) == (1.0 + count, 2.0 * count)

@@ -42,7 +42,7 @@ def check(tool: str, file: Path) -> subprocess.CompletedProcess[str]:
         options = ["--project", ".", "--pythonpath", sys.executable]
     environment = os.environ | {"MYPYPATH": str(ROOT), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", tool, *options]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8")
 
 
 @pytest.mark.parametrize("tool", [pytest.param(tool, marks=needs(tool)) for tool in ("mypy", "pyright")])

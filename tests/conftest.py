@@ -39,8 +39,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _nothing_to_look_through() -> None:
-    """Put aside what the files before this one have left: libraries that they imported, kernels, reports, and what calls
-    on their stand-ins for devices came to.
+    """Put aside what the files before this one have left: libraries that they imported, kernels, reports, and what
+    calls on their stand-ins for devices came to.
     """
     for op in REGISTRY.values():
         op.known_there.clear()

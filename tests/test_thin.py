@@ -22,6 +22,7 @@ import pytest
 import xtensor as xt
 from xtensor.base.options import thin_closed
 from xtensor.calls.library import on
+from xtensor.codegen.cpu.compile import wait_for_better_code
 from xtensor.devices.cpu import CPU
 from xtensor.plan.costs import CHEAP_BELOW, cheap_below
 from xtensor.run import executor
@@ -571,7 +572,9 @@ def test_functions_that_other_ways_enter() -> None:
     fused = xt.fuse(lambda x, y: x * 2 + y)
     for _ in range(40):
         fused(x, y)
-    assert len(entered(lambda: fused(x, y))) <= 50
+    wait_for_better_code()  # an interpreted schedule enters more
+    names = entered(lambda: fused(x, y))
+    assert len(names) <= 50, names
 
 
 # ---- values without axes

@@ -240,6 +240,72 @@ def test_repeated_segments_become_graphs(program: Any, segments: int, keeps: boo
     assert "launched as a CUDA graph" in str(xt.explain(fused))
 
 
+def damped(x: Any, y: Any, rate: Any, many: Any) -> Any:
+    """Numbers that kernels are told, beside others that stay the same."""
+    for _ in range(2):
+        x[1:-1] += rate * (y[2:] - 3 * y[:-2])
+        y[1:-1] += 2 * (x[2:] - rate * x[:-2]) * many
+    return x * (rate + 1) + y, y[1:] * many
+
+
+NUMBERS = {"float64": 0.01, "float32": 0.01, "float16": 0.01, "int8": 3, "int64": 1 << 40, "complex128": 0.01}
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_graphs_are_told_numbers(dtype: str, cuda: emulated.Launches) -> None:
+    """Numbers that change from call to call come with the table of addresses."""
+    fused, number = xt.fuse(damped, strict=True), NUMBERS[dtype]
+    with xt.options(lazy="auto"):
+        for call in range(REPEATS + 6):
+            before = len(cuda.grids), len(cuda.graphs)
+            told = number * (call % 4 + 1), call + 1
+            given, plain = [[xt.astype(one, getattr(xt, dtype)) for one in lines(call, d)] for d in ("cuda:0", "cpu")]
+            found, expected = fused(*given, *told), damped(*plain, *told)
+            for one, other in zip(on_host((found, *given)), on_host((expected, *plain)), strict=True):
+                bound = 0.0 if one.dtype.kind == "i" else 8.0 * np.finfo(one.dtype).eps
+                np.testing.assert_allclose(one, other, rtol=bound, atol=bound * max(1, np.max(np.abs(other))))
+        assert len(cuda.graphs) - before[1] == 1
+        assert len(cuda.grids) - before[0] == 1  # which fills the table
+        before = len(cuda.grids), len(cuda.graphs)
+        fused(*given, *told)
+        fused(*given, number * 7, told[1])
+        assert (len(cuda.grids) - before[0], len(cuda.graphs) - before[1]) == (2, 2)
+    assert "launched as a CUDA graph" in str(xt.explain(fused))
+
+
+def test_numbers_of_rows_in_graphs(cuda: emulated.Launches) -> None:
+    def program(x: Any, y: Any, scale: float, shift: float) -> Any:
+        for _ in range(3):
+            shaped = xt.reshape(x, (6, -1)) * scale
+            e = xt.exp(shaped - xt.max(shaped, axis=1, keepdims=True))
+            x[...] = xt.reshape(e / (xt.sum(e, axis=1, keepdims=True) + shift), (-1,))
+            y += x * shift
+        return y
+
+    fused = xt.fuse(program, strict=True)
+    with xt.options(lazy="auto"):
+        for call in range(REPEATS + 4):
+            before = len(cuda.graphs)
+            told = 0.5 + call, 1.0 / (call + 1)
+            assert_call(lambda x, y, told=told: fused(x, y, *told), lambda x, y, told=told: program(x, y, *told), call)
+    assert len(cuda.graphs) == before + 1
+
+
+def test_plain_evaluations_become_graphs_whatever_their_numbers(cuda: emulated.Launches) -> None:
+    """Several kernels of one evaluation that comes again, each time with other numbers."""
+    x = xt.asarray(np.random.default_rng(0).standard_normal((60, 1000)), device="cuda:0")
+    host = np.asarray(x.to_device("cpu"))
+    with xt.options(lazy="always"):
+        for call in range(REPEATS + 4):
+            before, number = len(cuda.graphs), 0.5 + call
+            made = [xt.sum(x * number, axis=1), xt.sum(x + number, axis=0), xt.max(x - number), xt.min(x * number)]
+            sum(made[1:], made[0][:, None]).evaluate()
+            expected = [(host * number).sum(1), (host + number).sum(0), (host - number).max(), (host * number).min()]
+            for one, other in zip(on_host(tuple(made)), expected, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+    assert len(cuda.graphs) > before
+
+
 def test_a_table_that_is_right_is_not_filled_again(cuda: emulated.Launches) -> None:
     def steps(x: Any, y: Any) -> None:
         for _ in range(4):

@@ -84,7 +84,7 @@ def test_rows_outside_registers(
 COUNTS = {
     softmax: {128: 38, 1000: 46, 8192: 32},
     scaled_norm: {128: 24, 1000: 30, 8192: 18},
-    spread: {128: 20, 1000: 25, 8192: 15},
+    spread: {128: 20, 1000: 26, 8192: 15},
 }
 
 
@@ -105,8 +105,9 @@ def test_instructions_an_element(
     each = 4 * (1 + (program is scaled_norm))  # the weight, which all rows share
     assert each <= traffic.read / x.size <= each * 1.025  # idle threads read what others do
     text = build.compiled(cuda.texts[-1])
-    loads = set(re.findall(r"\bld\.global\S*", text)) - {"ld.global.u64"}  # which reads a table of addresses
-    assert loads and all("v4" in load for load in loads)
+    loads = [load for load in re.findall(r"\bld\.global\S*", text) if load != "ld.global.u64"]  # of a table
+    single = [load for load in loads if "v4" not in load]
+    assert len(loads) > len(single) == cuda.texts[-1].count("xt_told(given.")  # scalars, where a graph's table has them
 
 
 # Bytes read and written for an element of float32, with all of a row in shared memory, and with 57 856 of 65 536 cells

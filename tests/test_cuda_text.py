@@ -209,9 +209,10 @@ def test_arguments_fill_the_struct(stub: Stub) -> None:
     z = (x * 2.5 + y).evaluate()
     function, grid, block, _, arguments = stub.launches[-1]
     members = re.search(r"struct Arguments \{\n(.*?)\};", function.text, re.DOTALL).group(1).split("\n")[:-1]  # type: ignore[union-attr]
-    assert [member.split()[-1] for member in members] == ["table;", "p0;", "p1;", "p2;", "c0;", "count;", "length;"]
+    names = ["table;", "p0;", "p1;", "p2;", "told;", "c0;", "count;", "length;"]
+    assert [member.split()[-1] for member in members] == names
     address = [one.blob.address for one in (x, y, z)]
-    assert struct.unpack("=4Qf4x2i", arguments) == (0, *address, 2.5, 500, 1_000)
+    assert struct.unpack("=5Qf4x2i", arguments) == (0, *address, 0, 2.5, 500, 1_000)
     assert (grid, block) == ((2, 1), 256)
 
 

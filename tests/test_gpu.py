@@ -6,6 +6,7 @@ Skipped where there is none; `pytest -m gpu` runs nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -40,7 +41,7 @@ from test_cuda_emulated import (  # noqa: F401 - likewise, with this file's `cud
     test_what_is_not_generated,
     test_writes_in_place,
 )
-from test_cuda_fuse import around_a_library, assert_call, rows, waves
+from test_cuda_fuse import around_a_library, assert_call, damped, rows, waves
 from test_cuda_library import (  # noqa: F401 - likewise
     test_a_kernel_that_cannot_be_built,
     test_adding_at_indices,
@@ -298,6 +299,14 @@ def test_several_devices(cp: Any) -> None:
     np.testing.assert_array_equal(both.host(), 2 * numbers(1000))
     for made in (y.copy(), y[::2].copy(), y[xt.asarray([0, 1], device="cuda:1")], xt.sort(y), y * 2.0 + 1.0):
         assert made.native().data.device_id == 1
+
+
+def test_graphs_are_told_numbers(cp: Any) -> None:
+    fused = xt.fuse(damped, strict=True)
+    for call in range(REPEATS + 6):
+        told = 0.01 * (call % 4 + 1), call + 1
+        assert_call(partial(fused, rate=told[0], many=told[1]), partial(damped, rate=told[0], many=told[1]), call)
+    assert "launched as a CUDA graph" in str(xt.explain(fused))
 
 
 @pytest.mark.parametrize("program", [waves, around_a_library, rows])

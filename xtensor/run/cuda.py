@@ -49,7 +49,7 @@ class Launch(NamedTuple):
 
     takes: the places of its addresses among those of the operands and, after them, of the memory between launches; None
     where it takes them all, in order.
-    scalars: whether it is told scalars. head: packs where the table of addresses is, and the addresses.
+    scalars: whether it takes scalars. head: packs where the table of addresses is, and the addresses.
     """
 
     function: cuda_build.Function
@@ -61,11 +61,15 @@ class Launch(NamedTuple):
     head: Callable[..., bytes]
     tail: bytes
 
-    def __call__(self, addresses: Sequence[int], scalars: bytes, stream: int, table: int = 0) -> None:
-        """Launch it; with a table of addresses, `addresses` are places in that (see `placed`)."""
+    def __call__(self, addresses: Sequence[int], scalars: bytes, stream: int, table: int = 0, told: int = 0) -> None:
+        """Launch it; with a table of addresses, `addresses` are places in that (see `placed`).
+
+        scalars: their words. told: where on the device it finds them instead, if not 0.
+        """
         function, grid, block, shared, takes, takes_scalars, head, tail = self
-        told = addresses if takes is None else [addresses[place] for place in takes]
-        arguments = head(table, *told) + scalars + tail if takes_scalars and scalars else head(table, *told) + tail
+        taken = addresses if takes is None else [addresses[place] for place in takes]
+        given = told.to_bytes(8, "little") + scalars if takes_scalars and scalars else b""
+        arguments = head(table, *taken) + given + tail
         cuda_build.launch(function, grid, block, shared, (arguments,), stream)
 
 

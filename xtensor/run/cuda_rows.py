@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
 
@@ -143,14 +144,17 @@ class _Text:
     def text(self) -> str:
         outside = _outside(self.rows, self.form)
         parameters = [f"char* p{number};" for number in outside]
-        for place, stage in enumerate(self.rows.stages):
-            parameters += scalar_parameters(stage.program.scalars, f"c{place}_")
+        dtypes = [dtype for stage in self.rows.stages for dtype in stage.program.scalars]
+        parameters += scalar_parameters(dtypes)
         parameters += ["alignas(8) index rows;", "index cells;", "index shift;", "index bytes;", "index near;"]
         parameters += [f"offset s{number};" for number in outside]
         parameters += [f"index {name}{number};" for number in self.form.turning for name in ("each", "period")]
         self._begin(outside)
+        writer = Writer("c")
+        scalars = iter(scalar_values(dtypes, writer))
+        self._add(*writer.lines)
         for place, stage in enumerate(self.rows.stages):
-            self._stage(place, stage)
+            self._stage(place, stage, list(islice(scalars, len(stage.program.scalars))))
         return whole_text(parameters, self.form.wide, self.before, self.lines, self.form.threads)
 
     def _add(self, *lines: str) -> None:
@@ -178,10 +182,7 @@ class _Text:
 
     # ---- stages
 
-    def _stage(self, place: int, stage: Stage) -> None:
-        writer = Writer(f"t{place}_")
-        scalars = scalar_values(stage.program.scalars, writer, f"c{place}_")
-        self._add(*writer.lines)
+    def _stage(self, place: int, stage: Stage, scalars: list[Value]) -> None:
         for number in stage.inputs:
             self._load_narrow(number)
         if stage.wide:

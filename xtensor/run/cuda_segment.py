@@ -1,9 +1,9 @@
 """Kernels of a CUDA device that follow each other without anything else between them: launches, and graphs of them.
 
 A segment that comes again and again on one stream is recorded as a CUDA graph, which the host launches at once. What a
-graph's kernels are told is fixed, but addresses differ from run to run: its kernels read them from a table on the
-device, which a kernel launched before the graph fills in. The table is the graph's alone, and the graph its stream's:
-so nothing writes the table before all that reads it is done.
+graph's kernels are told is fixed, but addresses differ from run to run, and so do scalars: its kernels read them from a
+table on the device, which a kernel launched before the graph fills in. The table is the graph's alone, and the graph
+its stream's: so nothing writes the table before all that reads it is done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import warnings
 from collections.abc import Callable, Sequence
-from itertools import count
+from itertools import accumulate, count
 from typing import Any, NamedTuple
 from weakref import WeakSet, ref
 
@@ -27,7 +27,7 @@ from .cuda import Launcher, Launches
 from .native import scalar_words
 
 # Runs on a stream after which a graph is recorded, the launches from which on it pays (a graph takes two, one of them
-# for its table), how many graphs there are at most, and of a segment; the sizes that tables have.
+# for its table), how many graphs there are at most, and of a segment; the words that tables have.
 REPEATS, LEAST, MOST, STREAMS = 4, 3, 256, 4
 TABLES = (16, 64, 256)
 
@@ -38,12 +38,14 @@ _uses = count()
 
 class Step(NamedTuple):
     """One kernel, or several that run as one. places: of each operand, the word of a run that tells of it, and what is
-    added. scalars: the places of its scalars among those of a run. instead: does its work where nothing is launched.
+    added. scalars: the places of its scalars among those of a run; changing: whether these differ from run to run.
+    instead: does its work where nothing is launched.
     """
 
     launcher: Launcher
     places: Sequence[tuple[int, int]]
     scalars: Sequence[int]
+    changing: bool
     instead: Callable[[Any, LacksError], None]
     task: Task
 
@@ -64,7 +66,7 @@ class Segment:
         self.steps: list[Step] = []
         self.graphs: dict[int, Graph | None] = {}
         self._runs: dict[int, int] = {}
-        self._told: tuple[Any, list[bytes]] = None, []
+        self._told: tuple[Any, list[bytes] | None] = None, None
 
     def add(self, step: Step) -> None:
         """Add a step."""
@@ -84,18 +86,24 @@ class Segment:
     def run(self, run: Any) -> None:
         """Launch all steps of a run on the current stream, without waiting for them."""
         stream = self.device.backend.current_stream()  # type: ignore[attr-defined]
-        graph = self.graphs.get(stream.ptr)
-        if graph is not None and graph.launch(run):
+        graph, told = self.graphs.get(stream.ptr), self.scalars(run.scalars)
+        if graph is not None and graph.launch(run, told):
             return
         if not self._runs and len(self.steps) > 1:
             self._build(run.words)
-        given, told = self._told
-        if given is not run.scalars:  # those of a captured function are the same at every run
-            told = [step.told(run.scalars) for step in self.steps]
-            self._told = run.scalars, told
         found = [self._launched(step, run, scalars, stream.ptr) for step, scalars in zip(self.steps, told, strict=True)]
         if graph is None and stream.ptr not in self.graphs:
             self._count(run, stream, found)
+
+    def scalars(self, given: Any) -> list[bytes]:
+        """Return the words of the scalars of each step: those of a captured function are mostly the same list."""
+        known, told = self._told
+        if told is None:
+            told = [step.told(given) for step in self.steps]
+        elif known is not given:
+            told = [step.told(given) if step.changing else one for step, one in zip(self.steps, told, strict=True)]
+        self._told = given, told
+        return told
 
     def _build(self, words: Sequence[int]) -> None:
         """Build the kernels of all steps side by side."""
@@ -142,50 +150,57 @@ class Graph:
     """A segment's launches as one, on a stream.
 
     words: of a run, those that its table tells of; aligned: how far each was behind a multiple of a vector; room: the
-    bytes, of which the table tells last, in which launches hand something on. scalars: of the runs that it stands for.
-    used: counts up over all graphs.
+    bytes, of which the table tells next, in which launches hand something on. changing: the steps whose scalars come
+    last in the table. used: counts up over all graphs.
     """
 
     def __init__(self, segment: Segment, run: Any, stream: Any, works: Sequence[Launches]) -> None:
-        self.segment, self.device, self.stream, self.scalars = ref(segment), segment.device, stream, run.scalars
-        self.tells = any([step.scalars for step in segment.steps])
+        self.segment, self.device, self.stream = ref(segment), segment.device, stream
+        told = segment.scalars(run.scalars)
+        self.changing = [place for place, step in enumerate(segment.steps) if step.changing and told[place]]
         self.words = list(dict.fromkeys([word for step in segment.steps for word, _ in step.places]))
         self.aligned = [run.words[word] % VECTOR for word in self.words]
         self.room = max([sum(map(_rounded, one.between)) for one in works])
-        entries = next((size for size in TABLES if size > len(self.words)), 0)
+        taken = 8 * (len(self.words) + 1) + sum([len(told[place]) for place in self.changing])
+        entries = next((size for size in TABLES if 8 * size >= taken), 0)
         if not entries:
-            raise LacksError("table of so many addresses")
+            raise LacksError("table of so many words")
         backend: Any = segment.device.backend
         self.fill = cuda_build.function_of(("table", entries), lambda: table_text(entries), backend, False)
         self.table = Storage(segment.device, 8 * entries)
-        self.pack = struct.Struct(f"={1 + len(self.words) + 1}Q{8 * (entries - len(self.words) - 1)}x").pack
+        self.pack = struct.Struct(f"={1 + len(self.words) + 1}Q").pack
+        self.nbytes = 8 * (1 + entries)
         self.filled = b""
         self.launches = [one for work in works for one in work.launches]  # whose code lives as long
-        self.graph = backend.graph(lambda number: self._record(segment, run, works, number))
+        self.graph = backend.graph(lambda number: self._record(segment, told, works, number))
         self.used = next(_uses)
 
-    def _record(self, segment: Segment, run: Any, works: Sequence[Launches], stream: int) -> None:
+    def _record(self, segment: Segment, told: Sequence[bytes], works: Sequence[Launches], stream: int) -> None:
         entry = {word: place for place, word in enumerate(self.words)}
-        for step, work in zip(segment.steps, works, strict=True):
+        after_words = self.table.address + 8 * (len(self.words) + 1)
+        begins = accumulate([len(told[place]) for place in self.changing], initial=after_words)
+        where = dict(zip(self.changing, begins, strict=False))
+        for number, (step, work) in enumerate(zip(segment.steps, works, strict=True)):
             places = [placed(entry[word], after) for word, after in step.places]
             begin = 0
             for nbytes in work.between:
                 places.append(placed(len(self.words), begin))
                 begin += _rounded(nbytes)
             for launch in work.launches:
-                launch(places, step.told(run.scalars), stream, self.table.address)
+                launch(places, told[number], stream, self.table.address, where.get(number, 0))
 
-    def launch(self, run: Any) -> bool:
-        """Launch it for the memory of a run; return False, with nothing done, where it does not stand for that run."""
+    def launch(self, run: Any, scalars: Sequence[bytes]) -> bool:
+        """Launch it for the memory and the scalars of a run; return False, with nothing done, where it does not stand
+        for that run.
+        """
         words = [run.words[word] for word in self.words]
-        if self.tells and self.scalars is not run.scalars:
-            return False
         if self.stream.ptr and self.stream.is_capturing():  # somebody's own graph would lack what fills the table
             return False
         if [word % VECTOR for word in words] != self.aligned:
             return False
         room = Storage(self.device, self.room) if self.room else None
         told = self.pack(self.table.address, *words, room.lend() if room else 0)
+        told = b"".join([told, *[scalars[place] for place in self.changing]]).ljust(self.nbytes, b"\0")
         if told != self.filled:
             self.filled = b""
             cuda_build.launch(self.fill, (1, 1), 1, 0, (told,), self.stream.ptr)

@@ -437,7 +437,8 @@ class _Maker:
         """Enter a kernel that is launched."""
         places = [self.where[number] for number in launcher.numbers]
         scalars = [self.builder.scalars[self.base + number] for number in launcher.scalars]
-        self._steps.append(cuda_segment.Step(launcher, places, scalars, instead, task))
+        changing = not self.keeps_scalars or any([varies(self.builder.constants[place]) for place in scalars])
+        self._steps.append(cuda_segment.Step(launcher, places, scalars, changing, instead, task))
         self.builder.launch(self._steps[-1], made, drops)
 
     def _enter_rows_there(self, launcher: ByRowsThere) -> None:

@@ -31,6 +31,11 @@ __device__ char* xt_place(char* const* table, char* p) {
   return p;
 }
 
+// A scalar: as it was given, or where scalars are told in memory, at this byte of them.
+template <typename T> __device__ T xt_told(const char* told, const T& given, int at) {
+  return told ? *(const T*)(told + at) : given;
+}
+
 template <typename T, int N> struct alignas(sizeof(T) * N) vector { T v[N]; };
 
 // Neighbours of a row from element i on, as many as there are: side by side, each a step apart, or all the same.

@@ -10,6 +10,7 @@ some threads of a block (`row`: the innermost loop is reduced; `column`: it is k
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,9 @@ from ..cpu.primitives import BOOL, LacksError
 from .math import Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
 
 MAP, ROW, COLUMN = "map", "row", "column"
+
+# Bytes of the slot that a scalar has at least.
+SLOT = 8
 
 # Threads of a block; of a block of columns, how many stand side by side, and how many rows each takes at a time.
 THREADS, SIDE, TURNS = 256, 32, 4
@@ -263,20 +267,24 @@ def placed(entry: int, after: int) -> int:
 
 
 def table_text(entries: int) -> str:
-    """Return the text of the kernel that fills a table of so many addresses: what it is told is there when it runs."""
+    """Return the text of the kernel that fills a table of so many words: what it is told is there when it runs."""
     parameters = ["char** table;", f"char* given[{entries}];"]
     body = ["#pragma unroll", f"for (int k = 0; k < {entries}; ++k) a.table[k] = a.given[k];"]
     start = 'extern "C" __global__ void kernel(const Arguments a) {'
     return "\n".join(["struct Arguments {", *parameters, "};", start, *body, "}", ""])
 
 
-def scalar_parameters(dtypes: Sequence[DType], prefix: str = "c") -> list[str]:
-    """Return the members for scalars, each in a slot of 8 or 16 bytes."""
-    return [f"alignas(8) {memory_type(dtype)} {prefix}{place};" for place, dtype in enumerate(dtypes)]
+def scalar_parameters(dtypes: Sequence[DType]) -> list[str]:
+    """Return the members for scalars: where in memory they are, or 0, and each in a slot of 8 or 16 bytes."""
+    members = [f"alignas(8) {memory_type(dtype)} c{place};" for place, dtype in enumerate(dtypes)]
+    return ["const char* told;", *members] if members else []
 
 
-def scalar_values(dtypes: Sequence[DType], writer: Writer, prefix: str = "c") -> list[Value]:
-    return [writer.let(loaded(f"a.{prefix}{place}", dtype), dtype) for place, dtype in enumerate(dtypes)]
+def scalar_values(dtypes: Sequence[DType], writer: Writer) -> list[Value]:
+    """Return the scalars, read where they are told."""
+    begins = accumulate([max(dtype.itemsize, SLOT) for dtype in dtypes], initial=0)
+    told = [f"xt_told(given.told, given.c{place}, {at})" for place, at in zip(range(len(dtypes)), begins, strict=False)]
+    return [writer.let(loaded(one, dtype), dtype) for one, dtype in zip(told, dtypes, strict=True)]
 
 
 class _Text:

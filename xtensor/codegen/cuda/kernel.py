@@ -26,7 +26,7 @@ from .math import Value, Writer, cast, has, helpers, literal, loaded, memory_typ
 
 MAP, ROW, COLUMN = "map", "row", "column"
 
-# Bytes of the slot that a scalar has at least.
+# Bytes of the slot that a scalar has at least: of a word, as who launches a kernel packs it.
 SLOT = 8
 
 # Threads of a block; of a block of columns, how many stand side by side, and how many rows each takes at a time.
@@ -276,7 +276,7 @@ def table_text(entries: int) -> str:
 
 def scalar_parameters(dtypes: Sequence[DType]) -> list[str]:
     """Return the members for scalars: where in memory they are, or 0, and each in a slot of 8 or 16 bytes."""
-    members = [f"alignas(8) {memory_type(dtype)} c{place};" for place, dtype in enumerate(dtypes)]
+    members = [f"alignas({SLOT}) {memory_type(dtype)} c{place};" for place, dtype in enumerate(dtypes)]
     return ["const char* told;", *members] if members else []
 
 

@@ -27,6 +27,8 @@ import xtensor as xt
 from xtensor.autograd import rules
 from xtensor.codegen.cuda import library as cuda_library
 from xtensor.codegen.cuda import nvrtc as cuda_build
+from xtensor.plan import fusion, program
+from xtensor.run import replay
 
 MISSING = host_cupy.MISSING or build.missing()
 
@@ -189,8 +191,19 @@ def device(architecture: str = "compute_90", lazy: str = "always") -> Iterator[L
         cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate = before
 
 
+def as_in_another_process() -> None:
+    """Forget kernels, and what programs have prepared and noted, so that a test counts from nothing."""
+    cuda_build.forget()
+    for made in list(program._programs.values()):
+        made.notes.clear()
+    for one in [*fusion._plans.values(), *[known.plan for known in replay._known.values()]]:
+        one.schedules.clear()
+        for kernel in one.kernels:  # also of programs that others have taken the room of
+            kernel.program.notes.clear()
+
+
 def as_a_new_device() -> None:
     """Forget kernels, that there were none, and which threads have the device's context."""
-    cuda_build.forget()
+    as_in_another_process()
     cuda_library.forget()
     cuda_build._bound = cuda_build._Bound()

@@ -13,9 +13,9 @@ from typing import Any
 import emulated
 import numpy as np
 import pytest
+from emulated import as_in_another_process
 from ptx import build
 from test_cuda_emulated import host, softmax, there
-from test_cuda_text import as_in_another_process
 
 import xtensor as xt
 from xtensor.run import cuda_rows

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulated import as_in_another_process
 
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compiling
@@ -26,9 +27,8 @@ from xtensor.codegen.cuda.nvrtc import BuildError, Function, LoadError
 from xtensor.devices import Device
 from xtensor.devices.cpu import CPUBackend
 from xtensor.graph.node import pending_below
-from xtensor.plan import fusion, program, trace
+from xtensor.plan import fusion, trace
 from xtensor.run import cuda as cuda_run
-from xtensor.run import replay
 from xtensor.storage.blob import TBlob
 from xtensor.tensor.face import face
 
@@ -102,17 +102,6 @@ def there(array: Any) -> xt.Tensor:
 
 def zeros(*shape: int, dtype: str = "float32") -> xt.Tensor:
     return there(np.zeros(shape, dtype))
-
-
-def as_in_another_process() -> None:
-    """Forget kernels, and what programs have prepared and noted, so that a test counts from nothing."""
-    cuda_build.forget()
-    for made in list(program._programs.values()):
-        made.notes.clear()
-    for one in [*fusion._plans.values(), *[known.plan for known in replay._known.values()]]:
-        one.schedules.clear()
-        for kernel in one.kernels:  # also of programs that others have taken the room of
-            kernel.program.notes.clear()
 
 
 # ---- one text for all sizes

@@ -194,7 +194,7 @@ def guarded() -> Iterator[Guarded]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool.Pool, "lend", lambda pool, nbytes: memory.lend(nbytes))
-        for limit in ("POOLED", "REUSED"):
+        for limit in ("POOLED", "REUSED", "BY_PARTS"):
             patch.setattr(cpu, limit, 0)
         patch.setattr(creation, "DIRECT_BELOW", -1)  # copies of NumPy's arrays, too
         patch.setattr(prepare, "Arena", GuardedArena)

@@ -1071,6 +1071,20 @@ def test_small_arrays_are_not_looked_up_each_time() -> None:
         assert plain.calls == calls
 
 
+def test_what_asks_for_values_is_not_looked_up_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is what cannot be captured for another reason; a function of larger arrays is looked up again."""
+    looked: list[Any] = []
+    look = room.signature_of
+    monkeypatch.setattr(room, "signature_of", lambda *given: [looked.append(given), look(*given)][1])
+    fused = xt.fuse(lambda x: x * 2.0 if float(x[0]) > 0 else x)
+    small, large = xt.ones(4), xt.ones(100_000)
+    for _ in range(33):
+        assert np.array_equal(fused(small).numpy(), small.numpy() * 2.0)
+    assert len(looked) == 4  # to find out, for the same kind once more, and after 15 calls each
+    assert np.array_equal(fused(large).numpy(), large.numpy() * 2.0)
+    assert len(looked) == 5 and fused.why(large).startswith("[values]")
+
+
 # ---- running
 
 

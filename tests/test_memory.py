@@ -724,3 +724,28 @@ def test_a_text_leaves_nothing_behind_in_llvm() -> None:
     for first in range(501, 10_501, 50):
         compiled(range(first, first + 50))
     assert in_use() - before < 200_000
+
+
+FAULTS = """
+from resource import RUSAGE_SELF, getrusage
+import numpy as np
+import xtensor
+held, faults = np.ones(64_000), []
+for call in range(40):
+    faults.append(getrusage(RUSAGE_SELF).ru_minflt)
+    held = held * 0.5 + 1.0
+print(faults[-1] - faults[10])
+"""
+
+
+@pytest.mark.skipif(not hasattr(LIBC, "gnu_get_libc_version"), reason="only glibc learns from what is freed")
+@pytest.mark.parametrize("learns", [True, False])
+def test_the_c_library_keeps_what_numpy_frees(learns: bool) -> None:
+    """Results of NumPy's functions take the same pages again, unless who runs the program has set a limit for that."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    if not learns:
+        env["MALLOC_MMAP_THRESHOLD_"] = str(128 << 10)
+    code = [sys.executable, "-c", FAULTS]
+    done = subprocess.run(code, env=env, capture_output=True, text=True, check=True, timeout=60)
+    pages = 29 * 2 * 64_000 * 8 // 4096
+    assert (int(done.stdout) < pages // 10) is learns, done.stdout

@@ -24,7 +24,6 @@ from xtensor.base.options import thin_closed
 from xtensor.calls.library import on
 from xtensor.codegen.cpu.compile import wait_for_better_code
 from xtensor.devices.cpu import CPU
-from xtensor.plan.costs import CHEAP_BELOW, cheap_below
 from xtensor.run import executor
 from xtensor.storage.storage import Guard, Storage
 
@@ -729,17 +728,8 @@ def test_a_function_of_the_library_is_called_once(size: int) -> None:
     assert float(shown[0]) == 0.0
 
 
-@pytest.fixture
-def cheap() -> Iterator[None]:
-    """Let cheap functions be computed at once as they are once NumPy's memory is kept."""
-    before, cheap_below[0] = cheap_below[0], CHEAP_BELOW
-    yield
-    cheap_below[0] = before
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int32", "uint8"])
 @pytest.mark.parametrize("exponent", [2, 2.0])
-@pytest.mark.usefixtures("cheap")
 def test_squares_are_numpys(dtype: str, exponent: float) -> None:
     """A power of two costs as little as a product, so it is computed at once where that is; the bits are the same."""
     numbers = np.random.default_rng(3).integers(-90, 90, 400 * 1024 // np.dtype(dtype).itemsize).astype(dtype)

@@ -505,6 +505,7 @@ from xtensor.base import threads
 threads._processors = lambda: 2
 x = xtensor.asarray(numpy.ones(100_000), copy=True)
 with xtensor.options(engine="llvm", lazy="always"):
+    while not threads._team._workers: xtensor.sin(x).evaluate()
     for _ in range(50): xtensor.sin(x).evaluate()
 print(threads._team._workers[0].box.wanted)
 """

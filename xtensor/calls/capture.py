@@ -48,7 +48,7 @@ REMEMBERED = 64
 UNWATCHED = 15
 
 # Calls with small arguments that are plain ones without being looked up, where library calls cost less for the kind of
-# arguments that came last, and came twice.
+# arguments that came last, and came twice, or it cannot be captured.
 NOT_LOOKED_UP = 15
 
 # Why a call is a plain one, where it is not for something that the function did (run/capture.py).
@@ -443,10 +443,10 @@ class _Known:
 
     leaves: of the result, and of what is left elsewhere: what returns each, of the blobs that are returned, the tensors
     that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
-    put. values: the places of results that are values. plain: the settings under which library calls cost less, as far
-    as is known; runs: those under which its schedule runs. made, used: the numbers of its first and its last call.
-    uses: how many calls there were. again: what is computed of numbers; otherwise: what is remembered of another call
-    with such numbers, which comparisons told apart.
+    put. values: the places of results that are values. plain: the settings under which library calls cost less, or
+    nothing else can be done, as far as is known; runs: those under which its schedule runs. made, used: the numbers of
+    its first and its last call. uses: how many calls there were. again: what is computed of numbers; otherwise: what is
+    remembered of another call with such numbers, which comparisons told apart.
     """
 
     def __init__(
@@ -479,7 +479,10 @@ class _Known:
         fails: the function itself may know what to do then, and its lines are in what is told of the error.
         """
         captured, limits = self.captured, settings()
-        if captured is None or (limits is not self.runs and not self._may_run(captured, limits)):
+        if captured is None:
+            self.plain = limits
+            return None
+        if limits is not self.runs and not self._may_run(captured, limits):
             return None
         with run.turn():
             try:

@@ -108,14 +108,12 @@ def _compiled() -> list[Any]:
     if not (has_known_objects() and ctypes.sizeof(ctypes.c_void_p) == _WORD and can_generate()):
         return []
     from ..codegen.cpu.compile import handmade, host, kept_for_ever
-    from ..codegen.cpu.kept import keep
     from ..codegen.cpu.methods import source
 
     try:
         at = _offsets()
         if host() is None:
             return []
-        keep()
         words = _table()
         code = handmade(source([door.kind for door in _doors], at))
     except (LookupError, ValueError, AttributeError, RuntimeError, ImportError, MemoryError):

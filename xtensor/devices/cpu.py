@@ -19,7 +19,7 @@ from ..base.errors import expected
 from ..base.layout import Layout, Shape
 from ..base.machine import free_memory
 from ..base.options import in_force, under
-from ..storage.pool import POOL, POOLED, aligned, cut
+from ..storage.pool import HUGE_PAGE, POOL, POOLED, aligned, cut
 from . import device_of
 
 
@@ -31,13 +31,7 @@ def _quiet_context() -> Context:
     """
     context = Context()
     context.run(np.seterr, all="ignore")
-    for set_handler in _handlers:
-        context.run(set_handler)
     return context
-
-
-# What sets how NumPy allocates its results, none or one.
-_handlers: list[Callable[[], Any]] = []
 
 
 class _Quiet(threading.local):
@@ -52,18 +46,6 @@ _quiet = _Quiet()
 # For the shortest path only: one context for all threads, which raises RuntimeError when another is inside.
 quiet = _quiet_context()
 quickly = quiet.run
-
-
-def allocate_by(set_handler: Callable[[], Any]) -> bool:
-    """Set how NumPy allocates in quiet contexts; return whether that was done: no thread was inside the shared one."""
-    global _quiet
-    try:
-        quickly(set_handler)
-    except RuntimeError:
-        return False
-    _handlers[:] = [set_handler]
-    _quiet = _Quiet()
-    return True
 
 
 class _Floats(dict[Any, Any]):
@@ -112,9 +94,8 @@ class _Memory:
         }
 
 
-# Larger results lie in memory that was used before, which costs 4 us. NumPy may have to ask the system for pages,
-# and takes 12 to 220 us for the product of 20 000 complex numbers with themselves and the sum with them.
-REUSED = 128 * 1024
+# Results from here on lie in the pool's huge pages, which costs 10 us; smaller ones where NumPy puts them.
+REUSED = HUGE_PAGE
 
 # Of smaller arrays nobody counts who holds them: they are hardly ever read later.
 COUNTED = 128 * 1024
@@ -145,15 +126,16 @@ def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
         return None
 
 
-# Of what lies across its copy so many elements at once are copied: what is read of them stays in the caches.
-_TILE = 512
+# Copies of so many bytes and more are made by tiles or rows. Of what lies across its copy so many elements at once are
+# copied: what is read of them stays in the caches.
+BY_PARTS, _TILE = 128 * 1024, 512
 
 
 def packed_copy(native: Any, order: Any = "C") -> Any:
     """Return a copy, packed in C order if not told otherwise; of a large transpose in a quarter of NumPy's time."""
     if not isinstance(native, np.ndarray) and order == "C":
         return device_of(native).backend.packed(native)  # of another device
-    if type(native) is not np.ndarray or native.nbytes < REUSED or order != "C" or not (native.ndim and native.size):
+    if type(native) is not np.ndarray or native.nbytes < BY_PARTS or order != "C" or not (native.ndim and native.size):
         return native.copy(order=order)
     copy: Any = np.ndarray(native.shape, native.dtype, CPU.allocate(native.nbytes))
     length = native.shape[-1]
@@ -290,7 +272,7 @@ class CPUBackend:
             return native[key]
         rows = np.flatnonzero(mask)
         shape = (rows.size, *native.shape[1:])
-        if prod(shape) * native.itemsize < REUSED or not native.flags.c_contiguous:
+        if prod(shape) * native.itemsize < BY_PARTS or not native.flags.c_contiguous:
             return native[key]
         room: Any = np.ndarray(shape, native.dtype, self.allocate(prod(shape) * native.itemsize))
         return native.take(rows, 0, room, "clip")  # which does not take them into memory of its own first

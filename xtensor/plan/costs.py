@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 # Up to this many bytes on the CPU the library's own function at once is cheaper than recording: a recorded step costs
 # some 6 us, of a fresh view 17, and NumPy's 10. From here on NumPy computes into temporaries of its own expressions,
-# which it cannot see in ours, and takes up to 16 times as long for pages that the system gives it again and again.
+# which it cannot see in ours.
 DIRECT_BELOW = 256 * 1024
 
-# The same of functions that NumPy computes about as fast as generated code does, once memory of its results is kept for
-# the next ones (codegen/cpu/kept.py). (With 64 000 float64 one thread takes for x + y 34 us so and 92 recorded, for
-# x * 2 + y 52 and 111, for (x - y) * z + y) * 2 - x 157 and 138; NumPy itself takes from 30 to 340, by its luck with
-# pages. A function like exp takes 340 and 135.)
+# The same of functions that NumPy computes about as fast as generated code does, as the C library keeps memory of its
+# results for the next ones (storage/pool.py). (With 64 000 float64 one thread takes for x + y 34 us so and 92 recorded,
+# for x * 2 + y 52 and 111, for (x - y) * z + y) * 2 - x 157 and 138. A function like exp takes 340 and 135.)
 CHEAP_BELOW = 512 * 1024
 CHEAP = frozenset(
     (
@@ -33,7 +32,7 @@ CHEAP = frozenset(
     )
 )
 # What holds now, of those functions and of others: one element each, which all of them look at.
-cheap_below, costly_below = [DIRECT_BELOW], [DIRECT_BELOW]
+cheap_below, costly_below = [CHEAP_BELOW], [DIRECT_BELOW]
 
 # Operators and indexings after which tensors get machine code for them: it is loaded in 60 ms, less where kernels have
 # been compiled, and saves half a microsecond of each. Not by a thread aside: in a loop of small calls that would wait

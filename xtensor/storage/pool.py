@@ -34,6 +34,9 @@ POOLED = 1 << 16  # smaller ones come from NumPy's allocator: half the time, and
 # and large arrays of NumPy's begin 16 bytes into one. (Adding two takes a third less time.)
 PAGE = 1 << 12
 HUGE_PAGE = 1 << 21  # blocks from here on are mappings: a fault of a huge page costs a twentieth of its small pages'
+# glibc gives each block back at once, and gets cleared pages for the next one, from 128 KiB on until it has freed a
+# larger one, of this size at most (mallopt(3), M_MMAP_THRESHOLD).
+LEARNT = (1 << 25) - 2 * PAGE
 IDLE_SECONDS = 10.0
 WAITING = 8  # blocks given back that need not be sorted in at once: mostly the next request is for the last of them
 LEAST_ROOM = 1 << 24
@@ -90,6 +93,18 @@ def address_of(memory: Any) -> int:
 def cut(memory: Any, address: int, nbytes: int) -> Any:
     """Return bytes at an address inside of memory, which they keep alive."""
     return _array(nbytes, _BYTE, memory, address - address_of(memory))
+
+
+def teach_malloc() -> None:
+    """Let the C library keep memory that NumPy frees, as it does from a program's first large array on.
+
+    Ours are mappings, which it does not see freed: temporaries of NumPy's functions would take twice as long for ever.
+    """
+    with suppress(MemoryError):
+        _empty(LEARNT, _BYTE)
+
+
+teach_malloc()
 
 
 # ---- blocks
@@ -190,7 +205,6 @@ class Pool:
         self._room = LEAST_ROOM
         self._dropped: dict[int, float] = {}  # the sizes dropped to make room, and when
         self._swept = 0.0
-        self._beside: list[tuple[Callable[[int], int], int]] = []
         this: weakref.ref[Pool] = weakref.ref(self)
         self._owner = _owner_class(this)
         if hasattr(os, "register_at_fork"):
@@ -241,21 +255,10 @@ class Pool:
 
     def trim(self) -> int:
         """Give all idle memory back to the system; returns how many bytes."""
-        others = sum([limit(0) for limit, _ in self._beside])
-        self._limit_beside()
         with self._lock:
             before = self._returned
             self._alone(self._drop_all)
-            return self._returned - before + others
-
-    def beside(self, limit: Callable[[int], int], most: int) -> None:
-        """Trim and limit memory that others keep, too. limit: sets its most bytes, returns how many were freed."""
-        self._beside.append((limit, most))
-        self._limit_beside()
-
-    def _limit_beside(self) -> None:
-        for limit, most in self._beside:
-            limit(min(most, self.limit))
+            return self._returned - before
 
     @property
     def limit(self) -> int:
@@ -268,7 +271,6 @@ class Pool:
             self._limit = nbytes
             self._alone(self._settle)
             self._alone(self._drop, self._idle_bytes - self.limit)
-        self._limit_beside()
 
     # ---- steps, taken under the lock
 

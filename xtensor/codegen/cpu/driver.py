@@ -15,7 +15,6 @@ from __future__ import annotations
 from functools import cache
 
 from .compile import Code, handmade
-from .kept import keep
 from .mailbox import CALLS, finish_source, load, pause_source, post_source
 
 # The first words of a run: the template and its words; places to fill in and their number, each of which is the word
@@ -30,9 +29,7 @@ TABLE_WORDS, SHARE_WORDS = 3, 4
 @cache
 def driver() -> Code:
     """Return the driver, compiled now if it was not before; raises RuntimeError where it cannot be."""
-    code = handmade(_source())
-    keep()
-    return code
+    return handmade(_source())
 
 
 def _source() -> str:

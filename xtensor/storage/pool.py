@@ -99,9 +99,11 @@ def teach_malloc() -> None:
     """Let the C library keep memory that NumPy frees, as it does from a program's first large array on.
 
     Ours are mappings, which it does not see freed: temporaries of NumPy's functions would take twice as long for ever.
+    Only glibc learns, and elsewhere memory that was taken may not go back.
     """
-    with suppress(MemoryError):
-        _empty(LEARNT, _BYTE)
+    with suppress(AttributeError, ValueError, OSError, MemoryError):  # where nobody can say which library there is
+        if os.confstr("CS_GNU_LIBC_VERSION"):
+            _empty(LEARNT, _BYTE)
 
 
 teach_malloc()

@@ -25,7 +25,7 @@ import xtensor as xt
 import xtensor.nn
 from tests import host_cupy
 from tests.samples import Sample, samples
-from xtensor import devices
+from xtensor import devices, special
 from xtensor.autograd.tape import active
 from xtensor.base.dtypes import ALL
 from xtensor.base.layout import Layout
@@ -365,6 +365,39 @@ def test_every_differentiable_function_and_its_gradient(sample: Sample, cp: Any)
     for a, b in zip(found, wanted, strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_special_functions_that_cupy_lacks(dtype: str, cp: Any) -> None:
+    """Student's t and the other tail of the beta distribution, near 0 and far away, beside more digits; inverses."""
+    mp, kind = pytest.importorskip("mpmath"), np.dtype(dtype)
+    df = np.array([0.5, 1, 2, 3.5, 10, 100, 1e4], kind)
+    t = np.array([-1e10, -50, -3, -1, -0.1, -1e-8, 0, 1e-30, 0.3, 0.999, 1.5, 30], kind)
+    bound = 1e-12 if dtype == "float64" else 2e-7
+
+    def student(df: float, t: float) -> float:
+        with mp.workdps(40):
+            tail = mp.betainc(mp.mpf(df) / 2, 0.5, 0, df / (df + mp.mpf(t) ** 2), regularized=True) / 2
+            return float(1 - tail if t > 0 else tail)
+
+    def there(a: Any) -> xt.Tensor:
+        return xt.asarray(a, device=CUDA)
+
+    found = special.stdtr(there(df[:, None]), there(t))
+    expected = [[student(float(d), float(x)) for x in t] for d in df]
+    assert found.dtype == kind
+    np.testing.assert_allclose(host(found), expected, rtol=bound, atol=float(np.finfo(kind).tiny))
+    assert host(special.stdtr(there(df), np.inf)).tolist() == [1.0] * 7
+    assert np.isnan(host(special.stdtr(there(df), np.nan))).all()
+    np.testing.assert_allclose(host(special.stdtr(np.inf, there(t))), host(special.ndtr(there(t))), rtol=bound)
+    p = np.array([1e-3, 0.1, 0.25, 0.4, 0.4999, 0.5, 0.6, 0.75, 0.99], kind)
+    again = special.stdtr(there(df[:, None]), special.stdtrit(there(df[:, None]), there(p)))
+    np.testing.assert_allclose(host(again), np.broadcast_to(p, again.shape), rtol=100 * bound)
+    assert not host(special.stdtrit(there(df), 0.5)).any()
+    x = np.linspace(0, 1, 11).astype(kind)
+    other = host(special.betaincc(there(df[:, None]), 2.5, there(x)))
+    wanted = pytest.importorskip("scipy.special").betaincc(df[:, None].astype(float), 2.5, x.astype(float))
+    np.testing.assert_allclose(other, wanted, rtol=bound, atol=1e-37)
 
 
 # Their factors are determined up to signs and order only: what is compared is the sum of squares, and its gradient.

@@ -234,7 +234,7 @@ class CUDA:
         return getattr(self.library, name, None) if repaired is None else partial(repaired, self.library)
 
     def special(self, function: str) -> Any:
-        return import_module("cupyx.scipy.special")
+        return repairs.special(self.library, import_module("cupyx.scipy.special"), function)
 
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
         try:

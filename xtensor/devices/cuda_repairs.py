@@ -1,7 +1,8 @@
 """Where CuPy and NumPy differ, repaired once: a function each, of CuPy's namespace `cp` and what NumPy's takes.
 
 Three tables go by the name under which the rest of xtensor asks: KERNELS (rows and reductions), FUNCTIONS (library
-functions of the main namespace) and LINALG. What is not in them CuPy does as NumPy does.
+functions of the main namespace) and LINALG; `special` has what CuPy lacks of SciPy's special functions. What is not in
+them CuPy does as NumPy and SciPy do.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import inf, prod
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -593,3 +595,45 @@ LINALG: dict[str, Function] = {
     "vecdot": vecdot,
     "vector_norm": vector_norm,
 }
+
+
+# ---- special functions, of those that CuPy has (`has`, its module of them), in float64 as SciPy's are
+
+
+def _betaincc(cp: Any, has: Any, a: Any, b: Any, x: Any) -> Array:
+    return has.betainc(b, a, 1 - x)
+
+
+def _stdtr(cp: Any, has: Any, df: Any, t: Any) -> Array:
+    """Student's t distribution function, by the incomplete beta function of what is small, where t is and where it is
+    not. Source: Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.7.1.
+    """
+    square = t * t
+    near = 0.5 + cp.copysign(0.5, t) * has.betainc(0.5, 0.5 * df, square / (df + square))
+    tail = 0.5 * has.betainc(0.5 * df, 0.5, df / (df + square))
+    found = cp.where(square < df, near, cp.where(t < 0, tail, 1 - tail))
+    return cp.where(cp.isinf(df), has.ndtr(t), found)
+
+
+def _stdtrit(cp: Any, has: Any, df: Any, p: Any) -> Array:
+    """The inverse of that: its square is df times the ratio of the two parts of 1 that the beta function tells of."""
+    tail = cp.minimum(p, 1 - p)
+    part = has.betaincinv(0.5 * df, 0.5, 2 * tail)
+    small = has.betaincinv(0.5, 0.5 * df, 1 - 2 * tail)
+    size = cp.sqrt(df * cp.where(tail > 0.25, small / (1 - small), (1 - part) / part))
+    return cp.where(cp.isinf(df), has.ndtri(p), cp.copysign(size, p - 0.5))
+
+
+_SPECIAL: dict[str, Function] = {"betaincc": _betaincc, "stdtr": _stdtr, "stdtrit": _stdtrit}
+
+
+def special(cp: Any, has: Any, name: str) -> Any:
+    """Return what has SciPy's special function of a name: CuPy's module, or what stands for it where that lacks it."""
+    if hasattr(has, name) or name not in _SPECIAL:
+        return has
+
+    def function(*operands: Array) -> Array:
+        wide = [cp.asarray(one, np.float64) for one in operands]
+        return _SPECIAL[name](cp, has, *wide).astype(cp.result_type(*operands), copy=False)
+
+    return SimpleNamespace(**{name: function})

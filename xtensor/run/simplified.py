@@ -154,11 +154,17 @@ class _Merging:
 
     def _meet(self, spots: Iterable[Spot], others: Iterable[Spot]) -> bool:
         """Return whether any of some spots may show bytes that any of the others shows."""
-        lies = [[(self._lie(one), one.meta.dtype.itemsize) for one in every] for every in (spots, others)]
-        return any([a.overlaps(b, size, other) for a, size in lies[0] for b, other in lies[1]])
+        theirs = [self._bytes(one) for one in others]
+        for low, high, lie, size in map(self._bytes, spots):
+            for other_low, other_high, other, other_size in theirs:
+                if low < other_high and other_low < high and lie.overlaps(other, size, other_size):
+                    return True
+        return False
 
-    def _lie(self, spot: Spot) -> Layout:
-        return Layout(spot.meta.shape, spot.meta.layout.strides, self._begin(spot))
+    def _bytes(self, spot: Spot) -> tuple[int, int, Layout, int]:
+        """Return the range of bytes that a spot shows, how it lies, and the size of its elements."""
+        lie, size = Layout(spot.meta.shape, spot.meta.layout.strides, self._begin(spot)), spot.meta.dtype.itemsize
+        return (*lie.extent(size), lie, size)
 
 
 def _domain(step: Evaluated) -> Shape | None:

@@ -224,8 +224,9 @@ def dispatched(device: str) -> str:
         return "\nwithout scikit-learn and SciPy: nothing of them is compared"
     libraries = dict(_operands(consumers.made(consumers.ROWS), device))
     lines = []
-    dispatching, default = consumers.imported("sklearn.config_context"), import_module("xtensor").options
-    with warnings.catch_warnings(), dispatching(array_api_dispatch=True), default(device=device):  # where SciPy's are
+    dispatching, options = consumers.imported("sklearn.config_context"), import_module("xtensor").options
+    # SciPy makes some arrays on the default device
+    with warnings.catch_warnings(), dispatching(array_api_dispatch=True), options(device=device):
         warnings.simplefilter("ignore")  # of mixtures that did not converge, which is not what is timed
         for name, call in consumers.CALLS.items():
             lines.append([name, *[_dispatched(call, operands) for operands in libraries.values()]])

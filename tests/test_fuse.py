@@ -1085,6 +1085,16 @@ def test_what_asks_for_values_is_not_looked_up_each_time(monkeypatch: pytest.Mon
     assert len(looked) == 5 and fused.why(large).startswith("[values]")
 
 
+def test_what_is_strict_never_stops_raising() -> None:
+    """However often what cannot be captured is called; small arrays are nothing to be raised for."""
+    asking = xt.fuse(lambda x: x * 2.0 if float(x[0]) > 0 else x, strict=True)
+    small = xt.fuse(lambda x: x + 1.0, strict=True)
+    for _ in range(40):
+        with pytest.raises(RuntimeError, match="which is strict"):
+            asking(xt.ones(4))
+        assert small(xt.ones(4)).tolist() == [2.0] * 4
+
+
 # ---- running
 
 

@@ -37,6 +37,7 @@ MODES: dict[str, dict[str, Any]] = {
 # Arrays count as large ones, and programs run so often: what is recorded for the second time is one node, what is
 # evaluated for the third is launched.
 TIMES = {"large": 3, "large, llvm": 3}
+# Sizes from which on something is done, always from 0 on; and others, up to which it is.
 FROM = ("COUNTED", "REUSED", "BY_PARTS")
 LIMITS = ("DIRECT_BELOW", "DIRECT_BYTES", "LARGE_UPDATE", "LAUNCH_PAYS", "FAST_LAUNCH_PAYS", *FROM)
 # Generated code has functions and float sums of its own: its programs are made without them, and agree in every bit.

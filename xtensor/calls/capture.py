@@ -148,7 +148,8 @@ class Fused(Generic[P, R]):
         if results is not None:
             result: R = known.rebuild(results, tensors, holders, cells)
             return result
-        self._not_looked_up = NOT_LOOKED_UP * (known is self._last)
+        raises = self._strict and known.reason
+        self._not_looked_up = NOT_LOOKED_UP * (known is self._last and not raises)
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
 

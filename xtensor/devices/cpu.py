@@ -94,7 +94,8 @@ class _Memory:
         }
 
 
-# Results from here on lie in the pool's huge pages, which costs 10 us; smaller ones where NumPy puts them.
+# Results from here on lie in the pool's huge pages, which costs 20 us; smaller ones where NumPy puts them, in memory
+# that the C library has kept (storage/pool.py).
 REUSED = HUGE_PAGE
 
 # Of smaller arrays nobody counts who holds them: they are hardly ever read later.

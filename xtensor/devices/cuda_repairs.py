@@ -597,43 +597,44 @@ LINALG: dict[str, Function] = {
 }
 
 
-# ---- special functions, of those that CuPy has (`has`, its module of them), in float64 as SciPy's are
+# ---- special functions, of those in CuPy's module of them, in float64 as SciPy's are
 
 
-def _betaincc(cp: Any, has: Any, a: Any, b: Any, x: Any) -> Array:
-    return has.betainc(b, a, 1 - x)
+def _betaincc(cp: Any, module: Any, a: Any, b: Any, x: Any) -> Array:
+    """The other tail, by symmetry. Source: Abramowitz and Stegun (1964), 26.5.2."""
+    return module.betainc(b, a, 1 - x)
 
 
-def _stdtr(cp: Any, has: Any, df: Any, t: Any) -> Array:
+def _stdtr(cp: Any, module: Any, df: Any, t: Any) -> Array:
     """Student's t distribution function, by the incomplete beta function of what is small, where t is and where it is
     not. Source: Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.7.1.
     """
     square = t * t
-    near = 0.5 + cp.copysign(0.5, t) * has.betainc(0.5, 0.5 * df, square / (df + square))
-    tail = 0.5 * has.betainc(0.5 * df, 0.5, df / (df + square))
+    near = 0.5 + cp.copysign(0.5, t) * module.betainc(0.5, 0.5 * df, square / (df + square))
+    tail = 0.5 * module.betainc(0.5 * df, 0.5, df / (df + square))
     found = cp.where(square < df, near, cp.where(t < 0, tail, 1 - tail))
-    return cp.where(cp.isinf(df), has.ndtr(t), found)
+    return cp.where(cp.isinf(df), module.ndtr(t), found)
 
 
-def _stdtrit(cp: Any, has: Any, df: Any, p: Any) -> Array:
+def _stdtrit(cp: Any, module: Any, df: Any, p: Any) -> Array:
     """The inverse of that: its square is df times the ratio of the two parts of 1 that the beta function tells of."""
     tail = cp.minimum(p, 1 - p)
-    part = has.betaincinv(0.5 * df, 0.5, 2 * tail)
-    small = has.betaincinv(0.5, 0.5 * df, 1 - 2 * tail)
+    part = module.betaincinv(0.5 * df, 0.5, 2 * tail)
+    small = module.betaincinv(0.5, 0.5 * df, 1 - 2 * tail)
     size = cp.sqrt(df * cp.where(tail > 0.25, small / (1 - small), (1 - part) / part))
-    return cp.where(cp.isinf(df), has.ndtri(p), cp.copysign(size, p - 0.5))
+    return cp.where(cp.isinf(df), module.ndtri(p), cp.copysign(size, p - 0.5))
 
 
 _SPECIAL: dict[str, Function] = {"betaincc": _betaincc, "stdtr": _stdtr, "stdtrit": _stdtrit}
 
 
-def special(cp: Any, has: Any, name: str) -> Any:
+def special(cp: Any, module: Any, name: str) -> Any:
     """Return what has SciPy's special function of a name: CuPy's module, or what stands for it where that lacks it."""
-    if hasattr(has, name) or name not in _SPECIAL:
-        return has
+    if hasattr(module, name) or name not in _SPECIAL:
+        return module
 
     def function(*operands: Array) -> Array:
         wide = [cp.asarray(one, np.float64) for one in operands]
-        return _SPECIAL[name](cp, has, *wide).astype(cp.result_type(*operands), copy=False)
+        return _SPECIAL[name](cp, module, *wide).astype(cp.result_type(*operands), copy=False)
 
     return SimpleNamespace(**{name: function})

@@ -19,7 +19,6 @@ from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued, wrap
-from ..tensor.operands import SCALARS
 
 # What else than tensors may stand in a call, beside lists and tuples of all that.
 _PLAIN = frozenset((bool, int, float, complex, str, slice, type(None), type(Ellipsis)))
@@ -79,17 +78,8 @@ def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int
     free = out._blob is None if owner is None else owner.guard is None
     if thin_closed[0] or not free or type(a) is not numpy.ndarray or a.nbytes > most or is_value(out):
         return False
-    given: list[Any] = []
-    for x in operands:
-        if type(x) is Tensor:
-            x = x._data
-            if type(x) is not numpy.ndarray or x.nbytes > most:
-                return False
-        elif type(x) not in SCALARS:
-            return False
-        given.append(x)
     try:
-        quickly(native, *given, out=a)
+        quickly(native, *_taken(operands, [], most), out=a, casting="same_kind")
     except _REFUSED:  # before anything was written
         return False
     if owner is not None:
@@ -110,18 +100,18 @@ def _limited(limits: list[int], native: Any, ours: Callable[..., Any]) -> list[i
     return limits
 
 
-def _taken(given: Iterable[Any], natives: list[Native]) -> list[Any]:
+def _taken(given: Iterable[Any], natives: list[Native], most: int = COMPOSED_BELOW) -> list[Any]:
     """Return arguments with arrays, which are noted, in the places of small tensors."""
     found = []
     for x in given:
         kind = type(x)
         if kind is Tensor:
             x = x._data
-            if type(x) is not numpy.ndarray or x.nbytes > COMPOSED_BELOW:
+            if type(x) is not numpy.ndarray or x.nbytes > most:
                 raise _LongWayError
             natives.append(x)
         elif kind is list or kind is tuple:
-            x = kind(_taken(x, natives))
+            x = kind(_taken(x, natives, most))
         elif kind not in _PLAIN and not isinstance(x, (numpy.dtype, type)):
             raise _LongWayError
         found.append(x)

@@ -31,7 +31,8 @@ CHEAP = frozenset(
         *("sum", "prod", "max", "min", "any", "all", "mean"),
     )
 )
-# What holds now, of those functions and of others: one element each, which all of them look at.
+# The same for whoever asks, of those functions and of others: lists of one element, by which tests let every array
+# count as a large one.
 cheap_below, costly_below = [CHEAP_BELOW], [DIRECT_BELOW]
 
 # Operators and indexings after which tensors get machine code for them: it is loaded in 60 ms, less where kernels have

@@ -95,7 +95,7 @@ def cut(memory: Any, address: int, nbytes: int) -> Any:
     return _array(nbytes, _BYTE, memory, address - address_of(memory))
 
 
-def teach_malloc() -> None:
+def _teach_malloc() -> None:
     """Let the C library keep memory that NumPy frees, as it does from a program's first large array on.
 
     Ours are mappings, which it does not see freed: temporaries of NumPy's functions would take twice as long for ever.
@@ -106,7 +106,7 @@ def teach_malloc() -> None:
             _empty(LEARNT, _BYTE)
 
 
-teach_malloc()
+_teach_malloc()
 
 
 # ---- blocks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import ctypes
 import gc
 import os
 import signal
@@ -244,6 +245,40 @@ def test_code_is_shared_by_one_caller_at_a_time_and_not_inside_tasks(sharing: Sh
     threads.run([lambda: found.append(sharing.share())] * 3)
     assert found == [False, False, False]
     assert (sharing.numbers == sharing.calls).all()
+
+
+def test_workers_stay_while_one_thread_takes_long(sharing: Sharing) -> None:
+    """A list of kernels, of which the first takes one thread longer than a worker watches: the others are shared."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "usleep"):
+        pytest.skip("workers do not nap here")
+    text = """define void @kernel(ptr %at) {
+  %word = getelementptr i64, ptr %at, i64 1
+  %sleep = load ptr, ptr %word
+  %slept = call i32 %sleep(i32 2000)
+  %who.at = getelementptr i64, ptr %at, i64 2
+  %who = load ptr, ptr %who.at
+  %self = call i64 %who()
+  %target = load ptr, ptr %at
+  store i64 %self, ptr %target
+  ret void
+}
+"""
+    sleep, who = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in (libc.usleep, libc.pthread_self))
+    first, code = sharing.numbers.__array_interface__["data"][0], compiling.handmade(text)
+    words = [[first + 8 * place, sleep, who] for place in range(9)]
+    alone = native.Launch(code, (1,), 3, words[0], [])
+    both = native.Launch(code, (4, 4), 3, sum(words[1:], []), [])
+    sharing.laid = native.Laid([alone, both], 2, 0, ())
+    came = 0
+    for _ in range(40):
+        assert sharing.share()
+        assert sharing.numbers[0] == sharing.numbers[1]  # the caller
+        came += len({*sharing.numbers[1:9].tolist()}) == 2
+        if came == 10:
+            break
+    assert came == 10
+    sharing.until_away()
 
 
 @needs_fork

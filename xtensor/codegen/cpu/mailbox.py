@@ -9,7 +9,9 @@ a worker that is away, and was woken, a call is LEFT; it is TAKEN when the worke
 share takes back what is still POSTED or LEFT and does that too, so it only waits for work that is under way. The call:
 its function, its first argument, how many such arguments there are and the bytes from one to the next. MISSED counts
 the posts that were taken back. REST is the address of a function that lets other threads run: who watches calls it
-every few looks, for those who want the processor.
+every few looks, for those who want the processor. As long as its caller's run is under way, HELD is not 0, and a worker
+does not leave: it naps between looks instead, by the function NAP, and says so in NAPPING. Posts that are taken back
+from one who naps do not count as missed.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from __future__ import annotations
 import ctypes
 import os
 
-from ...base.threads import CALL, LIMIT, MISSED, REST, Machinery, provide
+from ...base.threads import CALL, HELD, LIMIT, MISSED, NAP, NAPPING, REST, Machinery, provide
 from .compile import handmade, host
 
 AWAY, WATCHING, POSTED, TAKEN, LEFT = range(5)
 
 # Looks, some microseconds of them, between which other threads may have the processor.
 LOOKS = 256
+
+# Microseconds for which a worker asks to nap; Linux adds 50 and more.
+NAP_MICROSECONDS = 20
 
 
 def load(name: str, base: str, word: int | str, kind: str = "i64") -> str:
@@ -75,19 +80,24 @@ def _rest(function: str, after: str) -> str:
 
 
 def watch_source() -> str:
-    """Return the code of a worker, which is given its mailbox: do what is left or posted, leave after LIMIT looks."""
+    """Return the code of a worker, which is given its mailbox: do what is left or posted, leave after LIMIT looks, or
+    nap where more may be posted.
+    """
     return f"""{pause_source()}{CALLS}
 define void @kernel(ptr %box) {{
 entry:
   %limit.at = getelementptr i64, ptr %box, i64 {LIMIT}
-{load("rest", "%box", REST, "ptr")}\
+  %held.at = getelementptr i64, ptr %box, i64 {HELD}
+  %napping.at = getelementptr i64, ptr %box, i64 {NAPPING}
+{load("rest", "%box", REST, "ptr")}{load("nap", "%box", NAP, "ptr")}\
   br label %come
 come:
 {_exchange("came", AWAY, WATCHING, "look", "find")}\
 find:
 {_exchange("found", LEFT, TAKEN, "work", "come")}\
 look:
-  %looks = phi i64 [0, %come], [%looks.next, %rested], [%looks.next, %leave], [%looks, %take], [0, %work]
+  %looks = phi i64 [0, %come], [%looks.next, %rested], [%looks.next, %leave], [%looks.next, %napping], [%looks, %take],
+    [0, %work]
   %state = load atomic i64, ptr %box monotonic, align 8
   %posted = icmp eq i64 %state, {POSTED}
   br i1 %posted, label %take, label %idle
@@ -96,7 +106,7 @@ idle:
   %looks.next = add i64 %looks, 1
   %limit = load atomic i64, ptr %limit.at monotonic, align 8
   %tired = icmp uge i64 %looks.next, %limit
-  br i1 %tired, label %leave, label %lasting
+  br i1 %tired, label %weary, label %lasting
 lasting:
   %some = and i64 %looks.next, {LOOKS - 1}
   %long = icmp eq i64 %some, 0
@@ -104,6 +114,19 @@ lasting:
 resting:
 {_rest("%rest", "rested")}\
 rested:
+  br label %look
+weary:
+  %held = load atomic i64, ptr %held.at monotonic, align 8
+  %is.wanted = icmp ne i64 %held, 0
+  %is.watching = icmp ne i64 %limit, 0
+  %can.nap = icmp ne ptr %nap, null
+  %stays = and i1 %is.wanted, %is.watching
+  %naps = and i1 %stays, %can.nap
+  br i1 %naps, label %napping, label %leave
+napping:
+  store atomic i64 1, ptr %napping.at monotonic, align 8
+  %slept = call i32 %nap(i32 {NAP_MICROSECONDS})
+  store atomic i64 0, ptr %napping.at monotonic, align 8
   br label %look
 leave:
 {_exchange("left", WATCHING, AWAY, "done", "look")}\
@@ -158,8 +181,9 @@ entry:
 {_share()}\
 {_exchange("back", POSTED, WATCHING, "miss", "left")}\
 miss:
-{load("missed", "%box", MISSED)}\
-  %missed.next = add i64 %missed, 1
+{load("missed", "%box", MISSED)}{load("naps", "%box", NAPPING)}\
+  %watched = sub i64 1, %naps
+  %missed.next = add i64 %missed, %watched
   store i64 %missed.next, ptr %missed.at, align 8
   br label %own
 left:
@@ -212,7 +236,7 @@ def pause_source() -> str:
 
 def _machinery() -> Machinery:
     """Return the machine code; raises RuntimeError where it cannot be made."""
-    return Machinery(handmade(watch_source()), _yield_address())
+    return Machinery(handmade(watch_source()), _yield_address(), _nap_address())
 
 
 provide(_machinery)
@@ -224,5 +248,15 @@ def _yield_address() -> int:
         library = ctypes.CDLL("kernel32" if os.name == "nt" else None)
         function = library.SwitchToThread if os.name == "nt" else library.sched_yield
         return ctypes.cast(function, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):
+        return 0
+
+
+def _nap_address() -> int:
+    """Return the address of the C function that sleeps for some microseconds, 0 where there is none to be found."""
+    if os.name == "nt":
+        return 0  # what it has sleeps for milliseconds
+    try:
+        return ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
     except (OSError, AttributeError):
         return 0

@@ -20,7 +20,7 @@ from programs.kinds import check
 import xtensor as xt
 from xtensor.codegen.cpu.compile import host
 from xtensor.codegen.cpu.stack import stack_kernel
-from xtensor.nn import conv
+from xtensor.nn import conv, product_sums
 from xtensor.nn import scaled_dot_product_attention as attention
 from xtensor.run import contractions
 from xtensor.run.native import Launch
@@ -58,6 +58,16 @@ def slopes(function: Callable[..., Any], *given: xt.Tensor, **more: Any) -> Any:
     return xt.grad(lambda *x: xt.sum(xt.square(function(*x, **more))), argnums=tuple(range(len(given))))(*given)
 
 
+def many_weights(*shape: int, layout: str, window: int = 3, **more: Any) -> xt.Tensor:
+    """Return a gradient of weights that are taken for many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(product_sums, "WEIGHT_BYTES", dict.fromkeys((False, True), (0, 0)))
+        y, back = xt.vjp(lambda w: conv(numbers(*shape), w, layout=layout, **more), numbers(8, 5, window, window))
+        (found,) = back(numbers(*y.shape))
+        xt.evaluate(found)
+    return found
+
+
 # What is computed, and how many calls it is made of at least.
 CALLS: dict[str, tuple[int, Callable[[], Any]]] = {
     "product of integers": (1, lambda: numbers(13, 17, dtype="int32") @ numbers(17, 11, dtype="int32")),
@@ -80,11 +90,14 @@ CALLS: dict[str, tuple[int, Callable[[], Any]]] = {
     "transposed": (4, lambda: xt.nn.conv_transpose(numbers(1, 4, 5, 5), numbers(4, 3, 3, 3), stride=2)),
     "gradient": (4, lambda: slopes(conv, numbers(1, 3, 6, 7), numbers(4, 3, 3, 3), padding=1)),
     "gradient of groups": (3, lambda: slopes(conv, numbers(1, 4, 6, 7), numbers(4, 1, 3, 3), padding=1, groups=4)),
+    "gradient of many weights": (4, lambda: many_weights(1, 5, 6, 7, layout="NCHW", padding=1)),
+    "gradient of many weights, last": (3, lambda: many_weights(1, 6, 7, 5, layout="NHWC", padding=1)),
+    "gradient of many single weights": (2, lambda: many_weights(2, 5, 6, 7, window=1, layout="NCHW")),
     "maxima": (1, lambda: xt.nn.max_pool(numbers(1, 3, 9, 9), 3, stride=2, padding=1)),
     "means": (1, lambda: xt.nn.avg_pool(numbers(1, 3, 9, 9), 2)),
     "Winograd": (2, lambda: conv(numbers(2, 3, 9, 11), numbers(5, 3, 3, 3), padding=1, algorithm="winograd")),
     "Winograd's gradient": (
-        6,
+        5,
         lambda: slopes(conv, numbers(1, 3, 6, 7), numbers(4, 3, 3, 3), padding=1, algorithm="winograd"),
     ),
     "attention": (4, lambda: attention(numbers(1, 2, 9, 8), numbers(1, 2, 13, 8), numbers(1, 2, 13, 5))),

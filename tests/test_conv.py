@@ -24,15 +24,15 @@ from xtensor.nn import (
     convolve,
     correlate,
     fold,
-    implicit,
     pad,
     planes,
+    product_sums,
     strip_products,
     strips,
     unfold,
     windows,
 )
-from xtensor.run import contractions
+from xtensor.run import contractions, launches
 
 ROOT = Path(__file__).resolve().parent.parent
 Array = np.ndarray[Any, Any]
@@ -79,20 +79,15 @@ def by_products(monkeypatch: Any, seed: int) -> Mock:
 
 
 def counted(monkeypatch: Any) -> list[Any]:
-    """Return what the contraction kernel, and that of strips, will be told from now on."""
+    """Return where the operands of machine code that is laid out will begin from now on."""
     used: list[Any] = []
-    tell, share = contractions.Product.told, strips.shared
+    run_at = launches.Launches.run_at
 
-    def told(self: contractions.Product, *given: Any, **more: Any) -> bytes:
-        used.append(tell(self, *given, **more))
-        return used[-1]
+    def run(self: launches.Launches, words: Any) -> None:
+        used.append(words)
+        run_at(self, words)
 
-    def shared(code: Any, calls: Any, threads: int) -> Any:
-        used.extend(calls)
-        return share(code, calls, threads)
-
-    monkeypatch.setattr(contractions.Product, "told", told)
-    monkeypatch.setattr(strips, "shared", shared)
+    monkeypatch.setattr(launches.Launches, "run_at", run)
     return used
 
 
@@ -632,15 +627,14 @@ def test_products_by_strips_are_those_of_columns(monkeypatch: Any, seed: int, la
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_implicit_products_are_those_of_columns(monkeypatch: Any, seed: int) -> None:
+def test_windows_read_where_they_lie_are_those_of_columns(monkeypatch: Any, seed: int) -> None:
     """Windows read where they lie give what columns give: 1 to 3 axes, all parameters, layouts, tiles of any size."""
     if compile_.host() is None:
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
-    monkeypatch.setattr(implicit, "TILE_BYTES", 1 << (8 + seed % 3 * 6))
-    monkeypatch.setattr(implicit, "TILE_POSITIONS", 1 + seed % 2 * 99)
+    monkeypatch.setattr(product_sums, "TERMS", 1 + seed % 2 * 99)
     monkeypatch.setattr(strips, "ROOM_BYTES", 1 << (8 + seed % 3 * 5))
-    monkeypatch.setattr(strips, "WEIGHT_BYTES", seed % 2 << 17)
+    monkeypatch.setattr(product_sums, "WEIGHT_BYTES", dict.fromkeys((False, True), (seed % 2 << 17,) * 2))
     for remembered in (strips._room_first, strips._room_last):
         remembered.cache_clear()
     rng = np.random.default_rng(seed)
@@ -655,19 +649,59 @@ def test_implicit_products_are_those_of_columns(monkeypatch: Any, seed: int) -> 
     channels = deep * groups
     size = (3, *lengths, channels) if how["layout"] else (3, channels, *lengths)
     x, w, bias = normal(*size), normal(outputs * groups, deep, *window), normal(outputs * groups)
-    used, swept = counted(monkeypatch), Mock(wraps=planes.form_of)
-    monkeypatch.setattr(planes, "form_of", swept)
+    used = counted(monkeypatch)
 
     def everything() -> list[Array]:
         y, back = xt.vjp(lambda x, w, b: conv(x, w, b, **how), *map(xt.asarray, (x, w, bias)))
         return [y.numpy(), *(g.numpy() for g in back(xt.asarray(normal(*y.shape))))]
 
     ours = everything()
-    assert used or swept.called
+    assert used
     with xt.options(engine="direct"):
         theirs = everything()
     for one, two in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-12 * np.abs(two).max(initial=1))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_gradients_of_weights_by_products(monkeypatch: Any, seed: int) -> None:
+    """In each layout, of windows read in place and copied, in rounds: the same bits for any number of threads."""
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(product_sums, "WEIGHT_BYTES", dict.fromkeys((False, True), (0, 0)))
+    monkeypatch.setattr(product_sums, "TERMS", 1 << seed % 3 * 5)
+    made = Mock(wraps=product_sums._Sums)
+    monkeypatch.setattr(product_sums, "_Sums", made)
+    rng = np.random.default_rng(seed)
+    rank, last, dtype = 1 + seed % 3, seed % 2 == 0, ("float32", "float64")[seed % 5 > 1]
+    groups, channels, outputs = (int(rng.choice(counts)) for counts in ((1, 2), (5, 16, 24), (5, 16, 19)))
+    how: dict[str, Any] = {
+        "groups": groups,
+        "layout": (("NCW", "NCHW", "NCDHW"), ("NWC", "NHWC", "NDHWC"))[last][rank - 1],
+    }
+    window = [1] * rank if seed % 7 < 2 else rng.integers(1, 4, rank).tolist()
+    how["stride"] = (1,) * rank if seed % 4 < 2 else tuple(rng.integers(1, 4, rank).tolist())
+    how["dilation"] = tuple(rng.integers(1, 3, rank).tolist())
+    spans = [d * (k - 1) + 1 for d, k in zip(how["dilation"], window, strict=True)]
+    if seed % 3:
+        how["padding"] = [(int(rng.integers(-1, span + 1)), int(rng.integers(0, span + 1))) for span in spans]
+    lengths = rng.integers(7, 60 if rank == 1 else 13, rank).tolist()
+    size = (3, *lengths, channels * groups) if last else (3, channels * groups, *lengths)
+    x, w = normal(*size, dtype=dtype), normal(outputs * groups, channels, *window, dtype=dtype)
+    y, back = xt.vjp(lambda w: conv(xt.asarray(x), w, workspace_mb=(64, 0.3)[seed % 2], **how), xt.asarray(w))
+    g, found = normal(*y.shape, dtype=dtype), []
+    for threads in (1, 2, 3):
+        with xt.options(threads=threads, engine="llvm"):
+            found.append(back(xt.asarray(g))[0].numpy())
+    assert made.called
+    with xt.options(engine="direct"):
+        _, back = xt.vjp(lambda w: conv(xt.asarray(x.astype("float64")), w, **how), xt.asarray(w.astype("float64")))
+        expected = back(xt.asarray(g.astype("float64")))[0].numpy()
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    atol = 64 * np.finfo(dtype).eps * np.abs(expected).max(initial=1)
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=atol)
 
 
 THIN = {

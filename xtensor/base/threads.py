@@ -7,10 +7,10 @@ the caller's. Looking again and again before sleeping gained nothing: who looks 
 takes the tasks that no worker has begun, so it never waits for one to wake up, and tiny tasks cost 3 us.
 
 Calls of machine code are shared through mailboxes, `share(...)`. Workers that took part a moment ago go on watching
-theirs, in machine code and without the interpreter's lock (codegen/cpu/mailbox.py), before they sleep;
-others are woken. As long as a run is under way its workers stay there: after a step that one thread takes they nap. The caller never sleeps meanwhile: Linux would wake it on the processor of the worker that finished
-last, which goes on watching there (measured: such calls took 340 us instead of 90, for as long as they followed each
-other).
+theirs, in machine code and without the interpreter's lock (codegen/cpu/mailbox.py), before they sleep; others are
+woken. As long as a run is under way its workers stay: after a step that one thread takes they nap. The caller never
+sleeps meanwhile: Linux would wake it on the processor of the worker that finished last, which goes on watching there
+(measured: such calls took 340 us instead of 90, for as long as they followed each other).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WAKE_PAYS, SHARE_PAYS = 120e-6, 15e-6
 
 
 class Machinery(NamedTuple):
-    """Machine code for mailboxes. watch: a worker's loop, of its mailbox. rest, nap: the addresses of functions that let
+    """Machine code for mailboxes. watch: a worker's loop, of its mailbox. rest, nap: addresses of functions that let
     other threads run, and that sleep for so many microseconds, or 0.
     """
 

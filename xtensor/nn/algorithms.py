@@ -28,9 +28,9 @@ from ..run.launches import Begun, Launches
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, contract, contract_weights, empty, pays, summing_dtype
-from .implicit_weights import convolve_weights
 from .pending import Pending
 from .planes import SLOWER
+from .product_sums import are_many, product_sums_of
 from .shifted import weighted_sums
 from .strips import strip_sums_of
 from .sweeps import Runs, can_end, is_thin, known, lying, remembered, sweep, sweep_of, thin_sums_of
@@ -113,7 +113,9 @@ def compute_weights(plan: Plan, x: Array, results: Array) -> Array:
     given = a, g, _grouped(w, plan), plan.axes
     if _takes_weight_tiles(*given, plan) and _by_tiles(*given, plan):
         return w
-    if not convolve_weights(plan.function, *given, plan.budget):
+    if plan.algorithm in SWEPT[cudnn.WEIGHTS] or not _by_launches(
+        cudnn.WEIGHTS, plan._replace(algorithm="im2col"), *own
+    ):
         contract_weights(plan.function, *given, plan.budget)
     return w
 
@@ -171,7 +173,9 @@ def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
         found = thin_sums_of(x, w, y, axes, often=often)
         if found is None and _takes_weight_tiles(x, y, w, axes, plan):
             return winograd.weights_of(x, y, w, axes, 2, budget)
-        return found or strip_sums_of(x, w, y, axes, budget, often=often)
+        for made_of in (product_sums_of, strip_sums_of)[:: 1 if are_many(w, y) else -1]:
+            found = found or made_of(x, w, y, axes, budget, often=often)
+        return found
     if wanted == cudnn.INPUTS:
         back, shift = w.swapaxes(1, 2), None if bias is None else bias.reshape(x.shape[1:3])
         if _back_swept(y, back, x, plan, often):

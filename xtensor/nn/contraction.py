@@ -85,8 +85,7 @@ class Tiles:
     """One contraction, cut into tiles.
 
     dtype: of the products. rows: whether a window is a row of its matrix. channels_last: whether the channels come
-    last in a window. in_place: whether windows without padding are read where they lie. fixed: bytes of scratch besides
-    the tiles'. each: bytes of scratch of one tile.
+    last in a window. fixed: bytes of scratch besides the tiles'. each: bytes of scratch of one tile.
     """
 
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int = 0) -> None:
@@ -94,7 +93,6 @@ class Tiles:
         self.dtype = np.dtype(dtype)
         self.rows = channels_last(y)
         self.channels_last = channels_last(x)
-        self.in_place = True
         self.inner = x.shape[2] * volume(axes)
         self.fixed = fixed
         self.budget = budget
@@ -121,12 +119,12 @@ class Tiles:
     def _fitting(self, function: str) -> Sizes:
         """Return the lengths of tiles that a quarter of the workspace holds, or else all of it."""
         images, groups = self.x.shape[0], self.x.shape[1]
-        one, wanted_bytes = self._each_position
         everything = images * groups * prod(outs(self.axes))
         spread = everything
         if everything * self.inner * self.y.shape[2] > WORTH_SHARING:
-            spread = ceil(everything / self._shares(everything))
-        wanted = max(min(max(wanted_bytes // one, TILE_POSITIONS), spread), self._fewest)
+            spread = ceil(everything / TILES)
+        fitting = TILE_BYTES // (self.inner * self.dtype.itemsize)
+        wanted = max(min(max(fitting, TILE_POSITIONS), spread), FEWEST_POSITIONS)
         room = self.budget - self.fixed
         while True:
             sizes = self._lengths(wanted)
@@ -138,20 +136,6 @@ class Tiles:
                 got = f"{self.budget / 1e6:g} for x {self.x.shape} and windows of {kernels(self.axes)}"
                 raise ValueError(expected(function, "workspace_mb", f"be at least {least:g}", got))
             wanted = wanted // 2
-
-    @property
-    def _each_position(self) -> tuple[int, int]:
-        """Bytes of scratch for one position, and of a tile that is large enough."""
-        return self.inner * self.dtype.itemsize, TILE_BYTES
-
-    def _shares(self, positions: int) -> int:
-        """Return the number of tiles into which so much work is cut at least."""
-        return TILES
-
-    @property
-    def _fewest(self) -> int:
-        """The positions of the smallest tile into which work is cut for threads."""
-        return FEWEST_POSITIONS
 
     def _lengths(self, wanted: int) -> Sizes:
         """Return lengths of about so many positions: whole inner axes first, then images, then groups."""
@@ -208,11 +192,7 @@ class Tiles:
         for axis, part in zip(self.axes, tile.box, strict=True):
             starts.append(part.start * axis.stride - axis.low)
             stops.append((part.stop - 1) * axis.stride - axis.low + axis.span)
-        if (
-            not self.in_place
-            or min(starts) < 0
-            or any(stop > axis.size for stop, axis in zip(stops, self.axes, strict=True))
-        ):
+        if min(starts) < 0 or any(stop > axis.size for stop, axis in zip(stops, self.axes, strict=True)):
             x = self._padded(x, starts, stops, scratch)
         else:
             x = x[(..., *map(slice, starts, stops))]

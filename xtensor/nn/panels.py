@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
+from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.gathering import gathering
@@ -36,7 +38,7 @@ def panels(w: View, panel: int, sheet: Sheet, to: Word) -> Launch:
         calls = [(x, table, y, n, depth, depth, panel, 0) for (x, y), n in zip(places, counts, strict=True)]
     else:
         near = w.steps[1] == 1
-        code = _gathering(w, near)
+        code = _gathering(w.dtype, near)
         terms = np.add.outer(offsets(w.shape[3:], w.steps[3:]), np.arange(channels) * w.steps[2])
         rows = sheet.keep(terms.ravel())
         tables = {n: 0 if near else sheet.keep(columns(np.arange(n) * w.steps[1], panel)) for n in set(counts)}
@@ -52,7 +54,30 @@ def matrix(x: View, rows: Array, own: Array, wide: int, sheet: Sheet, to: Word) 
     near = bool((own == np.arange(len(own))).all())
     table = 0 if near else sheet.keep(columns(own, wide))
     told = x.at, sheet.keep(np.ascontiguousarray(rows)), table, to, len(rows), wide, len(own)
-    return shared(_gathering(x, near), [told], 1)
+    return shared(_gathering(x.dtype, near), [told], 1)
+
+
+def gathered(places: Sequence[tuple[Word, Word]], dtype: DType, rows: Array, own: Array, sheet: Sheet) -> Launch:
+    """Return what writes elements of each of some operands to a matrix: from where, and to where. rows, own: offsets of
+    its rows and columns in elements; OUTSIDE becomes zeros.
+    """
+    near, wide = bool((own == np.arange(len(own))).all()), len(own)
+    table, at_rows = 0 if near else sheet.keep(columns(own, wide)), sheet.keep(np.ascontiguousarray(rows))
+    step = -(-len(rows) // -(-sheet.threads // len(places)))
+    calls = [
+        (
+            x,
+            at_rows + 8 * first,
+            table,
+            behind(to, first * wide * dtype.itemsize),
+            min(step, len(rows) - first),
+            wide,
+            wide,
+        )
+        for x, to in places
+        for first in range(0, len(rows), step)
+    ]
+    return shared(_gathering(dtype, near), calls, sheet.threads)
 
 
 def columns(own: Array, wide: int) -> Array:
@@ -71,7 +96,7 @@ def offsets(counts: Shape, by: Shape) -> Array:
     return found
 
 
-def _gathering(x: View, near: bool) -> Code:
+def _gathering(dtype: DType, near: bool) -> Code:
     machine = host()
     assert machine is not None
-    return gathering(x.dtype.char, machine.vector_bytes // x.dtype.itemsize, near)
+    return gathering(dtype.char, machine.vector_bytes // dtype.itemsize, near)

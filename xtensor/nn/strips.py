@@ -37,7 +37,6 @@ from ..plan.costs import (
     WAITING,
     WAY_BYTES,
     WAYS,
-    WEIGHT_BYTES,
 )
 from ..run.joined import Ending
 from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, Word, X, Y, behind, shared
@@ -197,7 +196,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
         return None
     lies = _lie(x, w, y, axes)
-    if lies is None or w[0].nbytes > WEIGHT_BYTES or not (often or summing_dtype(w.dtype, work) == w.dtype):
+    if lies is None or not (often or summing_dtype(w.dtype, work) == w.dtype):
         return None
     if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
         return None

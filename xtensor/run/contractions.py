@@ -18,9 +18,10 @@ from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import Finish
-from ..codegen.cpu.gemm import POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of
+from ..codegen.cpu.gemm import PANEL, POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES
+from .native import Word
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -145,56 +146,50 @@ class Product:
         """
         return turning(turned, tos, into, self.form.width, self.depth * self.form.width)
 
-    def told(
+    def told(self, *given: Any, **how: Any) -> bytes:
+        """Return the kernel's words, which are `words`, where all are numbers."""
+        return struct.pack(f"={WORDS}q", *self.words(*given, **how))
+
+    def words(
         self,
-        a: int,
+        a: Word,
         of_a: Rows,
-        b: int,
+        b: Word,
         of_b: Array | None,
         columns: Columns,
-        c: int,
+        c: Word,
         of_c: Array,
-        scratch: int,
+        scratch: Word,
         bias_rows: int = 0,
         bias_columns: int = 0,
         fresh: bool = True,
         count: int = 1,
         nexts: tuple[int, int, int] = (0, 0, 0),
         slots: int = 0,
-    ) -> bytes:
-        """Return the kernel's words. of_b: offsets of terms, None where b is packed. Biases: addresses, 0 for none.
+        rows_of_it: range | None = None,
+        columns_of_it: range | None = None,
+    ) -> tuple[Word, ...]:
+        """Return what the kernel is told. of_b: offsets of terms, None where b is packed. Biases: addresses, or 0.
+
         fresh: whether C is written; else it is added to. count: of matrices, nexts: elements from each to the next.
-        slots: where the finish of a single matrix finds what it is told.
+        slots: where the finish of a single matrix finds what it is told. rows_of_it, columns_of_it: the panels that are
+        made, None for all, those of columns where b is not packed.
         """
         form = self.form
         height = form.height
         tall = self.rows - ceil(self.rows / height) * (height - 1)
         step = form.width * (self.depth if of_b is None else self.block)
+        high, wide = rows_of_it or range(ceil(self.rows / height)), columns_of_it or range(len(columns.panels))
+        first, behind = (n * (height - 1) + min(n, tall) for n in (high.start, high.stop))
         panels = len(columns.panels)
         nothing = _nothing(max(self.rows, panels * form.width) * self.dtype.itemsize)
-        pointers = [
-            a,
-            *map(address, of_a),
-            b,
-            0 if of_b is None else address(of_b),
-            address(columns.pieces),
-            address(columns.panels),
-            c,
-        ]
+        tables = address(columns.pieces), address(columns.panels) + 8 * PANEL * wide.start
+        pointers = [a, *map(address, of_a), b, 0 if of_b is None else address(of_b), *tables, c]
         pointers += [address(of_c), bias_rows or nothing, bias_columns or nothing, scratch, slots]
-        numbers = [
-            self.rows,
-            tall,
-            self.depth,
-            self.block,
-            panels,
-            self.together,
-            step,
-            of_b is None,
-        ]
-        numbers += [fresh, count, *nexts, 0, 0]
+        numbers = [behind, max(tall - high.start, 0), self.depth, self.block, len(wide), self.together, step]
+        numbers += [of_b is None, fresh, count, *nexts, 0, first]
         assert len(pointers) == len(POINTERS)
-        return struct.pack(f"={WORDS}q", *pointers, *numbers)
+        return *pointers, *numbers
 
 
 def address(array: Array) -> int:

@@ -12,12 +12,9 @@ from ..base.dtypes import DType
 from ..base.threads import share, worth
 from ..codegen.cpu.compile import Code
 from .contractions import address
-from .native import SCRATCH, Laid, Launch, Place, Scratch
+from .native import SCRATCH, Laid, Launch, Place, Scratch, Word
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
-
-# A word that a call is told: a number, or where an operand, or the scratch memory, begins, and bytes behind that.
-Word = int | Place
 
 # The operands of convolutions and the like: inputs, weights, outputs, biases, and the slots of what follows them.
 X, W, Y, BIAS, SLOTS = range(5)
@@ -107,7 +104,11 @@ class Begun(NamedTuple):
 
 def shared(code: Code, calls: Sequence[Sequence[Word]], threads: int) -> Launch:
     """Return a kernel with the words of its calls, dealt out to so many threads."""
-    groups = [calls[n::threads] for n in range(min(threads, len(calls)))]
+    return dealt(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
+
+
+def dealt(code: Code, groups: Sequence[Sequence[Sequence[Word]]]) -> Launch:
+    """Return a kernel with the words of the calls of each thread, which makes them in order."""
     words: list[int] = []
     fillings: list[tuple[int, int, int]] = []
     for call in [call for group in groups for call in group]:
@@ -115,7 +116,7 @@ def shared(code: Code, calls: Sequence[Sequence[Word]], threads: int) -> Launch:
             if isinstance(word, Place):
                 fillings.append((len(words), word.number, word.after))
             words.append(0 if isinstance(word, Place) else word)
-    return Launch(code, tuple(map(len, groups)), len(words) // len(calls), words, fillings)
+    return Launch(code, tuple(map(len, groups)), len(groups[0][0]), words, fillings)
 
 
 def behind(word: Word, nbytes: int) -> Word:

@@ -46,6 +46,10 @@ class Place(NamedTuple):
     after: int = 0
 
 
+# A word that a call is told: a number, or where an operand, or the scratch memory, begins, and bytes behind that.
+Word = int | Place
+
+
 class Scratch:
     """Memory that the launches of one kernel share while it runs; those of the next one use it again."""
 

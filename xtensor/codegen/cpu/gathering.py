@@ -9,7 +9,7 @@ from .compile import Code, handmade
 from .gemm import _masked_load, _masked_store, first_lanes, splat
 from .sweeping import OUTSIDE, Sweeping
 
-# What it is told: to[i, j] becomes the element of x at rows[i] + columns[j], and zero where the latter is OUTSIDE. The
+# What it is told: to[i, j] becomes the element of x at rows[i] + columns[j], and zero where one of them is OUTSIDE. The
 # table of columns is a number of registers; those of the matrix are `wide`. Where columns lie side by side, there is no
 # such table, and all but the first `there` are zeros.
 POINTERS = ("x", "rows", "columns", "to")
@@ -38,6 +38,7 @@ class _Gathering(Sweeping):
     def _row(self) -> Iterator[str]:
         yield from self.words("%i", "rows")
         yield f"  %x.i = getelementptr {self.kind}, ptr %x, i64 %rows.this"
+        yield f"  %row.in = icmp ne i64 %rows.this, {OUTSIDE}"
         yield from self.far("to.i", "%to", "%i", "%wide")
         yield from self.loop("some", "j", "%wide", self._some(), step=self.lanes)
 
@@ -50,7 +51,8 @@ class _Gathering(Sweeping):
 
     def _beside(self) -> Iterator[str]:
         yield f"  %from = getelementptr {self.kind}, ptr %x.i, i64 %j\n  %there.j = sub i64 %there, %j"
-        yield from first_lanes(self.form, "has", "%there.j")
+        yield from first_lanes(self.form, "own", "%there.j")
+        yield f"  %has = select i1 %row.in, {self.truth} %own, {self.truth} zeroinitializer"
         yield _masked_load(self.form, "%value", "%from", "%has")
 
     def _apart(self) -> Iterator[str]:
@@ -59,7 +61,8 @@ class _Gathering(Sweeping):
         yield from splat("outside", "i64", longs, self.lanes)
         yield "  %columns.at = getelementptr i64, ptr %columns, i64 %j"
         yield f"  %far = load {longs}, ptr %columns.at, align 8"
-        yield f"  %has = icmp ne {longs} %far, %outside.all"
+        yield f"  %own = icmp ne {longs} %far, %outside.all"
+        yield f"  %has = select i1 %row.in, {self.truth} %own, {self.truth} zeroinitializer"
         yield f"  %from = getelementptr {self.kind}, ptr %x.i, {longs} %far"
         given = f"{self.pointers} %from, i32 {self.form.itemsize}, {self.truth} %has, {self.vector} zeroinitializer"
         yield f"  %value = call {self.gather}({given})"

@@ -1,0 +1,335 @@
+"""Gradients of many weights, as products of matrices: what codegen/cpu/gemm.py is told.
+
+x, w and y are as in `contraction`. The terms of the sums are positions. Where channels come last, outputs are the rows
+of the product, and elements of the window its columns. Where they come first, it is the other way round, for outputs
+are packed faster than windows, except for windows of one element. The input is read where it lies, or copied with zeros
+around it; with a stride, where channels come first, positions of one residue lie together in the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.dtypes import DType
+from ..base.layout import Shape, c_strides
+from ..codegen.cpu.compile import host
+from ..codegen.cpu.sweeping import OUTSIDE
+from ..codegen.cpu.turning import turning_of
+from ..plan.costs import PRODUCT_SECONDS, WEIGHT_BYTES
+from ..run.contractions import Columns, Product, Rows, columns_of, rows_of, steps
+from ..run.launches import Launches, Sheet, View, W, Word, X, Y, behind, dealt, shared
+from ..run.native import Launch, Place
+from .contraction import Array, pays, readable, rounded, summing_dtype
+from .panels import gathered, offsets
+from .strips import _even
+from .windows import Axes, Axis, outs, volume
+
+# Terms of a product: of whole images, as many as make so many.
+TERMS = 1 << 11
+
+
+class Lain(NamedTuple):
+    """Where windows lie along an axis of what is read. sources: the position of the input at each place of that.
+    elements: the places of a window's. step: from a window to the next.
+    """
+
+    sources: Array
+    elements: Array
+    step: int
+
+
+def _lain(axis: Axis, last: bool) -> Lain:
+    """Return where windows lie. last: whether channels come last, so that windows may be any step apart."""
+    if last:
+        length = (axis.out - 1) * axis.stride + axis.span
+        return Lain(np.arange(length) - axis.low, np.arange(axis.kernel) * axis.dilation, axis.stride)
+    further, residue = np.divmod(np.arange(axis.kernel) * axis.dilation, axis.stride)
+    residues, number = np.unique(residue, return_inverse=True)
+    length = axis.out + int(further[-1])
+    sources = np.add.outer(residues, np.arange(length) * axis.stride).ravel() - axis.low
+    return Lain(sources, number * length + further, 1)
+
+
+# A group, and panels of rows or columns.
+Part = tuple[int, range]
+
+
+class Input(NamedTuple):
+    """The input, as windows are read from it: where it begins, and elements from one image, group, channel, and window
+    along each axis to the next; offsets of a window's elements.
+    """
+
+    at: Place
+    image: int
+    group: int
+    channel: int
+    windows: Shape
+    elements: Array
+
+
+class Room(NamedTuple):
+    """The operands of products: the input, panels that are packed beforehand, sums, and room for each thread."""
+
+    given: Input
+    packed: Word
+    total: Word
+    threads: list[Place]
+
+
+class Tables(NamedTuple):
+    """Where operands of a product lie. terms: of columns, None where these are packed beforehand."""
+
+    product: Product
+    rows: Rows
+    terms: Array | None
+    columns: Columns
+    targets: Array
+
+
+def product_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> Launches | None:
+    """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
+    arrays x, w and y that lie like these. None where it is not for such.
+
+    Each sum is made by one thread, in order. budget: bytes of scratch.
+    """
+    work = y.size * prod(w.shape[2:])
+    if not x.size or not w.size or not pays(y, work, often) or host() is None:
+        return None
+    if not (readable(x, w.dtype) and readable(y, w.dtype) and w.flags.c_contiguous):
+        return None
+    last = y.strides[2] == y.itemsize
+    if not (last or _in_rows(y)) or not (often or summing_dtype(w.dtype, work) == w.dtype):
+        return None
+    lain = [_lain(axis, last) for axis in axes]
+    sums = _Sums(View(x, X, x), View(y, Y, y), w.shape, y.dtype, axes, lain, last)
+    return sums.laid_out(budget, work * PRODUCT_SECONDS[y.dtype.char])
+
+
+def are_many(w: Array, y: Array) -> bool:
+    """Return whether weights are so many that products make their gradient faster than strips do."""
+    machine = host()
+    last = y.strides[2] == y.itemsize
+    return machine is not None and bool(w[0].nbytes > WEIGHT_BYTES[machine.vector_bytes == 64][last])
+
+
+def _in_rows(a: Array) -> bool:
+    """Return whether the positions of each channel lie side by side."""
+    return a.strides[3:] == c_strides(a.shape[3:], a.itemsize)
+
+
+class _Sums:
+    """A gradient of weights, as a product of so many images at a time (`chunk`).
+
+    turned: whether outputs are columns. copied: numbers in the copy of a group of an image, 0 where there is none.
+    """
+
+    def __init__(self, x: View, y: View, shape: Shape, dtype: DType, axes: Axes, lain: list[Lain], last: bool) -> None:
+        self.x, self.y, self.shape, self.dtype, self.last = x, y, shape, dtype, last
+        self.axes, self.lain, self.outs = axes, lain, outs(axes)
+        self.groups, self.outputs, self.channels = shape[:3]
+        self.inner, self.positions = prod(shape[2:]), prod(self.outs)
+        near = x.steps[2 if last else -1] == 1 and (last or all(axis.stride == 1 for axis in axes))
+        inside = all(one.sources[0] >= 0 and one.sources[-1] < axis.size for one, axis in zip(lain, axes, strict=True))
+        self.copied = 0 if near and inside else prod(len(one.sources) for one in lain) * self.channels
+        whole = not self.copied and x.shape[3:] == self.outs and x.steps[3:] == c_strides(self.outs, 1)
+        self.turned = not last and not (whole and volume(axes) == 1)
+        rows, columns = (self.inner, self.outputs) if self.turned else (self.outputs, self.inner)
+        self.chunk = _even(x.shape[0], -(-TERMS // self.positions), 1)
+        self.product = Product(dtype, rows, columns, self.chunk * self.positions, turned=last)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether sums are made where the weights lie."""
+        return not self.turned and (volume(self.axes) == 1 or not self.last)
+
+    @property
+    def packed(self) -> int:
+        """Numbers of the panels of columns of an image and group, where these are packed beforehand."""
+        return 0 if self.last else self.product.panels * self.product.form.width * self.positions
+
+    def laid_out(self, budget: int, seconds: float) -> Launches | None:
+        """Return launches for as many threads as there is room for, None where there is none."""
+        item, images = self.dtype.itemsize, self.x.shape[0]
+        each, thread = (self.copied + self.packed) * self.groups * item, rounded(self.product.scratch(not self.last))
+        left = budget - (0 if self.in_place else prod(self.shape) * item) - 4 * rounded(1)
+        together = images if each * images <= left // 4 * 3 else left // 4 * 3 // each // self.chunk * self.chunk
+        most = (left - together * each) // thread
+        if not together or most < 1:
+            return None
+        rounds = [range(first, min(first + together, images)) for first in range(0, images, together)]
+        return Launches([lambda sheet: self._launches(sheet, rounds)], 4, seconds, most)
+
+    def _launches(self, sheet: Sheet, rounds: list[range]) -> list[Launch]:
+        many, bytes_of_room = len(rounds[0]) * self.groups, self.product.scratch(not self.last)
+        copy = sheet.take(many * self.copied, self.dtype)
+        packed = sheet.take(many * self.packed, self.dtype)
+        total: Word = Place(W) if self.in_place else sheet.take(prod(self.shape), self.dtype)
+        parts = self._parts(sheet.threads)
+        rooms = [sheet.take(bytes_of_room, np.dtype(np.uint8)) for _ in range(min(len(parts), sheet.threads))]
+        found = list[Launch]()
+        for images in rounds:
+            given = self._input(copy, images)
+            if self.copied:
+                found.append(self._copies(images, given, sheet))
+            if not self.last:
+                found.append(self._packs(images, packed, sheet))
+            found.append(self._products(images, Room(given, packed, total, rooms), parts, sheet))
+        return found if self.in_place else [*found, *self._writes(total, sheet)]
+
+    # -- the input
+
+    def _input(self, copy: Place, images: range) -> Input:
+        """Return where windows are read, of some images."""
+        x, lain = self.x, self.lain
+        if self.copied:
+            lengths = tuple(len(one.sources) for one in lain)
+            inner = self.channels if self.last else 1
+            along = tuple(step * inner for step in c_strides(lengths, 1))
+            at, image, group = copy, self.groups * self.copied, self.copied
+            channel = 1 if self.last else prod(lengths)
+        else:
+            along, (image, group, channel) = x.steps[3:], x.steps[:3]
+            at = x.place(images.start, 0, 0, *(int(one.sources[0]) for one in lain))
+        windows = tuple(one.step * step for one, step in zip(lain, along, strict=True))
+        elements = _far([one.elements for one in lain], along)
+        of_channels = np.arange(self.channels) * channel
+        both = np.add.outer(elements, of_channels) if self.last else np.add.outer(of_channels, elements)
+        return Input(at, image, group, channel, windows, both.ravel())
+
+    def _copies(self, images: range, given: Input, sheet: Sheet) -> Launch:
+        """Return the copy of some images, with zeros for what is outside."""
+        x = self.x
+        channels = np.arange(self.channels), self.channels, x.steps[2]
+        axes = [
+            (one.sources, axis.size, step) for one, axis, step in zip(self.lain, self.axes, x.steps[3:], strict=True)
+        ]
+        rows, own = (axes[:-1], [axes[-1], channels]) if self.last else ([channels, *axes[:-1]], [axes[-1]])
+        item = self.dtype.itemsize
+        places = [
+            (x.place(n, g), behind(given.at, (at * given.image + g * given.group) * item))
+            for at, n in enumerate(images)
+            for g in range(self.groups)
+        ]
+        return gathered(places, self.dtype, _inside(rows), _inside(own), sheet)
+
+    # -- packing
+
+    def _packs(self, images: range, to: Word, sheet: Sheet) -> Launch:
+        """Return the packing of the panels of all columns of some images."""
+        form, item, positions = self.product.form, self.dtype.itemsize, self.positions
+        of, count = (self.y, self.outputs) if self.turned else (self.x, self.channels)
+        tos, calls = sheet.keep(steps(positions, form.width)), list[tuple[Word, ...]]()
+        for n, g in product(images, range(self.groups)):
+            begin, long, place = self._chunk_of(n, images)
+            before = (begin * self.groups + g * long) * self.packed + place * positions * form.width
+            apart = long * positions * form.width
+            told = of.place(n, g), tos, behind(to, before * item), count, positions, of.steps[2], form.width, apart
+            calls.append(told)
+        return shared(turning_of(form), calls, sheet.threads)
+
+    def _chunk_of(self, n: int, images: range) -> tuple[int, int, int]:
+        """Return where the chunk of an image begins, how long it is, and the place of the image in it."""
+        begin, image = divmod(n - images.start, self.chunk)
+        begin *= self.chunk
+        return begin, min(self.chunk, len(images) - begin), image
+
+    # -- products
+
+    def _parts(self, threads: int) -> list[Part]:
+        """Return groups, and ranges of panels of rows, or of columns where these are packed by each product."""
+        one = self.product
+        number = one.panels if self.last else -(-one.rows // one.form.height)
+        step = -(-number // -(-threads // self.groups))
+        firsts = product(range(self.groups), range(0, number, step))
+        return [(g, range(first, min(first + step, number))) for g, first in firsts]
+
+    def _products(self, images: range, room: Room, parts: list[Part], sheet: Sheet) -> Launch:
+        """Return the products of some images, which are added to those before."""
+        calls = [list[tuple[Word, ...]]() for _ in room.threads]
+        counts = {first: min(self.chunk, len(images) - first) for first in range(0, len(images), self.chunk)}
+        tables = {count: self._tables(room.given, count, sheet) for count in set(counts.values())}
+        for (first, count), (number, part) in product(counts.items(), enumerate(parts)):
+            thread = number % len(calls)
+            calls[thread].append(self._told(part, first, images, room, tables[count], room.threads[thread]))
+        return dealt(self.product.code, calls)
+
+    def _tables(self, given: Input, count: int, sheet: Sheet) -> Tables:
+        """Return the product of so many images, and where its operands lie."""
+        one, form = self.product, self.product.form
+        if count != self.chunk:
+            one = Product(self.dtype, one.rows, one.columns, count * self.positions, form.registers, turned=self.last)
+        of_x = offsets((count, *self.outs), (given.image, *given.windows))
+        of_y = offsets((count, *self.outs), (self.y.steps[0], *self.y.steps[3:]))
+        rows = rows_of(given.elements, of_x) if self.turned else rows_of(steps(one.rows, self.y.steps[2]), of_y)
+        columns = columns_of(given.elements if self.last else steps(one.columns, 1), steps(one.columns, 1), form)
+        tables = Tables(one, rows, of_x if self.last else None, columns, steps(one.rows, one.columns))
+        for table in (*rows, of_x, *columns, tables.targets):
+            sheet.keep(table)
+        return tables
+
+    def _told(
+        self, part: Part, first: int, images: range, room: Room, tables: Tables, scratch: Word
+    ) -> tuple[Word, ...]:
+        """Return the words of the product of a group and some panels, of the images from a first one of some on."""
+        (g, panels), (given, packed, total, _), item = part, room, self.dtype.itemsize
+        of_x = behind(given.at, (first * given.image + g * given.group) * item)
+        of_y, of_b = self.y.place(images.start + first, g), of_x
+        if not self.last:
+            before = first * self.groups + g * (tables.product.depth // self.positions)  # images and groups
+            of_b = behind(packed, before * self.packed * item)
+        return tables.product.words(
+            of_x if self.turned else of_y,
+            tables.rows,
+            of_b,
+            tables.terms,
+            tables.columns,
+            behind(total, g * self.outputs * self.inner * item),
+            tables.targets,
+            scratch,
+            fresh=images.start + first == 0,
+            **{"columns_of_it" if self.last else "rows_of_it": panels},
+        )
+
+    # -- the weights
+
+    def _writes(self, total: Word, sheet: Sheet) -> list[Launch]:
+        """Return what writes the sums in the order of weights."""
+        one, lanes, item = self.outputs * self.inner, self.product.form.lanes, self.dtype.itemsize
+        places = [(behind(total, g * one * item), Place(W, g * one * item)) for g in range(self.groups)]
+        if self.last:
+            own = np.arange(self.inner).reshape(-1, self.channels).T.ravel()
+            return [gathered(places, self.dtype, np.arange(self.outputs) * self.inner, own, sheet)]
+        if self.inner % lanes:
+            own = np.arange(self.inner) * self.outputs
+            return [gathered(places, self.dtype, np.arange(self.outputs), own, sheet)]
+        tos, calls = sheet.keep(steps(self.outputs, self.inner)), list[tuple[Word, ...]]()
+        step = -(-self.inner // (sheet.threads * lanes)) * lanes
+        for (given, to), first in product(places, range(0, self.inner, step)):
+            wide = min(step, self.inner - first)
+            source, target = behind(given, first * self.outputs * item), behind(to, first * item)
+            calls.append((source, tos, target, wide, self.outputs, self.outputs, wide, 0))
+        return [shared(turning_of(self.product.form), calls, sheet.threads)]
+
+
+def _far(places: Sequence[Array], along: Shape) -> Array:
+    """Return the offsets of all combinations of places of axes."""
+    found: Array = np.zeros(1, np.int64)
+    for own, step in zip(places, along, strict=True):
+        found = np.add.outer(found, own * step).ravel()
+    return found
+
+
+def _inside(axes: Sequence[tuple[Array, int, int]]) -> Array:
+    """Return the offsets of all combinations of positions along axes, of such lengths and steps; OUTSIDE for those that
+    there are not.
+    """
+    found, there = np.zeros(1, np.int64), np.ones(1, bool)
+    for own, size, step in axes:
+        found = np.add.outer(found, own * step).ravel()
+        there = np.logical_and.outer(there, (own >= 0) & (own < size)).ravel()
+    return np.where(there, found, OUTSIDE)

@@ -19,8 +19,8 @@ from ..codegen.cpu.channels import Term, Thin, channels_kernel, channels_weights
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import moving_seconds
-from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y, behind, shared
-from ..run.native import Launch, Place
+from ..run.launches import BIAS, Launches, Sheet, View, W, X, Y, behind, shared
+from ..run.native import Launch, Place, Word
 from .contraction import Array, pays, readable, summing_dtype
 from .panels import matrix, offsets
 from .planes import SLOWER, SPEED

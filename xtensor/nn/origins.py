@@ -18,8 +18,8 @@ from ..codegen.cpu.compile import Code, handmade, host
 from ..codegen.cpu.gemm import TYPES, _masked_load, _masked_store, declared, first_lanes, loads
 from ..codegen.cpu.gemm import Form as Registers
 from ..run.contractions import worth_compiling
-from ..run.launches import Launches, Sheet, Word, shared
-from ..run.native import Launch, Place
+from ..run.launches import Launches, Sheet, shared
+from ..run.native import Launch, Place, Word
 from .planes import LARGEST
 from .windows import Axes, Axis, outs, sizes, volume
 

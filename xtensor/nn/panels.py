@@ -15,8 +15,8 @@ from ..codegen.cpu.gathering import gathering
 from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..codegen.cpu.turning import turning_of
-from ..run.launches import Array, Sheet, View, Word, behind, shared
-from ..run.native import Launch
+from ..run.launches import Array, Sheet, View, behind, shared
+from ..run.native import Launch, Word
 
 # Bytes of panels from which on threads share the work of laying them out; numbers of the widest register.
 SHARED, LANES = 1 << 19, 16

@@ -19,8 +19,8 @@ from ..base.dtypes import DType
 from ..codegen.cpu.compile import Code, handmade, host
 from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
-from ..run.launches import BIAS, Array, Launches, Sheet, View, W, Word, X, Y, behind, shared
-from ..run.native import Launch, Place
+from ..run.launches import BIAS, Array, Launches, Sheet, View, W, X, Y, behind, shared
+from ..run.native import Launch, Place, Word
 from .contraction import pays, readable
 from .panels import matrix, offsets
 from .windows import Axes, Axis, phases, volume

@@ -22,8 +22,8 @@ from ..codegen.cpu.sweeping import OUTSIDE
 from ..codegen.cpu.turning import turning_of
 from ..plan.costs import PRODUCT_SECONDS, WEIGHT_BYTES
 from ..run.contractions import Columns, Product, Rows, columns_of, rows_of, steps
-from ..run.launches import Launches, Sheet, View, W, Word, X, Y, behind, dealt, shared
-from ..run.native import Launch, Place
+from ..run.launches import Launches, Sheet, View, W, X, Y, behind, dealt, shared
+from ..run.native import Launch, Place, Word
 from .contraction import Array, pays, readable, rounded, summing_dtype
 from .panels import gathered, offsets
 from .strips import _even
@@ -292,7 +292,8 @@ class _Sums:
             tables.targets,
             scratch,
             fresh=images.start + first == 0,
-            **{"columns_of_it" if self.last else "rows_of_it": panels},
+            rows_of_it=None if self.last else panels,
+            columns_of_it=panels if self.last else None,
         )
 
     # -- the weights

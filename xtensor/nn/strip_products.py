@@ -20,8 +20,8 @@ from ..codegen.cpu.strips import Strip
 from ..plan.costs import POSITIONS, PRODUCT_SECONDS
 from ..run.contractions import Columns, Product, address, columns_of, rows_of, steps
 from ..run.joined import Ending
-from ..run.launches import BIAS, Launches, Sheet, View, W, Word, X, Y
-from ..run.native import Launch
+from ..run.launches import BIAS, Launches, Sheet, View, W, X, Y
+from ..run.native import Launch, Word
 from .contraction import Array, pays, readable, rounded
 from .panels import matrix, offsets
 from .strips import Room, Strips, Weights, _even, _lie, _Sweep

@@ -39,8 +39,8 @@ from ..plan.costs import (
     WAYS,
 )
 from ..run.joined import Ending
-from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, Word, X, Y, behind, shared
-from ..run.native import Launch, Place
+from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, X, Y, behind, shared
+from ..run.native import Launch, Place, Word
 from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
 from .panels import matrix, panels
 from .windows import Axes, Axis, phases_back

@@ -22,8 +22,8 @@ from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
-from ..run.launches import BIAS, Launches, Sheet, W, Word, X, Y, begin_of, behind, shared
-from ..run.native import Launch, Place
+from ..run.launches import BIAS, Launches, Sheet, W, X, Y, begin_of, behind, shared
+from ..run.native import Launch, Place, Word
 from .contraction import LANES, Array, rounded
 from .windows import Axes
 

@@ -192,7 +192,8 @@ def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
     if not near or not readable(x, y.dtype) or not readable(y, y.dtype):
         return None
     lanes = machine.vector_bytes // item
-    return _form(y.dtype.char, lanes, group, axes[-1], back) if group <= lanes else None
+    found = _form(y.dtype.char, lanes, group, axes[-1], back) if group <= lanes else None
+    return found and found._replace(whole=prod(y.shape[1:3]) % lanes == 0)
 
 
 @lru_cache(256)

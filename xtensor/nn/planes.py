@@ -239,7 +239,8 @@ class Form(NamedTuple):
     """What code is made for: windows and where they lie.
 
     window: its rows, and the elements of one. ways: outputs next to each other in a row, whose windows are different
-    elements. alone: whether the registers hold a whole row. registers: of each of those outputs at a time.
+    elements. registers: of each of those outputs at a time. alone: the lengths of rows of outputs and inputs, where the
+    registers hold a whole row; else None.
     """
 
     char: str
@@ -248,7 +249,7 @@ class Form(NamedTuple):
     stride: tuple[int, int]
     ways: tuple[Way, ...]
     largest: bool
-    alone: bool
+    alone: tuple[int, int] | None
     registers: int
 
     @property
@@ -276,7 +277,7 @@ def form_of(
     most = min(most, max(sums // (-(-high.kernel // high.stride) * len(ways)), 1))
     needed = -(-out // lanes)
     registers = -(-needed // -(-needed // most))
-    alone = max(out, -(-lengths[1] // stride)) <= registers * lanes
+    alone = lengths if max(out, -(-lengths[1] // stride)) <= registers * lanes else None
     return Form(dtype.char, lanes, (high.kernel, kernel), (high.stride, stride), ways, largest, alone, registers)
 
 
@@ -302,7 +303,7 @@ class _Text:
         self.block = "row"
         self.lines: list[str] = []
         self.made: set[str] = set()  # values written so far in this row of the input
-        self.masks: set[int] = set()  # the registers of a row that are loaded
+        self.loaded: set[int] = set()  # the registers of a row
         registers = range(form.together)
         # By how many rows of outputs have begun since, and by register.
         self.sums = {(m, v): f"%sum{m}.{v}" if m else "%bias.all" for m in range(form.waiting) for v in registers}
@@ -355,11 +356,7 @@ class _Text:
             *("  %left = sub i64 %out.w, %v", *self._spread("left", "left")),
             f"  %place = udiv i64 %v, {len(form.ways)}\n  %column = mul i64 %place, {form.stride[1]}",
             *self._spread("column", "column"),
-            *(
-                f"  %mask{v} = icmp slt {self.ints} {self._counting(v * form.lanes)}, %left.all"
-                for v in range(form.together)
-            ),
-            *(line for part in sorted(self.masks) for line in self._mask(part)),
+            *([] if form.alone else self._masks()),
             "  br label %row\nrow:\n  %turn = phi i64 [0, %block], [%turn.n, %row.next]",
             *kept,
             f"  %first = mul i64 %turn, {form.stride[0]}\n  %r = sub i64 %first, %low.h",
@@ -400,12 +397,31 @@ class _Text:
             yield f"  %tap{tap} = load {self.kind}, ptr %w{tap}"
             yield from splat(f"tap{tap}", self.kind, self.vector, self.form.lanes)
 
-    def _mask(self, part: int) -> list[str]:
+    def _there(self, v: int) -> int | None:
+        """Return how many elements of a register of outputs there are, where that is known."""
+        return self.form.alone and min(max(self.form.alone[0] - v * self.form.lanes, 0), self.form.lanes)
+
+    def _mask(self, v: int) -> str:
+        """Return which elements of a register of outputs there are."""
+        there = self._there(v)
+        return f"%mask{v}" if there is None else self._first_lanes(there)
+
+    def _inside(self, part: int) -> str:
         """Return which elements of a register of a row are inside."""
-        return [
-            f"  %at{part} = add {self.ints} %column.all, {self._counting(part * self.form.lanes)}",
-            f"  %mine{part} = icmp ult {self.ints} %at{part}, %size.all",
-        ]
+        if self.form.alone is None:
+            return f"%mine{part}"
+        return self._first_lanes(self.form.alone[1] - part * self.form.lanes)
+
+    def _first_lanes(self, count: int) -> str:
+        return "<" + ", ".join(f"i1 {str(lane < count).lower()}" for lane in range(self.form.lanes)) + ">"
+
+    def _masks(self) -> Iterator[str]:
+        """Yield the lines that say which elements of registers there are in a block."""
+        for v in range(self.form.together):
+            yield f"  %mask{v} = icmp slt {self.ints} {self._counting(v * self.form.lanes)}, %left.all"
+        for part in sorted(self.loaded):
+            yield f"  %at{part} = add {self.ints} %column.all, {self._counting(part * self.form.lanes)}"
+            yield f"  %mine{part} = icmp ult {self.ints} %at{part}, %size.all"
 
     def _over(self, u: int) -> None:
         """Write what a row of the input does for the rows of outputs that are under way."""
@@ -475,13 +491,13 @@ class _Text:
     def _loaded(self, u: int, part: int) -> str:
         """Return a register of a row as it lies in memory."""
         form = self.form
-        if form.alone and not 0 <= part < form.registers * form.stride[1]:
+        if form.alone and not 0 <= part * form.lanes < form.alone[1]:
             return self.nothing
         name = f"%x{u}.at{part}"
         if name not in self.made:
             self.made.add(name)
-            self.masks.add(part)
-            given = f"ptr {name}.p, i32 4, {self.truth} %mine{part}, {self.vector} {self.nothing}"
+            self.loaded.add(part)
+            given = f"ptr {name}.p, i32 4, {self.truth} {self._inside(part)}, {self.vector} {self.nothing}"
             self.lines.append(f"  {name}.p = getelementptr {self.kind}, ptr %x{u}, i64 {part * form.lanes}")
             self.lines.append(f"  {name} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({given})")
         return name
@@ -510,9 +526,25 @@ class _Text:
             yield from self._take_turns(values)
             values = [f"%turns{v}" for v in range(len(values))]
         for v, value in enumerate(values):
-            given = f"{self.vector} {value}, ptr %to{v}, i32 4, {self.truth} %mask{v}"
+            there = self._there(v)
             yield f"  %to{v} = getelementptr {self.kind}, ptr %y.at, i64 {v * self.form.lanes}"
-            yield f"  call void @llvm.masked.store.{self.suffix}.p0({given})"
+            if there is None:
+                given = f"{self.vector} {value}, ptr %to{v}, i32 4, {self.truth} %mask{v}"
+                yield f"  call void @llvm.masked.store.{self.suffix}.p0({given})"
+            else:
+                yield from self._store_first(there, value, f"%to{v}")
+
+    def _store_first(self, count: int, value: str, to: str) -> Iterator[str]:
+        """Yield plain stores of the first lanes of a register: a masked one takes longer than several of these."""
+        begin, kind = 0, self.kind
+        while begin < count:
+            wide = 1 << (count - begin).bit_length() - 1
+            order = ", ".join(f"i32 {lane}" for lane in range(begin, begin + wide))
+            own = f"{to}.part{begin}"
+            yield f"  {own} = shufflevector {self.vector} {value}, {self.vector} poison, <{wide} x i32> <{order}>"
+            yield f"  {own}.at = getelementptr {kind}, ptr {to}, i64 {begin}"
+            yield f"  store <{wide} x {kind}> {own}, ptr {own}.at, align 4"
+            begin += wide
 
     def _take_turns(self, values: list[str]) -> Iterator[str]:
         """Yield what makes registers whose elements lie next to each other of pairs whose elements take turns."""
@@ -571,7 +603,7 @@ class _Sums(_Text):
         ]
         self._fetch("%g.later", self.form.registers)
         for v in range(self.form.registers):
-            given = f"ptr %g.at{v}, i32 4, {self.truth} %mask{v}, {self.vector} zeroinitializer"
+            given = f"ptr %g.at{v}, i32 4, {self.truth} {self._mask(v)}, {self.vector} zeroinitializer"
             self.lines.append(f"  %g.at{v} = getelementptr {self.kind}, ptr %g.at, i64 {v * self.form.lanes}")
             self.lines.append(f"  %g0.{v} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({given})")
         for m in range(self.form.waiting):
@@ -601,7 +633,7 @@ class _Sums(_Text):
         vector, old = self.vector, self.sums[tap, 0]
         terms = f"{vector} {given}, {vector} %g{m}.{v}, {vector} {old}"
         self.lines.append(f"  %fma{name} = call {vector} @llvm.fma.{self.suffix}({terms})")
-        self.lines.append(f"  %new{name} = select {self.truth} %mask{v}, {vector} %fma{name}, {vector} {old}")
+        self.lines.append(f"  %new{name} = select {self.truth} {self._mask(v)}, {vector} %fma{name}, {vector} {old}")
         self.sums[tap, 0] = f"%new{name}"
 
     def _add_across(self, tap: int) -> Iterator[str]:

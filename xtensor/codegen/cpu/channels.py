@@ -48,7 +48,7 @@ class Term(NamedTuple):
 class Thin(NamedTuple):
     """What code is made for: groups of so many channels, a power of two, and as many outputs.
 
-    terms: of a block. advance: columns of the input from one block to the next.
+    terms: of a block. advance: columns of the input from one block to the next. whole: whether channels fill registers.
     """
 
     char: str
@@ -56,6 +56,7 @@ class Thin(NamedTuple):
     group: int
     terms: tuple[Term, ...]
     advance: int
+    whole: bool = False
 
     @property
     def outputs(self) -> int:
@@ -92,6 +93,7 @@ class _Text(Sweeping):
     def __init__(self, thin: Thin) -> None:
         super().__init__(thin.char, thin.lanes)
         self.thin = thin
+        self.mask = "splat (i1 true)" if thin.whole else "%mask"  # of the lanes there are
 
     def text(self) -> Iterator[str]:
         yield f"@zeros = private constant {self.vector} zeroinitializer, align 64"
@@ -139,12 +141,13 @@ class _Text(Sweeping):
         yield from body
 
     def _channels(self, body: Iterator[str]) -> Iterator[str]:
-        """Yield the loop over registers of channels, whose first is %c: %mask is of the lanes there are."""
+        """Yield the loop over registers of channels, whose first is %c."""
         return self.loop("some", "c", "%channels", self._some(body), step=self.lanes)
 
     def _some(self, body: Iterator[str]) -> Iterator[str]:
-        yield "  %left = sub i64 %channels, %c"
-        yield from first_lanes(self.form, "mask", "%left")
+        if not self.thin.whole:
+            yield "  %left = sub i64 %channels, %c"
+            yield from first_lanes(self.form, "mask", "%left")
         yield f"  %w.c = getelementptr {self.kind}, ptr %w, i64 %c"
         yield from body
 
@@ -180,9 +183,9 @@ class _Text(Sweeping):
         """Yield the lines that load a register of a column, of which one channel of each group is taken: %name."""
         at, group, lanes = f"%{way}.{'safe' if way == 'part' else 'col'}{column}", self.thin.group, self.thin.lanes
         if group == 1:
-            yield _masked_load(self.form, name, at, "%mask")
+            yield _masked_load(self.form, name, at, self.mask)
             return
-        yield _masked_load(self.form, f"{name}.all", at, "%mask")
+        yield _masked_load(self.form, f"{name}.all", at, self.mask)
         order = ", ".join(f"i32 {lane // group * group + channel}" for lane in range(lanes))
         yield f"  {name} = shufflevector {self.vector} {name}.all, {self.vector} poison, <{lanes} x i32> <{order}>"
 
@@ -224,7 +227,7 @@ class _Outputs(_Text):
 
     def _block(self) -> Iterator[str]:
         yield f"  %bias.at = getelementptr {self.kind}, ptr %bias, i64 %c"
-        yield _masked_load(self.form, "%bias.c", "%bias.at", "%mask")
+        yield _masked_load(self.form, "%bias.c", "%bias.at", self.mask)
         yield from self._fitting("%positions")
         yield from self._outputs_at()
         yield from self._fetch("%fetches", "some")
@@ -250,7 +253,7 @@ class _Outputs(_Text):
             for element in sorted({element for element, _ in thin.factors}):
                 name = f"%{way}.w{element}.{channel}"
                 yield from self._weight_at(f"{name}.at", f"%{way}.w.rows.this", element, channel)
-                yield _masked_load(self.form, name, f"{name}.at", "%mask")
+                yield _masked_load(self.form, name, f"{name}.at", self.mask)
             for column in thin.columns:
                 given = f"%{way}.x{column}.{channel}"
                 yield from self._given(way, given, column, channel)
@@ -268,11 +271,11 @@ class _Outputs(_Text):
         mask = f"<{self.thin.lanes} x i1>"
         yield f"{way}.store:"
         for p in range(self.thin.outputs):
-            own = "%mask"
+            own = self.mask
             if way == "part":
                 own = f"%mask{p}"
                 yield f"  %is{p} = icmp sgt i64 %there, {p}"
-                yield f"  {own} = select i1 %is{p}, {mask} %mask, {mask} zeroinitializer"
+                yield f"  {own} = select i1 %is{p}, {mask} {self.mask}, {mask} zeroinitializer"
             yield _masked_store(self.form, f"%{way}.sum{p}", f"%to{p}", own)
         yield "  br label %stored"
 
@@ -327,7 +330,7 @@ class _Weights(_Text):
         yield f"all:\n  %row.at = getelementptr {self.kind}, ptr %x.block, i64 %x.rows.this"
         yield from self._columns("all", "%row.at", "", "", thin.columns)
         for p in range(thin.outputs):
-            yield _masked_load(self.form, f"%g{p}", f"%to{p}", "%mask")
+            yield _masked_load(self.form, f"%g{p}", f"%to{p}", self.mask)
         for column in thin.columns:
             for channel in range(thin.group):
                 given = f"%all.x{column}.{channel}"
@@ -354,7 +357,7 @@ class _Weights(_Text):
             yield f"  %part.{name} = phi {self.vector} [%{name}, %part], [%one.{name}, %one]"
         columns = {term.element: term.column for term in thin.terms if term.output == 0}
         yield from self._columns("part", "%part.row", "%part.col", "%x.rows.this", sorted(columns.values()))
-        yield _masked_load(self.form, "%one.g", "%part.to", "%mask")
+        yield _masked_load(self.form, "%one.g", "%part.to", self.mask)
         for element, channel, _ in alone:
             given, name = f"%one.x{element}.{channel}", self._named((element, channel, 0))
             yield from self._given("part", given, columns[element], channel)
@@ -369,8 +372,8 @@ class _Weights(_Text):
         for element, channel in self.thin.factors:
             name = f"total{element}.{channel}"
             yield from self._weight_at(f"%{name}.at", "%w.rows.this", element, channel)
-            yield _masked_load(self.form, f"%{name}.0", f"%{name}.at", "%mask")
+            yield _masked_load(self.form, f"%{name}.0", f"%{name}.at", self.mask)
             for turn in range(self.turns):
                 both = f"{self.vector} %{name}.{turn}, %sum{element}.{channel}.{turn}.n"
                 yield f"  %{name}.{turn + 1} = fadd {both}"
-            yield _masked_store(self.form, f"%{name}.{self.turns}", f"%{name}.at", "%mask")
+            yield _masked_store(self.form, f"%{name}.{self.turns}", f"%{name}.at", self.mask)

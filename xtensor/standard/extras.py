@@ -129,6 +129,8 @@ def _as_product(xp: Any, subscripts: str, a: Any, b: Any) -> Any:
     """Return a sum of products of two arrays as a product of stacks of matrices; None where it is none, or short."""
     if a.dtype != b.dtype or a.dtype.kind not in "iufc" or a.dtype.char == "e":
         return None
+    if a.size * b.size < EINSUM_MULTIPLIED:
+        return None  # before its subscripts are read
     labels = _labels_of_product(subscripts, a.shape, b.shape)
     if labels is None:
         return None

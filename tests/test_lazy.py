@@ -24,7 +24,7 @@ import pytest
 
 import xtensor as xt
 from xtensor.base import machine
-from xtensor.base.options import Settings, settings, thin_closed
+from xtensor.base.options import Closing, Settings, settings, thin_closed
 from xtensor.calls import thin
 from xtensor.devices.cpu import CPU, CPUBackend
 from xtensor.graph.node import Node
@@ -733,12 +733,22 @@ def test_options_used_again() -> None:
 def test_the_short_way_is_open_again() -> None:
     """Small calls skip the settings only while nobody records everything."""
     _ = settings()
-    before = thin_closed[0]
+    before = list(thin_closed)
     with xt.options(lazy="always"), xt.options(lazy="never"), xt.options(lazy="always"):
-        assert thin_closed[0] == before + 2
+        assert len(thin_closed) == len(before) + 2 and thin_closed[0]
     with pytest.raises(ValueError):
         xt.options(lazy="sometimes")
-    assert thin_closed[0] == before
+    assert thin_closed == before
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_before_the_end()
+    assert thin_closed == before
+
+
+def interrupted_before_the_end() -> None:
+    """Close the thin way, and never say that it may be open again."""
+    closing = Closing()
+    assert thin_closed[0] == id(closing)
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

@@ -538,9 +538,9 @@ def test_exit_is_quiet_while_a_worker_watches() -> None:
 import numpy, xtensor
 from xtensor.base import threads
 threads._processors = lambda: 2
-x = xtensor.asarray(numpy.ones(100_000), copy=True)
+x, large = (xtensor.asarray(numpy.ones(count), copy=True) for count in (100_000, 2_000_000))
 with xtensor.options(engine="llvm", lazy="always"):
-    while not threads._team._workers: xtensor.sin(x).evaluate()
+    while not threads._team._workers: xtensor.sin(large).evaluate()
     for _ in range(50): xtensor.sin(x).evaluate()
 print(threads._team._workers[0].box.wanted)
 """

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from .base.machine import size_text
-from .base.options import count_always
+from .base.options import Closing
 from .base.profiling import KERNEL, LIBRARY, PREPARE, WAIT, Entry, observers
 
 __all__ = ["Entry", "profile"]
@@ -46,7 +46,7 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
     def __enter__(self) -> profile:
         if self._began:
             raise RuntimeError("profile: a profile must be entered once, got a second time")
-        count_always(1)  # small calls too go where work is noted
+        self._closing = Closing()  # small calls too go where work is noted
         observers.append(self._take)
         self._began = perf_counter()
         return self
@@ -54,7 +54,7 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
     def __exit__(self, *failure: object) -> None:
         self._ended = perf_counter()
         observers.remove(self._take)
-        count_always(-1)
+        self._closing.end()
 
     def _take(self, entry: Entry) -> None:
         self.entries.append(entry)

@@ -187,7 +187,7 @@ class Left:
         kinds = Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, (Node, TBlob, xt.Tensor)))
         kinds["bytes in use"] = POOL.stats().in_use
         kinds["threads"] = threading.active_count()
-        kinds["reasons against the thin way"] = options.thin_closed[0]
+        kinds["reasons against the thin way"] = len(options.thin_closed)
         kinds["watchers"] = len(storage.watchers)
         kinds["trusted owners"] = len(storage.trusted.owners)
         return kinds

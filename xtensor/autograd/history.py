@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..base.dtypes import DType, real_of
 from ..base.errors import expected
 from ..base.layout import Layout
-from ..base.options import counting, thin_closed
+from ..base.options import Closing, counting
 from ..devices import Device
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, histories
@@ -41,7 +41,7 @@ class History:
     While a history is alive, small operands take no shortcuts: any of them may stand over its memory.
     """
 
-    __slots__ = ("contents", "counted", "flat", "writes")
+    __slots__ = ("closing", "contents", "counted", "flat", "writes")
 
     def __init__(self, owner: Storage, dtype: DType) -> None:
         self.counted = False
@@ -49,6 +49,7 @@ class History:
         real = real_of(dtype)
         self.flat = Like((owner.nbytes // real.itemsize,), real, owner.device)
         self.writes: list[Write] = []
+        self.closing = Closing()
         self._count(1)
 
     def __del__(self) -> None:
@@ -58,7 +59,6 @@ class History:
     def _count(self, change: int) -> None:
         """Count this history in or out. Nothing is called in between, where an interrupt could come."""
         with counting:
-            thin_closed[0] += change
             histories[0] += change
             self.counted = change > 0
 

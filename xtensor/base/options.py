@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, suppress
 from contextvars import ContextVar, Token
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -116,10 +116,11 @@ def _made_reproducible(given: Settings) -> Settings:
     return given._replace(**_REPRODUCIBLE)
 
 
-# How many reasons there are, in any thread, for calls not to go the thin way, straight to NumPy: options that record
-# every call, functions that are watched, memory that is trusted for a moment, histories of writes. It starts at 1
-# because the environment has not been asked yet.
-thin_closed = [1]
+# The reasons, in any thread, for calls not to go the thin way, straight to NumPy: options that record every call,
+# functions that are watched, memory that is trusted for a moment, histories of writes. They are numbers before a 0:
+# the first one is looked at, which is 0 where there is none. One is that the environment has not been asked yet.
+_NOT_ASKED = 1
+thin_closed = [_NOT_ASKED, 0]
 
 # 1 as soon as NumPy's own functions have been asked, anywhere in this process, to make arrays of tensors: contexts keep
 # that for as long as they live.
@@ -128,7 +129,7 @@ converting = [0]
 # Whether anything in this process has required a gradient yet: until then nobody looks for steps.
 active = [False]
 
-# Held while one of these counts changes.
+# Held while the environment is asked, and while counts change.
 counting = fork_safe_lock()
 
 in_force: ContextVar[Settings | None] = ContextVar("xtensor_settings", default=None)
@@ -148,7 +149,7 @@ def _defaults() -> Settings:
             _from_environment.append(_checked(Settings(**given)))
             _note_for_ever(_from_environment[0])
             if not _from_environment[0].takes_no_shortcut:
-                count_always(-1)
+                thin_closed.remove(_NOT_ASKED)
     return _from_environment[0]
 
 
@@ -182,19 +183,31 @@ def irreproducible(why: str) -> NotImplementedError:
     return NotImplementedError(f"options: reproducible must be False for this work, as {why}")
 
 
-def count_always(change: int) -> None:
-    """Count who closes the thin way, up or down."""
-    with counting:
-        thin_closed[0] += change
+class Closing:
+    """A reason for calls not to go the thin way, from when it is made until `end` is called, or until nobody has it: an
+    interrupt may keep `end` from being called.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        thin_closed.insert(0, id(self))
+
+    def end(self) -> None:
+        """Let calls go the thin way again, as far as this one is concerned."""
+        with suppress(ValueError):  # it has ended before
+            thin_closed.remove(id(self))
+
+    __del__ = end
 
 
 def step_by_step(function: Callable[..., Any], *args: Any, **params: Any) -> Any:
     """Call a composition with the thin way closed, so that all its large steps are recorded, cheap ones too."""
-    count_always(1)
+    closing = Closing()
     try:
         return function(*args, **params)
     finally:
-        count_always(-1)
+        closing.end()
 
 
 def under(given: Settings, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
@@ -220,21 +233,21 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
             if name not in Settings._fields:
                 raise TypeError(expected("options", "a setting", one_of(Settings._fields), repr(name)))
         self._changes = changes
-        self._entered: list[tuple[Token[Settings | None], bool]] = []
+        self._entered: list[tuple[Token[Settings | None], Closing | None]] = []
         _checked(settings()._replace(**changes))  # so that a wrong value is refused here, not when the block is entered
 
     def __enter__(self) -> Settings:
         changed = _checked(settings()._replace(**self._changes))
-        always = changed.takes_no_shortcut
         _note_for_ever(changed)
-        count_always(always)
-        self._entered.append((in_force.set(changed), always))
+        closing = Closing() if changed.takes_no_shortcut else None
+        self._entered.append((in_force.set(changed), closing))
         return changed
 
     def __exit__(self, *failure: object) -> None:
-        token, always = self._entered.pop()
+        token, closing = self._entered.pop()
         in_force.reset(token)
-        count_always(-always)
+        if closing is not None:
+            closing.end()
 
     def _recreate_cm(self) -> options:
         """Return a fresh one for each call of a decorated function, which threads may share (ContextDecorator)."""

@@ -18,7 +18,7 @@ from numpy import ndarray
 from ..base.dtypes import is_held
 from ..base.errors import expected
 from ..base.garbage import uncollected
-from ..base.options import Settings, count_always, in_force, settings
+from ..base.options import Closing, Settings, in_force, settings
 from ..graph.node import Part
 from ..graph.number import KINDS, Again, Number, value_of
 from ..plan.costs import CAPTURED_STEPS
@@ -343,12 +343,12 @@ class _Watch:
         self._before = in_force.get()
         self._settings = settings()._replace(lazy="always", fuse_limit=steps)
         in_force.set(self._settings)
-        count_always(1)
+        self._closing = Closing()
         self._until_end.callback(self._restore)
         self._capture.given_up = self._give_up
 
     def _restore(self) -> None:
-        count_always(-1)
+        self._closing.end()
         in_force.set(self._before)
 
     def _give_up(self) -> None:

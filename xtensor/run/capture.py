@@ -21,7 +21,7 @@ import numpy as np
 
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape
-from ..base.options import Settings, count_always
+from ..base.options import Closing, Settings
 from ..base.profiling import users_line
 from ..codegen.cpu.compile import host
 from ..devices import as_device
@@ -177,14 +177,14 @@ class Capture:
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
     def __enter__(self) -> Capture:
-        count_always(1)
+        self._closing = Closing()
         watchers.append(self)
         return self
 
     def __exit__(self, *failure: object) -> None:
         if self in watchers:  # else a fork has stopped it
             watchers.remove(self)
-            count_always(-1)
+        self._closing.end()
         self._constants.clear()
 
     @property
@@ -595,7 +595,7 @@ def stop_all() -> None:
     for watcher in tuple(watchers):
         if isinstance(watcher, Capture):
             watcher.reason = DISTURBED
-            count_always(-1)
+            watcher._closing.end()
     watchers.clear()
 
 

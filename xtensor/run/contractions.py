@@ -133,19 +133,6 @@ class Product:
         block = 0 if packed else min(self.panels * panel, max(self._packed_bytes // self.dtype.itemsize, panel))
         return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
 
-    @property
-    def packed_shape(self) -> tuple[int, ...]:
-        """The shape of the panels of all of B."""
-        return self.panels, self.depth, self.form.width
-
-    def packing(self, turned: Array, tos: Array, into: Array) -> bytes:
-        """Return what `turning_of` is told to write B, or some terms of it (columns, terms), whose columns are
-        contiguous, into all panels.
-
-        tos: where each term goes in a panel. Columns that there are not become zeros.
-        """
-        return turning(turned, tos, into, self.form.width, self.depth * self.form.width)
-
     def told(self, *given: Any, **how: Any) -> bytes:
         """Return the kernel's words, which are `words`, where all are numbers."""
         return struct.pack(f"={WORDS}q", *self.words(*given, **how))
@@ -196,14 +183,6 @@ def address(array: Array) -> int:
     """Return where an array lies."""
     found: int = array.__array_interface__["data"][0]
     return found
-
-
-def turning(turned: Array, tos: Array, into: Array, wide: int, step: int) -> bytes:
-    """Return what `turning_of` is told to write a matrix (columns, terms), whose columns are contiguous, into panels of
-    so many columns, so many elements apart. tos: where each term goes in a panel.
-    """
-    places = address(turned), address(tos), address(into)
-    return struct.pack("=8q", *places, *turned.shape, turned.strides[0] // turned.itemsize, wide, step)
 
 
 _zeros: list[Array] = []

@@ -11,7 +11,7 @@ from sys import getrefcount, is_finalizing
 from typing import Any
 
 from ..base.locks import fork_waiting_lock
-from ..base.options import Settings, count_always, settings
+from ..base.options import Closing, Settings, settings
 from ..base.profiling import LIBRARY, WAIT, noted, observers
 from ..base.threads import inside_task
 from ..devices import Backend, Device
@@ -243,13 +243,14 @@ class at_once:  # noqa: N801 - reads as an adverb at the call
 
     def __enter__(self) -> None:
         self._before = trusted.owners
-        count_always(bool(self._owners))
+        self._closing = Closing() if self._owners else None
         trusted.owners = self._before | self._owners
 
     def __exit__(self, *failure: object) -> None:
         owners = (self._owners | trusted.owners) - self._before
         trusted.owners = trusted.owners & self._before
-        count_always(-bool(self._owners))
+        if self._closing is not None:
+            self._closing.end()
         with turn():
             for owner in owners:
                 _serve(owner.guard)

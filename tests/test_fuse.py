@@ -879,8 +879,9 @@ def test_0d() -> None:
 # ---- signatures
 
 
-def test_constants_by_value_and_type() -> None:
+def test_constants_by_value_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """1, 1.0 and True are three, zeros have signs, NaN is itself, where a value is asked for; nested ones too."""
+    monkeypatch.setattr(room, "IN_A_ROW", 1000)
     values = [1, 1.0, True, 0.0, -0.0, 0, False, math.nan, 1j, complex(-0.0, 0.0), complex(0.0, 0.0), "1", b"1", None]
     values += [(1,), (1.0,), (True,), (-0.0,), (0.0,), ((1, 2), 3), (1, 2, 3), slice(1), slice(0, 1), xt.float32]
     values += [np.float32(1), np.float64(1), np.int32(1), xt.exp, xt.sin, np.add, float, ...]
@@ -952,6 +953,28 @@ def test_how_many_are_remembered() -> None:
     forgotten = [k for k in range(first + more) if fused.why(x, k).startswith(room.NUMBER)]
     assert forgotten[:rounds] == list(range(1, rounds + 1))
     assert sum(fused.why(x, k) == "" for k in range(first, first + more)) == rounds
+
+
+def test_kinds_that_never_come_again_cost_little() -> None:
+    """A number that changes with each call, and whose value is asked for: few calls are taken down, all are right."""
+    fused, watched = xt.fuse(lambda x, k: x * math.cos(k)), 0
+    x = array()
+    for k in range(200):
+        before = len(fused._known)
+        same(fused(x, 0.5 * k), x * math.cos(0.5 * k))
+        watched += len(fused._known) > before
+    assert room.IN_A_ROW <= watched <= 20
+    for _ in range(2 * room.UNWATCHED * (watched // room.IN_A_ROW)):
+        fused(x, 1.0)
+    assert fused.why(x, 1.0) == ""  # a kind that stays is taken down in the end
+
+
+def test_a_strict_function_takes_down_every_kind() -> None:
+    fused = xt.fuse(lambda x, k: x * float(k), strict=True)
+    x = array()
+    for k in range(3 * room.IN_A_ROW):
+        same(fused(x, k), x * float(k))
+        assert fused.why(x, k) == ""
 
 
 def test_kinds_that_come_again() -> None:

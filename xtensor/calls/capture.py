@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial, update_wrapper
+from itertools import count
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
@@ -44,8 +45,9 @@ R = TypeVar("R")
 # Kinds of arguments that one function remembers; of more, the ones used longest ago are forgotten.
 REMEMBERED = 64
 
-# First calls that are not watched after one for which something had to be forgotten that was never used again.
-UNWATCHED = 15
+# First calls that are not watched after one for which something had to be forgotten that was never used again, and
+# after so many one after the other; after as many again, as many more.
+UNWATCHED, IN_A_ROW = 15, 8
 
 # Calls with small arguments that are plain ones without being looked up, where library calls cost less for the kind of
 # arguments that came last, and came twice, or it cannot be captured.
@@ -229,7 +231,7 @@ class Fused(Generic[P, R]):
         found: what signature_of has returned.
         """
         self._unwatched -= 1
-        if self._unwatched >= 0 or _asks_for_plain_calls(settings()):
+        if (self._unwatched >= 0 and not self._strict) or _asks_for_plain_calls(settings()):
             return self._function(*args, **kwargs)
         from ..run.capture import DISTURBED  # the engines come with it
 
@@ -310,12 +312,19 @@ class Fused(Generic[P, R]):
 
     def _remember(self, signature: tuple[Any, ...], known: _Known) -> None:
         """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
+        wasted = 0
         if signature not in self._known and len(self._known) >= REMEMBERED:
             oldest, forgotten = min(list(self._known.items()), key=lambda item: item[1].used)
             self._known.pop(oldest, None)
-            self._unwatched = UNWATCHED if forgotten.used == forgotten.made else 0
+            wasted = int(forgotten.used == forgotten.made)
         known.used = known.made = self._uses = self._uses + 1
         self._known[signature] = known
+        self._unwatched = UNWATCHED * max(wasted, self._in_a_row() // IN_A_ROW)
+
+    def _in_a_row(self) -> int:
+        """Return how many kinds came last one after the other, none of which has been used again."""
+        made = {one.made for one in self._known.values() if one.used == one.made}
+        return next(row for row in count() if self._uses - row not in made)
 
 
 class _Watch:

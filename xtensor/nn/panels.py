@@ -51,33 +51,23 @@ def matrix(x: View, rows: Array, own: Array, wide: int, sheet: Sheet, to: Word) 
 
     rows, own: offsets of rows, and of columns that are there, in elements.
     """
-    near = bool((own == np.arange(len(own))).all())
-    table = 0 if near else sheet.keep(columns(own, wide))
-    told = x.at, sheet.keep(np.ascontiguousarray(rows)), table, to, len(rows), wide, len(own)
-    return shared(_gathering(x.dtype, near), [told], 1)
+    return gathered([(x.at, to)], x.dtype, rows, own, wide, sheet)
 
 
-def gathered(places: Sequence[tuple[Word, Word]], dtype: DType, rows: Array, own: Array, sheet: Sheet) -> Launch:
-    """Return what writes elements of each of some operands to a matrix: from where, and to where. rows, own: offsets of
-    its rows and columns in elements; OUTSIDE becomes zeros.
-    """
-    near, wide = bool((own == np.arange(len(own))).all()), len(own)
+def gathered(
+    places: Sequence[tuple[Word, Word]], dtype: DType, rows: Array, own: Array, wide: int, sheet: Sheet
+) -> Launch:
+    """Return what does that for several operands: from where, and to where. Offsets may be OUTSIDE, which is zero."""
+    near, one = bool((own == np.arange(len(own))).all()), wide * dtype.itemsize
     table, at_rows = 0 if near else sheet.keep(columns(own, wide)), sheet.keep(np.ascontiguousarray(rows))
-    step = -(-len(rows) // -(-sheet.threads // len(places)))
+    threads = sheet.threads if len(places) * len(rows) * one > SHARED else 1
+    step = -(-len(rows) // -(-threads // len(places)))
     calls = [
-        (
-            x,
-            at_rows + 8 * first,
-            table,
-            behind(to, first * wide * dtype.itemsize),
-            min(step, len(rows) - first),
-            wide,
-            wide,
-        )
+        (x, at_rows + 8 * first, table, behind(to, first * one), min(step, len(rows) - first), wide, len(own))
         for x, to in places
         for first in range(0, len(rows), step)
     ]
-    return shared(_gathering(dtype, near), calls, sheet.threads)
+    return shared(_gathering(dtype, near), calls, threads)
 
 
 def columns(own: Array, wide: int) -> Array:

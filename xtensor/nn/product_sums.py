@@ -215,7 +215,8 @@ class _Sums:
             for at, n in enumerate(images)
             for g in range(self.groups)
         ]
-        return gathered(places, self.dtype, _inside(rows), _inside(own), sheet)
+        columns = _inside(own)
+        return gathered(places, self.dtype, _inside(rows), columns, len(columns), sheet)
 
     # -- packing
 
@@ -225,18 +226,14 @@ class _Sums:
         of, count = (self.y, self.outputs) if self.turned else (self.x, self.channels)
         tos, calls = sheet.keep(steps(positions, form.width)), list[tuple[Word, ...]]()
         for n, g in product(images, range(self.groups)):
-            begin, long, place = self._chunk_of(n, images)
+            place = (n - images.start) % self.chunk  # in a product, which begins there, and has so many images
+            begin = n - images.start - place
+            long = min(self.chunk, len(images) - begin)
             before = (begin * self.groups + g * long) * self.packed + place * positions * form.width
             apart = long * positions * form.width
-            told = of.place(n, g), tos, behind(to, before * item), count, positions, of.steps[2], form.width, apart
-            calls.append(told)
+            panels = behind(to, before * item)
+            calls.append((of.place(n, g), tos, panels, count, positions, of.steps[2], form.width, apart))
         return shared(turning_of(form), calls, sheet.threads)
-
-    def _chunk_of(self, n: int, images: range) -> tuple[int, int, int]:
-        """Return where the chunk of an image begins, how long it is, and the place of the image in it."""
-        begin, image = divmod(n - images.start, self.chunk)
-        begin *= self.chunk
-        return begin, min(self.chunk, len(images) - begin), image
 
     # -- products
 
@@ -302,12 +299,10 @@ class _Sums:
         """Return what writes the sums in the order of weights."""
         one, lanes, item = self.outputs * self.inner, self.product.form.lanes, self.dtype.itemsize
         places = [(behind(total, g * one * item), Place(W, g * one * item)) for g in range(self.groups)]
-        if self.last:
-            own = np.arange(self.inner).reshape(-1, self.channels).T.ravel()
-            return [gathered(places, self.dtype, np.arange(self.outputs) * self.inner, own, sheet)]
-        if self.inner % lanes:
-            own = np.arange(self.inner) * self.outputs
-            return [gathered(places, self.dtype, np.arange(self.outputs), own, sheet)]
+        if self.last or self.inner % lanes:
+            rows, own = np.arange(self.outputs), np.arange(self.inner)
+            at = (rows * self.inner, own.reshape(-1, self.channels).T.ravel()) if self.last else (rows, own * len(rows))
+            return [gathered(places, self.dtype, *at, self.inner, sheet)]
         tos, calls = sheet.keep(steps(self.outputs, self.inner)), list[tuple[Word, ...]]()
         step = -(-self.inner // (sheet.threads * lanes)) * lanes
         for (given, to), first in product(places, range(0, self.inner, step)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import struct
 import sys
 from collections.abc import Iterator
 from math import prod
@@ -53,10 +54,17 @@ def offsets(array: Array, axis: int) -> Array:
     return np.arange(array.shape[axis]) * (array.strides[axis] // array.itemsize)
 
 
+def panels_of(one: Product) -> tuple[int, ...]:
+    """Return the shape of the panels of all of B."""
+    return one.panels, one.depth, one.form.width
+
+
 def pack(one: Product, turned: Array, order: Array, panels: Array) -> None:
     """Write B (columns, depth), whose terms go in an order, into panels."""
     places = np.ascontiguousarray(order * one.form.width)
-    turning_of(one.form).call(one.packing(turned, places, panels))
+    near, apart = turned.strides[0] // turned.itemsize, one.form.width * one.depth
+    told = *map(address, (turned, places, panels)), *turned.shape, near, one.form.width, apart
+    turning_of(one.form).call(struct.pack("=8q", *told))
 
 
 def multiply(a: Array, b: Array, c: Array, *, packed: bool = False, **more: Any) -> Product:
@@ -71,7 +79,7 @@ def multiply(a: Array, b: Array, c: Array, *, packed: bool = False, **more: Any)
     columns = columns_of(offsets(b, 1), offsets(c, 1), one.form)
     of_b = offsets(b, 0)
     if packed:
-        panels: Array = np.full(one.packed_shape, np.nan, a.dtype)
+        panels: Array = np.full(panels_of(one), np.nan, a.dtype)
         order = np.random.default_rng(0).permutation(one.depth)  # the places of terms that lie in another order
         pack(one, np.ascontiguousarray(b[order].T), order, panels)
         given, ks = address(panels), None
@@ -316,9 +324,9 @@ def test_packing_touches_nothing_else(fenced: Any, shape: tuple[int, int], at_en
     columns, depth = shape
     one = Product(np.dtype("float32"), 12, columns, depth)
     turned = fenced(normal(columns, depth, dtype="float32"), at_end)
-    panels = fenced(np.full(one.packed_shape, np.nan, "float32"), at_end)
+    panels = fenced(np.full(panels_of(one), np.nan, "float32"), at_end)
     pack(one, turned, np.arange(depth), panels)
     flat = panels.transpose(1, 0, 2).reshape(depth, -1)
     np.testing.assert_array_equal(flat[:, :columns], turned.T)
     assert not flat[:, columns:].any()
-    assert flat.size == prod(one.packed_shape)
+    assert flat.size == prod(panels_of(one))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from itertools import product
@@ -661,6 +662,36 @@ def test_windows_read_where_they_lie_are_those_of_columns(monkeypatch: Any, seed
         theirs = everything()
     for one, two in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-12 * np.abs(two).max(initial=1))
+
+
+TIGHT = [
+    ((8, 9, 9, 1), (8192, 1, 7, 7), {"layout": "NHWC"}, 1.0),
+    ((8, 64, 32, 32), (128, 64, 3, 3), {"padding": 1, "stride": 2}, 0.28),
+    ((8, 64, 32, 32), (128, 64, 3, 3), {"padding": 1, "stride": 2}, 0.7),
+    ((8, 32, 16, 16), (256, 32, 5, 5), {"padding": 2}, 0.77),
+    ((8, 32, 16, 16), (256, 32, 5, 5), {"padding": 2}, 1.8),
+]
+
+
+@pytest.mark.parametrize(("given", "weights", "how", "workspace"), TIGHT)
+def test_gradients_of_weights_in_little_workspace(given: Any, weights: Any, how: Any, workspace: float) -> None:
+    """They are right, or the error says how much is needed: a number that then suffices."""
+    x, w = normal(*given, dtype="float32"), normal(*weights, dtype="float32")
+
+    def gradient(workspace: float) -> Array:
+        y, back = xt.vjp(lambda w: conv(xt.asarray(x), w, workspace_mb=workspace, **how), xt.asarray(w))
+        with xt.options(threads=2):
+            found: Array = back(xt.asarray(normal(*y.shape, dtype="float32")))[0].numpy()
+        return found
+
+    expected = gradient(64)
+    try:
+        found = gradient(workspace)
+    except ValueError as error:
+        least = re.search(r"workspace_mb must be at least ([\d.]+)", str(error))
+        assert least is not None and float(least[1]) > workspace
+        found = gradient(float(least[1]))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -969,6 +969,31 @@ def test_kinds_that_never_come_again_cost_little() -> None:
     assert fused.why(x, 1.0) == ""  # a kind that stays is taken down in the end
 
 
+def test_new_kinds_from_several_threads() -> None:
+    """What is remembered changes while another thread looks at it."""
+    fused, failures = xt.fuse(lambda x, k: x * math.cos(k)), list[BaseException]()
+    x = array()
+
+    def call(first: int) -> None:
+        try:
+            for k in range(first, first + 150):
+                same(fused(x, float(k)), x * math.cos(k))
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=call, args=(1000 * n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures
+
+
 def test_a_strict_function_takes_down_every_kind() -> None:
     fused = xt.fuse(lambda x, k: x * float(k), strict=True)
     x = array()

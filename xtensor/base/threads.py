@@ -38,7 +38,7 @@ Task = Callable[[], None]
 T = TypeVar("T")
 
 # Words of a mailbox besides the first, which is its state; what different threads write lies in different cache lines.
-LIMIT, CALL, MISSED, REST, NAP, HELD, NAPPING = 8, 16, 24, 32, 33, 40, 48
+LIMIT, CALL, MISSED, REST, HELD, NAPPING = 8, 16, 24, 32, 40, 48
 WATCHING = 1
 
 # Seconds that a worker watches its mailbox after it has taken part, and the calls for which it does not after a miss.
@@ -256,17 +256,21 @@ class _Worker:
         machinery = _attached[0]
         if machinery is not None:
             words = self.box.words
-            words[REST], words[NAP] = machinery.rest, machinery.nap
+            words[REST] = machinery.rest
             words[LIMIT] = _looks(machinery.watch.address) if self.box.trusted() else 1
             if self.wake.locked() and not _leaving:  # who calls from now on finds the limit set, and sets it to 0
                 _loop(machinery.watch.address)(self.box.address)
+
+
+# Memory that a child of a fork does not write to.
+_PRIVATE: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 class _Mailbox:
     """A mailbox, and whether watching it pays. Its memory is never freed: a daemon thread may outlive everything."""
 
     def __init__(self) -> None:
-        memory = mmap.mmap(-1, mmap.PAGESIZE)
+        memory = mmap.mmap(-1, mmap.PAGESIZE, **_PRIVATE)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
         self.words = memoryview(memory).cast("q")
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -429,7 +433,7 @@ def _post(threads: int, call: Callable[[int, list[int]], None]) -> bool:
         return False
     try:
         for box in boxes:
-            box.words[HELD] = 1  # what one thread does between two calls may take long
+            box.words[HELD] = machinery.nap  # what one thread does between two calls may take long
         call(machinery.rest, [box.address for box in boxes])
     finally:
         for box in boxes:

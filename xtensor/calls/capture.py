@@ -192,7 +192,7 @@ class Fused(Generic[P, R]):
     def _why_new(self, signature: tuple[Any, ...], numbers: Numbers) -> str:
         """Return why a kind is new: it may differ from one that is known by Python's numbers alone."""
         told = {one[0] for order, one in enumerate(numbers) if order not in self._fixed}
-        for other in reversed(self._known) if self._new is NEW else ():
+        for other in reversed(list(self._known)) if self._new is NEW else ():
             pairs = [] if len(other) != len(signature) else list(zip(other, signature, strict=True))
             places = [place for place, (old, new) in enumerate(pairs) if old is not new and old != new]
             if places and not told.issuperset(places) and all(signature[place - 1] in KINDS for place in places):
@@ -289,7 +289,7 @@ class Fused(Generic[P, R]):
         signature, tensors, numbers = found[0], found[1], found[5]
         if self._reach is None or not self._reach.names.isdisjoint(TELLING):
             return None
-        for other, known in reversed(self._known.items()) if numbers else ():
+        for other, known in reversed(list(self._known.items())) if numbers else ():
             chosen = differing(signature, other, numbers)
             ways = sum([1 for _ in known.ways()])
             if chosen and known.captured is not None and self._fixed.isdisjoint(chosen) and ways < MOST_WAYS:
@@ -323,7 +323,7 @@ class Fused(Generic[P, R]):
 
     def _in_a_row(self) -> int:
         """Return how many kinds came last one after the other, none of which has been used again."""
-        made = {one.made for one in self._known.values() if one.used == one.made}
+        made = {one.made for one in list(self._known.values()) if one.used == one.made}
         return next(row for row in count() if self._uses - row not in made)
 
 

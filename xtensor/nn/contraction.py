@@ -141,10 +141,10 @@ class Tiles:
         """Return lengths of about so many positions: whole inner axes first, then images, then groups."""
         box, left = [], wanted
         for axis in reversed(self.axes):
-            box.append(_even(axis.out, left))
+            box.append(even(axis.out, left))
             left = left // axis.out
-        batch = _even(self.x.shape[0], left) if left else 1
-        groups = _even(self.x.shape[1], left // self.x.shape[0]) if left else 1
+        batch = even(self.x.shape[0], left) if left else 1
+        groups = even(self.x.shape[1], left // self.x.shape[0]) if left else 1
         return Sizes(batch, groups, tuple(reversed(box)))
 
     def _bytes(self, sizes: Sizes) -> int:
@@ -306,9 +306,12 @@ def rounded(nbytes: int) -> int:
     return -(-nbytes // _ALIGNED) * _ALIGNED
 
 
-def _even(length: int, wanted: int) -> int:
-    """Return the length of about equal parts of at most `wanted`, 1 at least."""
-    return ceil(length / ceil(length / max(wanted, 1))) if length else 1
+def even(length: int, most: int, block: int = 1) -> int:
+    """Return the length of about equal parts of at most `most`, a number of blocks where there are several."""
+    if length <= most:
+        return max(length, 1)
+    parts = -(-length // max(most // block * block, block))
+    return -(-length // (parts * block)) * block
 
 
 def _cuts(length: int, step: int) -> list[slice]:

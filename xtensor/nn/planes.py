@@ -397,22 +397,11 @@ class _Text:
             yield f"  %tap{tap} = load {self.kind}, ptr %w{tap}"
             yield from splat(f"tap{tap}", self.kind, self.vector, self.form.lanes)
 
-    def _there(self, v: int) -> int | None:
-        """Return how many elements of a register of outputs there are, where that is known."""
-        return self.form.alone and min(max(self.form.alone[0] - v * self.form.lanes, 0), self.form.lanes)
-
-    def _mask(self, v: int) -> str:
-        """Return which elements of a register of outputs there are."""
-        there = self._there(v)
-        return f"%mask{v}" if there is None else self._first_lanes(there)
-
-    def _inside(self, part: int) -> str:
-        """Return which elements of a register of a row are inside."""
+    def _lanes_of(self, register: int, of: int) -> str:
+        """Return which elements of a register of outputs (0) or inputs (1) there are: a name, or what is known."""
         if self.form.alone is None:
-            return f"%mine{part}"
-        return self._first_lanes(self.form.alone[1] - part * self.form.lanes)
-
-    def _first_lanes(self, count: int) -> str:
+            return f"%{('mask', 'mine')[of]}{register}"
+        count = self.form.alone[of] - register * self.form.lanes
         return "<" + ", ".join(f"i1 {str(lane < count).lower()}" for lane in range(self.form.lanes)) + ">"
 
     def _masks(self) -> Iterator[str]:
@@ -497,7 +486,7 @@ class _Text:
         if name not in self.made:
             self.made.add(name)
             self.loaded.add(part)
-            given = f"ptr {name}.p, i32 4, {self.truth} {self._inside(part)}, {self.vector} {self.nothing}"
+            given = f"ptr {name}.p, i32 4, {self.truth} {self._lanes_of(part, 1)}, {self.vector} {self.nothing}"
             self.lines.append(f"  {name}.p = getelementptr {self.kind}, ptr %x{u}, i64 {part * form.lanes}")
             self.lines.append(f"  {name} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({given})")
         return name
@@ -526,17 +515,16 @@ class _Text:
             yield from self._take_turns(values)
             values = [f"%turns{v}" for v in range(len(values))]
         for v, value in enumerate(values):
-            there = self._there(v)
             yield f"  %to{v} = getelementptr {self.kind}, ptr %y.at, i64 {v * self.form.lanes}"
-            if there is None:
+            if self.form.alone is None:
                 given = f"{self.vector} {value}, ptr %to{v}, i32 4, {self.truth} %mask{v}"
                 yield f"  call void @llvm.masked.store.{self.suffix}.p0({given})"
             else:
-                yield from self._store_first(there, value, f"%to{v}")
+                yield from self._store_first(self.form.alone[0] - v * self.form.lanes, value, f"%to{v}")
 
     def _store_first(self, count: int, value: str, to: str) -> Iterator[str]:
         """Yield plain stores of the first lanes of a register: a masked one takes longer than several of these."""
-        begin, kind = 0, self.kind
+        begin, kind, count = 0, self.kind, min(count, self.form.lanes)
         while begin < count:
             wide = 1 << (count - begin).bit_length() - 1
             order = ", ".join(f"i32 {lane}" for lane in range(begin, begin + wide))
@@ -603,7 +591,7 @@ class _Sums(_Text):
         ]
         self._fetch("%g.later", self.form.registers)
         for v in range(self.form.registers):
-            given = f"ptr %g.at{v}, i32 4, {self.truth} {self._mask(v)}, {self.vector} zeroinitializer"
+            given = f"ptr %g.at{v}, i32 4, {self.truth} {self._lanes_of(v, 0)}, {self.vector} zeroinitializer"
             self.lines.append(f"  %g.at{v} = getelementptr {self.kind}, ptr %g.at, i64 {v * self.form.lanes}")
             self.lines.append(f"  %g0.{v} = call {self.vector} @llvm.masked.load.{self.suffix}.p0({given})")
         for m in range(self.form.waiting):
@@ -633,7 +621,9 @@ class _Sums(_Text):
         vector, old = self.vector, self.sums[tap, 0]
         terms = f"{vector} {given}, {vector} %g{m}.{v}, {vector} {old}"
         self.lines.append(f"  %fma{name} = call {vector} @llvm.fma.{self.suffix}({terms})")
-        self.lines.append(f"  %new{name} = select {self.truth} {self._mask(v)}, {vector} %fma{name}, {vector} {old}")
+        self.lines.append(
+            f"  %new{name} = select {self.truth} {self._lanes_of(v, 0)}, {vector} %fma{name}, {vector} {old}"
+        )
         self.sums[tap, 0] = f"%new{name}"
 
     def _add_across(self, tap: int) -> Iterator[str]:

@@ -8,28 +8,27 @@ around it; with a stride, where channels come first, positions of one residue li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from ..base.dtypes import DType
 from ..base.layout import Shape, c_strides
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..codegen.cpu.turning import turning_of
 from ..plan.costs import PRODUCT_SECONDS, WEIGHT_BYTES
-from ..run.contractions import Columns, Product, Rows, columns_of, rows_of, steps
+from ..run.contractions import Product, columns_of, rows_of, steps
 from ..run.launches import Launches, Sheet, View, W, X, Y, behind, dealt, shared
 from ..run.native import Launch, Place, Word
-from .contraction import Array, pays, readable, rounded, summing_dtype
+from .contraction import Array, even, pays, readable, rounded, summing_dtype
 from .panels import gathered, offsets
-from .strips import _even
 from .windows import Axes, Axis, outs, volume
 
-# Terms of a product: of whole images, as many as make so many.
+# Terms of a product: of whole images, as many as make so many, or of some rows of one.
 TERMS = 1 << 11
 
 
@@ -55,8 +54,18 @@ def _lain(axis: Axis, last: bool) -> Lain:
     return Lain(sources, number * length + further, 1)
 
 
-# A group, and panels of rows or columns.
+# A group, and panels of rows or columns; what makes the words of a product.
 Part = tuple[int, range]
+Words = Callable[..., tuple[Word, ...]]
+
+
+class Block(NamedTuple):
+    """Positions whose terms one product has: so many of some images, and so many rows of each."""
+
+    first: int
+    images: int
+    row: int
+    rows: int
 
 
 class Input(NamedTuple):
@@ -81,16 +90,6 @@ class Room(NamedTuple):
     threads: list[Place]
 
 
-class Tables(NamedTuple):
-    """Where operands of a product lie. terms: of columns, None where these are packed beforehand."""
-
-    product: Product
-    rows: Rows
-    terms: Array | None
-    columns: Columns
-    targets: Array
-
-
 def product_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> Launches | None:
     """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
     arrays x, w and y that lie like these. None where it is not for such.
@@ -98,15 +97,14 @@ def product_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, of
     Each sum is made by one thread, in order. budget: bytes of scratch.
     """
     work = y.size * prod(w.shape[2:])
-    if not x.size or not w.size or not pays(y, work, often) or host() is None:
+    if not x.size or not work or not pays(y, work, often) or host() is None:
         return None
     if not (readable(x, w.dtype) and readable(y, w.dtype) and w.flags.c_contiguous):
         return None
     last = y.strides[2] == y.itemsize
     if not (last or _in_rows(y)) or not (often or summing_dtype(w.dtype, work) == w.dtype):
         return None
-    lain = [_lain(axis, last) for axis in axes]
-    sums = _Sums(View(x, X, x), View(y, Y, y), w.shape, y.dtype, axes, lain, last)
+    sums = _Sums(View(x, X, x), View(y, Y, y), w.shape, axes, last)
     return sums.laid_out(budget, work * PRODUCT_SECONDS[y.dtype.char])
 
 
@@ -123,14 +121,17 @@ def _in_rows(a: Array) -> bool:
 
 
 class _Sums:
-    """A gradient of weights, as a product of so many images at a time (`chunk`).
+    """A gradient of weights.
 
     turned: whether outputs are columns. copied: numbers in the copy of a group of an image, 0 where there is none.
+    packed: of the panels of columns for one position of a group, 0 where each product packs its own. count, rows: of
+    images, and of rows of outputs of each, that one product has.
     """
 
-    def __init__(self, x: View, y: View, shape: Shape, dtype: DType, axes: Axes, lain: list[Lain], last: bool) -> None:
-        self.x, self.y, self.shape, self.dtype, self.last = x, y, shape, dtype, last
-        self.axes, self.lain, self.outs = axes, lain, outs(axes)
+    def __init__(self, x: View, y: View, shape: Shape, axes: Axes, last: bool) -> None:
+        self.x, self.y, self.shape, self.dtype, self.last = x, y, shape, y.dtype, last
+        self.axes, self.outs = axes, outs(axes)
+        self.lain = lain = [_lain(axis, last) for axis in axes]
         self.groups, self.outputs, self.channels = shape[:3]
         self.inner, self.positions = prod(shape[2:]), prod(self.outs)
         near = x.steps[2 if last else -1] == 1 and (last or all(axis.stride == 1 for axis in axes))
@@ -139,35 +140,34 @@ class _Sums:
         whole = not self.copied and x.shape[3:] == self.outs and x.steps[3:] == c_strides(self.outs, 1)
         self.turned = not last and not (whole and volume(axes) == 1)
         rows, columns = (self.inner, self.outputs) if self.turned else (self.outputs, self.inner)
-        self.chunk = _even(x.shape[0], -(-TERMS // self.positions), 1)
-        self.product = Product(dtype, rows, columns, self.chunk * self.positions, turned=last)
+        self.row = prod(self.outs[1:])
+        self.count = even(x.shape[0], TERMS // self.positions or 1)
+        self.rows = even(self.outs[0], TERMS // self.row or 1) if self.count == 1 else self.outs[0]
+        self.product = Product(self.dtype, rows, columns, self.count * self.rows * self.row, turned=last)
+        self.packed = 0 if last else self.product.panels * self.product.form.width
 
     @property
     def in_place(self) -> bool:
         """Whether sums are made where the weights lie."""
         return not self.turned and (volume(self.axes) == 1 or not self.last)
 
-    @property
-    def packed(self) -> int:
-        """Numbers of the panels of columns of an image and group, where these are packed beforehand."""
-        return 0 if self.last else self.product.panels * self.product.form.width * self.positions
-
     def laid_out(self, budget: int, seconds: float) -> Launches | None:
         """Return launches for as many threads as there is room for, None where there is none."""
         item, images = self.dtype.itemsize, self.x.shape[0]
-        each, thread = (self.copied + self.packed) * self.groups * item, rounded(self.product.scratch(not self.last))
+        each = (self.copied + self.packed * self.positions) * self.groups * item
+        thread = rounded(self.product.scratch(not self.last))
         left = budget - (0 if self.in_place else prod(self.shape) * item) - 4 * rounded(1)
-        together = images if each * images <= left // 4 * 3 else left // 4 * 3 // each // self.chunk * self.chunk
-        most = (left - together * each) // thread
-        if not together or most < 1:
+        if left < thread:
             return None
-        rounds = [range(first, min(first + together, images)) for first in range(0, images, together)]
-        return Launches([lambda sheet: self._launches(sheet, rounds)], 4, seconds, most)
+        together = images if each * images <= left // 4 * 3 else min(max(left // 4 * 3, each), left - thread) // each
+        most = (left - together * each) // thread
+        rounds = [range(first, min(first + together, images)) for first in range(0, images, max(together, 1))]
+        return Launches([lambda sheet: self._launches(sheet, rounds)], 4, seconds, most) if together else None
 
     def _launches(self, sheet: Sheet, rounds: list[range]) -> list[Launch]:
         many, bytes_of_room = len(rounds[0]) * self.groups, self.product.scratch(not self.last)
         copy = sheet.take(many * self.copied, self.dtype)
-        packed = sheet.take(many * self.packed, self.dtype)
+        packed = sheet.take(many * self.packed * self.positions, self.dtype)
         total: Word = Place(W) if self.in_place else sheet.take(prod(self.shape), self.dtype)
         parts = self._parts(sheet.threads)
         rooms = [sheet.take(bytes_of_room, np.dtype(np.uint8)) for _ in range(min(len(parts), sheet.threads))]
@@ -196,7 +196,7 @@ class _Sums:
             along, (image, group, channel) = x.steps[3:], x.steps[:3]
             at = x.place(images.start, 0, 0, *(int(one.sources[0]) for one in lain))
         windows = tuple(one.step * step for one, step in zip(lain, along, strict=True))
-        elements = _far([one.elements for one in lain], along)
+        elements = _inside([(one.elements, 1 << 62, step) for one, step in zip(lain, along, strict=True)])
         of_channels = np.arange(self.channels) * channel
         both = np.add.outer(elements, of_channels) if self.last else np.add.outer(of_channels, elements)
         return Input(at, image, group, channel, windows, both.ravel())
@@ -220,19 +220,30 @@ class _Sums:
 
     # -- packing
 
+    def _blocks(self, images: int) -> list[Block]:
+        return [
+            Block(first, min(self.count, images - first), row, min(self.rows, self.outs[0] - row))
+            for first in range(0, images, self.count)
+            for row in range(0, self.outs[0], self.rows)
+        ]
+
+    def _panels(self, block: Block, group: int, packed: Word) -> Word:
+        """Return where the panels of a block and a group lie: those of all blocks follow each other."""
+        before = (block.first * self.groups + group * block.images) * self.positions + block.row * self.row
+        return behind(packed, before * self.packed * self.dtype.itemsize)
+
     def _packs(self, images: range, to: Word, sheet: Sheet) -> Launch:
         """Return the packing of the panels of all columns of some images."""
-        form, item, positions = self.product.form, self.dtype.itemsize, self.positions
-        of, count = (self.y, self.outputs) if self.turned else (self.x, self.channels)
-        tos, calls = sheet.keep(steps(positions, form.width)), list[tuple[Word, ...]]()
-        for n, g in product(images, range(self.groups)):
-            place = (n - images.start) % self.chunk  # in a product, which begins there, and has so many images
-            begin = n - images.start - place
-            long = min(self.chunk, len(images) - begin)
-            before = (begin * self.groups + g * long) * self.packed + place * positions * form.width
-            apart = long * positions * form.width
-            panels = behind(to, before * item)
-            calls.append((of.place(n, g), tos, panels, count, positions, of.steps[2], form.width, apart))
+        form, calls = self.product.form, list[tuple[Word, ...]]()
+        of, columns = (self.y, self.outputs) if self.turned else (self.x, self.channels)
+        tos = sheet.keep(steps(self.rows * self.row, form.width))
+        for block, g in product(self._blocks(len(images)), range(self.groups)):
+            terms, panels = block.rows * self.row, self._panels(block, g, to)
+            apart = block.images * terms * form.width
+            for n in range(block.images):
+                at = of.place(images.start + block.first + n, g, 0, block.row)
+                into = behind(panels, n * terms * form.width * self.dtype.itemsize)
+                calls.append((at, tos, into, columns, terms, of.steps[2], form.width, apart))
         return shared(turning_of(form), calls, sheet.threads)
 
     # -- products
@@ -247,48 +258,40 @@ class _Sums:
 
     def _products(self, images: range, room: Room, parts: list[Part], sheet: Sheet) -> Launch:
         """Return the products of some images, which are added to those before."""
-        calls = [list[tuple[Word, ...]]() for _ in room.threads]
-        counts = {first: min(self.chunk, len(images) - first) for first in range(0, len(images), self.chunk)}
-        tables = {count: self._tables(room.given, count, sheet) for count in set(counts.values())}
-        for (first, count), (number, part) in product(counts.items(), enumerate(parts)):
+        calls, blocks = [list[tuple[Word, ...]]() for _ in room.threads], self._blocks(len(images))
+        sizes = {(block.images, block.rows) for block in blocks}
+        tables = {size: self._tables(room.given, *size, sheet) for size in sizes}
+        for block, (number, part) in product(blocks, enumerate(parts)):
             thread = number % len(calls)
-            calls[thread].append(self._told(part, first, images, room, tables[count], room.threads[thread]))
+            own = tables[block.images, block.rows]
+            calls[thread].append(self._told(part, block, images.start, room, own, room.threads[thread]))
         return dealt(self.product.code, calls)
 
-    def _tables(self, given: Input, count: int, sheet: Sheet) -> Tables:
-        """Return the product of so many images, and where its operands lie."""
-        one, form = self.product, self.product.form
-        if count != self.chunk:
-            one = Product(self.dtype, one.rows, one.columns, count * self.positions, form.registers, turned=self.last)
-        of_x = offsets((count, *self.outs), (given.image, *given.windows))
-        of_y = offsets((count, *self.outs), (self.y.steps[0], *self.y.steps[3:]))
-        rows = rows_of(given.elements, of_x) if self.turned else rows_of(steps(one.rows, self.y.steps[2]), of_y)
+    def _tables(self, given: Input, images: int, rows: int, sheet: Sheet) -> Words:
+        """Return what makes the words of a product of so many images and rows."""
+        one, form, counts = self.product, self.product.form, (images, rows, *self.outs[1:])
+        if prod(counts) != one.depth:
+            one = Product(self.dtype, one.rows, one.columns, prod(counts), form.registers, turned=self.last)
+        of_x = offsets(counts, (given.image, *given.windows))
+        of_y = offsets(counts, (self.y.steps[0], *self.y.steps[3:]))
+        lines = rows_of(given.elements, of_x) if self.turned else rows_of(steps(one.rows, self.y.steps[2]), of_y)
         columns = columns_of(given.elements if self.last else steps(one.columns, 1), steps(one.columns, 1), form)
-        tables = Tables(one, rows, of_x if self.last else None, columns, steps(one.rows, one.columns))
-        for table in (*rows, of_x, *columns, tables.targets):
+        targets = steps(one.rows, one.columns)
+        for table in (*lines, of_x, *columns, targets):
             sheet.keep(table)
-        return tables
+        return partial(one.words, of_a=lines, of_b=of_x if self.last else None, columns=columns, of_c=targets)
 
-    def _told(
-        self, part: Part, first: int, images: range, room: Room, tables: Tables, scratch: Word
-    ) -> tuple[Word, ...]:
-        """Return the words of the product of a group and some panels, of the images from a first one of some on."""
+    def _told(self, part: Part, block: Block, start: int, room: Room, words: Words, scratch: Word) -> tuple[Word, ...]:
+        """Return the words of the product of a group and some panels, of a block of the images from `start` on."""
         (g, panels), (given, packed, total, _), item = part, room, self.dtype.itemsize
-        of_x = behind(given.at, (first * given.image + g * given.group) * item)
-        of_y, of_b = self.y.place(images.start + first, g), of_x
-        if not self.last:
-            before = first * self.groups + g * (tables.product.depth // self.positions)  # images and groups
-            of_b = behind(packed, before * self.packed * item)
-        return tables.product.words(
-            of_x if self.turned else of_y,
-            tables.rows,
-            of_b,
-            tables.terms,
-            tables.columns,
-            behind(total, g * self.outputs * self.inner * item),
-            tables.targets,
-            scratch,
-            fresh=images.start + first == 0,
+        far = block.first * given.image + g * given.group + block.row * given.windows[0]
+        of_x, of_y = behind(given.at, far * item), self.y.place(start + block.first, g, 0, block.row)
+        return words(
+            a=of_x if self.turned else of_y,
+            b=of_x if self.last else self._panels(block, g, packed),
+            c=behind(total, g * self.outputs * self.inner * item),
+            scratch=scratch,
+            fresh=start + block.first + block.row == 0,
             rows_of_it=None if self.last else panels,
             columns_of_it=panels if self.last else None,
         )
@@ -310,14 +313,6 @@ class _Sums:
             source, target = behind(given, first * self.outputs * item), behind(to, first * item)
             calls.append((source, tos, target, wide, self.outputs, self.outputs, wide, 0))
         return [shared(turning_of(self.product.form), calls, sheet.threads)]
-
-
-def _far(places: Sequence[Array], along: Shape) -> Array:
-    """Return the offsets of all combinations of places of axes."""
-    found: Array = np.zeros(1, np.int64)
-    for own, step in zip(places, along, strict=True):
-        found = np.add.outer(found, own * step).ravel()
-    return found
 
 
 def _inside(axes: Sequence[tuple[Array, int, int]]) -> Array:

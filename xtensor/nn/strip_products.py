@@ -22,9 +22,9 @@ from ..run.contractions import Columns, Product, address, columns_of, rows_of, s
 from ..run.joined import Ending
 from ..run.launches import BIAS, Launches, Sheet, View, W, X, Y
 from ..run.native import Launch, Word
-from .contraction import Array, pays, readable, rounded
+from .contraction import Array, even, pays, readable, rounded
 from .panels import matrix, offsets
-from .strips import Room, Strips, Weights, _even, _lie, _Sweep
+from .strips import Room, Strips, Weights, _lie, _Sweep
 from .windows import Axes, Axis, phases_back
 
 
@@ -99,7 +99,7 @@ def _segments(counts: Shape, of_x: int, of_y: int) -> tuple[Strips, list[Shape]]
     """Return strips of images, and of parts of them where these are large, and how many images and places they have."""
     images, places = counts
     most = max(min(ceil(images * places / 8), POSITIONS), POSITIONS // 4)
-    rows, columns = (_even(images, most // places, 1), places) if places <= most else (1, _even(places, most, 64))
+    rows, columns = (even(images, most // places, 1), places) if places <= most else (1, even(places, most, 64))
     begins = list(product(range(0, images, rows), range(0, places, columns)))
     xs, ys = (np.array([n * step + first for n, first in begins], np.int64) for step in (of_x, of_y))
     shapes: list[Shape] = [(min(rows, images - n), min(columns, places - first)) for n, first in begins]

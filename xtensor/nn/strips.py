@@ -41,7 +41,7 @@ from ..plan.costs import (
 from ..run.joined import Ending
 from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Place, Word
-from .contraction import LANES, Array, pays, readable, rounded, summing_dtype
+from .contraction import LANES, Array, even, pays, readable, rounded, summing_dtype
 from .panels import matrix, panels
 from .windows import Axes, Axis, phases_back
 
@@ -411,7 +411,7 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
     axis = axes[-1]
     rows = prod(one.kernel for one in axes[:-1]) * channels * np.dtype(own.char).itemsize
     fitting = (ROOM_BYTES // rows - axis.span) // axis.stride + 1
-    wide = _even(axis.out, min(fitting, most), own.block)
+    wide = even(axis.out, min(fitting, most), own.block)
     windows = -(-wide // own.block) * own.block
     pixels = (windows - 1) * axis.stride + axis.span
     length = -(-channels * pixels // own.lanes) * own.lanes
@@ -431,21 +431,13 @@ def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> R
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
     furthest = int(further[-1])
     rows = prod(one.kernel for one in axes[:-1]) * channels * own.phases * np.dtype(own.char).itemsize
-    wide = _even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
+    wide = even(axis.out, min(ROOM_BYTES // rows - furthest, most), width)
     length = -(-(wide + furthest) // own.lanes) * own.lanes
     row = channels * own.phases * length
     strip, under = _strip(own, axes[:-1], row, max(most // wide, 1))
     along = np.add.outer(under * row, phase * length + further)
     ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
     return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
-
-
-def _even(length: int, most: int, block: int) -> int:
-    """Return the length of about equal parts of at most `most`, a number of blocks where there are several."""
-    if length <= most:
-        return length
-    parts = -(-length // max(most // block * block, block))
-    return -(-length // (parts * block)) * block
 
 
 def _strip(own: Strip, axes: Axes, row: int, most: int) -> tuple[int, Array]:
@@ -457,7 +449,7 @@ def _strip(own: Strip, axes: Axes, row: int, most: int) -> tuple[int, Array]:
         return 1, np.zeros(1, np.int64)
     planes, axis = prod(one.kernel for one in axes[:-1]), axes[-1]
     fitting = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes) - axis.span
-    strip = _even(axis.out, min(max(fitting // axis.stride + 1, 1), most), 1)
+    strip = even(axis.out, min(max(fitting // axis.stride + 1, 1), most), 1)
     return strip, np.add.outer(np.arange(planes) * _tall(axis, strip), np.arange(axis.kernel) * axis.dilation).ravel()
 
 

@@ -4,14 +4,14 @@ Waking a thread through Python costs more than many a kernel takes. So a worker 
 code for a moment and watches its mailbox, one word of memory; who posts a call there is answered at once.
 
 A mailbox is of 8-byte words. STATE goes from AWAY (the worker is in Python) to WATCHING to POSTED (by the caller) to
-TAKEN to WATCHING again, each step an atomic exchange, and from WATCHING to AWAY after LIMIT looks without a call. For
-a worker that is away, and was woken, a call is LEFT; it is TAKEN when the worker comes. A caller that has done its own
+TAKEN to WATCHING again, each step an atomic exchange, and from WATCHING to AWAY after LIMIT looks without a call. For a
+worker that is away, and was woken, a call is LEFT; it is TAKEN when the worker comes. A caller that has done its own
 share takes back what is still POSTED or LEFT and does that too, so it only waits for work that is under way. The call:
 its function, its first argument, how many such arguments there are and the bytes from one to the next. MISSED counts
 the posts that were taken back. REST is the address of a function that lets other threads run: who watches calls it
-every few looks, for those who want the processor. As long as its caller's run is under way, HELD is not 0, and a worker
-does not leave: it naps between looks instead, by the function NAP, and says so in NAPPING. Posts that are taken back
-from one who naps do not count as missed.
+every few looks, for those who want the processor. As long as its caller's run is under way, HELD is the address of a
+function that sleeps for some microseconds, else 0: a worker does not leave, but naps between looks, longer and longer,
+and says so in NAPPING. Posts that are taken back from one who naps do not count as missed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from ...base.threads import CALL, HELD, LIMIT, MISSED, NAP, NAPPING, REST, Machinery, provide
+from ...base.threads import CALL, HELD, LIMIT, MISSED, NAPPING, REST, Machinery, provide
 from .compile import handmade, host
 
 AWAY, WATCHING, POSTED, TAKEN, LEFT = range(5)
@@ -27,8 +27,8 @@ AWAY, WATCHING, POSTED, TAKEN, LEFT = range(5)
 # Looks, some microseconds of them, between which other threads may have the processor.
 LOOKS = 256
 
-# Microseconds for which a worker asks to nap; Linux adds 50 and more.
-NAP_MICROSECONDS = 20
+# Microseconds for which a worker asks to nap at most: each nap is one longer than that before. Linux adds 50 and more.
+LONGEST_NAP = 1000
 
 
 def load(name: str, base: str, word: int | str, kind: str = "i64") -> str:
@@ -79,17 +79,38 @@ def _rest(function: str, after: str) -> str:
     )
 
 
+def _nap() -> str:
+    """Return the lines by which a tired worker leaves, or naps and looks again."""
+    return f"""weary:
+  %held = load atomic i64, ptr %held.at monotonic, align 8
+  %is.held = icmp ne i64 %held, 0
+  %is.free = icmp ne i64 %limit, 0
+  %stays = and i1 %is.held, %is.free
+  br i1 %stays, label %napping, label %leave
+napping:
+  store atomic i64 1, ptr %napping.at monotonic, align 8
+  %over = sub i64 %looks.next, %limit
+  %most = call i64 @llvm.umin.i64(i64 %over, i64 {LONGEST_NAP})
+  %micro = trunc i64 %most to i32
+  %nap = inttoptr i64 %held to ptr
+  %slept = call i32 %nap(i32 %micro)
+  store atomic i64 0, ptr %napping.at monotonic, align 8
+  br label %look
+"""
+
+
 def watch_source() -> str:
     """Return the code of a worker, which is given its mailbox: do what is left or posted, leave after LIMIT looks, or
     nap where more may be posted.
     """
     return f"""{pause_source()}{CALLS}
+declare i64 @llvm.umin.i64(i64, i64)
 define void @kernel(ptr %box) {{
 entry:
   %limit.at = getelementptr i64, ptr %box, i64 {LIMIT}
   %held.at = getelementptr i64, ptr %box, i64 {HELD}
   %napping.at = getelementptr i64, ptr %box, i64 {NAPPING}
-{load("rest", "%box", REST, "ptr")}{load("nap", "%box", NAP, "ptr")}\
+{load("rest", "%box", REST, "ptr")}\
   br label %come
 come:
 {_exchange("came", AWAY, WATCHING, "look", "find")}\
@@ -109,25 +130,13 @@ idle:
   br i1 %tired, label %weary, label %lasting
 lasting:
   %some = and i64 %looks.next, {LOOKS - 1}
-  %long = icmp eq i64 %some, 0
-  br i1 %long, label %resting, label %rested
+  %is.some = icmp eq i64 %some, 0
+  br i1 %is.some, label %resting, label %rested
 resting:
 {_rest("%rest", "rested")}\
 rested:
   br label %look
-weary:
-  %held = load atomic i64, ptr %held.at monotonic, align 8
-  %is.wanted = icmp ne i64 %held, 0
-  %is.watching = icmp ne i64 %limit, 0
-  %can.nap = icmp ne ptr %nap, null
-  %stays = and i1 %is.wanted, %is.watching
-  %naps = and i1 %stays, %can.nap
-  br i1 %naps, label %napping, label %leave
-napping:
-  store atomic i64 1, ptr %napping.at monotonic, align 8
-  %slept = call i32 %nap(i32 {NAP_MICROSECONDS})
-  store atomic i64 0, ptr %napping.at monotonic, align 8
-  br label %look
+{_nap()}\
 leave:
 {_exchange("left", WATCHING, AWAY, "done", "look")}\
 take:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..base.dtypes import DType, real_of
 from ..base.errors import expected
 from ..base.layout import Layout
-from ..base.options import WRITTEN, counting, thin_closed
+from ..base.options import Closing, counting
 from ..devices import Device
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, histories
@@ -41,7 +41,7 @@ class History:
     While a history is alive, small operands take no shortcuts: any of them may stand over its memory.
     """
 
-    __slots__ = ("contents", "counted", "flat", "writes")
+    __slots__ = ("closing", "contents", "counted", "flat", "writes")
 
     def __init__(self, owner: Storage, dtype: DType) -> None:
         self.counted = False
@@ -49,6 +49,7 @@ class History:
         real = real_of(dtype)
         self.flat = Like((owner.nbytes // real.itemsize,), real, owner.device)
         self.writes: list[Write] = []
+        self.closing = Closing()
         self._count(1)
 
     def __del__(self) -> None:
@@ -60,10 +61,6 @@ class History:
         with counting:
             histories[0] += change
             self.counted = change > 0
-            if histories[0] == change == 1:
-                thin_closed.insert(0, WRITTEN)
-            elif not histories[0]:
-                thin_closed.remove(WRITTEN)
 
     def step_of(self, x: Tensor) -> Step | None:
         """Return the step of a tensor over this memory, None for constants and integers."""

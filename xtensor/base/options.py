@@ -118,9 +118,8 @@ def _made_reproducible(given: Settings) -> Settings:
 
 # The reasons, in any thread, for calls not to go the thin way, straight to NumPy: options that record every call,
 # functions that are watched, memory that is trusted for a moment, histories of writes. They are numbers before a 0:
-# the first one is looked at, which is 0 where there is none. One is that the environment has not been asked yet, one
-# that there are histories of writes, of which there may be many.
-_NOT_ASKED, WRITTEN = 1, 2
+# the first one is looked at, which is 0 where there is none. One is that the environment has not been asked yet.
+_NOT_ASKED = 1
 thin_closed = [_NOT_ASKED, 0]
 
 # 1 as soon as NumPy's own functions have been asked, anywhere in this process, to make arrays of tensors: contexts keep

@@ -702,8 +702,13 @@ def test_gradients_of_weights_by_products(monkeypatch: Any, seed: int) -> None:
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(product_sums, "WEIGHT_BYTES", dict.fromkeys((False, True), (0, 0)))
     monkeypatch.setattr(product_sums, "TERMS", 1 << seed % 3 * 5)
-    made = Mock(wraps=product_sums._Sums)
-    monkeypatch.setattr(product_sums, "_Sums", made)
+    made, launches = list[int](), product_sums._Sums._launches
+
+    def noted(self: Any, sheet: Any, rounds: list[range]) -> Any:
+        made.append(len(rounds))
+        return launches(self, sheet, rounds)
+
+    monkeypatch.setattr(product_sums._Sums, "_launches", noted)
     rng = np.random.default_rng(seed)
     rank, last, dtype = 1 + seed % 3, seed % 2 == 0, ("float32", "float64")[seed % 5 > 1]
     groups, channels, outputs = (int(rng.choice(counts)) for counts in ((1, 2), (5, 16, 24), (5, 16, 19)))
@@ -720,12 +725,13 @@ def test_gradients_of_weights_by_products(monkeypatch: Any, seed: int) -> None:
     lengths = rng.integers(7, 60 if rank == 1 else 13, rank).tolist()
     size = (3, *lengths, channels * groups) if last else (3, channels * groups, *lengths)
     x, w = normal(*size, dtype=dtype), normal(outputs * groups, channels, *window, dtype=dtype)
-    y, back = xt.vjp(lambda w: conv(xt.asarray(x), w, workspace_mb=(64, 0.3)[seed % 2], **how), xt.asarray(w))
+    workspace = 0.3 if seed // 2 % 3 == 0 else 64
+    y, back = xt.vjp(lambda w: conv(xt.asarray(x), w, workspace_mb=workspace, **how), xt.asarray(w))
     g, found = normal(*y.shape, dtype=dtype), []
     for threads in (1, 2, 3):
         with xt.options(threads=threads, engine="llvm"):
             found.append(back(xt.asarray(g))[0].numpy())
-    assert made.called
+    assert made or workspace < 64  # which may be too little for them
     with xt.options(engine="direct"):
         _, back = xt.vjp(lambda w: conv(xt.asarray(x.astype("float64")), w, **how), xt.asarray(w.astype("float64")))
         expected = back(xt.asarray(g.astype("float64")))[0].numpy()

@@ -881,7 +881,7 @@ def test_0d() -> None:
 
 def test_constants_by_value_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """1, 1.0 and True are three, zeros have signs, NaN is itself, where a value is asked for; nested ones too."""
-    monkeypatch.setattr(room, "IN_A_ROW", 1000)
+    monkeypatch.setattr(room, "IN_A_ROW", 1000)  # so that all of them are taken down
     values = [1, 1.0, True, 0.0, -0.0, 0, False, math.nan, 1j, complex(-0.0, 0.0), complex(0.0, 0.0), "1", b"1", None]
     values += [(1,), (1.0,), (True,), (-0.0,), (0.0,), ((1, 2), 3), (1, 2, 3), slice(1), slice(0, 1), xt.float32]
     values += [np.float32(1), np.float64(1), np.int32(1), xt.exp, xt.sin, np.add, float, ...]

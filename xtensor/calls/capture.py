@@ -373,6 +373,10 @@ class _Watch:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if self._capture in watchers:  # an interrupt has kept the block from ending
+            self._capture.__exit__()
+
 
 def _sharing(args: Any, kwargs: Any) -> Any:
     """Return arguments with tensors over the memory of NumPy arrays in place of these; None if there are none.

@@ -113,9 +113,8 @@ def compute_weights(plan: Plan, x: Array, results: Array) -> Array:
     given = a, g, _grouped(w, plan), plan.axes
     if _takes_weight_tiles(*given, plan) and _by_tiles(*given, plan):
         return w
-    if plan.algorithm in SWEPT[cudnn.WEIGHTS] or not _by_launches(
-        cudnn.WEIGHTS, plan._replace(algorithm="im2col"), *own
-    ):
+    swept = plan.algorithm in SWEPT[cudnn.WEIGHTS]  # so that it was tried above; else tiles were asked for, and refused
+    if swept or not _by_launches(cudnn.WEIGHTS, plan._replace(algorithm="im2col"), *own):
         contract_weights(plan.function, *given, plan.budget)
     return w
 
@@ -173,7 +172,8 @@ def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
         found = thin_sums_of(x, w, y, axes, often=often)
         if found is None and _takes_weight_tiles(x, y, w, axes, plan):
             return winograd.weights_of(x, y, w, axes, 2, budget)
-        for made_of in (product_sums_of, strip_sums_of)[:: 1 if are_many(w, y) else -1]:
+        makers = (product_sums_of, strip_sums_of) if are_many(w, y) else (strip_sums_of, product_sums_of)
+        for made_of in makers:
             found = found or made_of(x, w, y, axes, budget, often=often)
         return found
     if wanted == cudnn.INPUTS:

@@ -32,7 +32,7 @@ from .windows import Axes, Axis, outs, volume
 TERMS = 1 << 11
 
 
-class Lain(NamedTuple):
+class WindowPlaces(NamedTuple):
     """Where windows lie along an axis of what is read. sources: the position of the input at each place of that.
     elements: the places of a window's. step: from a window to the next.
     """
@@ -42,16 +42,16 @@ class Lain(NamedTuple):
     step: int
 
 
-def _lain(axis: Axis, last: bool) -> Lain:
+def _window_places(axis: Axis, last: bool) -> WindowPlaces:
     """Return where windows lie. last: whether channels come last, so that windows may be any step apart."""
     if last:
         length = (axis.out - 1) * axis.stride + axis.span
-        return Lain(np.arange(length) - axis.low, np.arange(axis.kernel) * axis.dilation, axis.stride)
+        return WindowPlaces(np.arange(length) - axis.low, np.arange(axis.kernel) * axis.dilation, axis.stride)
     further, residue = np.divmod(np.arange(axis.kernel) * axis.dilation, axis.stride)
     residues, number = np.unique(residue, return_inverse=True)
     length = axis.out + int(further[-1])
     sources = np.add.outer(residues, np.arange(length) * axis.stride).ravel() - axis.low
-    return Lain(sources, number * length + further, 1)
+    return WindowPlaces(sources, number * length + further, 1)
 
 
 # A group, and panels of rows or columns; what makes the words of a product.
@@ -131,12 +131,14 @@ class _Sums:
     def __init__(self, x: View, y: View, shape: Shape, axes: Axes, last: bool) -> None:
         self.x, self.y, self.shape, self.dtype, self.last = x, y, shape, y.dtype, last
         self.axes, self.outs = axes, outs(axes)
-        self.lain = lain = [_lain(axis, last) for axis in axes]
+        self.places = places = [_window_places(axis, last) for axis in axes]
         self.groups, self.outputs, self.channels = shape[:3]
         self.inner, self.positions = prod(shape[2:]), prod(self.outs)
         near = x.steps[2 if last else -1] == 1 and (last or all(axis.stride == 1 for axis in axes))
-        inside = all(one.sources[0] >= 0 and one.sources[-1] < axis.size for one, axis in zip(lain, axes, strict=True))
-        self.copied = 0 if near and inside else prod(len(one.sources) for one in lain) * self.channels
+        inside = all(
+            one.sources[0] >= 0 and one.sources[-1] < axis.size for one, axis in zip(places, axes, strict=True)
+        )
+        self.copied = 0 if near and inside else prod(len(one.sources) for one in places) * self.channels
         whole = not self.copied and x.shape[3:] == self.outs and x.steps[3:] == c_strides(self.outs, 1)
         self.turned = not last and not (whole and volume(axes) == 1)
         rows, columns = (self.inner, self.outputs) if self.turned else (self.outputs, self.inner)
@@ -185,18 +187,18 @@ class _Sums:
 
     def _input(self, copy: Place, images: range) -> Input:
         """Return where windows are read, of some images."""
-        x, lain = self.x, self.lain
+        x, places = self.x, self.places
         if self.copied:
-            lengths = tuple(len(one.sources) for one in lain)
+            lengths = tuple(len(one.sources) for one in places)
             inner = self.channels if self.last else 1
             along = tuple(step * inner for step in c_strides(lengths, 1))
             at, image, group = copy, self.groups * self.copied, self.copied
             channel = 1 if self.last else prod(lengths)
         else:
             along, (image, group, channel) = x.steps[3:], x.steps[:3]
-            at = x.place(images.start, 0, 0, *(int(one.sources[0]) for one in lain))
-        windows = tuple(one.step * step for one, step in zip(lain, along, strict=True))
-        elements = _inside([(one.elements, 1 << 62, step) for one, step in zip(lain, along, strict=True)])
+            at = x.place(images.start, 0, 0, *(int(one.sources[0]) for one in places))
+        windows = tuple(one.step * step for one, step in zip(places, along, strict=True))
+        elements = _inside([(one.elements, 1 << 62, step) for one, step in zip(places, along, strict=True)])
         of_channels = np.arange(self.channels) * channel
         both = np.add.outer(elements, of_channels) if self.last else np.add.outer(of_channels, elements)
         return Input(at, image, group, channel, windows, both.ravel())
@@ -206,17 +208,17 @@ class _Sums:
         x = self.x
         channels = np.arange(self.channels), self.channels, x.steps[2]
         axes = [
-            (one.sources, axis.size, step) for one, axis, step in zip(self.lain, self.axes, x.steps[3:], strict=True)
+            (one.sources, axis.size, step) for one, axis, step in zip(self.places, self.axes, x.steps[3:], strict=True)
         ]
         rows, own = (axes[:-1], [axes[-1], channels]) if self.last else ([channels, *axes[:-1]], [axes[-1]])
         item = self.dtype.itemsize
-        places = [
+        both = [
             (x.place(n, g), behind(given.at, (at * given.image + g * given.group) * item))
             for at, n in enumerate(images)
             for g in range(self.groups)
         ]
         columns = _inside(own)
-        return gathered(places, self.dtype, _inside(rows), columns, len(columns), sheet)
+        return gathered(both, self.dtype, _inside(rows), columns, len(columns), sheet)
 
     # -- packing
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -182,7 +182,7 @@ class Capture:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self in watchers:  # else a fork has stopped it
+        with suppress(ValueError):  # a fork, or who was interrupted, has stopped it
             watchers.remove(self)
         self._closing.end()
         self._constants.clear()

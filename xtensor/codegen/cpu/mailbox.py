@@ -245,27 +245,20 @@ def pause_source() -> str:
 
 def _machinery() -> Machinery:
     """Return the machine code; raises RuntimeError where it cannot be made."""
-    return Machinery(handmade(watch_source()), _yield_address(), _nap_address())
+    rest = _address_of("sched_yield", on_windows="SwitchToThread")
+    return Machinery(handmade(watch_source()), rest, _address_of("usleep"))  # Windows sleeps for milliseconds
 
 
 provide(_machinery)
 
 
-def _yield_address() -> int:
-    """Return the address of the C function that lets other threads run, 0 where there is none to be found."""
+def _address_of(name: str, on_windows: str = "") -> int:
+    """Return the address of a C function, which Windows may have by another name, 0 where there is none to be found."""
+    if os.name == "nt" and not on_windows:
+        return 0
     try:
         library = ctypes.CDLL("kernel32" if os.name == "nt" else None)
-        function = library.SwitchToThread if os.name == "nt" else library.sched_yield
+        function = getattr(library, on_windows if os.name == "nt" else name)
         return ctypes.cast(function, ctypes.c_void_p).value or 0
-    except (OSError, AttributeError):
-        return 0
-
-
-def _nap_address() -> int:
-    """Return the address of the C function that sleeps for some microseconds, 0 where there is none to be found."""
-    if os.name == "nt":
-        return 0  # what it has sleeps for milliseconds
-    try:
-        return ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
     except (OSError, AttributeError):
         return 0

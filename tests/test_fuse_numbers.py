@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
 import operator
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -361,6 +363,101 @@ def test_state_in_dicts_lists_and_dataclasses(engine: str) -> None:
         step(*plain, dt)
         same([own[0], own[1].t, own[1].ticks, own[2]], [plain[0], plain[1].t, plain[1].ticks, plain[2]])
     assert counted.calls == 3
+
+
+RATE, TICKS = 0.5, 0
+
+
+def _slowed(x: Any) -> Any:
+    return x / (1 + RATE)
+
+
+def _stepped(x: Any) -> Any:
+    global TICKS
+    TICKS += 1
+    return _slowed(x) * RATE + TICKS, TICKS
+
+
+def test_globals_that_two_functions_mention(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are told, and left as numbers of their types."""
+    monkeypatch.setitem(globals(), "RATE", RATE)
+    monkeypatch.setitem(globals(), "TICKS", TICKS)
+    counted = Counted(_stepped)
+    fused = xt.fuse(counted)
+    for call in range(12):
+        found = []
+        for step in (fused, _stepped):
+            globals().update(RATE=0.25 * call, TICKS=3 * call)
+            found.append(step(array()))
+            same([RATE, TICKS], [0.25 * call, 3 * call + 1])
+        same(*found)
+    assert counted.calls == 2
+
+
+@pytest.mark.parametrize("where", ["cell", "module", "defaults", "partial"])
+def test_numbers_of_functions_and_modules(where: str, engine: str) -> None:
+    """Of functions around it, of modules of one's own, keyword defaults, and of partial functions."""
+    factor, settings = 0.5, ModuleType("settings")
+
+    def outer(x: Any) -> Any:
+        return x * factor + xt.exp(x)
+
+    def inner(x: Any) -> Any:
+        return x * settings.factor + xt.exp(x)
+
+    def given(x: Any, *, factor: float = 0.5) -> Any:
+        return x * factor + xt.exp(x)
+
+    part = functools.partial(given, factor=0.5)
+    function: Any = {"cell": outer, "module": inner, "defaults": given, "partial": part}[where]
+    if where == "partial":
+        fused, counted = xt.fuse(part), None
+    else:
+        counted = Counted(function)
+        fused = xt.fuse(counted)
+    for call in range(12):
+        factor = settings.factor = 0.5 + 0.1 * call
+        given.__kwdefaults__["factor"] = part.keywords["factor"] = factor
+        same(fused(array()), array() * factor + xt.exp(array()))
+        numbers = [factor, settings.factor, given.__kwdefaults__["factor"], part.keywords["factor"]]
+        assert {type(number) for number in numbers} == {float}
+    assert fused.why(array()) == ""
+    assert counted is None or counted.calls == 2
+
+
+def test_globals_are_put_back_where_tracing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot do with a Number is called again, as if it had not been."""
+    monkeypatch.setitem(globals(), "TICKS", 0)
+    seen = []
+
+    def step(x: Any, rate: float) -> Any:
+        global TICKS
+        TICKS += 1
+        seen.append(json.dumps(rate))
+        return x * rate + TICKS
+
+    fused = xt.fuse(step)
+    for call in range(6):
+        same(fused(array(), 0.5 + call), array() * (0.5 + call) + (call + 1))
+        assert call + 1 == TICKS
+    assert seen == [str(0.5 + call) for call in range(6)]
+
+
+def test_numbers_of_classes_are_constants(engine: str) -> None:
+    """Of each of which there is a kind."""
+
+    class Shared:
+        rate = 0.5
+
+        def step(self, x: Any) -> Any:
+            return x * self.rate + xt.exp(x)
+
+    own = Shared()
+    fused = xt.fuse(own.step)
+    for call in range(5):
+        Shared.rate = 0.5 + call
+        same(fused(array()), array() * (0.5 + call) + xt.exp(array()))
+        assert type(Shared.rate) is float
 
 
 def test_what_fails_for_being_traced_is_undone() -> None:

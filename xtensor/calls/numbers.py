@@ -1,14 +1,15 @@
 """Numbers of Python's that differ from call to call, which later calls of a captured function are told.
 
-When a call differs from one that was captured by numbers alone - arguments, attributes, elements of lists and dicts -
-it is traced with Numbers in their places (graph/number.py). What it is remembered under has `VARYING` in place of them;
-of several such kinds, which comparisons of numbers lead to, each is asked in turn whether it is the one.
+When a call differs from one that was captured by numbers alone - arguments, globals, variables of functions around
+it, attributes, elements of lists and dicts - it is traced with Numbers in their places (graph/number.py). What it is
+remembered under has `VARYING` in place of them; of several such kinds, which comparisons of numbers lead to, each is
+asked in turn whether it is the one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..graph.number import KINDS, Arithmetic, Number, value_of
 from ..run.executor import before_write
@@ -32,9 +33,9 @@ NO_CELLS: tuple[Any, ...] = ()
 # writes up to which it is traced: they are copied before.
 MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, 16, 1 << 30
 
-# Of each number its place in a signature, its value, and the number and the name of what holds it: -1 and None for an
+# Of each number its place in a signature, its value, and what holds it and its name there, as in a Left: None for an
 # argument.
-Numbers = Sequence[tuple[int, Any, int, Any]]
+Numbers = Sequence[tuple[int, Any, Any, Any]]
 
 
 def masked(signature: tuple[Any, ...], places: Iterable[int]) -> tuple[Any, ...]:
@@ -65,7 +66,7 @@ class Traced:
     """A call that is traced: some numbers, by their order, are Numbers in their places.
 
     found: what signature_of has returned. chosen: these numbers; args, kwargs: what the function is given. In a block
-    of it, Numbers are in the lists, dicts and objects that hold such numbers.
+    of it, Numbers are in the places, lists, dicts and objects that hold such numbers.
     """
 
     def __init__(
@@ -75,12 +76,11 @@ class Traced:
         self.chosen = chosen
         self.arithmetic = Arithmetic([numbers[number][1] for number in chosen])
         given = dict(zip(chosen, self.arithmetic.given, strict=True))
-        arguments = iter([number for number, one in enumerate(numbers) if one[2] < 0])
+        arguments = iter([number for number, one in enumerate(numbers) if one[2] is None])
         order = _replaced((*args, *kwargs.values()), arguments, given)
         self.args = [next(order) for _ in args]
         self.kwargs = {name: next(order) for name in kwargs}
-        held = [(numbers[number], one) for number, one in given.items()]
-        self._held = [(Left(holder, name, True), one) for (_, _, holder, name), one in held if holder >= 0]
+        self._held = [(Left(one[2], one[3], True), given[n]) for n in chosen if (one := numbers[n])[2] is not None]
         self._written: list[TBlob] = []
         self._owners = {x.owner: x.owner.version for x in tensors}
         self._copies: list[Any] = []
@@ -102,7 +102,7 @@ class Traced:
         """Keep copies of tensors that the call is expected to write; return False where it cannot be traced: these are
         too large, or a number is behind a property.
         """
-        held = [(type(self._holders[cast(int, left.where)]), left.key) for left, _ in self._held]
+        held = [(type(self._holders[left.where]), left.key) for left, _ in self._held if isinstance(left.where, int)]
         hidden = [isinstance(key, str) and isinstance(getattr(kind, key, None), property) for kind, key in held]
         if any(hidden) or sum([x.nbytes for x in written]) > MOST_COPIED:
             return False

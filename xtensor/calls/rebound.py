@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from types import CellType, MappingProxyType, ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ..graph.number import type_of
 from .reach import Reach, constant_of, is_open, slots_of, stays
@@ -28,8 +28,10 @@ class Left(NamedTuple):
     is_there: bool
 
     def value(self, holders: Sequence[Any]) -> Any:
-        """Return what is there in a list or dict, or an attribute of an object; None for nothing."""
-        holder: Any = holders[cast(int, self.where)]
+        """Return what is there; None for nothing."""
+        if isinstance(self.where, list):
+            return _value_at(self.where)
+        holder: Any = holders[self.where]
         if not isinstance(holder, (list, deque, dict)):
             return getattr(holder, self.key, None)
         try:
@@ -88,23 +90,26 @@ class Contents:
     def put_back(self) -> bool:
         """Put back what was there; return False, with nothing done, where that is not possible."""
         found, complete = self.changes()
-        if not complete or any(not isinstance(left.where, int) for left, _ in found):
+        if not complete:
             return False
+        for place, value in self._places:
+            if _value_at(place) is not value:
+                Left(place, place[1], True).put(self._holders, value)
         for left, _ in reversed(found):
-            before = self._before[cast(int, left.where)]
-            left._replace(is_there=left.key in before).put(self._holders, before.get(left.key))
+            if isinstance(left.where, int):
+                before = self._before[left.where]
+                left._replace(is_there=left.key in before).put(self._holders, before.get(left.key))
         return True
 
 
-def counts(changes: Sequence[tuple[Left, Any]], told: Collection[tuple[Any, Any]]) -> bool:
-    """Return whether numbers are among what was left: with others the next call is one of another kind. told: where
-    numbers are that calls may be told, by the numbers and names of what holds them.
-    """
-    kinds = (int, float, complex, str)
-    return any(
-        type_of(value) in kinds and not (type(left.where) is int and (left.where, left.key) in told)
-        for left, value in changes
-    )
+def counts(changes: Sequence[tuple[Left, Any]], told: Sequence[tuple[Any, Any]]) -> bool:
+    """Return whether numbers were left with which the next call is one of another kind; told: where others are."""
+    kinds, spots = (int, float, complex, str), {_spot(*one) for one in told}
+    return any(type_of(value) in kinds and _spot(left.where, left.key) not in spots for left, value in changes)
+
+
+def _spot(where: Any, key: Any) -> tuple[Any, ...]:
+    return (id(where),) if isinstance(where, list) else (where, key)
 
 
 def _inside(holder: Any, names: Collection[str] | None) -> dict[Any, Any]:
